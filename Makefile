@@ -5,9 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest $(PARALLEL)
+# Environments on top of .venv, each with the versions in its constraints-NAME.txt.
+OVERLAYS := inspect lighteval lowest newest core
 
-.PHONY: demo test test-all lint format clean
+.PHONY: demo test test-all test-versions lint docs format clean
 
 demo: $(VENV)/installed-demo
 	$(BIN)/rolellm demo
@@ -22,6 +25,15 @@ test-all: test .venv-inspect/installed .venv-lighteval/installed
 		{ echo "Chromium and its driver are missing; on Debian: apt-get install chromium chromium-driver"; exit 1; }
 	$(PYTEST) -m "slow or browser" $(TESTS)
 
+# The quick tests beside the lowest versions that pyproject.toml allows, and the newest; then what loading and scoring need,
+# beside the oldest releases that other people's trainers pin.
+test-versions: .venv-lowest/installed .venv-newest/installed .venv-core/installed
+	for versions in lowest newest; do \
+		.venv-$$versions/bin/python -m pytest $(PARALLEL) -m "not slow and not browser" $(TESTS) || exit 1; \
+	done
+	.venv-core/bin/python -m pytest $(PARALLEL) -W ignore::pytest.PytestUnraisableExceptionWarning \
+		-m "not slow and not browser" tests/data tests/scoring/test_rouge.py tests/scoring/test_score.py
+
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -29,12 +41,16 @@ lint: $(VENV)/installed-dev
 	$(BIN)/lint-imports
 	$(BIN)/python tests/english.py
 
+# The pages and the reference as a site in site/; a broken link or a docstring that cannot be read is an error.
+docs: $(VENV)/installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
 format: $(VENV)/installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) .venv-inspect .venv-lighteval
+	rm -rf $(VENV) $(OVERLAYS:%=.venv-%) site
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and none was found; name one: make PYTHON=/path/to/python3"; exit 1; }
@@ -49,10 +65,10 @@ $(VENV)/installed-demo: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[demo]"
 	@touch $@
 
-# What these harnesses ask for contradicts what is pinned here, so each has an environment of its own on top of this one.
-.venv-inspect/installed .venv-lighteval/installed: .venv-%/installed: constraints-%.txt $(VENV)/installed-dev
+$(OVERLAYS:%=.venv-%/installed): .venv-%/installed: constraints-%.txt $(VENV)/installed-dev
 	$(BIN)/python -m venv --clear .venv-$*
 	@path() { $$1 -c "import sysconfig; print(sysconfig.get_path('purelib'))"; }; \
 	echo "import site; site.addsitedir('$$(path $(BIN)/python)')" > $$(path .venv-$*/bin/python)/parent.pth
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -r constraints-$*.txt
+	@sed '1s|.*|#!$(CURDIR)/.venv-$*/bin/python|' $(BIN)/rolellm > .venv-$*/bin/rolellm && chmod +x .venv-$*/bin/rolellm
 	@touch $@

@@ -36,14 +36,14 @@ from typing import Any, Final
 
 from common import environment, report
 
-from rolellm.construct.attribution import attribute, passages_in
-from rolellm.construct.scripts.parse import Reading, read_script
-from rolellm.construct.scripts.reading import key
-from rolellm.construct.scripts.source import source_of
+from rolellm.characters.scripts.names import normalize_name
+from rolellm.characters.scripts.parse import ScriptReading, read_script
+from rolellm.characters.scripts.source import make_source
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
+from rolellm.making.attribution import accept_speakers, apply_speakers, list_passages, request_speakers
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,10 @@ class Novel:
 def of_jsonl(script: Path, files: Sequence[Path], names: Sequence[str]) -> Novel:
     """A novel with labels of our own form."""
     labels = [
-        Label(value["offset"], frozenset(key(name) for name in (value["speaker"], *value.get("also", ())) if name))
+        Label(
+            value["offset"],
+            frozenset(normalize_name(name) for name in (value["speaker"], *value.get("also", ())) if name),
+        )
         for path in files
         for _, value in read_jsonl(path)
     ]
@@ -86,9 +89,9 @@ def of_pdnc(folder: Path) -> Novel:
     labels = [
         Label(
             ast.literal_eval(row["quoteByteSpans"])[0][0],
-            frozenset(map(key, called[row["speaker"]])),
+            frozenset(map(normalize_name, called[row["speaker"]])),
             row["quoteType"].lower(),
-            key(row["referringExpression"]),
+            normalize_name(row["referringExpression"]),
         )
         for row in rows
     ]
@@ -116,16 +119,16 @@ def of_wp(file: Path) -> Iterator[Novel]:
         whole = f"{before}{'' if is_same else chr(10)}{after}"
         place = whole.index("“", len(before)) + 1
         called = {speaker}.union(*(one for one in people if speaker in one))
-        yield Novel("World of Plainness", whole, [Label(place, frozenset(map(key, called)), kind)])
+        yield Novel("World of Plainness", whole, [Label(place, frozenset(map(normalize_name, called)), kind)])
 
 
-def said_at(reading: Reading, labels: Sequence[Label]) -> tuple[list[int], list[str | None]]:
+def said_at(reading: ScriptReading, labels: Sequence[Label]) -> tuple[list[int], list[str | None]]:
     """For each label, the place of its turn and the key of the speaker that was found; nothing where none was."""
     starts = [reading.source.place(turn.start, turn.end)[0] for turn in reading.found]
     # A label may point at white space that the turn has left out.
     places = [max(0, bisect_right(starts, label.offset + 2) - 1) for label in labels]
     turns = [reading.found[place] for place in places]
-    return places, [key(turn.speaker) if turn.kind == "speech" and turn.speaker else None for turn in turns]
+    return places, [normalize_name(turn.speaker) if turn.kind == "speech" and turn.speaker else None for turn in turns]
 
 
 def is_right(said: str | None, label: Label) -> bool:
@@ -145,9 +148,9 @@ def shares(found: Sequence[tuple[str | None, Label]]) -> dict[str, float | None]
     }
 
 
-def of_role(reading: Reading, novel: Novel) -> dict[str, float | None]:
+def of_role(reading: ScriptReading, novel: Novel) -> dict[str, float | None]:
     """Precision and recall of what is given to the role."""
-    role = set(map(key, novel.role))
+    role = set(map(normalize_name, novel.role))
     own = [bool(label.names & role) for label in novel.labels]
     said = said_at(reading, novel.labels)[1]
     given = [
@@ -161,20 +164,23 @@ def of_role(reading: Reading, novel: Novel) -> dict[str, float | None]:
     }
 
 
-def with_model(reading: Reading, labels: Sequence[Label], llm: LLM, client: Client) -> Reading:
+def with_model(reading: ScriptReading, labels: Sequence[Label], llm: LLM, client: Client) -> ScriptReading:
     """The novel with the speakers that a model finds in the passages that hold a labeled quotation."""
     wanted = set(said_at(reading, labels)[0])
     passages = [
         passage
-        for passage in passages_in(reading, llm.counter)
+        for passage in list_passages(reading, llm.counter)
         if wanted & {place for places in passage.asked for place in places}
     ]
-    return attribute(reading, passages, client)[0]
+    language = reading.hints.language
+    requests = [request_speakers(passage, language, number) for number, passage in enumerate(passages, start=1)]
+    outcomes = client.ask(requests, accept_speakers, label="attributing quotations")
+    return apply_speakers(reading, passages, outcomes)[0]
 
 
-def read(novel: Novel, names: Sequence[str] = ()) -> Reading:
+def read(novel: Novel, names: Sequence[str] = ()) -> ScriptReading:
     """The novel, read by rule."""
-    script = novel.script if isinstance(novel.script, Path) else source_of(novel.script)
+    script = novel.script if isinstance(novel.script, Path) else make_source(novel.script)
     return read_script(script, names, format="novel")
 
 

@@ -7,8 +7,9 @@ Usage::
 The full release has 168,093 samples, most of which a partial copy lacks. Here they are made from its own rows: three
 words in ten are replaced by others of the same language, drawn at random, so that rows are as long and as odd as the
 real ones and no two are nearly the same. One test row in fifty is a copy of a train row under another role: as it is,
-in capitals, with other punctuation, or with one word in ten replaced (in Chinese: one character). A false alarm is any
-other row whose question or answer is said to be, or nearly to be, in train. Each size runs in a process of its own.
+in capitals, with other punctuation, with one word in ten replaced (in Chinese: one character), with its address or its
+first clause at the end, or in traditional characters. A false alarm is any other row whose question or answer is said
+to be, or nearly to be, in train. Each size runs in a process of its own.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import opencc
 from common import environment, report
 
 SAMPLES = 168_093
@@ -37,15 +39,19 @@ FILES = {
     f"{ZH}/general/test.jsonl": (1_451, f"{ZH}/general/train.jsonl"),
     f"{ZH}/role_specific/train.jsonl": (1_535, f"{ZH}/role_specific/train.jsonl"),
 }
-PLANTED = ("exact", "case", "punctuation", "words")
+PLANTED = ("exact", "case", "punctuation", "words", "address", "clauses", "traditional")
+# An address is a first clause of at most four words, or six characters.
+_ADDRESS = re.compile(r"((?:\w+ ){0,3}\w+)(,) (.+?)(\W*)", re.DOTALL)
+_ADDRESS_ZH = re.compile(r"(\w{1,6})(，)(.+?)(\W*)", re.DOTALL)
+_CLAUSE = re.compile(r"(.+?)([,;.!?，；。！？]+\s*)(\w.+?)(\W*)", re.DOTALL)
 _PLANT_EVERY = 50
 _RUN = """
 import json, sys, time
 sys.path.insert(0, {here!r})
 from common import peak_memory_mb
-from rolellm.construct.audit import audit
+from rolellm.making.audit import audit_release
 started = time.perf_counter(), time.process_time()
-found = audit({folder!r})
+found = audit_release({folder!r})
 took = time.perf_counter() - started[0], time.process_time() - started[1]
 json.dump({{"wall": took[0], "cpu": took[1], "peak_mb": peak_memory_mb(), "audit": found.to_dict()}}, sys.stdout)
 """
@@ -66,6 +72,16 @@ def edited(text: str, kind: str, vocabulary: list[str], draw: random.Random, lan
         return text.upper()
     if kind == "punctuation":
         return re.sub(r"[,.!?;:，。！？；：]", lambda found: " -" if found.group() in ",，" else "…", text) + "!"
+    if kind == "traditional":
+        return opencc.OpenCC("s2t").convert(text) if language == "zh" else text
+    if kind in ("address", "clauses"):
+        pattern = _CLAUSE if kind == "clauses" else _ADDRESS if language == "en" else _ADDRESS_ZH
+        parts = pattern.fullmatch(text)
+        return (
+            "".join((parts[3], parts[2].rstrip() + (" " if language == "en" else ""), parts[1], parts[4]))
+            if parts
+            else text
+        )
     return replaced(text, 0.1, vocabulary, draw, language) if kind == "words" else text
 
 
@@ -88,10 +104,12 @@ def write_release(real: Path, out: Path, rows: int, seed: int = 0) -> dict[str, 
             role = row["role"]
             if "test" in path and number % _PLANT_EVERY == 0:
                 copied = draw.choice(trains[path.replace("test", "train")])
-                kind = PLANTED[number // _PLANT_EVERY % len(PLANTED)]
                 role = draw.choice([other for other in roles if other != copied["role"]])
-                texts = [copied["question"], *copied["generated"]]
-                texts = [edited(text, kind, vocabulary, draw, language) for text in texts]
+                sources = [copied["question"], *copied["generated"]]
+                kind = PLANTED[number // _PLANT_EVERY % len(PLANTED)]
+                texts = [edited(text, kind, vocabulary, draw, language) for text in sources]
+                # Not every text has an address, a second clause, or characters with another form.
+                kind = "exact" if texts[0] == sources[0] else kind
                 planted[path][number] = kind
             made.append({**row, "role": role, "question": texts[0], "generated": texts[1:]})
         trains[path] = made
@@ -126,7 +144,7 @@ def _scored(audit: dict[str, Any], planted: dict[str, dict[int, str]], counts: d
                 hits.update(kind for line, kind in planted[path].items() if line in lines)
                 false += len(lines - set(planted[path]))
                 others += count - len(planted[path])
-        scores |= {f"{what}, {kind}: found": hits[kind] / all_of[kind] for kind in PLANTED}
+        scores |= {f"{what}, {kind}: found": hits[kind] / all_of[kind] for kind in PLANTED if all_of[kind]}
         scores[f"{what}: false alarms"] = false / others
     return scores
 
@@ -150,7 +168,7 @@ def main() -> None:
     quarter, whole = measured(real, options.rows // 4), measured(real, options.rows)
     linear = (whole["cpu"] / whole["rows"]) / (quarter["cpu"] / quarter["rows"])
     figures = {**whole, "cpu a row over that at a quarter of the rows (1 is linear)": linear}
-    result = {"ratios": {}, "figures": figures, "n": whole["rows"], **environment("rapidfuzz", "numpy")}
+    result = {"ratios": {}, "figures": figures, "n": whole["rows"], **environment("rapidfuzz", "numpy", "opencc")}
     report("audit", result, [f"made from {real}"], options.json)
 
 

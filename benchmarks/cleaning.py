@@ -14,11 +14,11 @@ from pathlib import Path
 
 from common import environment, report
 
-from rolellm.construct.clean import RULES, broken_rules, is_machine
+from rolellm.characters.reply_rules import RULES, find_breaches, is_machine
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language
-from rolellm.rolebench.release import Release
-from rolellm.rolebench.schema import FOLDERS
+from rolellm.data.rolebench.release import Release
+from rolellm.data.rolebench.schema import FOLDERS
 
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 
@@ -43,13 +43,13 @@ def main() -> None:
     figures: dict[str, float] = {}
     counts: dict[str, int] = {}
     for language in LANGUAGES:
-        descriptions = Release(given.data_dir).descriptions(language)
+        descriptions = Release(given.data_dir).read_descriptions(language)
         machines = {role for role, text in descriptions.items() if is_machine(text, language)}
         replies = list(released(given.data_dir, language))
         hits: Counter[str] = Counter()
         begun = time.process_time()
         for role, reply in replies:
-            hits.update(breach.rule for breach in broken_rules(reply, language, machine=role in machines))
+            hits.update(breach.rule for breach in find_breaches(reply, language, machine=role in machines))
         seconds = time.process_time() - begun
         counts[language] = len(replies)
         for rule in RULES:

@@ -122,7 +122,7 @@ def measure_kills(kills: int, seed: int = 0) -> dict[str, Any]:
     with server(0.004, faults=0.1, seed=seed) as running, TemporaryDirectory() as parent:
         endpoint = running.endpoint(CONCURRENCY)
         hashes = {
-            request_key(endpoint, request): sha256(encode_body(endpoint.body(request))).hexdigest()
+            request_key(endpoint, request): sha256(encode_body(endpoint.make_body(request))).hexdigest()
             for request in requests(CALLS)
         }
         whole = Path(parent) / "whole"

@@ -24,12 +24,12 @@ from common import environment, peak_memory_mb, report
 from rocit_data import CONFIG, SIZES, SPLIT
 
 from rolellm.core.records import Row
-from rolellm.evaluation.generate import plan_batches
-from rolellm.evaluation.settings import GenerateSettings
+from rolellm.data.rolebench import load_rolebench
 from rolellm.models.local_model import Decoding, LocalModel
-from rolellm.prompts.render import prompt_messages
-from rolellm.rocit.recipe import BaseRecipe, Recipe
-from rolellm.rolebench import load_rolebench
+from rolellm.models.prompts.render import make_messages
+from rolellm.scoring.generate import plan_batches
+from rolellm.scoring.settings import GenerateSettings
+from rolellm.training.recipe import BaseRecipe, Recipe
 
 GOALS = "Goals: 3 times transformers with the 7M LLaMA, 2 times with a real 0.5B model, more with five samples."
 
@@ -44,13 +44,13 @@ def ours(
     model: LocalModel, prompts: list[list[int]], rows: list[Row], settings: GenerateSettings, samples: int
 ) -> list[str]:
     """Replies by the engine of `rolellm generate`, in the order of the rows and samples."""
-    from rolellm.models.shared import groups_of
+    from rolellm.models.prefix_generation import group_prompts
 
     model._shared = None  # Nothing is left from the turn before.
     keys = [f"{row.id} {sample}" for row in rows for sample in range(samples)]
     asked = [prompt for prompt in prompts for _ in range(samples)]
     every = [row for row in rows for _ in range(samples)]
-    groups = groups_of(asked)
+    groups = group_prompts(asked)
     shared = {place: length for length, places in groups for place in places}
     limits = {name: getattr(settings, name) for name in ("max_new_tokens", "batch_size", "batch_tokens")}
     replies: dict[int, str] = {}
@@ -105,7 +105,7 @@ def timed(work: Callable[[], list[str]]) -> tuple[float, list[str]]:
 def measure(model: LocalModel, rows: list[Row], options: argparse.Namespace) -> dict[str, Any]:
     """Ratios and figures of one model and number of samples."""
     model.load()
-    prompts = [model.encode(prompt_messages(row)) for row in rows]
+    prompts = [model.encode(make_messages(row)) for row in rows]
     sampling = {"temperature": 0.7, "top_p": 0.95} if options.samples > 1 else {}
     settings = GenerateSettings(max_new_tokens=options.max_new_tokens, batch_tokens=options.batch_tokens, **sampling)
     sides: dict[str, Callable[[], list[str]]] = {"ours": lambda: ours(model, prompts, rows, settings, options.samples)}
@@ -135,7 +135,7 @@ def measure(model: LocalModel, rows: list[Row], options: argparse.Namespace) -> 
 
 def load(folder: Path, options: argparse.Namespace) -> tuple[LocalModel, list[Row]]:
     """The model and the rows; without a model, one of random weights is made in the folder."""
-    from rolellm.rocit.bases import build_tokenizer, new_model
+    from rolellm.training.bases import build_tokenizer, create_model
 
     config, split = ("sample", "train") if options.data_dir is None else (CONFIG, SPLIT)
     with warnings.catch_warnings():
@@ -147,7 +147,7 @@ def load(folder: Path, options: argparse.Namespace) -> tuple[LocalModel, list[Ro
         recipe = Recipe(base=BaseRecipe(build="tiny-llama", tiny=SIZES))
         tokenizer = build_tokenizer(recipe, general[:: max(1, len(general) // 1000)])
         tokenizer.save_pretrained(folder)
-        new_model(recipe, tokenizer).save_pretrained(folder)
+        create_model(recipe, tokenizer).save_pretrained(folder)
     return LocalModel(str(options.model or folder), device="cpu", dtype="float32"), rows
 
 

@@ -23,8 +23,9 @@ import numpy as np
 from common import environment, peak_memory_mb, report
 
 from rolellm.core.records import Row
-from rolellm.judging.result import summarize
+from rolellm.judging.result import JudgedBy
 from rolellm.judging.settings import JudgingSettings
+from rolellm.judging.summary import summarize_judgements
 from rolellm.judging.types import Comparison, Judgement, System
 
 JUDGEMENTS, ROWS, RESAMPLES = 10_000, 33_000, 2000
@@ -32,7 +33,7 @@ ROLES = 95
 GOAL = 10.0
 STRENGTHS = {"Sigma": 1.0, "Tau": 0.4, "Rho": 0.0, "Phi": -0.6}
 BASELINE = "base"
-JUDGES = [{"name": "judge", "prompts": {}, "model": {}, "family": None, "flagged": []}]
+JUDGES = [JudgedBy("judge")]
 
 
 def make_comparison(rows: int, people: list[System]) -> Comparison:
@@ -73,7 +74,7 @@ def judge(comparison: Comparison, *, rotations: int) -> list[Judgement]:
 def timed(comparison: Comparison, judgements: list[Judgement], resamples: int) -> dict[str, float]:
     """Wall and CPU seconds of the whole result."""
     wall, busy = time.perf_counter(), time.process_time()
-    summarize(comparison, judgements, JUDGES, JudgingSettings(resamples=resamples))
+    summarize_judgements(comparison, judgements, JUDGES, JudgingSettings(resamples=resamples))
     return {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - busy}
 
 

@@ -262,7 +262,7 @@ def main() -> None:
     """Compute and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--model", action="append", choices=list(SHAPES), help="only this one; may be repeated")
-    parser.add_argument("--tokens", type=int, default=4096, help="of a forward pass: training.pack_tokens")
+    parser.add_argument("--tokens", type=int, default=4096, help="of a forward pass, shared prefixes counted once")
     parser.add_argument("--rank", type=int, default=64, help="of the adapter: method.lora.r")
     parser.add_argument("--gpus", type=int, default=8, help="over how many FSDP spreads full tuning in the last row")
     parser.add_argument("--no-checkpointing", action="store_true", help="training.gradient_checkpointing: false")

@@ -1,11 +1,11 @@
-"""How long the packs of a whole training set take to build, and how much memory: 112,142 rows with five replies each.
+"""How long it takes to put a whole training set in order, and to fold each pass of it: 112,142 rows of five replies.
 
-    python benchmarks/packs.py [--json] [--data-dir RELEASE] [--rows N] [--replies N] [--budget N]
+    python benchmarks/packs.py [--json] [--data-dir RELEASE] [--rows N] [--replies N] [--batch N]
 
 Prompts are the release's own: each of its descriptions with each of its general instructions, so many of these pairs as
 the training set of English instruction generalization has rows, drawn by seed; replies are drawn from the general
-references at hand. What is timed begins with tokens and ends with every pack of one epoch laid out: the store that
-holds the examples, the order of the run, the sequences. Tokenising is not timed. It runs in a process of its own.
+references at hand. Timed are the store that holds the examples, the schedule of one epoch, and for each pass its padded
+rows and their folding. Tokenizing is not timed. It runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from array import array
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from statistics import median
 
 import numpy as np
 from common import environment, peak_memory_mb, report
@@ -27,21 +29,21 @@ from common import environment, peak_memory_mb, report
 import rolellm
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Row
-from rolellm.prompts.encode import encode_prompt
-from rolellm.prompts.render import prompt_messages
-from rolellm.rocit.packing.examples import Example, Examples, Ragged
-from rolellm.rocit.packing.plan import plan
-from rolellm.rocit.packing.tree import pack
-from rolellm.rocit.recipe import TrainingRecipe
+from rolellm.models.prefix_tree import fold_rows
+from rolellm.models.prompts.encode import encode_prompt
+from rolellm.models.prompts.render import make_messages
+from rolellm.training.examples import Example
+from rolellm.training.recipe import TrainingRecipe
+from rolellm.training.schedule import schedule_replies
 
 ROWS, REPLIES = 112_142, 5
-SAMPLE = Path(rolellm.__file__).parent / "rolebench" / "sample"
-# As recipes/rolellama-7b-qlora.yaml.
-STEP = 128
+SAMPLE = Path(rolellm.__file__).parent / "data" / "rolebench" / "sample"
+# As recipes/rolellama-7b-qlora.yaml: replies of an optimizer step, and of a forward pass.
+STEP, BATCH = 128, 32
 
 
 def write_tokens(data_dir: Path | None, rows: int, folder: Path) -> None:
-    """Tokenise descriptions, instructions and replies, each once, and leave them and the pairs to make in a folder."""
+    """Tokenize descriptions, instructions and replies, each once, and leave them and the pairs to make in a folder."""
     from rocit_data import load_corpus
 
     root = data_dir or SAMPLE
@@ -52,7 +54,7 @@ def write_tokens(data_dir: Path | None, rows: int, folder: Path) -> None:
 
     def encode(role: str, question: str) -> list[int]:
         row = Row("", role, "en", "general", question, (), role_description=profiles[role])
-        return encode_prompt(corpus.tokenizer, prompt_messages(row))
+        return encode_prompt(corpus.tokenizer, make_messages(row))
 
     def cut(ids: list[int]) -> int:
         return ids.index(end) + 1  # The end of the system instruction: a special token, which no text runs across.
@@ -68,22 +70,23 @@ def write_tokens(data_dir: Path | None, rows: int, folder: Path) -> None:
             raise RuntimeError(f"a prompt of {roles[role]} is not the sum of its parts")
     _save(folder / "heads.npz", heads)
     _save(folder / "tails.npz", tails)
-    np.savez(folder / "replies.npz", flat=corpus.examples.replies.flat, offsets=corpus.examples.replies.offsets)
+    _save(folder / "replies.npz", [list(example.reply_ids) for example in corpus.examples])
     np.save(folder / "pairs.npy", pairs)
 
 
 def _save(file: Path, sequences: Sequence[list[int]]) -> None:
-    held = Ragged.of([np.asarray(ids, np.int32) for ids in sequences])
-    np.savez(file, flat=held.flat, offsets=held.offsets)
+    np.savez(
+        file, flat=np.asarray(list(chain.from_iterable(sequences)), np.int32), ends=np.cumsum(list(map(len, sequences)))
+    )
 
 
-def _load(file: Path) -> Ragged:
+def _load(file: Path) -> list[array[int]]:
     with np.load(file) as arrays:
-        return Ragged(arrays["flat"], arrays["offsets"])
+        return [array("i", ids.tolist()) for ids in np.split(arrays["flat"], arrays["ends"][:-1])]
 
 
-def build(folder: Path, replies: int, budget: int) -> dict[str, float]:
-    """Build all packs of one epoch; seconds by stage, the process's memory in MB (1e6 bytes), tokens and packs."""
+def build(folder: Path, replies: int, batch: int) -> dict[str, float]:
+    """Store, schedule and fold one epoch; seconds, the memory of the process in MB (1e6 bytes), tokens and passes."""
     heads, tails, texts = (_load(folder / f"{name}.npz") for name in ("heads", "tails", "replies"))
     pairs = np.load(folder / "pairs.npy")
     chance = np.random.default_rng(1)
@@ -94,33 +97,51 @@ def build(folder: Path, replies: int, budget: int) -> dict[str, float]:
     def replies_to_prompts() -> Iterator[Example]:
         for number, pair in enumerate(pairs.tolist()):
             role, question = divmod(pair, len(tails))
-            prompt = (*heads[role].tolist(), *tails[question].tolist())
+            prompt = heads[role] + tails[question]
             for place, text in enumerate(chosen[number].tolist()):
-                yield Example(f"general-{number}", prompt, tuple(texts[text].tolist()), place, str(role))
+                yield Example(f"general-{number}", prompt, texts[text][:], place, str(role))
 
-    examples = Examples.of(replies_to_prompts())
+    examples = list(replies_to_prompts())
     clock.append(time.perf_counter())
     training = TrainingRecipe(
-        per_device_train_batch_size=STEP, pack_tokens=budget, num_train_epochs=1.0, max_length=budget
+        per_device_train_batch_size=batch, gradient_accumulation_steps=max(1, STEP // batch), num_train_epochs=1.0
     )
-    passes = plan(examples, training)
+    schedule = schedule_replies(examples, training)
     clock.append(time.perf_counter())
-    tokens = sum(len(pack(examples, chosen.tolist()).ids) for chosen in _passes(passes))
-    clock.append(time.perf_counter())
-    stages = dict(zip(("store_s", "plan_s", "layout_s"), np.diff(clock).tolist(), strict=True))
-    return stages | {
-        "seconds": clock[-1] - clock[0],
-        "peak_mb": peak_memory_mb(),
+    peak = peak_memory_mb()  # Before torch, which training holds anyway.
+    collated, folded, tokens = _fold_all(examples, schedule.order.reshape(-1, batch).tolist())
+    return {
+        "store_s": clock[1] - clock[0],
+        "schedule_s": clock[2] - clock[1],
+        "collate_s": sum(collated),
+        "fold_s": sum(folded),
+        "collate_ms_a_pass": 1000 * median(collated),
+        "fold_ms_a_pass": 1000 * median(folded),
+        "slowest_fold_ms": 1000 * max(folded),
+        "peak_mb": peak,
         "peak_mb_before": before,
         "replies": len(examples),
-        "tokens_row_by_row": int(examples.lengths.sum()),
-        "tokens_in_packs": tokens,
-        "packs": len(passes),
+        "tokens_row_by_row": sum(example.length for example in examples),
+        "tokens_folded": tokens,
+        "passes": len(folded),
     }
 
 
-def _passes(passes: Any) -> Iterator[Any]:
-    return (passes[number] for number in range(len(passes)))
+def _fold_all(examples: list[Example], batches: list[list[int]]) -> tuple[list[float], list[float], int]:
+    """Seconds for the padded rows of each pass and for folding them, and the tokens of all trees."""
+    from rolellm.training.fit import RowCollator
+
+    collator = RowCollator(examples, pad_id=0)
+    collated, folded, tokens = [], [], 0
+    for numbers in batches:
+        clock = [time.perf_counter()]
+        rows = collator([{"example": number} for number in numbers])
+        clock.append(time.perf_counter())
+        tokens += len(fold_rows(rows["input_ids"].numpy(), rows["attention_mask"].bool().numpy()).ids)
+        clock.append(time.perf_counter())
+        collated.append(clock[1] - clock[0])
+        folded.append(clock[2] - clock[1])
+    return collated, folded, tokens
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -132,7 +153,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rows", type=int, default=ROWS, help="at most so many rows (default: %(default)s)")
     parser.add_argument("--replies", type=int, default=REPLIES, help="replies a row (default: %(default)s)")
-    parser.add_argument("--budget", type=int, default=4096, help="tokens of a pack (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=BATCH, help="replies a forward pass (default: %(default)s)")
     parser.add_argument("--build", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -141,24 +162,22 @@ def main() -> None:
     """Measure and print."""
     options = parse_arguments()
     if options.build:
-        print(json.dumps(build(options.build, options.replies, options.budget)))
+        print(json.dumps(build(options.build, options.replies, options.batch)))
         return
     given = options.data_dir or os.environ.get("ROLEBENCH_DIR")
     with tempfile.TemporaryDirectory() as folder:
         write_tokens(Path(given) if given else None, options.rows, Path(folder))
         command = [sys.executable, __file__, "--build", folder, "--replies", str(options.replies)]
-        done = subprocess.run([*command, "--budget", str(options.budget)], check=True, capture_output=True, text=True)
+        done = subprocess.run([*command, "--batch", str(options.batch)], check=True, capture_output=True, text=True)
         figures = json.loads(done.stdout)
     rows = figures["replies"] // options.replies
     result = {
-        "ratios": {"tokens": figures["tokens_row_by_row"] / figures["tokens_in_packs"]},
+        "ratios": {"tokens": figures["tokens_row_by_row"] / figures["tokens_folded"]},
         "figures": figures,
         "n": rows,
         **environment("numpy"),
     }
-    notes = [
-        f"{rows:,} rows of {options.replies} replies, packs of at most {options.budget} tokens, {STEP} replies a step"
-    ]
+    notes = [f"{rows:,} rows of {options.replies} replies, {options.batch} of them a pass and {STEP} a step"]
     if not given:
         notes.append("No --data-dir and no $ROLEBENCH_DIR: prompts and replies of the embedded sample.")
     report("packs", result, notes, options.json)

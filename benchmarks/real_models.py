@@ -5,7 +5,7 @@
 
 Every stage runs for one English and one Chinese character of the sample, or for those of the scripts that are named. A
 run that stopped continues in its folder. `leaks` counts the kept texts that have words of our prompts in them
-(`rolellm.prompts.leaks`). The judge is shown RoleGPT's reply as the role, and its reply as another role: a planted
+(`rolellm.models.prompts.leaks`). The judge is shown RoleGPT's reply as the role, and its reply as another: a planted
 loser, which should win no pair. `--samples` writes what was asked for and came back, unedited: the first twenty of each
 stage, kept or not.
 """
@@ -25,13 +25,13 @@ from common import environment, report
 
 import rolellm
 from rolellm.core.records import Language
-from rolellm.evaluation.rows import rows_of
-from rolellm.judging.systems import planted_losers
+from rolellm.data.rolebench import load_rolebench
+from rolellm.data.rolebench.schema import FOLDERS
+from rolellm.judging.systems import plant_losers
 from rolellm.llm.client import Client
 from rolellm.llm.model import Answer, Failure, Outcome
-from rolellm.prompts.leaks import leak_check
-from rolellm.rolebench import load_rolebench
-from rolellm.rolebench.schema import FOLDERS
+from rolellm.models.prompts.leaks import make_leak_check
+from rolellm.scoring.rows import read_dataset_rows
 
 GOALS = "Goals: every stage ends usable, leaks = 0, pairs kept >= 0.6 of the candidates, verdicts parsed >= 0.95."
 SCRIPTS = {"Queen of Hearts": "Queen of Hearts.txt", "诸葛亮": "诸葛亮.txt"}
@@ -68,7 +68,7 @@ class Watch:
             self.outcomes[f"{stage}/{rest}" if stage == "profile" else stage].append(outcome)
             noted(client, outcome)
 
-        patch.object(Client, "_note", note).start()
+        patch.object(Client, "_record_outcome", note).start()
 
     def rows(self) -> dict[str, dict[str, Any]]:
         """What became of each stage's requests."""
@@ -95,7 +95,7 @@ def _row(outcomes: list[Outcome[Any]]) -> dict[str, Any]:
 def characters(scripts: list[str]) -> Iterator[tuple[str, Path]]:
     """Roles and their scripts."""
     if not scripts:
-        home = resources.files("rolellm.rolebench").joinpath("sample", "scripts")
+        home = resources.files("rolellm.data.rolebench").joinpath("sample", "scripts")
         yield from ((role, Path(str(home / name))) for role, name in SCRIPTS.items())
     for given in scripts:
         path, _, role = given.rpartition("=")
@@ -135,7 +135,7 @@ def stages(role: str, script: Path, llm: Any, home: Path, arguments: argparse.Na
 
 def leaks(language: Language, texts: list[str]) -> int:
     """How many texts have words of our prompts in them."""
-    check = leak_check(language, "")
+    check = make_leak_check(language, "")
     return sum(check(text) is not None for text in texts)
 
 
@@ -143,8 +143,8 @@ def verdicts(language: Language, given: argparse.Namespace) -> dict[str, Any]:
     """The judge on planted losers: RoleGPT's reply as the role against its reply as another."""
     config = f"instruction-generalization-{FOLDERS[language]}" if given.data_dir else "sample"
     data = load_rolebench(config, "test", data_dir=given.data_dir)
-    rows = [row for row in rows_of(data) if row.language == language and row.rolegpt]
-    losers = planted_losers(rows, {row.id: row.rolegpt or "" for row in rows}, rows, given.verdicts)
+    rows = [row for row in read_dataset_rows(data) if row.language == language and row.rolegpt]
+    losers = plant_losers(rows, {row.id: row.rolegpt or "" for row in rows}, rows, given.verdicts)
     chosen = data.select([place for place, name in enumerate(data["id"]) if name in losers])
     result = rolellm.judge(
         {"another role": chosen.add_column("prediction", [losers[name] for name in chosen["id"]])},
@@ -156,7 +156,7 @@ def verdicts(language: Language, given: argparse.Namespace) -> dict[str, Any]:
         max_unscored=1.0,
     )
     (loser,) = (one.pairwise for one in result.models if one.kind == "model")
-    bias, missing = result.diagnostics.position.pairwise, result.diagnostics.unscored
+    biases, missing = result.diagnostics.biases, result.diagnostics.unscored
     return {
         "rows": len(losers),
         "verdicts": missing.of,
@@ -164,9 +164,9 @@ def verdicts(language: Language, given: argparse.Namespace) -> dict[str, Any]:
         "by_reason": missing.by_reason,
         "the planted loser wins": shown(loser and loser.win_rate),
         "wins, ties, losses": loser and (loser.wins, loser.ties, loser.losses),
-        "both orders agree": shown(bias.consistency),
-        "the first answer wins": shown(bias.first_preferred),
-        "the longer answer wins": shown(result.diagnostics.length.longer_preferred),
+        "both orders agree": shown(biases["consistency"]),
+        "the first answer wins": shown(biases["first_preferred"]),
+        "the longer answer wins": shown(biases["longer_preferred"]),
         "canaries win": {
             one.name: shown(one.pairwise and one.pairwise.win_rate) for one in result.models if one.kind == "canary"
         },

@@ -3,9 +3,9 @@
     python benchmarks/real_rocit.py RECIPE.yaml --base FOLDER [--test CONFIG] [--rows N] [--decoding-rows N]
 
 Test rows are drawn by their ids, half of them general (CUS, RAW), half role-specific (SPE), first from those that the
-release has a RoleGPT reply for. The floors and the ceiling are those of `rolellm.evaluation.floors`. Every answer and
-score stays in the run's folder, and a stopped run continues where it was. Figures are means with 95 % intervals by a
-bootstrap over questions.
+release has a RoleGPT reply for. The floors and the reference are those of `rolellm.scoring.floors`. Every answer and
+score stays in the run's folder, and a stopped run continues where it was. Figures are means with 95 % intervals over
+questions.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from datasets import Dataset, load_dataset
 
 import rolellm
 from rolellm.core.fingerprint import hash_json
-from rolellm.evaluation.score import Summary
+from rolellm.scoring.score_report import Summary
 
 DECODINGS: dict[str, dict[str, Any]] = {
     "greedy": {},
@@ -47,7 +47,7 @@ def scored(rows: Dataset) -> dict[str, Any]:
 def shown(by_protocol: dict[str, Summary]) -> dict[str, Any]:
     """Metrics by protocol, as mean and ends of each interval."""
     return {
-        f"{name} ({protocol})": f"{one.mean:.3f} {one.brackets(3)}"
+        f"{name} ({protocol})": f"{one.mean:.3f} {one.format_ends(3)}"
         for protocol, metrics in by_protocol.items()
         for name in METRICS
         if (one := metrics[name]) is not None
@@ -55,11 +55,11 @@ def shown(by_protocol: dict[str, Summary]) -> dict[str, Any]:
 
 
 def markers(rows: Dataset, among: Dataset, training: Dataset) -> dict[str, dict[str, Any]]:
-    """What scores are read between: floors, RoleGPT and the ceiling, each by its name."""
+    """What scores are read between: floors, RoleGPT and a reference, each by its name."""
     rows = rows.filter(lambda row: bool(row["rolegpt"]))
     answered = rows.select_columns(["id"]).add_column("prediction", rows["rolegpt"])
     scales = {one: rolellm.score(answered, among, protocol=one, training=training).scale for one in PROTOCOLS}
-    found = {f"{one.kind}: {name}": name for scale in scales.values() for name, one in scale.markers.items()}
+    found = {one.label(name): name for scale in scales.values() for name, one in scale.markers.items()}
     return {
         head: shown({one: scale.markers[name].metrics for one, scale in scales.items() if name in scale.markers})
         for head, name in found.items()
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    from rolellm.rocit.recipe import load_recipe
+    from rolellm.training.recipe_files import load_recipe
 
     recipe = load_recipe(arguments.recipe, threads=arguments.threads).to_dict()
     recipe["base"]["path"] = str(arguments.base.resolve())

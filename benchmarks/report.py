@@ -34,11 +34,11 @@ from retrieval import english_words
 from rich.console import Console
 
 from rolellm.core.records import Row
-from rolellm.evaluation.score import ScoreReport
-from rolellm.judging.aggregate import RowOutcome
-from rolellm.report.browse import BrowsePart
-from rolellm.report.page import PageContent, write_page
-from rolellm.report.section import Section
+from rolellm.judging.verdicts import RowOutcome
+from rolellm.reporting.browse import BrowsePart
+from rolellm.reporting.page import PageContent, write_page
+from rolellm.reporting.section import Section
+from rolellm.scoring.score_report import ScoreReport
 
 ROWS, RUNS = 32_833, 5
 ROLES, INSTRUCTIONS, SPECIFIC = 95, 1_500, 0.145

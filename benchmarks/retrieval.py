@@ -32,10 +32,10 @@ from rich.console import Console
 
 import rolellm
 from rolellm.core.records import Language
-from rolellm.core.text import chinese_words
-from rolellm.prompts.retrieval import TextIndex
+from rolellm.core.text import load_chinese_tokenizer
+from rolellm.models.prompts.retrieval import TextIndex
 
-SAMPLE = Path(rolellm.__file__).parent / "rolebench" / "sample"
+SAMPLE = Path(rolellm.__file__).parent / "data" / "rolebench" / "sample"
 PAIRS, QUERIES, SHOWN = 140_000, 500, 5
 SLOW_QUERIES = 5
 GOAL_INDEX, GOAL_QUERY = 10.0, 2.0
@@ -75,7 +75,7 @@ def english_words() -> tuple[list[str], np.ndarray]:
 
 def chinese_dictionary() -> tuple[list[str], np.ndarray]:
     """The words of jieba's dictionary with the frequencies that it gives them."""
-    chinese_words()
+    load_chinese_tokenizer()
     import jieba
 
     with jieba.get_dict_file() if hasattr(jieba, "get_dict_file") else jieba.dt.get_dict_file() as stream:
@@ -128,16 +128,16 @@ def measure(corpus: Corpus) -> tuple[dict[str, float], dict[str, Any]]:
     words = None
     cutting = 0.0
     if corpus.language == "zh":
-        cut = chinese_words()
+        cut = load_chinese_tokenizer()
         cutting, words = timed(lambda: [cut(text) for text in corpus.texts])
     busy = time.process_time()
     building, index = timed(lambda: TextIndex(corpus.texts, corpus.language))
     busy = time.process_time() - busy
     LOG.print(f"{corpus.language}: index in {building:.1f} s")
-    took = milliseconds(lambda query: index.top(query, SHOWN), corpus.queries)
-    busily = milliseconds(lambda query: index.top(query, SHOWN), corpus.queries, time.process_time)
+    took = milliseconds(lambda query: index.rank(query, SHOWN), corpus.queries)
+    busily = milliseconds(lambda query: index.rank(query, SHOWN), corpus.queries, time.process_time)
     small, _ = timed(lambda: TextIndex(corpus.texts[:1400], corpus.language))
-    misplaced = sum(not np.array_equal(index.top(query, SHOWN), whole_order(index, query)) for query in corpus.queries)
+    misplaced = sum(not np.array_equal(index.rank(query, SHOWN), whole_order(index, query)) for query in corpus.queries)
     figures = {
         "index_seconds": building,
         "index_cpu_seconds": busy,

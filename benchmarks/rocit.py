@@ -1,12 +1,12 @@
-"""How fast shared-prefix training is beside TRL's trainer, row by row and packed, and that its gradients are the same.
+"""How fast training with shared prefixes is next to TRL's trainer, row by row and packed, with the same gradients.
 
-    python benchmarks/rocit.py [--json] [--data-dir RELEASE] [--replies N] [--roles N] [--steps N] [--budgets N ...]
+    python benchmarks/rocit.py [--json] [--data-dir RELEASE] [--replies N] [--roles N] [--steps N] [--passes N ...]
     python benchmarks/rocit.py --gpu [--shapes NAME ...]      # QLoRA in bf16 at the shapes of real models
 
 On a CPU: a LLaMA of 6.8 million random weights, float32, all of them trained. Every side gets the same model, the same
-replies once, the same optimiser and the same number of replies a step; whole optimiser steps are timed by torch's own
+replies once, the same optimizer and the same number of replies a step; whole optimizer steps are timed by torch's own
 hook, the first of a run left out. TRL's settings are tried first, and its best stand for it. `tokens` compares what
-goes through the model in one pass over all rows. Only as good as the machine is idle.
+goes through the model in one epoch of all rows. Only as good as the machine is idle.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from common import environment, report
 
-from rolellm.rocit.recipe import TrainingRecipe
-from rolellm.runtime.threads import wait_briefly
+from rolellm.core.threads import wait_briefly
+from rolellm.training.recipe import TrainingRecipe
 
 if TYPE_CHECKING:
     from rocit_compare import Plan
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes")
 FAMILIES = {"Llama": "tiny-llama", "Glm": "tiny-glm", "Glm4": "tiny-glm4"}
-TOKEN_BUDGET = 4096
 
 
 def measure(corpus: Corpus, wanted: Plan) -> dict[str, Any]:
@@ -37,15 +36,15 @@ def measure(corpus: Corpus, wanted: Plan) -> dict[str, Any]:
     from rocit_compare import LOG, compare, token_counts
     from rocit_runs import Job
 
-    from rolellm.rocit.bases import new_model
+    from rolellm.training.bases import create_model
 
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    job = Job(lambda: new_model(corpus.recipe, corpus.tokenizer), corpus.tokenizer, corpus.examples, corpus.training)
+    job = Job(lambda: create_model(corpus.recipe, corpus.tokenizer), corpus.tokenizer, corpus.examples, corpus.training)
     compared = compare(job, wanted)
     LOG.print("tokens of all rows; gradients")
     tokens = token_counts(job, wanted, compared.settings[0])
     errors = {name: gradient_error(corpus, build) for name, build in FAMILIES.items()}
-    ratios = compared.ratios() | {"tokens": tokens["padded"] / tokens[f"packs of {TOKEN_BUDGET}"]}
+    ratios = compared.ratios() | {"tokens": tokens["padded"] / tokens[f"{compared.best} a pass"]}
     figures = compared.figures() | {
         "tokens": tokens,
         "gradient_error": max(errors.values()),
@@ -70,7 +69,7 @@ def setup(corpus: Corpus, wanted: Plan) -> dict[str, Any]:
 
 
 def gradient_error(corpus: Corpus, build: str) -> float:
-    """How far the gradient of one step in packs is from TRL's row by row: the norm of the difference over the norm.
+    """How far the gradient of one step is from TRL's row by row: the norm of the difference over the norm.
 
     Args:
         corpus: The rows; two dozen replies of two roles are taken.
@@ -80,16 +79,20 @@ def gradient_error(corpus: Corpus, build: str) -> float:
     from rocit_data import draw
     from rocit_runs import Job, Setting, first_gradient, train_ours, trl_trainer
 
-    from rolellm.rocit.bases import new_model
+    from rolellm.training.bases import create_model
 
     sizes = replace(corpus.recipe.base.tiny, hidden_size=64, intermediate_size=128, layers=2, heads=4)
     recipe = replace(corpus.recipe, base=replace(corpus.recipe.base, build=build, tiny=sizes))
     chosen = draw(corpus.examples, groups=2, replies=12, seed=2)
-    # No clipping, so that the gradient is as it was computed; and budgets that cut the step in several packs.
+    # No clipping, so that the gradient is as it was computed; and several passes.
     training = replace(
-        corpus.training, per_device_train_batch_size=24, roles_per_step=2, pack_tokens=1024, max_grad_norm=1e9
+        corpus.training,
+        per_device_train_batch_size=8,
+        gradient_accumulation_steps=3,
+        roles_per_step=2,
+        max_grad_norm=1e9,
     )
-    job = Job(lambda: new_model(recipe, corpus.tokenizer), corpus.tokenizer, chosen, training)
+    job = Job(lambda: create_model(recipe, corpus.tokenizer), corpus.tokenizer, chosen, training)
     model = job.model()
     with first_gradient(model) as ours:
         train_ours(job, model)
@@ -100,25 +103,23 @@ def gradient_error(corpus: Corpus, build: str) -> float:
 
 
 def plan_of(options: argparse.Namespace, longest: int) -> Plan:
-    """What to measure: on a CPU short passes are the fast ones, on a GPU long ones."""
+    """What to measure."""
     from rocit_compare import Plan
     from rocit_runs import Setting
 
     if options.gpu:
         from rocit_gpu import attentions
 
-        budgets = options.budgets or (4096, 8192)
         rows = [Setting(rows=rows, attention=attentions()[0]) for rows in (4, 8, 16)]
         packs = [Setting(pack=pack, attention=name) for name in attentions() for pack in (2048, 4096, 8192)]
     else:
-        budgets = options.budgets or (1024, 2048)
         rows = [Setting(rows=rows) for rows in (1, 2, 4)]
         packs = [Setting(pack=pack) for pack in sorted({-(-longest // 256) * 256, 1024, 2048})]
     return Plan(
         replies=options.replies,
         steps=options.steps,
         roles=options.roles,
-        budgets=tuple(sorted({*budgets, TOKEN_BUDGET})),
+        passes=tuple(sorted({count for count in options.passes if options.replies % count == 0} or {options.replies})),
         rows=tuple(rows),
         packs=tuple(packs),
         probe=min(16, options.replies),
@@ -160,10 +161,16 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--data-dir", type=Path, help="a local copy of the release (default: $ROLEBENCH_DIR, else the sample)"
     )
-    parser.add_argument("--replies", type=int, default=128, help="replies an optimiser step (default: %(default)s)")
+    parser.add_argument("--replies", type=int, default=128, help="replies an optimizer step (default: %(default)s)")
     parser.add_argument("--roles", type=int, default=TrainingRecipe().roles_per_step, help="roles a step")
-    parser.add_argument("--steps", type=int, default=3, help="optimiser steps that are timed (default: %(default)s)")
-    parser.add_argument("--budgets", type=int, nargs="+", help=f"tokens of our packs, besides {TOKEN_BUDGET}")
+    parser.add_argument("--steps", type=int, default=3, help="optimizer steps that are timed (default: %(default)s)")
+    parser.add_argument(
+        "--passes",
+        type=int,
+        nargs="+",
+        default=[32, 64, 128],
+        help="replies a forward pass of ours (default: 32 64 128)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="for the rows that are trained on")
     parser.add_argument("--tiny", action="store_true", help="the smallest model, to see that all runs")
     parser.add_argument("--gpu", action="store_true", help="QLoRA on this machine's GPU")
@@ -191,7 +198,7 @@ def main() -> None:
         options.replies, options.steps = min(options.replies, 16), min(options.steps, 2)
         notes.append(f"No --data-dir and no $ROLEBENCH_DIR: the embedded sample, {options.replies} replies a step.")
     corpus = load_corpus(Path(given) if given else None, SMALLEST if options.tiny else SIZES)
-    wanted = plan_of(options, int(corpus.examples.lengths.max()))
+    wanted = plan_of(options, max(example.length for example in corpus.examples))
     if options.gpu:
         from rocit_gpu import Device, measure_gpu
         from shapes import shape

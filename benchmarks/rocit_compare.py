@@ -8,11 +8,12 @@ from typing import Any
 
 from rich.console import Console
 from rocit_data import draw
+from rocit_flops import fold_examples
 from rocit_runs import Job, Setting, Speed, measure_ours, measure_trl, trl_trainer
 
-from rolellm.rocit.packing.examples import Examples
-from rolellm.rocit.packing.plan import plan
-from rolellm.rocit.packing.tree import pack
+from rolellm.training.examples import Example
+from rolellm.training.recipe import TrainingRecipe
+from rolellm.training.schedule import schedule_replies
 
 LOG = Console(stderr=True)
 
@@ -22,20 +23,20 @@ class Plan:
     """What is measured.
 
     Attributes:
-        replies: Replies an optimiser step.
+        replies: Replies an optimizer step.
         steps: Optimiser steps that are timed, after one that is not.
         roles: Groups of one role each that a step's replies come in.
-        budgets: Pack budgets of ours, in tokens.
+        passes: Replies a forward pass of ours.
         rows: TRL's settings to try row by row.
         packs: TRL's settings to try with packing.
-        probe: Replies an optimiser step while settings are tried.
+        probe: Replies an optimizer step while settings are tried.
         seed: For the rows.
     """
 
     replies: int
     steps: int
     roles: int
-    budgets: tuple[int, ...]
+    passes: tuple[int, ...]
     rows: tuple[Setting, ...]
     packs: tuple[Setting, ...]
     probe: int
@@ -47,7 +48,7 @@ class Compared:
     """What was measured.
 
     Attributes:
-        ours: By pack budget.
+        ours: By replies a forward pass.
         row_by_row: Ours without shared prefixes; ``None`` where it was left out.
         trl_rows: TRL's best row by row.
         trl_packed: TRL's best packing.
@@ -61,23 +62,23 @@ class Compared:
     trl_rows: Speed
     trl_packed: Speed
     settings: tuple[Setting, Setting]
-    examples: Examples
+    examples: list[Example]
     tried: dict[str, float | str]
 
     @property
     def best(self) -> int:
-        """Our fastest budget."""
-        return max(self.ours, key=lambda budget: self.ours[budget].rate)
+        """Our fastest number of replies a forward pass."""
+        return max(self.ours, key=lambda count: self.ours[count].rate)
 
     def ratios(self) -> dict[str, float]:
-        """Ours at its fastest budget over TRL."""
+        """Ours at its fastest over TRL."""
         rate = self.ours[self.best].rate
         return {"trl_rows": rate / self.trl_rows.rate, "trl_packed": rate / self.trl_packed.rate}
 
     @property
     def speeds(self) -> dict[str, Speed]:
         """All of them, named for people."""
-        named = {f"shared prefix, {budget}": speed for budget, speed in self.ours.items()}
+        named = {f"shared prefix, {count} a pass": speed for count, speed in self.ours.items()}
         if self.row_by_row is not None:
             named["ours row by row"] = self.row_by_row
         return named | {"TRL row by row": self.trl_rows, "TRL packed": self.trl_packed}
@@ -88,7 +89,7 @@ class Compared:
             "replies_a_second": {name: speed.rate for name, speed in self.speeds.items()},
             "lowest_and_highest": {name: [min(one.rates), max(one.rates)] for name, one in self.speeds.items()},
             "tokens_a_reply": {name: speed.tokens for name, speed in self.speeds.items()},
-            "best_budget": self.best,
+            "best_pass": self.best,
             "trl_settings": [str(setting) for setting in self.settings],
             "trl_tried": self.tried,
         }
@@ -114,29 +115,29 @@ def compare(job: Job, wanted: Plan, row_by_row: bool = True) -> Compared:
     rows, packs = (_fastest(job, wanted, settings, tried) for settings in (wanted.rows, wanted.packs))
 
     def ours() -> dict[int, Speed]:
-        return {one: _shown(f"ours, packs of {one}", measure_ours(_packed(here, one))) for one in wanted.budgets}
+        return {count: _shown(f"ours, {count} a pass", measure_ours(_shared(here, count))) for count in wanted.passes}
 
     first = ours()
     trl_rows = _shown(f"TRL, {rows}", measure_trl(here, rows))
     trl_packed = _shown(f"TRL, {packs}", measure_trl(here, packs))
-    plain = _shown("ours, row by row", measure_ours(_unpacked(here, rows.rows))) if row_by_row else None
+    plain = _shown("ours, row by row", measure_ours(_unshared(here, rows.rows))) if row_by_row else None
     second = ours()
-    both = {budget: first[budget].and_also(second[budget]) for budget in first}
+    both = {count: first[count].and_also(second[count]) for count in first}
     return Compared(both, plain, trl_rows, trl_packed, (rows, packs), drawn, tried)
 
 
-def _packed(job: Job, budget: int) -> Job:
-    return replace(job, training=replace(job.training, shared_prefix=True, pack_tokens=budget))
+def _shared(job: Job, count: int) -> Job:
+    return replace(job, training=_in_passes(job.training, count, shared=True))
 
 
-def _unpacked(job: Job, rows: int) -> Job:
-    training = job.training
-    passes = training.per_device_train_batch_size // rows
+def _unshared(job: Job, count: int) -> Job:
+    return replace(job, training=_in_passes(job.training, count, shared=False))
+
+
+def _in_passes(training: TrainingRecipe, count: int, *, shared: bool) -> TrainingRecipe:
+    passes = training.replies_per_step // count
     return replace(
-        job,
-        training=replace(
-            training, shared_prefix=False, per_device_train_batch_size=rows, gradient_accumulation_steps=passes
-        ),
+        training, shared_prefix=shared, per_device_train_batch_size=count, gradient_accumulation_steps=passes
     )
 
 
@@ -149,7 +150,7 @@ def _fastest(job: Job, wanted: Plan, settings: Sequence[Setting], tried: dict[st
     )
     rates: dict[Setting, float] = {}
     for setting in settings:
-        if setting.pack is not None and setting.pack < int(job.examples.lengths.max()):
+        if setting.pack is not None and setting.pack < max(example.length for example in job.examples):
             continue  # It would cut replies off.
         try:
             rates[setting] = tried[str(setting)] = _shown(f"trying TRL, {setting}", measure_trl(here, setting)).rate
@@ -167,15 +168,18 @@ def _shown(name: str, speed: Speed) -> Speed:
 
 
 def token_counts(job: Job, wanted: Plan, setting: Setting) -> dict[str, Any]:
-    """Tokens of one pass over all examples: padded as TRL's own batches are, unpadded, and in our packs by budget."""
+    """Tokens of one epoch of all examples: padded as TRL's own batches are, unpadded, and folded by replies a pass."""
     with trl_trainer(job, setting) as trainer:
         padded = sum(batch["input_ids"].numel() for batch in trainer.get_train_dataloader())
-    counts = {"padded": padded, "unpadded": int(job.examples.lengths.sum())}
-    for budget in wanted.budgets:
-        training = replace(
-            job.training, per_device_train_batch_size=wanted.replies, roles_per_step=wanted.roles, pack_tokens=budget
-        )
-        passes = plan(job.examples, training)
-        trees = (pack(job.examples, passes[number].tolist()) for number in range(len(passes)))
-        counts[f"packs of {budget}"] = sum(len(tree.ids) for tree in trees)
+    counts = {"padded": padded, "unpadded": sum(example.length for example in job.examples)}
+    step = replace(
+        job.training,
+        per_device_train_batch_size=wanted.replies,
+        gradient_accumulation_steps=1,
+        roles_per_step=wanted.roles,
+    )
+    for count in wanted.passes:
+        order = schedule_replies(job.examples, _in_passes(step, count, shared=True)).order
+        batches = [batch[batch >= 0] for batch in order.reshape(-1, count)]
+        counts[f"{count} a pass"] = sum(len(fold_examples(job.examples, batch).ids) for batch in batches if len(batch))
     return counts

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.core.records import Row
-from rolellm.prompts.render import prompt_messages
-from rolellm.rocit.bases import build_tokenizer
-from rolellm.rocit.packing.examples import Examples
-from rolellm.rocit.recipe import BaseRecipe, Recipe, Tiny, TrainingRecipe
-from rolellm.rocit.rows import conversations, encode
-from rolellm.rolebench import load_rolebench
+from rolellm.data.rolebench import load_rolebench
+from rolellm.models.prompts.render import make_messages
+from rolellm.training.bases import build_tokenizer
+from rolellm.training.examples import Example, encode
+from rolellm.training.recipe import BaseRecipe, Recipe, Tiny, TrainingRecipe
+from rolellm.training.rows import make_conversations
 
 CONFIG, SPLIT = "role-generalization-eng", "test"
 MAX_LENGTH = 2048
@@ -40,7 +40,7 @@ class Corpus:
     rows: tuple[Row, ...]
     recipe: Recipe
     tokenizer: Any
-    examples: Examples
+    examples: list[Example]
 
     @property
     def training(self) -> TrainingRecipe:
@@ -66,7 +66,7 @@ def load_corpus(data_dir: Path | None, sizes: Tiny = SIZES) -> Corpus:
     )
     recipe = Recipe(base=BaseRecipe(build="tiny-llama", tiny=sizes), training=training)
     tokenizer = build_tokenizer(recipe, list(_once(rows)))
-    chats = list(conversations(rows, prompt_messages))
+    chats = list(make_conversations(rows, make_messages))
     examples = encode(chats, tokenizer, max_length=MAX_LENGTH)
     return Corpus(f"{config}/{split}", rows, recipe, tokenizer, examples)
 
@@ -79,7 +79,7 @@ def _once(rows: Sequence[Row]) -> Iterator[Row]:
         known.add(row.role)
 
 
-def draw(examples: Examples, groups: int, replies: int, seed: int) -> Examples:
+def draw(examples: list[Example], groups: int, replies: int, seed: int) -> list[Example]:
     """Replies to train on: groups of one role each, the roles in turn.
 
     Args:
@@ -92,10 +92,10 @@ def draw(examples: Examples, groups: int, replies: int, seed: int) -> Examples:
         ValueError: When the rows of a role do not suffice.
     """
     chance = random.Random(seed)
-    places: dict[int, dict[int, list[int]]] = {}
-    for place, prompt in enumerate(examples.prompt_of.tolist()):
-        places.setdefault(int(examples.families[prompt]), {}).setdefault(prompt, []).append(place)
-    roles = sorted(places)
+    places: dict[str, dict[str, list[int]]] = {}
+    for place, example in enumerate(examples):
+        places.setdefault(example.family, {}).setdefault(example.row_id, []).append(place)
+    roles = list(places)
     chance.shuffle(roles)
     queues = {role: _shuffled(places[role], chance) for role in roles}
     chosen: list[int] = []
@@ -105,10 +105,10 @@ def draw(examples: Examples, groups: int, replies: int, seed: int) -> Examples:
             raise ValueError(f"{groups} groups of {replies} replies of one role each are more than the rows have")
         chosen += queue[:replies]
         del queue[:replies]
-    return Examples.of([examples[place] for place in chosen])
+    return [examples[place] for place in chosen]
 
 
-def _shuffled(questions: dict[int, list[int]], chance: random.Random) -> list[int]:
-    order = sorted(questions)
+def _shuffled(questions: dict[str, list[int]], chance: random.Random) -> list[int]:
+    order = list(questions)
     chance.shuffle(order)
     return [place for question in order for place in questions[question]]

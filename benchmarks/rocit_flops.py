@@ -8,21 +8,22 @@ Counted, in floating-point operations, with a multiplication and an addition as 
 - the output layer: as a frozen linear layer, at places whose prediction is trained only.
 
 Not counted, though a GPU does it: what gradient checkpointing computes again, unpacking 4-bit weights, norms, softmax,
-the optimiser, padding, and anything that a rival computes twice. So model FLOP utilisation (MFU) here is on the low
+the optimizer, padding, and anything that a rival computes twice. So model FLOP utilisation (MFU) here is on the low
 side: with checkpointing of a frozen base, two thirds is what a GPU at its limit would reach. A unique token is one of
-the tree of an optimiser step's replies, in which what prompts begin with in common stands once.
+the tree of an optimizer step's replies, in which what rows begin with in common stands once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from rolellm.rocit.packing.examples import Examples
-from rolellm.rocit.packing.tree import pack
+from rolellm.models.prefix_tree import PrefixTree, fold_rows
+from rolellm.training.examples import Example
 
 # Dense bf16 with float32 sums, in FLOP/s, from the vendors' data sheets, by a part of the device's name; longer first.
 PEAKS = {
@@ -91,10 +92,21 @@ class Weights:
         return float(products + 12 * self.layers * self.width * pairs)
 
 
-def flops_of_a_reply(weights: Weights, examples: Examples, replies: int) -> float:
+def fold_examples(examples: list[Example], numbers: Sequence[int]) -> PrefixTree:
+    """The tree of some examples."""
+    rows = [examples[number].input_ids for number in numbers]
+    mask = np.arange(max(map(len, rows))) < np.asarray([len(row) for row in rows])[:, None]
+    ids = np.zeros(mask.shape, np.int64)
+    ids[mask] = np.concatenate(rows)
+    return fold_rows(ids, mask)
+
+
+def flops_of_a_reply(weights: Weights, examples: list[Example], replies: int) -> float:
     """The mean over steps of so many replies each, as they follow each other in the examples."""
     total = 0.0
     for start in range(0, len(examples), replies):
-        tree = pack(examples, range(start, min(start + replies, len(examples))))
-        total += weights.flops(len(tree.ids), int(np.sum(tree.positions + 1)), len(tree.targets))
+        numbers = range(start, min(start + replies, len(examples)))
+        tree = fold_examples(examples, numbers)
+        scored = sum(len(examples[number].reply_ids) for number in numbers)
+        total += weights.flops(len(tree.ids), int(np.sum(tree.positions + 1)), scored)
     return total / len(examples)

@@ -12,7 +12,7 @@ from rocit_data import Corpus
 from rocit_flops import Weights, flops_of_a_reply, peak_flops
 from rocit_runs import Job
 
-from rolellm.rocit.recipe import Lora, MethodRecipe
+from rolellm.training.recipe import Lora, MethodRecipe
 
 # As recipes/rolellama-7b-qlora.yaml.
 METHOD = MethodRecipe(name="qlora", lora=Lora(r=64, lora_alpha=16, lora_dropout=0.0))
@@ -53,6 +53,8 @@ class Base:
         """The base as it was made."""
         from peft.tuners.tuners_utils import BaseTunerLayer
 
+        if hasattr(self._model, "prefix_sharing"):
+            self._model.prefix_sharing.restore()
         for name, module in list(self._model.named_modules()):
             if isinstance(module, BaseTunerLayer):
                 self._model.set_submodule(name, module.get_base_layer())
@@ -67,8 +69,11 @@ def _quantised(config: Any, place: str) -> Any:
     with torch.device("meta"):
         empty = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
     generator = torch.Generator(place).manual_seed(0)
+    tied = empty.all_tied_weights_keys
     weights = {
-        name: _random(one, generator, config.initializer_range, place) for name, one in empty.state_dict().items()
+        name: _random(one, generator, config.initializer_range, place)
+        for name, one in empty.state_dict().items()
+        if name not in tied
     }
     method = METHOD.quantization
     bits = BitsAndBytesConfig(

@@ -1,6 +1,6 @@
-"""Ours and TRL's trainers on the same examples, and one meter for both: torch's own hook at the end of optimiser steps.
+"""Ours and TRL's trainers on the same examples, and one meter for both: torch's own hook at the end of optimizer steps.
 
-What is timed is whole steps: from the end of one optimiser step to the end of the next, so loading and collating data,
+What is timed is whole steps: from the end of one optimizer step to the end of the next, so loading and collating data,
 forward, backward, clipping and the update. The first step of a run warms up and is left out.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import torch
@@ -23,9 +23,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from trl import SFTConfig, SFTTrainer
 
-from rolellm.rocit.fit import Fit, fit
-from rolellm.rocit.packing.examples import Examples
-from rolellm.rocit.recipe import MethodRecipe, TrainingRecipe
+from rolellm.training.examples import Example
+from rolellm.training.fit import Fit, fit
+from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Job:
         model: Makes the model, the same each time.
         tokenizer: Its tokenizer.
         examples: What is trained on, once.
-        training: Optimiser, precision and device; its batch size is the replies of an optimiser step.
+        training: Optimizer, precision and device; its batch size is the replies of an optimizer step.
         method: All weights, or an adapter.
     """
 
     model: Callable[[], Any]
     tokenizer: Any
-    examples: Examples
+    examples: list[Example]
     training: TrainingRecipe
     method: MethodRecipe = field(default_factory=lambda: MethodRecipe(name="full"))
 
@@ -73,7 +73,7 @@ class Speed:
     """How fast a run went.
 
     Attributes:
-        rates: Replies a second of each optimiser step but the first.
+        rates: Replies a second of each optimizer step but the first.
         tokens: Tokens a reply that went through the model, padding included.
         peak: Most bytes of GPU memory at a time; ``None`` on a CPU.
     """
@@ -94,7 +94,7 @@ class Speed:
 
 @dataclass(slots=True)
 class _Meter:
-    """What goes through a model between the ends of optimiser steps."""
+    """What goes through a model between the ends of optimizer steps."""
 
     replies_of: Callable[[torch.Tensor, Any], int]
     replies: list[int] = field(default_factory=lambda: [0])
@@ -108,7 +108,7 @@ class _Meter:
         self.tokens += ids.numel()
 
     def ended(self, *_: Any) -> None:
-        """Note the end of an optimiser step."""
+        """Note the end of an optimizer step."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
@@ -151,19 +151,10 @@ def measure_ours(job: Job) -> Speed:
 
 
 def train_ours(job: Job, model: Any) -> None:
-    """One epoch by `rolellm.rocit.fit.fit`."""
+    """One epoch by `rolellm.training.fit.fit`."""
     with tempfile.TemporaryDirectory() as folder:
-        label = f"ours, {_budget(job.training)}"
-        fit(
-            model,
-            job.tokenizer,
-            job.examples,
-            Fit(training=job.training, method=job.method, folder=Path(folder), label=label),
-        )
-
-
-def _budget(training: TrainingRecipe) -> str:
-    return f"packs of {training.pack_tokens}" if training.shared_prefix else "row by row"
+        wanted = Fit(training=job.training, method=job.method, folder=Path(folder), label="ours")
+        fit(model, job.tokenizer, job.examples, wanted)
 
 
 def measure_trl(job: Job, setting: Setting) -> Speed:
@@ -202,7 +193,7 @@ def trl_trainer(job: Job, setting: Setting) -> Iterator[Any]:
         yield trainer
 
 
-def as_dataset(examples: Examples) -> Dataset:
+def as_dataset(examples: list[Example]) -> Dataset:
     """Examples as TRL takes rows that are tokens already: the labels of prompts are masked."""
     columns = {"input_ids": [one.input_ids for one in examples], "labels": [one.labels for one in examples]}
     return Dataset.from_dict(columns)
@@ -210,7 +201,11 @@ def as_dataset(examples: Examples) -> Dataset:
 
 def _arguments(job: Job, setting: Setting, folder: str) -> SFTConfig:
     training = job.training
-    a_pass = setting.rows if setting.pack is None else max(1.0, setting.pack / float(job.examples.lengths.mean()))
+    a_pass = (
+        setting.rows
+        if setting.pack is None
+        else max(1.0, setting.pack / fmean(example.length for example in job.examples))
+    )
     step = training.replies_per_step
     return SFTConfig(
         output_dir=folder,
@@ -227,7 +222,7 @@ def _arguments(job: Job, setting: Setting, folder: str) -> SFTConfig:
         weight_decay=training.weight_decay,
         max_grad_norm=training.max_grad_norm,
         activation_checkpointing=training.gradient_checkpointing,
-        bf16=training.bf16,
+        bf16=training.half_precision,
         use_cpu=training.use_cpu,
         seed=training.seed,
         save_strategy="no",
@@ -254,7 +249,7 @@ def _lora(method: MethodRecipe) -> Any:
 
 @contextmanager
 def first_gradient(model: Any) -> Iterator[dict[str, torch.Tensor]]:
-    """The gradient by parameter that the first optimiser step inside the block is given."""
+    """The gradient by parameter that the first optimizer step inside the block is given."""
     caught: dict[str, torch.Tensor] = {}
 
     def catch(*_: Any) -> None:

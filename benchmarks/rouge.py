@@ -30,10 +30,10 @@ from rich.table import Table
 
 import rolellm
 from rolellm.core.jsonl import read_jsonl
-from rolellm.evaluation.rouge import RougeScore, rouge_l
+from rolellm.scoring.rouge import RougeScore, rouge_l
 
 SUBSET = "rolebench-eng/instruction-generalization/role_specific"
-SAMPLE = Path(rolellm.__file__).parent / "rolebench" / "sample"
+SAMPLE = Path(rolellm.__file__).parent / "data" / "rolebench" / "sample"
 GOALS = {"rouge_score": 20, "rouge": 30}
 PROTOCOLS = {"rouge_score": "rouge-score", "rouge": "paper"}
 TURN = 400

@@ -28,9 +28,9 @@ from typing import Any
 
 from common import environment, report
 
-from rolellm.construct.scripts.parse import Parsed, parse_script
-from rolellm.construct.scripts.reading import key
-from rolellm.construct.scripts.source import read_source, source_of
+from rolellm.characters.scripts.names import normalize_name
+from rolellm.characters.scripts.parse import ParsedScript, parse_script
+from rolellm.characters.scripts.source import make_source, read_source
 from rolellm.core.errors import ScriptError
 from rolellm.core.records import UNKNOWN
 
@@ -48,7 +48,7 @@ def headers_of(text: str, entry: dict[str, Any]) -> list[tuple[int, int, str]]:
     """Where the true headers begin and end, and whom they name."""
     pattern = re.compile(entry["headers"], re.MULTILINE)
     found = [
-        (match.start(), match.end(), source_of(match["name"]).text.strip())
+        (match.start(), match.end(), make_source(match["name"]).text.strip())
         for match in pattern.finditer(text, text.find(entry.get("from", "")))
         if match["name"].strip() not in entry.get("not", ())
     ]
@@ -57,10 +57,10 @@ def headers_of(text: str, entry: dict[str, Any]) -> list[tuple[int, int, str]]:
     return [header for header in found if counts[header[2]] >= entry.get("least", 1)]
 
 
-def judged(parsed: Parsed, headers: Sequence[tuple[int, int, str]]) -> tuple[int, int, list[str]]:
+def judged(parsed: ParsedScript, headers: Sequence[tuple[int, int, str]]) -> tuple[int, int, list[str]]:
     """How many headers are right, of how many true and false ones, and what is wrong."""
     speeches = [
-        (turn.start, key(name))
+        (turn.start, normalize_name(name))
         for turn, name in zip(parsed.turns, parsed.speakers, strict=True)
         # "Narrator: ..." is narration to the data set; the header was read all the same.
         if turn.kind == "speech" or name not in ("narrator", "scene", "stage direction", turn.speaker)
@@ -70,10 +70,10 @@ def judged(parsed: Parsed, headers: Sequence[tuple[int, int, str]]) -> tuple[int
     for at, (_, end, name) in enumerate(headers):
         limit = headers[at + 1][0] if at + 1 < len(headers) else starts[-1] + 1 if starts else 0
         said = [speaker for _, speaker in speeches[bisect_left(starts, end - 1) : bisect_left(starts, limit)]]
-        right += bool(said) and said[0] == key(name)
-        if not said or said[0] != key(name):
+        right += bool(said) and said[0] == normalize_name(name)
+        if not said or said[0] != normalize_name(name):
             wrong.append(f"{end}: {name!r} read as {said[:1]}")
-        others = [speaker for speaker in said[1:] if speaker not in (key(name), key(UNKNOWN))]
+        others = [speaker for speaker in said[1:] if speaker not in (normalize_name(name), normalize_name(UNKNOWN))]
         false += len(others)
         wrong += [f"{end}: after {name!r} comes {speaker!r}" for speaker in others]
     before = [speaker for start, speaker in speeches if headers and start < headers[0][1] - 1]
@@ -81,11 +81,11 @@ def judged(parsed: Parsed, headers: Sequence[tuple[int, int, str]]) -> tuple[int
     return right, len(headers) + false + len(before), wrong
 
 
-def rows_judged(parsed: Parsed, text: str, entry: dict[str, Any]) -> tuple[int, int, list[str]]:
+def rows_judged(parsed: ParsedScript, text: str, entry: dict[str, Any]) -> tuple[int, int, list[str]]:
     """The same of a table."""
     rows = list(csv.DictReader(io.StringIO(text), delimiter=entry["delimiter"]))
-    expected = [key(row[entry["speaker"]]) for row in rows if row[entry["text"]].strip()]
-    found = [key(name) for name in parsed.speakers]
+    expected = [normalize_name(row[entry["speaker"]]) for row in rows if row[entry["text"]].strip()]
+    found = [normalize_name(name) for name in parsed.speakers]
     right = sum(one == two for one, two in zip(expected, found, strict=False))
     return right, max(len(expected), len(found)), []
 

@@ -1,6 +1,6 @@
 """The shapes of real models, as configurations without weights: what decides their sizes and their work, and no more.
 
-Each is from the ``config.json`` beside the weights on the Hub; ChatGLM2-6B's is as `rolellm convert-chatglm` writes it.
+Each is from the ``config.json`` on the Hub; ChatGLM2-6B's is as `rolellm data convert-chatglm` writes it.
 """
 
 from __future__ import annotations

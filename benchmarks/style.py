@@ -22,7 +22,7 @@ from sklearn.naive_bayes import ComplementNB
 from sklearn.svm import LinearSVC
 
 from rolellm.core.text import fold
-from rolellm.evaluation import style
+from rolellm.scoring import style
 
 OWN = {"en": "char 1-4 + word 1-2", "zh": "char 1-3"}
 
@@ -68,7 +68,7 @@ def settings() -> dict:
 def fitted(views: list, learn: list, judge: list, language: str, masked: bool) -> tuple:
     """Features of what is learned from and of what is judged."""
     shown = [
-        [style.masked(text, question, language) if masked else text for _, _, question, text in part]
+        [style.mask_repeats(text, question, language) if masked else text for _, _, question, text in part]
         for part in (learn, judge)
     ]
     matrices = []

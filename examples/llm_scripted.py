@@ -5,7 +5,7 @@
     with LocalLLM(Scripted()) as server:
         ...  # `server.url` is what `base_url` has to be
 
-They quote the prompt (`rolellm.construct.scripted`), and know nothing.
+They quote the prompt (`rolellm.making.scripted`), and know nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections import Counter
 from hashlib import sha256
 from typing import Any
 
-from rolellm.construct.scripted import scripted_answers
 from rolellm.llm.model import Message, Request
-from rolellm.prompts.render import load_template
+from rolellm.making.scripted import generate_scripted_reply
+from rolellm.models.prompts.render import load_template
 
 _STAGES = {
     "instruct_system": "instruct/segment/000",
@@ -46,5 +46,7 @@ class Scripted:
         # A server is not told which of several replies to one prompt is wanted.
         repeat = self._seen[name]
         self._seen[name] += 1
-        answer = scripted_answers(Request(messages, repeat=repeat, tag=_TAGS.get(messages[0].content, "respond/-/0")))
+        answer = generate_scripted_reply(
+            Request(messages, repeat=repeat, tag=_TAGS.get(messages[0].content, "respond/-/0"))
+        )
         return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)

@@ -17,26 +17,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Role-conditioned instruction tuning from a YAML recipe.")
     parser.add_argument("--config", required=True, help="recipe: a YAML file, or the name of one that ships")
     parser.add_argument("--out", type=Path, help="the run's folder, in place of output.dir")
+    parser.add_argument("--base", metavar="FOLDER|HUB_ID", help="model to tune, in place of the recipe's base")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one value")
     parser.add_argument("--resume", action="store_true", help="continue the unfinished run in the folder")
     parser.add_argument("--overwrite", action="store_true", help="replace the run in the folder")
     options = parser.parse_args()
 
     from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
-    from rolellm.rocit.recipe import load_recipe
-    from rolellm.rocit.run_folder import stopped_short
-    from rolellm.runtime.threads import wait_briefly
+    from rolellm.core.threads import wait_briefly
+    from rolellm.training.recipe_files import load_recipe
+    from rolellm.training.run_folder import explain_stop
 
     wait_briefly()
     try:
-        recipe = load_recipe(options.config, options.set)
+        recipe = load_recipe(options.config, options.set, base=options.base)
         folder = options.out or recipe.output.dir
         again, instead = "the same command", " in place of --overwrite" if options.overwrite else ""
         going_on = f"{again}, with --resume{instead}"
-        with stopped_short(folder, again=again, resume=going_on):
+        with explain_stop(folder, again=again, resume=going_on):
             from accelerate import PartialState
 
-            from rolellm.rocit.train import train
+            from rolellm.training.train import train
 
             run = train(recipe, out=folder, overwrite=options.overwrite, resume=options.resume)
     except StoppedShortError as stop:

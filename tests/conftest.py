@@ -14,8 +14,8 @@ import pytest
 from hypothesis import settings
 
 from rolellm.core.records import Row
-from rolellm.prompts.render import prompt_messages
-from rolellm.rolebench import load_rolebench
+from rolellm.data.rolebench import load_rolebench
+from rolellm.models.prompts.render import make_messages
 
 from .commands import command  # noqa: F401  # fixture
 from .forking import lukewarm, warm  # noqa: F401  # fixtures
@@ -248,7 +248,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    texts = [message["content"] for row in _rows() for message in prompt_messages(row)]
+    texts = [message["content"] for row in _rows() for message in make_messages(row)]
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()

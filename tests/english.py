@@ -39,9 +39,8 @@ def findings(path: Path) -> list[tuple[int, str, str]]:
 
 def main() -> int:
     """Print what is found; 1 when there is anything."""
-    paths = [
-        path for kind in ("src/**/*.py", "docs/*.md", "examples/*.py", "examples/*.ipynb") for path in ROOT.glob(kind)
-    ]
+    kinds = ("src/**/*.py", "docs/*.md", "dev/*.md", "examples/*.py", "examples/*.ipynb")
+    paths = [path for kind in kinds for path in ROOT.glob(kind)]
     paths += [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
     found = [(path.relative_to(ROOT), *finding) for path in sorted(paths) for finding in findings(path)]
     for name, number, phrase, instead in found:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 #: What training imports.
-TRAINING = ("rolellm.rocit.fit", "rolellm.rocit.train", "rolellm.rolebench", "peft", "datasets")
+TRAINING = ("rolellm.training.fit", "rolellm.training.train", "rolellm.data.rolebench", "peft", "datasets")
 #: What commands import.
-COMMANDS = ("rolellm.cli.app", *TRAINING, "rolellm.evaluation.generate", "rolellm.evaluation.score", "scipy.io")
+COMMANDS = ("rolellm.cli.app", *TRAINING, "rolellm.scoring.generate", "rolellm.scoring.score", "scipy.io")
 #: What is behind those imports and asks nothing of the Hub: most of their time.
 BEHIND_HUGGING_FACE = (
     "torch._inductor.compile_fx",
@@ -78,11 +78,12 @@ class Forking:
     """Runs ``rolellm`` commands, or code, each in a process forked from one that has done the imports.
 
     What the libraries read of the environment at import, such as the Hub's address, is that of `env` for all. Nothing
-    that is registered for the end of a process is done.
+    that is registered for the end of a process is done. They see no release but one they are given.
     """
 
     def __init__(self, env: Mapping[str, str], modules: Sequence[str]) -> None:
         command = [sys.executable, "-c", _FORKING, *modules]
+        env = {name: value for name, value in env.items() if name != "ROLEBENCH_DIR"}
         self._folder = tempfile.TemporaryDirectory(prefix="rolellm-forking-")
         self._started: list[Forked] = []
         self._process = subprocess.Popen(

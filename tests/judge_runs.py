@@ -1,12 +1,16 @@
 """Folders of judging runs, made without any judge."""
 
-import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rolellm.core.records import Row
-from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
+from rolellm.core.typed_json import read_as
+from rolellm.judging import folder as judging_folder
+from rolellm.judging.folder import DatasetName
+from rolellm.judging.result import JudgedBy
+from rolellm.judging.settings import JudgingSettings
+from rolellm.judging.summary import summarize_judgements as summarize_judging
 from rolellm.judging.types import Comparison, Judgement, System, SystemKind
 
 #: Names that stand nowhere but in the run's own files.
@@ -51,8 +55,18 @@ def make_comparison(
 
 def write_run(folder: Path, comparison: Comparison, judgements: Iterable[Judgement] = ()) -> Path:
     """A finished run, as far as labels and agreement need one."""
-    write_comparison(folder, comparison)
-    write_judgements(folder, judgements)
-    write_manifest(folder, {"systems": [asdict(one) for one in comparison.systems]})
-    (folder / RESULT).write_text(json.dumps({}))
+    judging_folder.write_run(folder, comparison, judgements)
     return folder
+
+
+def summarize(
+    comparison: Comparison,
+    judgements: Sequence[Judgement],
+    judges: Iterable[Mapping[str, Any]],
+    settings: JudgingSettings,
+    dataset: DatasetName | None = None,
+) -> dict[str, Any]:
+    """The result of some judgements as ``result.json`` has it."""
+    return summarize_judging(
+        comparison, judgements, [read_as(JudgedBy, one, "the judge") for one in judges], settings, dataset
+    ).to_dict()

@@ -1,15 +1,10 @@
 """The core alone: a clean virtual environment with the wheel and its declared dependencies, and nothing else."""
 
-import importlib.metadata
-import os
-import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+
+from .alone import make_environment, run_alone
 
 pytestmark = pytest.mark.slow
 
@@ -31,64 +26,15 @@ print(json.dumps({
 """
 
 
-def _closure(name: str) -> set[str]:
-    """Names of the distributions that installing ``name`` without extras brings."""
-    found: set[str] = set()
-    waiting = [name]
-    while waiting:
-        current = canonicalize_name(waiting.pop())
-        if current in found:
-            continue
-        found.add(current)
-        for text in importlib.metadata.distribution(current).requires or ():
-            requirement = Requirement(text)
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                waiting.append(requirement.name)
-                # An extra that the requirement names itself, such as fsspec[http].
-                waiting += _of_extras(requirement)
-    return found
-
-
-def _of_extras(requirement: Requirement) -> list[str]:
-    names = []
-    for extra in requirement.extras:
-        for text in importlib.metadata.distribution(requirement.name).requires or ():
-            inner = Requirement(text)
-            if inner.marker is not None and inner.marker.evaluate({"extra": extra}):
-                names.append(inner.name)
-    return names
-
-
 @pytest.fixture(scope="module")
 def core_python(tmp_path_factory, root) -> Path:
     """The interpreter of a virtual environment that holds the core's closure and the wheel."""
-    folder = tmp_path_factory.mktemp("core")
-    wheels = folder / "wheels"
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels)]
-    subprocess.run(build, cwd=root, check=True, capture_output=True)
-    venv.create(folder / "venv", with_pip=False)
-    site = next((folder / "venv" / "lib").glob("python*/site-packages"))
-    for name in _closure("rolellm") - {"rolellm"}:
-        distribution = importlib.metadata.distribution(name)
-        for file in distribution.files or ():
-            source, target = Path(str(distribution.locate_file(file))), site / file
-            if ".." not in file.parts and source.is_file():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.symlink_to(source)
-    wheel = next(wheels.glob("*.whl"))
-    subprocess.run([sys.executable, "-m", "zipfile", "-e", str(wheel), str(site)], check=True)
-    return folder / "venv" / "bin" / "python"
+    return make_environment(tmp_path_factory.mktemp("core"), root)
 
 
 @pytest.fixture
 def run(core_python, clean_env):
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        env = {key: value for key, value in clean_env.items() if not key.startswith("PYTHON")}
-        return subprocess.run(
-            [str(core_python), *arguments], env=env, cwd=os.sep, capture_output=True, text=True, timeout=120
-        )
-
-    return call
+    return lambda *arguments: run_alone(core_python, *arguments, env=clean_env)
 
 
 def test_heavy_packages_are_not_there(run):

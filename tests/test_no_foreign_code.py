@@ -16,8 +16,8 @@ from rolellm.core.errors import RoleLLMError
 from rolellm.llm.tokens import TokenCounter
 from rolellm.models.load import load_whole, open_tokenizer
 from rolellm.models.local_model import LocalModel
-from rolellm.rocit.bases import base_config, load_tokenizer
-from rolellm.rocit.recipe import BaseRecipe, Recipe
+from rolellm.training.bases import load_tokenizer, read_base_config
+from rolellm.training.recipe import BaseRecipe, Recipe
 
 LOADERS = {"from_pretrained", "from_config"}
 
@@ -94,7 +94,7 @@ def trap(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 @pytest.mark.parametrize(
     "load",
     [
-        pytest.param(lambda folder: base_config(replace(Recipe(), base=BaseRecipe(path=folder))), id="config"),
+        pytest.param(lambda folder: read_base_config(replace(Recipe(), base=BaseRecipe(path=folder))), id="config"),
         pytest.param(load_tokenizer, id="tokenizer"),
         pytest.param(load_whole, id="weights"),
         pytest.param(open_tokenizer, id="published"),
@@ -106,7 +106,7 @@ def trap(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     ("kind", "words"),
     [
         pytest.param("own", "Python code that comes with it, which is never run here; use a checkpoint", id="unknown"),
-        pytest.param("chatglm", "make a native copy with `rolellm convert-chatglm", id="chatglm"),
+        pytest.param("chatglm", "convert it: `rolellm data convert-chatglm", id="chatglm"),
     ],
 )
 def test_code_in_a_folder_is_refused_and_not_run(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import rolellm
-from rolellm.prompts.leaks import leak_check
-from rolellm.rolebench import load_rolebench
-from rolellm.rolebench.source import sample_folder
+from rolellm.data.rolebench import load_rolebench
+from rolellm.data.rolebench.source import sample_folder
+from rolellm.models.prompts.leaks import make_leak_check
 
 pytestmark = [pytest.mark.realmodel, pytest.mark.slow, pytest.mark.timeout(3000)]
 
@@ -20,7 +20,7 @@ def test_every_stage_ends_usable_and_without_our_own_words(tmp_path: Path) -> No
     character = rolellm.Character.from_script(script, role="Queen of Hearts").save(tmp_path / "queen")
     character = character.build(llm, max_tokens=1000).instruct(llm, per_role=6, rounds=2, max_tokens=1000)
     character = character.respond(llm, ["How many days are there in a week?"], replies=2)
-    leak = leak_check("en", script.read_text(encoding="utf-8"))
+    leak = make_leak_check("en", script.read_text(encoding="utf-8"))
     rows = character.to_dataset()
     texts = [character.description or "", *rows["question"], *(text for of in rows["references"] for text in of)]
     assert len(rows) > 1 and all(map(str.strip, texts))
@@ -38,7 +38,6 @@ def test_a_step_on_packs_is_a_step_on_rows_of_a_real_base(tmp_path: Path) -> Non
             "per_device_train_batch_size": 4,
             "gradient_accumulation_steps": 2,
             "max_length": 512,
-            "pack_tokens": 1024,
             "bf16": False,
             "use_cpu": True,
         },

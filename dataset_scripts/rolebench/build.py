@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--skip-bad", action="store_true", help="set bad rows aside in skipped.jsonl")
     options = parser.parse_args()
 
-    from rolellm.rolebench.build import build
+    from rolellm.data.rolebench.build import build
 
     build(HERE, options.config, data_dir=options.data_dir, skip_bad=options.skip_bad)
 

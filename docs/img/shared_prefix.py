@@ -1,9 +1,9 @@
-"""Draws shared_prefix.svg beside this file: one role's tree, the sequence that it becomes, and who sees whom in it.
+"""Draws shared_prefix.svg beside this file: rows, their tree, the sequence that it becomes, and who sees whom in it.
 
 Usage:
     python docs/img/shared_prefix.py
 
-The sequence, the positions and the mask are what `rolellm.rocit.packing.tree.pack` gives for the tree that is drawn.
+The sequence, the positions and the mask are what `rolellm.models.prefix_tree.fold_rows` makes of the rows.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rolellm.rocit.packing.examples import Example, Examples
-from rolellm.rocit.packing.tree import Packed, pack
+import numpy as np
+
+from rolellm.models.prefix_tree import PrefixTree, fold_rows
 
 CELL = 30
 INK, PALE, LINE = "#1f2933", "#52606d", "#cbd2d9"
@@ -39,14 +40,17 @@ PARTS = (SYSTEM, *QUESTIONS, *(reply for replies in REPLIES for reply in replies
 PART_OF = {token: part for part in PARTS for token in part.ids}
 
 
-def packed() -> Packed:
-    """The tree, packed."""
-    rows = [
-        Example(question.name, SYSTEM.ids + question.ids, reply.ids)
-        for question, replies in zip(QUESTIONS, REPLIES, strict=True)
-        for reply in replies
-    ]
-    return pack(Examples.of(rows), range(len(rows)))
+ROWS = [
+    SYSTEM.ids + question.ids + reply.ids
+    for question, replies in zip(QUESTIONS, REPLIES, strict=True)
+    for reply in replies
+]
+
+
+def fold() -> PrefixTree:
+    """The tree of the rows, which are of one length."""
+    rows = np.asarray(ROWS)
+    return fold_rows(rows, np.ones(rows.shape, np.bool_))
 
 
 def text(x: float, y: float, words: str, *, size: int = 14, colour: str = INK, anchor: str = "middle") -> str:
@@ -60,6 +64,13 @@ def box(x: float, y: float, width: float, colour: str, height: float = CELL) -> 
         f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" fill="{colour}" stroke="white" '
         'stroke-width="2"/>'
     )
+
+
+def batch(left: float, top: float) -> Iterator[str]:
+    """The rows, one below the other."""
+    for number, row in enumerate(ROWS):
+        for column, token in enumerate(row):
+            yield box(left + column * CELL, top + number * (CELL + 4), CELL, PART_OF[token].colour)
 
 
 def tree(left: float, top: float) -> Iterator[str]:
@@ -85,39 +96,39 @@ def tree(left: float, top: float) -> Iterator[str]:
             yield from part(reply, centre + place * 2 * CELL, 2, centre)
 
 
-def sequence(pack: Packed, left: float, top: float) -> Iterator[str]:
+def sequence(folded: PrefixTree, left: float, top: float) -> Iterator[str]:
     """The tokens in order with their positions; arrows go from where a reply's first token is predicted to it."""
-    for place, (token, position) in enumerate(zip(pack.ids.tolist(), pack.positions.tolist(), strict=True)):
+    for place, (token, position) in enumerate(zip(folded.ids.tolist(), folded.positions.tolist(), strict=True)):
         x = left + place * CELL
         yield box(x, top, CELL, PART_OF[token].colour)
         yield text(x + CELL / 2, top + 20, str(position))
-    places = {token: place for place, token in enumerate(pack.ids.tolist())}
+    places = {token: place for place, token in enumerate(folded.ids.tolist())}
     for part in PARTS:
         middle = left + (places[part.ids[0]] + len(part.ids) / 2) * CELL
         yield text(middle, top + CELL + 14, part.name, size=11, colour=PALE)
-    for place, target in zip(pack.scored.tolist(), pack.targets.tolist(), strict=True):
-        if target == PART_OF[target].ids[0]:
-            start, end = left + (place + 0.5) * CELL, left + (places[target] + 0.5) * CELL
-            lift = 12 + 5 * (places[target] - place)
-            yield (
-                f'<path d="M{start:g} {top - 2:g} C{start:g} {top - lift:g} {end:g} {top - lift:g} {end:g} '
-                f'{top - 3:g}" stroke="{INK}" stroke-width="1.5" fill="none" marker-end="url(#tip)"/>'
-            )
+    first = len(ROWS[0]) - len(REPLIES[0][0].ids)
+    for place, target in folded.index[:, first - 1 : first + 1].tolist():
+        start, end = left + (place + 0.5) * CELL, left + (target + 0.5) * CELL
+        lift = 12 + 5 * (target - place)
+        yield (
+            f'<path d="M{start:g} {top - 2:g} C{start:g} {top - lift:g} {end:g} {top - lift:g} {end:g} '
+            f'{top - 3:g}" stroke="{INK}" stroke-width="1.5" fill="none" marker-end="url(#tip)"/>'
+        )
 
 
-def mask(pack: Packed, left: float, top: float, cell: float) -> Iterator[str]:
+def mask(folded: PrefixTree, left: float, top: float, cell: float) -> Iterator[str]:
     """The mask: a line for each token that looks, filled where it sees the column's token."""
-    length = len(pack.ids)
+    length = len(folded.ids)
     yield f'<rect x="{left:g}" y="{top:g}" width="{length * cell:g}" height="{length * cell:g}" fill="{GREY}"/>'
     for looking in range(length):
         for seen in range(looking + 1):
-            if looking < pack.ends[seen]:
-                colour = PART_OF[int(pack.ids[seen])].colour
+            if looking < folded.ends[seen]:
+                colour = PART_OF[int(folded.ids[seen])].colour
                 yield (
                     f'<rect x="{left + seen * cell:g}" y="{top + looking * cell:g}" width="{cell - 1:g}" '
                     f'height="{cell - 1:g}" fill="{colour}"/>'
                 )
-    for place, token in enumerate(pack.ids.tolist()):
+    for place, token in enumerate(folded.ids.tolist()):
         colour = PART_OF[token].colour
         yield f'<rect x="{left - 12:g}" y="{top + place * cell:g}" width="8" height="{cell - 1:g}" fill="{colour}"/>'
         yield f'<rect x="{left + place * cell:g}" y="{top - 12:g}" width="{cell - 1:g}" height="8" fill="{colour}"/>'
@@ -125,17 +136,12 @@ def mask(pack: Packed, left: float, top: float, cell: float) -> Iterator[str]:
 
 def drawing() -> str:
     """The whole picture as SVG."""
-    made = packed()
-    left, right, cell = 30.0, 590.0, 20.0
-    width, height = 940, 424
-    by_row = sum(
-        len(SYSTEM.ids + question.ids + reply.ids)
-        for question, replies in zip(QUESTIONS, REPLIES, strict=True)
-        for reply in replies
-    )
+    folded = fold()
+    left, right, cell = 30.0, 590.0, 22.0
+    width, height = 980, 600
     title = (
-        "A role's system instruction, its questions and their replies as one sequence, and the mask by which each "
-        "token sees its own path alone"
+        "The rows of a batch, the tree that they are, the one sequence that it becomes, and the mask by which each "
+        "token sees its own row alone"
     )
 
     def heading(x: float, y: float, words: str) -> str:
@@ -144,6 +150,7 @@ def drawing() -> str:
     def note(x: float, y: float, words: str) -> str:
         return text(x, y, words, size=12, colour=PALE, anchor="start")
 
+    below = 62 + len(folded.ids) * cell
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
         'font-family="Helvetica, Arial, sans-serif" role="img" aria-labelledby="title">',
@@ -151,15 +158,18 @@ def drawing() -> str:
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
         f'<path d="M0 0 L8 4 L0 8 z" fill="{INK}"/></marker></defs>',
         f'<rect width="{width}" height="{height}" rx="8" fill="white" stroke="{LINE}"/>',
-        heading(left, 32, "The tree"),
-        *tree(left, 48),
-        heading(left, 236, f"One sequence: {len(made.ids)} tokens in place of {by_row}"),
-        *sequence(made, left, 308),
-        note(left, 382, "in each token: its position on its own path"),
-        note(left, 402, "arrows: a reply's first token is predicted from its prompt's last"),
+        heading(left, 32, f"The rows of a batch: {len(ROWS) * len(ROWS[0])} tokens"),
+        *batch(left, 48),
+        heading(left, 206, "Their tree"),
+        *tree(left, 222),
+        heading(left, 408, f"One sequence: {len(folded.ids)} tokens"),
+        *sequence(folded, left, 482),
+        note(left, 556, "in each token: its position in its row"),
+        note(left, 576, "arrows: a reply's first token is predicted from its prompt's last"),
         heading(right, 32, "The mask"),
-        *mask(made, right, 62, cell),
-        note(right, 402, "a line: one token, and the tokens that it sees"),
+        *mask(folded, right, 62, cell),
+        note(right, below + 22, "a line: one token, and the tokens that it sees"),
+        note(right, below + 42, "what comes out is handed back row by row"),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"

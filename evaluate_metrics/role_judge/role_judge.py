@@ -9,15 +9,15 @@ _DESCRIPTION = """\
 A language model compares a model's role-play answers with a baseline's by the two criteria of RoleLLM (arXiv
 2310.00746): the role's speaking style, and the role's knowledge. Names are masked, each pair is judged in both orders
 and each list in several, a verdict that cannot be read is none, and two attackers (a constant answer and an echo) take
-part in every judgement. Gives win rate, length-controlled win rate and average rank with 95 % intervals from a
-bootstrap over questions, exactly as `rolellm judge` does, and what might have biased them.
+part in every judgement. Gives win rate, length-controlled win rate and average rank with 95 % intervals
+over questions, exactly as `rolellm judge` does, and what might have biased them.
 """
 
 _INPUTS = """\
 Args:
     predictions: list of texts, the model's answers.
     references: list of texts, the baseline's answers to the same rows.
-    questions: list of texts; rows with the same question are one cluster of the bootstrap.
+    questions: list of texts; rows with the same question are one cluster.
     roles: list of names.
     llm: a settings file of the models that judge (YAML, as for `--llm`).
     descriptions: list of texts or None; the roles' descriptions.
@@ -29,7 +29,7 @@ Args:
     judges: list of judges' names or folders; by default both that ship.
     name, baseline_name: what the two are called in results.
     canaries: whether the attackers take part (True).
-    resamples, seed: bootstrap resamples (2000), and the random seed for them and for the orders (0).
+    resamples, seed: resamples for the length-controlled rate (2000); the random seed of them and of the orders (0).
     name_probe: rows judged a second time with the names shown (50).
     rotations: how many rotations of each list to judge (2).
     budget: US dollars that the folder may cost in all; needs prices in the settings.

@@ -1,15 +1,15 @@
-"""Rouge-L as RoleBench is scored with it: the `evaluate` module around `rolellm.evaluation`, with the same numbers."""
+"""Rouge-L as RoleBench is scored with it: the `evaluate` module around `rolellm.scoring`, with the same numbers."""
 
 import datasets
 import evaluate
 
-from rolellm.evaluation.columns import check_lists, column_means, score_columns
+from rolellm.scoring.columns import check_lists, compute_column_means, score_columns
 
 _DESCRIPTION = """\
 Rouge-L for role-play benchmarks, under two protocols that name themselves: `rouge-score` (F1 of the best reference,
 equal to Google's `rouge_score` on English; Chinese by words or characters) and `paper` (recall of the best reference
 under PyPI `rouge` 1.0.1, as in the tables of RoleLLM, arXiv 2310.00746). With `subsets`, it gives CUS, RAW, SPE and
-their mean, each with a 95 % interval from a bootstrap over questions, exactly as `rolellm score` does.
+their mean, each with 95 % intervals over questions, exactly as `rolellm score` does.
 """
 
 _INPUTS = """\
@@ -21,9 +21,8 @@ Args:
     tokenizer: another tokenizer of the protocol, such as "characters" for Chinese.
     subsets: list of "general" or "role_specific"; asks for CUS, RAW, SPE and avg.
     raw_references: list of role-free targets (or None), for RAW; needs `subsets`.
-    questions: list of texts; rows with the same question are one cluster of the bootstrap.
+    questions: list of texts; rows with the same question are one cluster.
     roles: list of names; asks for a breakdown by role.
-    resamples, seed: resamples of the bootstrap and its random seed; 2000 and 0 by default.
     processes: processes that share the work.
 Returns:
     rougeL (F1 under `rouge-score`, recall under `paper`), precision, recall, f1: means over rows; ci95, n, protocol,
@@ -77,8 +76,6 @@ class RolebenchRouge(evaluate.Metric):
         raw_references=None,
         questions=None,
         roles=None,
-        resamples=2000,
-        seed=0,
         processes=1,
     ):
         columns = {
@@ -94,13 +91,11 @@ class RolebenchRouge(evaluate.Metric):
             columns,
             protocol=protocol,
             tokenizer=tokenizer,
-            resamples=resamples,
-            seed=seed,
             processes=processes,
         )
         found = report.to_dict()
         result = {
-            **column_means(report),
+            **compute_column_means(report),
             "protocol": protocol,
             "tokenizer": ", ".join(dict.fromkeys(found["fingerprint"]["tokenizer"].values())),
             "fingerprint": found["fingerprint"],

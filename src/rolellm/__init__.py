@@ -8,44 +8,63 @@
 Importing it registers the dataset name ``rolebench``. Everything else is imported when it is first used.
 """
 
-from rolellm.runtime import starting as _starting  # noqa: F401  # first, for its effect
+from rolellm.core import starting as _starting  # noqa: F401  # first, for its effect
 
 # isort: split
 from typing import TYPE_CHECKING
 
 from rolellm.core.errors import RoleLLMError
-from rolellm.core.lazy import lazy as _lazy
-from rolellm.rolebench.register import register as _register
+from rolellm.core.lazy import load_lazily as _lazy
+from rolellm.data.rolebench.register import register as _register
 from rolellm.version import __version__
 
 if TYPE_CHECKING:
-    from rolellm.construct.character import Character as Character
-    from rolellm.evaluation.generate import generate as generate
-    from rolellm.evaluation.rouge import rouge_l as rouge_l
-    from rolellm.evaluation.score import score as score
+    from rolellm import rewards as rewards
+    from rolellm.data.rolebench import load_rolebench as load_rolebench
+    from rolellm.journeys.evaluation import evaluate as eval  # noqa: F401
+    from rolellm.journeys.making import make as make
     from rolellm.llm.llm import LLM as LLM
+    from rolellm.making.character import Character as Character
+    from rolellm.measures import check as check
+    from rolellm.measures import compare as compare
+    from rolellm.measures import leaderboard as leaderboard
+    from rolellm.measures import style as style
+    from rolellm.models.prefix_sharing import share_prefixes as share_prefixes
     from rolellm.playing.player import RolePlayer as RolePlayer
-    from rolellm.rocit.train import train as train
-    from rolellm.rolebench import dataset_fingerprint as dataset_fingerprint
-    from rolellm.rolebench import load_rolebench as load_rolebench
+    from rolellm.scoring.generate import generate as generate
+    from rolellm.scoring.rouge import rouge_l as rouge_l
+    from rolellm.scoring.score import score as score
+    from rolellm.training.train import train as train
 
 _NAMES = {
-    "Character": "rolellm.construct.character:Character",
+    "Character": "rolellm.making.character:Character",
     "LLM": "rolellm.llm.llm:LLM",
     "RolePlayer": "rolellm.playing.player:RolePlayer",
-    "dataset_fingerprint": "rolellm.rolebench:dataset_fingerprint",
-    "generate": "rolellm.evaluation.generate:generate",
+    "check": "rolellm.measures:check",
+    "compare": "rolellm.measures:compare",
+    "eval": "rolellm.journeys.evaluation:evaluate",
+    "generate": "rolellm.scoring.generate:generate",
     "judge": "rolellm.judging.run:judge",
-    "load_rolebench": "rolellm.rolebench:load_rolebench",
-    "push": "rolellm.rocit.publish:push",
-    "report": "rolellm.report.build:report",
-    "rouge_l": "rolellm.evaluation.rouge:rouge_l",
-    "score": "rolellm.evaluation.score:score",
-    "train": "rolellm.rocit.train:train",
+    "leaderboard": "rolellm.measures:leaderboard",
+    "make": "rolellm.journeys.making:make",
+    "load_rolebench": "rolellm.data.rolebench:load_rolebench",
+    "push": "rolellm.training.publish:push",
+    "report": "rolellm.reporting.build:report",
+    "rouge_l": "rolellm.scoring.rouge:rouge_l",
+    "rewards": "rolellm.rewards",
+    "score": "rolellm.scoring.score:score",
+    "share_prefixes": "rolellm.models.prefix_sharing:share_prefixes",
+    "style": "rolellm.measures:style",
+    "train": "rolellm.training.train:train",
 }
 
 __all__ = ["RoleLLMError", "__version__", *_NAMES]
 
-__getattr__, __dir__ = _lazy(__name__, _NAMES)
+__getattr__, _ = _lazy(__name__, _NAMES)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 _register()

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer import Exit
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from rolellm.cli.app import app, main
-from rolellm.construct.sheet import Sheet, write_sheet
-from rolellm.core.records import Turn
+from rolellm.characters.folder import write_character
+from rolellm.cli.app import _COMMANDS, app, main
+from rolellm.core.records import Profile, Turn
 
 from ..commands import Command, exit_code
 
@@ -31,7 +33,7 @@ STEERING = "\x1b[31mred\x07 \x7f\x9b2J \u202eevil\u202c \u200b [bold]"
 def place(tmp_path: Path) -> Path:
     """A folder with a character in ``fox``, a script, instructions, and settings of the rules that ship."""
     turns = (Turn("Crow", "Where is the map?", "speech"), Turn("Fox", "I ate the map, you rat.", "speech"))
-    write_sheet(Sheet("Fox", "en", turns, description=f"You are a fox. {STEERING}"), tmp_path / "fox")
+    write_character(Profile("Fox", "en", turns, description=f"You are a fox. {STEERING}"), tmp_path / "fox")
     (tmp_path / "script.txt").write_text("FOX: Who has the map?\n\nCROW: Nobody has.\n\n" * 9, encoding="utf-8")
     (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
     lines = [{"instruction": f"Question {number}: who?", "kept": "x" * 30_000} for number in range(7)]
@@ -72,25 +74,68 @@ def test_the_list_of_commands_says_what_each_one_says_and_imports_none() -> None
 
 
 def test_every_option_and_argument_says_what_it_is_for() -> None:
+    commands = list(leaf_commands())
+    assert len(commands) > 20
+    assert [(name, one.name) for name, command in commands for one in command.params if not one.help] == []
+
+
+def test_commands_are_listed_in_groups_in_the_order_of_the_work() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
+    words = re.findall(r"^(\w+):$|^  (\w+)  ", shown[shown.index("Start:") :], re.MULTILINE)
+    groups = {
+        "Start": ("demo", "make", "eval", "chat", "serve"),
+        "Make": ("role", "instruct", "respond"),
+        "Train": ("train", "push"),
+        "Measure": ("generate", "score", "judge", "check", "label", "report"),
+        "Data": ("data",),
+    }
+    listed = [name for title, names in groups.items() for name in (title, *names)]
+    assert [title or name for title, name in words] == listed
+    commands = list(filter(None, shown[shown.index("Start:") :].splitlines()))
+    assert len(commands) <= 25 and max(map(len, commands)) <= 80
+
+
+def leaf_commands() -> Iterator[tuple[str, Any]]:
     group: Any = get_command(app)
     context = group.make_context("rolellm", ["--help"], resilient_parsing=True)
-    found = {name: group.get_command(context, name) for name in group.list_commands(context)}
-    found |= {f"{name} {inner}": one for name in found for inner, one in getattr(found[name], "commands", {}).items()}
-    bare = [(name, one.name) for name, command in found.items() for one in command.params if not one.help]
-    assert len(found) > 20
-    assert bare == []
+    for name in _COMMANDS:
+        command = group.get_command(context, name)
+        if inner := getattr(command, "commands", None):
+            yield from ((f"{name} {key}", one) for key, one in inner.items())
+        else:
+            yield name, command
 
 
-def test_commands_are_listed_in_the_order_of_the_work() -> None:
-    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
-    # The usage line comes first; what is looked for stands in the table.
-    table = shown.partition("Commands")[2]
-    making = ("demo", "data", "role", "instructions", "instruct", "respond", "train", "generate", "chat", "serve")
-    judging = ("score", "judge", "label", "agreement", "report", "compare")
-    names = (*making, *judging, "push", "convert-chatglm")
-    places = [table.index(f"│ {name} ") for name in names]
-    assert places == sorted(places)
-    assert {command.name for command in app.registered_commands} <= set(names)
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*pair, id=pair[0]) for pair in leaf_commands()])
+def test_the_help_of_a_command_fits_a_screen_and_the_rest_is_in_help_all(
+    name: str, command: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    hidden = [parameter for parameter in command.params if getattr(parameter, "hidden", False)]
+    texts = []
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(Exit):
+            command.make_context(f"rolellm {name}", [flag])
+        texts.append(capsys.readouterr().out)
+    assert len(texts[0].splitlines()) <= 45
+    assert ("--help-all" in texts[0]) == bool(hidden)
+    for parameter in hidden:
+        assert not re.search(rf"{parameter.opts[0]}\b(?!-)", texts[0]) and parameter.opts[0] in texts[1]
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        pytest.param("top_p=2", "top_p: must be less than or equal to 1", id="bound"),
+        pytest.param("topp=1", "--set topp=1: expected KEY=VALUE; did you mean top_p?", id="unknown"),
+        pytest.param("top_p", "--set top_p: expected KEY=VALUE", id="no value"),
+        pytest.param("per-kind=x", "per_kind: must be a whole number", id="kind"),
+    ],
+)
+def test_what_set_refuses(place: Path, override: str, message: str, command: Command) -> None:
+    words = ("check", "boundary", place / "fox", "--llm", place / "llm.yaml", "--out", place / "out")
+    done = command(*words, "--set", override)
+    assert done.code == 2 and message in done.err
 
 
 @pytest.mark.parametrize(
@@ -107,9 +152,13 @@ def test_a_file_in_the_place_of_a_folder(
 ) -> None:
     monkeypatch.chdir(place)
     done = command(*words)
-    assert done.code == 1
+    assert done.code in (1, 2)
     assert done.err.startswith("error: llm.yaml")
-    assert done.err.endswith("check that the path is right, and that you may read and write there\n")
+    hints = (
+        "check that the path is right, and that you may read and write there\n",
+        "name a folder for this run (--out)\n",
+    )
+    assert done.err.endswith(hints)
     assert (place / "llm.yaml").read_text(encoding="utf-8").startswith("endpoints")
 
 
@@ -136,7 +185,7 @@ def test_a_device_is_not_replaced_by_a_file(place: Path, command: Command, monke
     os.mkfifo(pipe)
     done = command("role", "parse", "script.txt", "--role", "Fox", "--out", "pipe")
     assert done.code == 2
-    assert done.err == "error: pipe is a device or a pipe, and no file; name a file to write\n"
+    assert done.err == "error: pipe is not a regular file; name a file to write\n"
     assert pipe.is_fifo()
 
 
@@ -205,7 +254,7 @@ def test_ctrl_c_belongs_to_the_program_that_imports_the_library(tmp_path: Path) 
 
 
 def test_a_screen_that_knows_ascii_only(place: Path) -> None:
-    write_sheet(Sheet("狐狸", "zh", description="你是一只狐狸。\U0001f98a"), place / "fox")
+    write_character(Profile("狐狸", "zh", description="你是一只狐狸。\U0001f98a"), place / "fox")
     done = rolellm(place, "role", "show", "fox", PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and "\\u72d0\\u72f8" in done.stdout
     done = rolellm(place, "role", "show", "fox", "--json", PYTHONIOENCODING="ascii")

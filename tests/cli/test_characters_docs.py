@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rolellm.cli.app import app, exit_code
+from rolellm.cli.app import app, get_exit_code
 from rolellm.core.errors import RoleLLMError
 from rolellm.core.jsonl import read_jsonl
-from rolellm.rocit.recipe import load_recipe
-from rolellm.rolebench import load_rolebench
-from rolellm.rolebench.source import sample_folder
+from rolellm.data.rolebench import load_rolebench
+from rolellm.data.rolebench.source import sample_folder
+from rolellm.training.recipe_files import load_recipe
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +64,7 @@ def place(tmp_path, monkeypatch, root, served):
 def run(*words):
     result = CliRunner().invoke(app, list(map(str, words)))
     if isinstance(result.exception, RoleLLMError):
-        return exit_code(result.exception), str(result.exception)
+        return get_exit_code(result.exception), str(result.exception)
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout
 
@@ -97,14 +97,13 @@ def test_each_line_that_goes_on_is_complete(place):
     def going_on(*words):
         code, shown = run(*words)
         assert code == 0, shown
-        lines = re.findall(r"^(?:Go on|Draw general.jsonl) with: rolellm (.+)$", shown, re.MULTILINE)
+        lines = re.findall(r"^Go on with: rolellm (.+)$", shown, re.MULTILINE)
         return [shlex.split(line) for line in lines], shown
 
     role = ("--role", "QUEEN OF HEARTS")
     assert run("role", "parse", "queen.txt", "--role", "Queen of Hearts", "--out", "queen.jsonl")[0] == 0
     ((instruct,), _) = going_on("role", "build", "queen.jsonl", *role, "--out", "the queen", "--llm", "rules.yaml")
-    ((respond, draw), _) = going_on(*instruct)
-    going_on(*("instructions.jsonl" if word == "DATASET" else word for word in draw))
+    ((respond,), _) = going_on(*instruct)
     ((release,), _) = going_on(*respond)
     _, shown = going_on(*release)
     python = shown.partition("Load it with:\n")[2].partition("\nOr look")[0]

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
-from rolellm.construct.sheet import Sheet, write_sheet
-from rolellm.core.records import Turn
+from rolellm.characters.folder import write_character
+from rolellm.core.records import Profile, Turn
 
 from ..commands import Command
+from ..forking import Forking
 
 ROLELLM = str(Path(sys.executable).parent / "rolellm")
 
@@ -23,7 +26,7 @@ def place(tmp_path: Path, llm_server: Any) -> Path:
     """A folder with a character and a settings file."""
     server = llm_server(answer=lambda body: f"{len(body['messages'])} messages. \x1b[31m")
     turns = (Turn("Ada", "Seventy-two steps."),)
-    write_sheet(Sheet("Ada", "en", turns, description="You keep the lighthouse."), tmp_path / "ada")
+    write_character(Profile("Ada", "en", turns, description="You keep the lighthouse."), tmp_path / "ada")
     (tmp_path / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]\n", encoding="utf-8")
     return tmp_path
 
@@ -56,7 +59,9 @@ def test_a_talk_with_its_commands(place: Path, clean_env: dict[str, str]) -> Non
     [
         pytest.param(["ada"], 2, "no model is named", id="no-model"),
         pytest.param(["nobody", "--llm", "llm.yaml"], 2, "no role 'nobody'", id="no-role"),
-        pytest.param(["ada", "--llm", "llm.yaml", "--adapter", "a"], 2, "an adapter goes on a folder", id="adapter"),
+        pytest.param(
+            ["ada", "--llm", "llm.yaml", "--adapter", "a"], 2, "an adapter needs a model folder", id="adapter"
+        ),
         pytest.param(["llm.yaml", "--llm", "llm.yaml"], 1, "llm.yaml", id="no-card"),
         pytest.param(["ada", "--model", "missing/folder/x"], 1, "no model at", id="missing-model"),
     ],
@@ -68,3 +73,31 @@ def test_what_cannot_be_talked_to(
     done = command("chat", *words)
     assert (done.code, said in done.err) == (code, True), done.err
     assert done.err.startswith("error: ") and done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "attempts"), [("nosuch", 0), ("nobody/nosuch", 1)])
+def test_a_model_that_is_nowhere_is_looked_for_once(
+    name: str, attempts: int, tmp_path: Path, lukewarm: Forking
+) -> None:
+    requests: list[str] = []
+
+    class Failing(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            requests.append(self.path)
+            self.send_response(503)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Failing) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        env = {
+            "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+            "HF_HUB_OFFLINE": None,
+            "HF_HOME": str(tmp_path),
+        }
+        done = lukewarm.run(["chat", "Queen of Hearts", "--model", name], tmp_path, env=env)
+        server.shutdown()
+    assert (done.returncode, len(requests)) == (1, attempts), done.stderr
+    assert done.stderr.startswith("error: ") and name in done.stderr and done.stderr.count("\n") == 1

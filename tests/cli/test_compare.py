@@ -1,33 +1,31 @@
-"""``rolellm compare`` through its entry point: two judging runs, two files of predictions, and what is neither."""
+"""``rolellm report --compare``: two judging runs, two files of predictions, and what is neither."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from rolellm.core.files import write_json
 from rolellm.core.records import Row
-from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
-from rolellm.judging.result import summarize
+from rolellm.judging.folder import write_run
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, Judgement, System
 
 from ..commands import Command
+from ..judge_runs import summarize
 
 
 @pytest.fixture
 def run(command: Command) -> Command:
-    return partial(command, "compare")
+    return partial(command, "report", "--compare")
 
 
 def judged(folder: Path, rows: list[Row], wins: Callable[[int], bool], answer: str, judge: str = "judge") -> Path:
     """A finished run of one model, called ``fox``, that wins in the rows named."""
-    folder.mkdir()
     people = [System("fox"), System("base", "baseline")]
     comparison = Comparison(rows, people, {name: {row.id: answer for row in rows} for name in ("fox", "base")})
     judgements = [
@@ -36,10 +34,8 @@ def judged(folder: Path, rows: list[Row], wins: Callable[[int], bool], answer: s
         for order in (("fox", "base"), ("base", "fox"))
     ]
     judges = [{"name": judge, "prompts": {}, "model": [], "family": None, "flagged": []}]
-    write_manifest(folder, {"systems": [asdict(one) for one in people], "judges": judges})
-    write_comparison(folder, comparison)
-    write_judgements(folder, judgements)
-    write_json(folder / RESULT, summarize(comparison, judgements, judges, JudgingSettings(resamples=50)))
+    result = summarize(comparison, judgements, judges, JudgingSettings(resamples=50))
+    write_run(folder, comparison, judgements, result, judges=judges)
     return folder
 
 
@@ -51,7 +47,7 @@ def runs(tmp_path: Path, rows: list[Row]) -> tuple[Path, Path]:
 
 
 def test_two_runs_as_json(run: Command, runs: tuple[Path, Path], rows: list[Row]) -> None:
-    shown = run(*runs, "--json", "--resamples", 200, "--top", 3)
+    shown = run(*runs, "--json", "--top", 3)
     # A slow machine sees progress.
     assert shown.code == 0 and all(line.startswith("scoring:") for line in shown.err.splitlines())
     result = json.loads(shown.out)
@@ -63,13 +59,18 @@ def test_two_runs_as_json(run: Command, runs: tuple[Path, Path], rows: list[Row]
     assert len(result["moved"]) == 3
     assert {"name": "judge.name", "before": "judge", "after": "k"} in result["settings"]
     assert {one["measure"] for one in result["changes"]} >= {"CUS", "SPE"}
-    assert run(*runs, "--json", "--resamples", 200, "--top", 3) == shown
+    assert run(*runs, "--json", "--top", 3).out == shown.out
+    # Interval and p are of one test, for these roles and for new ones.
+    for change in shown.json["changes"]:
+        for ends, p in (("ci95", "p"), ("ci95_new_roles", "p_new_roles")):
+            if (interval := change["difference"].get(ends)) is not None:
+                assert (change[p] < 0.05) == (not interval[0] <= 0 <= interval[1])
 
 
 def test_two_runs_for_people(run: Command, runs: tuple[Path, Path]) -> None:
-    shown = run(*runs, "--resamples", 100, "--top", 1)
+    shown = run(*runs, "--top", 1)
     assert shown.code == 0
-    for words in ("What changed", "judge.name", "win rate %", "p adjusted (Holm)", "B: Sweet␛[31m grapes."):
+    for words in ("What changed", "judge.name", "win rate %", "p for new roles (Holm)", "B: Sweet␛[31m grapes."):
         assert words in shown.out
     assert "\x1b" not in shown.out
     assert "\n1. fox, win rate 0 → 1" in shown.out
@@ -77,7 +78,7 @@ def test_two_runs_for_people(run: Command, runs: tuple[Path, Path]) -> None:
 
 
 def test_a_run_beside_itself(run: Command, runs: tuple[Path, Path]) -> None:
-    shown = run(runs[0], runs[0], "--resamples", 50)
+    shown = run(runs[0], runs[0])
     assert shown.code == 0
     assert "No setting differs." in shown.out
 
@@ -90,13 +91,13 @@ def write_predictions(path: Path, rows: list[Row], text: str) -> Path:
 def test_two_files_of_predictions(run: Command, rows: list[Row], tmp_path: Path) -> None:
     first = write_predictions(tmp_path / "a.jsonl", rows, "Nothing to say.")
     second = write_predictions(tmp_path / "b.jsonl", rows, "I am the one who says a great many things to you.")
-    shown = run(first, second, "--config", "sample", "--json", "--resamples", 100)
+    shown = run(first, second, "--config", "sample", "--json")
     assert (shown.code, shown.err) == (0, "")
     result = json.loads(shown.out)
     assert result["shared"]["systems"] == [["a.jsonl", "b.jsonl"]]
     assert [one["measure"] for one in result["changes"]] == ["CUS", "RAW", "SPE"]
     assert all(one["p_adjusted"] >= one["p"] for one in result["changes"])
-    people = run(first, second, "--config", "sample", "--resamples", 100)
+    people = run(first, second, "--config", "sample")
     assert "a.jsonl → b.jsonl" in people.out
 
 
@@ -129,7 +130,7 @@ def test_names_and_questions_cannot_steer_a_terminal(run: Command, rows: list[Ro
     evil = [replace(row, question=f"{row.question}\x1b]0;owned\x07\n\n1. forged") for row in rows]
     first = judged(tmp_path / "first", evil, lambda number: True, "[bold red]same[/]")
     second = judged(tmp_path / "second", evil, lambda number: False, "[bold red]same[/]")
-    shown = run(first, second, "--resamples", 50)
+    shown = run(first, second)
     assert shown.code == 0
     assert "\x1b" not in shown.out
     assert "A and B: [bold red]same[/]" in shown.out

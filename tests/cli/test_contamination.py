@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rolellm import dataset_fingerprint
-from rolellm.evaluation.predictions import sidecar_path
+from rolellm.data.rolebench import dataset_fingerprint
+from rolellm.scoring.predictions import get_sidecar_path
 
 from ..commands import exit_code
 from ..forking import Forking
@@ -63,14 +63,14 @@ def test_answers_to_its_own_training_rows_are_marked_from_end_to_end(
     assert f"warning: {expected}; their scores do not show instruction generalization\n  {ROLE}, “" in done.stderr
     assert done.stderr.count("warning: ") == 1
     assert "warning: " in done.stderr
-    assert json.loads(sidecar_path(out).read_text(encoding="utf-8"))["contamination"]["contaminated"] == 6
+    assert json.loads(get_sidecar_path(out).read_text(encoding="utf-8"))["contamination"]["contaminated"] == 6
 
     assert exit_code(*score(out, "--split", "train", "--json")) == 0
     shown = capsys.readouterr()
     found = json.loads(shown.out)
     assert f"warning: {expected}" in shown.err
     assert (found["contamination"]["rows"], found["contamination"]["contaminated"]) == (6, 6)
-    assert found["contamination"]["metrics_clean"]["avg"] is None
+    assert found["metrics_clean"]["avg"] is None
     assert any(expected in text for text in found["warnings"])
     assert exit_code(*score(out, "--split", "train")) == 0
     assert "rows not trained on" in capsys.readouterr().out
@@ -101,10 +101,11 @@ def test_held_out_rows_pass_strict(place: Path, tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["contaminated"] == 0
     assert exit_code(*score(out, "--json")) == 0
     shown = capsys.readouterr()
-    found = json.loads(shown.out)["contamination"]
+    report = json.loads(shown.out)
+    found = report["contamination"]
     assert "trained on" not in shown.err
     assert (found["rows"], found["contaminated"], found["by_role"], found["unknown"]) == (6, 0, 6, 0)
-    assert found["metrics_clean"] is None
+    assert report["metrics_clean"] is None
     assert found["trained_on"] == [
         {
             "model": model,

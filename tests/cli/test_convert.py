@@ -1,4 +1,4 @@
-"""`rolellm convert-chatglm`, as a shell runs it."""
+"""`rolellm data convert-chatglm`, as a shell runs it."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ..forking import Forking
-from ..rocit.chatglm.published import CONFIG, publish, random_tensors, tokenizer_bytes
+from ..training.chatglm.published import CONFIG, publish, random_tensors, tokenizer_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -23,12 +23,12 @@ def src(tmp_path: Path) -> Path:
 
 
 def run(env: dict[str, str], *words: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [str(BIN / "rolellm"), "convert-chatglm", *map(str, words)]
+    command = [str(BIN / "rolellm"), "data", "convert-chatglm", *map(str, words)]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)
 
 
 def test_json_is_one_object(src: Path, tmp_path: Path, warm: Forking) -> None:
-    done = warm.run(["convert-chatglm", src, tmp_path / "native", "--dtype", "bfloat16", "--json"], tmp_path)
+    done = warm.run(["data", "convert-chatglm", src, tmp_path / "native", "--dtype", "bfloat16", "--json"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "out": str(tmp_path / "native"),
@@ -42,7 +42,7 @@ def test_json_is_one_object(src: Path, tmp_path: Path, warm: Forking) -> None:
 
 
 def test_words_for_people(src: Path, tmp_path: Path, warm: Forking) -> None:
-    done = warm.run(["convert-chatglm", src, tmp_path / "native", "--family", "chatglm2"], tmp_path)
+    done = warm.run(["data", "convert-chatglm", src, tmp_path / "native", "--family", "chatglm2"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
         f"76,128 parameters of chatglm2 in float16, 2 files: {tmp_path / 'native'}\n"

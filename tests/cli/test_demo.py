@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from rolellm.cli.app import app
 from rolellm.demo import DemoResult
-from rolellm.evaluation.score import ScoreReport
-from rolellm.judging.figures import JudgingResult
-from rolellm.report.construct_section import Made, MadeRole
+from rolellm.judging.result import JudgingResult
+from rolellm.reporting.construct_section import Made, MadeRole
+from rolellm.scoring.score_report import ScoreReport
 
 # On an idle machine of two cores, the demo takes a minute.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -76,17 +76,23 @@ def test_what_it_leaves_can_be_used(demo, command):
     assert command("data", "stats", "--data-dir", folder / "made" / "release", "--json").json["lines"][0]["here"] > 0
 
 
-def test_its_last_line_lets_one_talk_to_the_tuned_role(demo, monkeypatch):
+def test_it_says_what_came_out_first_and_ends_with_what_to_do(demo, monkeypatch):
     folder, result, _ = demo
+    assert any("closer to the role's own replies than untuned" in finding for finding in result["findings"])
     made = Made("Rules.", result["made"]["release"], (made_role("Queen of Hearts"),))
     metrics = {name: {"mean": 0.25, "ci95": None, "n": 4} for name in ("CUS", "RAW", "SPE")}
     reports = {"tuned": ScoreReport.from_dict({"protocol": "rouge-score", "metrics": metrics})}
-    found = DemoResult(folder, folder / "report.html", made, reports, judged(), {})
+    found = DemoResult(folder, folder / "report.html", ("Tuned is tuned.",), made, reports, judged(), {})
     monkeypatch.setattr("rolellm.demo.run_demo", lambda out, say, llm: found)
-    last = CliRunner().invoke(app, ["demo"]).stdout.splitlines()[-1]
-    command = last.partition(": ")[2].replace("rolellm", f"{sys.executable} -m rolellm", 1)
+    first, *_, last = CliRunner().invoke(app, ["demo"]).stdout.splitlines()
+    assert first == "Tuned is tuned." and "rolellm make CARD" in last
+
+
+def test_the_tuned_role_can_be_talked_to(demo):
+    folder, _, _ = demo
+    words = ["chat", str(folder / "made" / "Queen_of_Hearts"), "--model", str(folder / "run"), "--max-tokens", "16"]
     shown = subprocess.run(
-        f"{command} --max-tokens 16", shell=True, input="Who are you?\n", capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "rolellm", *words], input="Who are you?\n", capture_output=True, text=True, timeout=120
     )
     assert shown.returncode == 0 and "User: Queen of Hearts: " in shown.stdout, shown.stderr
 
@@ -127,15 +133,13 @@ def made_role(name):
     )
 
 
-def test_what_was_made_stands_before_the_scores(monkeypatch, tmp_path):
-    role = made_role("[red]Eve\x1b[31m")
+def test_what_it_prints_does_nothing_to_a_terminal(monkeypatch, tmp_path):
     metrics = {name: {"mean": 0.25, "ci95": None, "n": 4} for name in ("CUS", "RAW", "SPE")}
-    made = Made("Rules.", "made/release", (role,))
+    made = Made("Rules.", "made/release", (made_role("Eve"),))
     reports = {"tuned": ScoreReport.from_dict({"protocol": "rouge-score", "metrics": metrics})}
-    result = DemoResult(tmp_path, tmp_path / "report.html", made, reports, judged(), {})
+    findings = ("[red]Eve\x1b[31m is closer.",)
+    result = DemoResult(tmp_path, tmp_path / "report.html", findings, made, reports, judged(), {})
     monkeypatch.setattr("rolellm.demo.run_demo", lambda out, say, llm: result)
     shown = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)]).stdout
     assert "\x1b" not in shown and "[red]Eve␛[31m" in shown
-    for text in ("7 speech", "1 of 9 offered", "2 form", "30 to 5", "4 complete", "16 train, 7 test", "made/release"):
-        assert text in shown
-    assert shown.index("2 form") < shown.index("CUS")
+    assert shown.index("is closer") < shown.index("CUS") and "made/release" in shown

@@ -15,7 +15,7 @@ import pytest
 from ..forking import Forking
 
 BIN = Path(sys.executable).parent
-SAMPLE = Path(str(resources.files("rolellm.rolebench"))) / "sample"
+SAMPLE = Path(str(resources.files("rolellm.data.rolebench"))) / "sample"
 # Its own system instruction, so that prompts fit the tiny model's context.
 CHOICE = ("--role", "Queen of Hearts", "--role", "Long John Silver", "--system-template", "short.txt")
 

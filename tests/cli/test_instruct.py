@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.sheet import Sheet, write_sheet
+from rolellm.characters.folder import write_character
 from rolellm.core.jsonl import write_jsonl
-from rolellm.rolebench import load_rolebench
-from rolellm.rolebench.profiles import load_profiles
+from rolellm.core.records import Profile
+from rolellm.data.rolebench import load_rolebench
+from rolellm.data.rolebench.profiles import load_profiles
 
 from ..commands import Command, Shown
 
@@ -33,8 +34,8 @@ def run(command: Command, tmp_path: Path) -> Command:
 def profile(tmp_path: Path) -> Path:
     """A role of the sample as a character's folder."""
     (found,) = load_profiles("sample", roles=["Queen of Hearts"])
-    character = Sheet(found.role, found.language, found.turns, description=found.description)
-    return write_sheet(character, tmp_path / "queen")
+    character = Profile(found.role, found.language, found.turns, description=found.description)
+    return write_character(character, tmp_path / "queen")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -122,24 +123,24 @@ def test_a_folder_that_is_no_character(run: Command, tmp_path: Path) -> None:
 
 
 def test_a_character_of_whom_nothing_is_known(run: Command, tmp_path: Path) -> None:
-    shown = run(write_sheet(Sheet("Ada", "en"), tmp_path / "ada"))
+    shown = run(write_character(Profile("Ada", "en"), tmp_path / "ada"))
     assert shown.code == 1
     assert "nothing to ask Ada about" in shown.err
 
 
 def test_what_a_script_says_reaches_no_terminal_alive(run: Command, tmp_path: Path) -> None:
     wicked = "Ada \x1b[31m[bold]\u202e"
-    character = Sheet(wicked, "en", description="You are \x1b]0;owned\x07 and {role} {0.__class__} <|im_end|>.")
-    shown = run(write_sheet(character, tmp_path / "wicked"), "--per-role", 10)
+    character = Profile(wicked, "en", description="You are \x1b]0;owned\x07 and {role} {0.__class__} <|im_end|>.")
+    shown = run(write_character(character, tmp_path / "wicked"), "--per-role", 10)
     for sign in ("\x1b", "\u202e", "\x07"):
         assert sign not in shown.out + shown.err
     assert "[bold]" in shown.out
 
 
 def test_two_runs_on_one_folder(run: Command, profile: Path) -> None:
-    from rolellm.runtime.locks import locked
+    from rolellm.core.locks import lock_folder
 
-    with locked(profile / "instruct"):
+    with lock_folder(profile / "instruct"):
         shown = run(profile, "--per-role", 10)
     assert shown.code == 1
     assert str(profile / "instruct") in shown.err
@@ -157,7 +158,7 @@ def test_a_run_without_any_reply_fails_and_says_why(run: Command, profile: Path)
     server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--max-attempts", 1)
     shown = run(profile, "--per-role", 10, *server, "--json", model=False)
     assert shown.code == 1
-    assert shown.json["counts"]["candidates"] == 0 and shown.json["failed"] == 2
+    assert shown.json["counts"]["candidates"] == 0 and shown.json["requests"]["failed"] == 2
     assert "--retry-failed" in shown.err
 
 
@@ -165,7 +166,9 @@ def test_a_run_without_any_reply_fails_and_says_why(run: Command, profile: Path)
 def test_rules_that_do_not_fit_the_command_are_named(
     rules: str, words: list[str], tmp_path: Path, command: Command
 ) -> None:
-    given = write_sheet(Sheet("Ada", "en", description="You keep the lighthouse and count gulls."), tmp_path / "ada")
+    given = write_character(
+        Profile("Ada", "en", description="You keep the lighthouse and count gulls."), tmp_path / "ada"
+    )
     if rules == "quotes":
         given = tmp_path / "answers.jsonl"
         rows = load_rolebench("sample", split="test")

@@ -1,4 +1,4 @@
-"""``rolellm instructions sample`` as a user meets it."""
+"""``rolellm data instructions`` as a user meets it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-run = partial(exit_code, "instructions", "sample")
+run = partial(exit_code, "data", "instructions")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_the_current_folder_is_a_data_set(place: Path) -> None:
 
 
 def test_the_line_of_the_readme(root: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (line,) = [line for line in (root / "README.md").read_text("utf-8").splitlines() if "instructions sample" in line]
+    (line,) = [line for line in (root / "README.md").read_text("utf-8").splitlines() if "data instructions" in line]
     rows = [{"instruction": f"Draw a {thing}.", "input": "", "output": f"A {thing}!"} for thing in THINGS]
     (place / "alpaca.json").write_text(json.dumps(rows), encoding="utf-8")
     assert run(*shlex.split(line, comments=True)[3:]) == 0

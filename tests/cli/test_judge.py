@@ -17,7 +17,7 @@ import pytest
 
 from rolellm import load_rolebench
 from rolellm.core.jsonl import write_jsonl
-from rolellm.judging.prompts import read_fenced
+from rolellm.models.prompts.fences import read_fences
 
 from ..commands import exit_code
 
@@ -67,7 +67,7 @@ def test_from_files_to_win_rates_in_a_process_of_its_own(place: Path, clean_env:
 
 
 def test_the_table_shows_canaries_and_biases_beside_the_scores(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*ASK, "--sample", "8", "--name-probe", "2") == 0
+    assert run(*ASK, "--limit", "8", "--name-probe", "2") == 0
     shown = capsys.readouterr().out
     for word in (
         "canary: null model",
@@ -83,9 +83,9 @@ def test_the_table_shows_canaries_and_biases_beside_the_scores(place: Path, caps
 
 def test_a_larger_sample_asks_for_its_new_rows_only(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = (*ASK, "--name-probe", "0", "--json")
-    assert run(*few, "--sample", "5") == 0
+    assert run(*few, "--limit", "5") == 0
     first = result_of(capsys)
-    assert run(*few, "--sample", "9") == 0
+    assert run(*few, "--limit", "9") == 0
     second = result_of(capsys)
     assert (first["rows"], second["rows"]) == (5, 9)
     assert second["spent"]["from_journal"] == first["spent"]["calls"]
@@ -95,7 +95,7 @@ def test_rows_can_be_chosen_and_the_manifest_says_so(place: Path, capsys: pytest
     assert run(*ASK, "--role", "诸葛亮", "--subset", "role_specific", "--no-canaries", "--json") == 0
     assert set(win_rates(result_of(capsys))) == {"good", "dull-7b"}
     manifest = json.loads((place / "run/manifest.json").read_text())
-    assert manifest["entry"]["roles"] == ["诸葛亮"] and manifest["entry"]["canaries"] is False
+    assert manifest["settings"]["roles"] == ["诸葛亮"] and manifest["settings"]["canaries"] is False
     rows = [json.loads(line) for line in (place / "run/rows.jsonl").read_text().splitlines()]
     assert {(row["role"], row["subset"]) for row in rows} == {("诸葛亮", "role_specific")}
 
@@ -105,17 +105,17 @@ def test_a_dry_run_counts_and_opens_nothing(place: Path, capsys: pytest.CaptureF
         "endpoints:\n  - {base_url: 'http://127.0.0.1:9/v1', model: a, price: {prompt: 1, completion: 2}}\n"
         "  - {base_url: 'http://127.0.0.1:9/v1', model: b, price: {prompt: 1, completion: 2}}\n"
     )
-    assert run(*ASK, "--sample", "10", "--name-probe", "0", "--dry-run", "--json") == 0
+    assert run(*ASK, "--limit", "10", "--name-probe", "0", "--dry-run", "--json") == 0
     alone = result_of(capsys)
     assert alone["requests"] == 10 * (5 * 2 + 2)
-    assert run(*ASK, "--sample", "10", "--name-probe", "0", "--dry-run", "--json", "--jury") == 0
+    assert run(*ASK, "--limit", "10", "--name-probe", "0", "--dry-run", "--json", "--jury") == 0
     assert result_of(capsys)["requests"] == 2 * alone["requests"]
     assert not (place / "run").exists()
 
 
 def words(body: dict[str, Any]) -> str:
     """The server's verdict: the longer answer; B's servers prefer the shorter one."""
-    shown = read_fenced(body["messages"][-1]["content"])
+    shown = read_fences(body["messages"][-1]["content"])
     sign = -1 if body["model"] == "contrary" else 1
     sizes = {name[-1]: sign * len(text) for name, text in shown.items() if name.startswith("answer ")}
     if body["response_format"]["json_schema"]["name"] == "better":
@@ -137,7 +137,7 @@ def test_a_jury_of_servers_asks_each_of_them_everything(
         "endpoints:\n"
         + "".join(f"  - {{base_url: '{server.url}', model: {name}}}\n" for name in ("one", "two", "contrary"))
     )
-    assert run(*ASK, "--sample", "6", "--name-probe", "0", "--jury", "--json") == 0
+    assert run(*ASK, "--limit", "6", "--name-probe", "0", "--jury", "--json") == 0
     result = result_of(capsys)
     assert [judge["name"].rpartition(" ")[2].rpartition("/")[2] for judge in result["judges"]] == [
         "one",
@@ -146,7 +146,7 @@ def test_a_jury_of_servers_asks_each_of_them_everything(
     ]
     asked = Counter(body["model"] for body in server.bodies)
     assert asked == dict.fromkeys(("one", "two", "contrary"), 6 * (5 * 2 + 2))
-    assert result["diagnostics"]["jury"]["judges"] == 3
+    assert result["diagnostics"]["biases"]["fleiss_kappa"] is not None
     # No name of a system was ever sent.
     assert not any(
         "dull-7b" in json.dumps(body["messages"]) or "RoleGPT" in json.dumps(body["messages"]) for body in server.bodies
@@ -157,7 +157,7 @@ def places(body: dict[str, Any]) -> str:
     """The server's verdict: whatever it reads first is the best."""
     if body["response_format"]["json_schema"]["name"] == "better":
         return json.dumps({name: {"reason": "It comes first.", "better": "A"} for name in ("style", "knowledge")})
-    shown = [name[-1] for name in read_fenced(body["messages"][-1]["content"]) if name.startswith("answer ")]
+    shown = [name[-1] for name in read_fences(body["messages"][-1]["content"]) if name.startswith("answer ")]
     entries = [{"answer": name, "reason": "", "style": at, "knowledge": at} for at, name in enumerate(shown, start=1)]
     return json.dumps({"ranking": entries})
 
@@ -166,7 +166,7 @@ def test_a_judge_that_goes_by_the_place_is_called_unfit_before_all_else(
     place: Path, capsys: pytest.CaptureFixture[str], llm_server: Callable[..., Any]
 ) -> None:
     (place / "llm.yaml").write_text(f"endpoints: [{{base_url: '{llm_server(places).url}', model: local}}]\n")
-    assert run(*ASK, "--sample", "6", "--name-probe", "0") == 0
+    assert run(*ASK, "--limit", "6", "--name-probe", "0") == 0
     first, *rest = capsys.readouterr().out.splitlines()
     assert first.startswith("warning: the judge local is not fit to judge pairs")
     figures = "\n".join(rest).partition("biases")[0]
@@ -175,7 +175,7 @@ def test_a_judge_that_goes_by_the_place_is_called_unfit_before_all_else(
     page = (place / "report.html").read_text(encoding="utf-8")
     assert page.index("is not fit to judge pairs") < page.index("<table")
     capsys.readouterr()
-    assert exit_code("compare", "run", "run", "--json") == 0
+    assert exit_code("report", "--compare", "run", "run", "--json") == 0
     compared = result_of(capsys)
     assert {change["measure"] for change in compared["changes"]} == {"average_rank"}
     assert "is not fit to judge pairs" in compared["problems"][0]
@@ -187,7 +187,7 @@ def test_a_killed_run_goes_on_and_pays_for_nothing_twice(
 ) -> None:
     server = llm_server(words, latency=0.02)
     (place / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local, concurrency: 4}}]\n")
-    command = [sys.executable, "-m", "rolellm", "judge", *ASK, "--sample", "30", "--name-probe", "5", "--json"]
+    command = [sys.executable, "-m", "rolellm", "judge", *ASK, "--limit", "30", "--name-probe", "5", "--json"]
     wanted = 30 * (5 * 2 + 2) + 5 * 2 * 2
     with subprocess.Popen(
         command, env=clean_env, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -212,7 +212,7 @@ def test_a_judge_without_verdicts_fails_and_leaves_its_transcripts(
 ) -> None:
     server = llm_server(lambda body: "They are both lovely.")
     (place / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]\n")
-    assert run(*ASK, "--sample", "2", "--name-probe", "1", "--max-attempts", "2") == 1
+    assert run(*ASK, "--limit", "2", "--name-probe", "1", "--max-attempts", "2") == 1
     said = capsys.readouterr()
     assert "Win rate, %" not in said.out and "No verdict: 16 of 16" in said.out
     assert "error: 16 of 16 verdicts are missing (100.0%" in said.err and "unscored.jsonl" in said.err
@@ -224,7 +224,7 @@ def test_a_model_on_this_machine_can_be_asked_without_a_key(
     place: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (place / "llm.yaml").write_text(f"endpoints: [{{backend: local, model: '{tiny_model}', device: cpu}}]\n")
-    judge = ("--judge", "role-pair", "--sample", "1", "--no-canaries", "--name-probe", "0", "--max-attempts", "1")
+    judge = ("--judge", "role-pair", "--limit", "1", "--no-canaries", "--name-probe", "0", "--max-attempts", "1")
     # Random weights give no verdicts; that they were asked, and that this counts as none, is the point.
     assert run(*ASK, *judge, "--shown", "40") == 1
     assert "4 of 4 verdicts are missing" in capsys.readouterr().err

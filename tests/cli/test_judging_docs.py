@@ -18,10 +18,10 @@ import pytest
 from typer.testing import CliRunner
 
 from rolellm.cli.app import app
+from rolellm.data.rolebench import load_rolebench
 from rolellm.judging.judge_models import load_judge
 from rolellm.judging.types import Design
 from rolellm.llm.settings import load_settings
-from rolellm.rolebench import load_rolebench
 
 pytestmark = pytest.mark.slow
 
@@ -33,6 +33,7 @@ OPEN = (
     "by_role",
     "by_category",
     "by_judge",
+    "consistency_by_judge",
     "by_model",
     "by_reason",
     "usage",
@@ -114,7 +115,7 @@ def shown(place: Path, page: str) -> dict[str, str]:
     assert len(commands) > 10
     found = {}
     for words in commands:
-        if words[0] == "label":
+        if words[0] == "label" and "--agreement" not in words:
             found[shlex.join(words)] = label(words)
         elif words[0] == "judge":
             found[shlex.join(words)] = run(*words, "--json")
@@ -132,7 +133,7 @@ def result(shown: dict[str, str], command: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_the_counts_are_those_of_the_page(shown: dict[str, str], page: str) -> None:
     planned = result(shown, f"{JUDGE} --dry-run")
-    few, all_ = result(shown, f"{JUDGE} --out run --sample 20"), result(shown, f"{JUDGE} --out run")
+    few, all_ = result(shown, f"{JUDGE} --out run --limit 20"), result(shown, f"{JUDGE} --out run")
     assert "take 576 + 100 + 200 + 144 = 1,020" in page
     assert planned["requests"] == 1020
     assert all_["diagnostics"]["judgements"] == {"pairwise": 676, "named": 200, "listwise": 144}
@@ -153,20 +154,20 @@ def test_one_more_model_asks_for_its_pairs_and_for_lists(shown: dict[str, str]) 
 def test_people_and_judge_are_held_side_by_side(shown: dict[str, str]) -> None:
     assert "3 of 50 labeled, 0 skipped, 47 left" in shown["label run --annotator anna"]
     assert "Resume with: " in shown["label run --annotator anna --audit"]
-    agreed = shown["agreement run"]
-    for word in ("words / anna", "kappa", "Spearman", "84 %", "77 %"):
+    agreed = shown["label --agreement run"]
+    for word in ("words / anna", "kappa", "Spearman", "84.0 %", "77.0 %"):
         assert word in agreed
 
 
 def test_the_other_commands_do_what_the_page_says(shown: dict[str, str], place: Path) -> None:
-    compared = shown["compare run pairs"]
-    assert "orders.name_probe" in compared
+    compared = shown["report --compare run pairs"]
+    assert "settings.name_probe" in compared
     assert "win rate" in compared
     page = (place / "report.html").read_text(encoding="utf-8")
     assert "canary: null model" in page
     kinds = {path.suffix for path in (place / "tables").iterdir()}
     assert kinds == {".md", ".csv", ".tex"}
-    mine = result(shown, f"{JUDGE} --out mine --judge my-judge --sample 10")
+    mine = result(shown, f"{JUDGE} --out mine --judge my-judge --limit 10")
     (prompts,) = [judge["prompts"] for judge in mine["judges"]]
     assert {name: given["version"] for name, given in prompts.items()} == {"pairwise": 3}
     assert prompts["pairwise"]["hash"] != load_judge("role-pair").hash
@@ -191,7 +192,7 @@ def test_the_page_names_every_key_of_a_result(shown: dict[str, str], page: str) 
     (block,) = [text for text in blocks(page, "") if '"valid": bool' in text]
     named = set(re.findall(r'"(\w+)"', block))
     found = set(keys(result(shown, f"{JUDGE} --out run"))) | {"fleiss_kappa"}
-    estimate = {"mean", "ci95", "n", "questions"}
+    estimate = {"mean", "ci95", "ci95_new_roles", "n", "questions"}
     assert found - estimate - named == set()
     assert named - found == set()
 

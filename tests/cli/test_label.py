@@ -1,4 +1,4 @@
-"""``rolellm label`` and ``rolellm agreement`` as a user runs them."""
+"""``rolellm label`` and ``rolellm label --agreement`` as a user runs them."""
 
 import json
 import os
@@ -67,7 +67,7 @@ Start = Callable[..., Labelling]
 
 @pytest.fixture(scope="module")
 def forking() -> Iterator[Forking]:
-    with Forking(os.environ, ("rolellm.cli.app", "rolellm.labelling")) as forking:
+    with Forking(os.environ, ("rolellm.cli.app", "rolellm.reporting.labelling")) as forking:
         yield forking
 
 
@@ -77,14 +77,14 @@ def start(forking: Forking, tmp_path: Path) -> Start:
 
 
 def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(start: Start, folder: Path, command: Command) -> None:
-    words = (folder, "--annotator", "anna", "--sample", 3)
+    words = (folder, "--annotator", "anna", "--limit", 3)
     first = start(*words, "--no-open")
     first.save(0, groups=[["A"], ["B"], ["C"]])
     first.save(1, skipped=True)
     code, out, err = first.stop()
     assert (code, out) == (3, "")
     assert "1 of 3 labeled, 1 skipped, 1 left" in err and str(folder / "labels" / "anna.jsonl") in err
-    resume = f"Resume with: rolellm label '{folder}' --annotator anna --sample 3 --no-open\n"
+    resume = f"Resume with: rolellm label '{folder}' --no-open --annotator anna --limit 3\n"
     assert err.endswith(resume)
 
     again = start(*words, "--json")
@@ -101,23 +101,23 @@ def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(start: Start, 
         "labels": str(folder / "labels" / "anna.jsonl"),
     }
 
-    code, out, err = command("agreement", folder, "--json")
+    code, out, err = command("label", "--agreement", folder, "--json")
     found = json.loads(out)
     assert code == 0 and found["annotators"][0]["labelled"] == 2 and found["judge_human"][0]["rows"] == 2
     assert "warning: judge and anna share 2 rows" in err
-    code, out, err = command("agreement", folder)
+    code, out, err = command("label", "--agreement", folder)
     assert code == 0 and "Judges against people" in out and "judge / anna" in out and "Who ranked" in out
 
 
 def test_all_labelled_ends_well_and_says_what_is_next(start: Start, folder: Path) -> None:
-    running = start(folder, "--annotator", "anna", "--sample", 1)
+    running = start(folder, "--annotator", "anna", "--limit", 1)
     running.save(0, groups=[["C"], ["B"], ["A"]])
     code, out, err = running.stop()
-    assert code == 0 and "1 of 1 labeled" in out and f"Next: rolellm agreement '{folder}'" in out and err == ""
+    assert code == 0 and "1 of 1 labeled" in out and f"Next: rolellm label --agreement '{folder}'" in out and err == ""
 
 
 def test_a_kill_loses_nothing_that_was_saved(start: Start, folder: Path) -> None:
-    words = (folder, "--annotator", "anna", "--sample", 3)
+    words = (folder, "--annotator", "anna", "--limit", 3)
     running = start(*words)
     running.save(0, groups=[["A"], ["B"], ["C"]])
     running.process.send_signal(signal.SIGKILL)
@@ -129,14 +129,14 @@ def test_a_kill_loses_nothing_that_was_saved(start: Start, folder: Path) -> None
 
 
 def test_the_audit_of_the_references_stands_beside_the_papers(start: Start, folder: Path, command: Command) -> None:
-    running = start(folder, "--annotator", "anna", "--audit", "--system", "reference", "--sample", 2)
+    running = start(folder, "--annotator", "anna", "--audit", "--system", "reference", "--limit", 2)
     running.save(0, instruction=True, style=True, correct=None)
     running.save(1, instruction=True, style=False, correct=False)
     assert running.stop()[0] == 0
-    code, out, _ = command("agreement", folder)
-    assert code == 0 and "84 %" in out
+    code, out, _ = command("label", "--agreement", folder)
+    assert code == 0 and "84.0 %" in out
     (line,) = [line for line in out.splitlines() if line.startswith("│ reference")]
-    assert [cell.split(" ")[0] for cell in line.split("│")[2:6] if cell] != [] and "50 % [0, 100] n=2" in line
+    assert [cell.split(" ")[0] for cell in line.split("│")[2:6] if cell] != [] and "50.0 % [9.5, 90.5] n=2" in line
 
 
 def test_one_person_labels_in_one_place_at_a_time(start: Start, folder: Path, command: Command) -> None:
@@ -149,7 +149,7 @@ def test_one_person_labels_in_one_place_at_a_time(start: Start, folder: Path, co
 
 def test_who_labels_is_who_is_logged_in(forking: Forking, folder: Path, tmp_path: Path) -> None:
     env = {"BROWSER": "false", "LOGNAME": "Cleo / Q"}
-    running = Labelling(forking.start(["label", folder, "--sample", 1], tmp_path, env=env))
+    running = Labelling(forking.start(["label", folder, "--limit", 1], tmp_path, env=env))
     running.save(0, groups=[["C"], ["B"], ["A"]])
     assert running.stop()[0] == 0
     assert (folder / "labels" / "Cleo_Q.jsonl").is_file()
@@ -163,7 +163,7 @@ def test_who_labels_is_who_is_logged_in(forking: Forking, folder: Path, tmp_path
             ["--annotator", "anna", "--system", "quill-7b"], 2, "--system needs --audit", id="a ranking of one"
         ),
         pytest.param(["--annotator", "anna", "--audit", "--system", "x"], 2, "choose one of", id="nobody"),
-        pytest.param(["--annotator", "anna", "--sample", "0"], 2, "", id="no sample"),
+        pytest.param(["--annotator", "anna", "--limit", "0"], 2, "", id="no sample"),
         pytest.param(["--annotator", "anna", "--port", "70000"], 2, "", id="no port"),
     ],
 )
@@ -172,7 +172,7 @@ def test_what_cannot_be_done_is_said(command: Command, folder: Path, words: list
     assert found == code and said in err and out == ""
 
 
-@pytest.mark.parametrize(("name", "words"), [("label", ["--annotator", "anna"]), ("agreement", [])])
+@pytest.mark.parametrize(("name", "words"), [("label", ["--annotator", "anna"]), ("label", ["--agreement"])])
 def test_a_folder_that_is_no_finished_run_is_refused(
     command: Command, folder: Path, tmp_path: Path, name: str, words: list[str]
 ) -> None:
@@ -191,7 +191,7 @@ def test_a_port_that_is_taken_is_said(start: Start, folder: Path, command: Comma
 
 
 def test_nobody_having_labelled_names_the_command(command: Command, folder: Path) -> None:
-    code, _, err = command("agreement", folder)
+    code, _, err = command("label", "--agreement", folder)
     assert code == 2 and f"rolellm label '{folder}' --annotator NAME" in err
 
 

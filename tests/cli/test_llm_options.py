@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rolellm.cli.llm_options import AskedModel, language_model, show_estimate
+from rolellm.cli.llm_options import AskedModel, make_llm, show_estimate
 from rolellm.cli.options import AsJson, with_options
 from rolellm.core.errors import SettingsError
 from rolellm.llm.llm import LLM
@@ -63,7 +63,7 @@ def ask(
     as_json: AsJson = False,
 ) -> None:
     """Ask something so many times."""
-    llm = language_model(asked)
+    llm = make_llm(asked)
     seen.append(llm)
     requests = (Request((system("Be brief."), user(str(number))), Sampling(max_tokens=50)) for number in range(count))
     if llm.dry_run:
@@ -145,7 +145,7 @@ def test_a_command_may_ask_nobody() -> None:
     @idle.command()
     @with_options
     def show(asked: AskedModel, explain: bool = False) -> None:
-        given.append(language_model(asked, required=not explain))
+        given.append(make_llm(asked, required=not explain))
 
     assert CliRunner().invoke(idle, ["--explain"]).exit_code == 0
     assert given[0].settings.endpoints == ()
@@ -208,6 +208,6 @@ def test_the_hook_of_these_tests_would_end_a_process_that_connects() -> None:
 
 def test_the_options_are_in_the_help_once() -> None:
     done = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"})
-    for option in ("--llm", "--base-url", "--api-key-env", "--budget", "--batch", "--retry-failed", "--dry-run"):
+    for option in ("--llm", "--base-url", "--api-key-env", "--budget", "--retry-failed", "--dry-run"):
         assert done.output.count(f"{option} ") == 1
     assert "llm_file" not in done.output

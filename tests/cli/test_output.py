@@ -23,7 +23,7 @@ def test_a_wide_table_stands_whole_in_a_file(capsys: pytest.CaptureFixture[str])
 def test_a_narrow_terminal_gets_lines_in_place_of_cut_figures(
     width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "console", lambda: Console(width=width, force_terminal=True, color_system=None))
+    monkeypatch.setattr(output, "make_console", lambda: Console(width=width, force_terminal=True, color_system=None))
     print_table("Wide", COLUMNS, [ROW, ("[b]other[/b]", *ROW[1:])])
     printed = capsys.readouterr().out
     assert "…" not in printed and "┃" not in printed and "–" not in printed
@@ -35,6 +35,6 @@ def test_a_narrow_terminal_gets_lines_in_place_of_cut_figures(
 def test_a_table_that_fits_a_terminal_stays_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "console", lambda: Console(width=80, force_terminal=True, color_system=None))
+    monkeypatch.setattr(output, "make_console", lambda: Console(width=80, force_terminal=True, color_system=None))
     print_table("Small", ("", "rows"), [("good", "72")])
     assert "│ good │   72 │" in capsys.readouterr().out

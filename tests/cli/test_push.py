@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from huggingface_hub import DatasetCard, HfApi, ModelCard, snapshot_download
 
-from rolellm.hub import PushOptions, push_folder
-from rolellm.rocit.recipe import load_recipe
-from rolellm.rocit.train import train
-from rolellm.rolebench.source import sample_folder
+from rolellm.data.hub import PushOptions, push_folder
+from rolellm.data.rolebench.source import sample_folder
+from rolellm.training.recipe_files import load_recipe
+from rolellm.training.train import train
 
 from ..forking import Forking
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from rolellm import load_rolebench
-from rolellm.rolebench.source import sample_folder
+from rolellm.data.rolebench.source import sample_folder
 
 from ..commands import Command
-from ..report.judged_run import make_run
+from ..reporting.judged_run import make_run
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
 
 @pytest.mark.slow
 @pytest.mark.realdata
-@pytest.mark.filterwarnings("ignore::rolellm.rolebench.build.MissingFilesWarning")
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
 def test_the_published_table_with_the_releases_own_rows(report: Command, real_release: Path, tmp_path: Path) -> None:
     file = real_release / "rolebench-zh" / "role_specific" / "rolegpt_baseline.jsonl"
     words = ["--config", "instruction-generalization-zh", "--data-dir", real_release, "--tables", "t", "--json"]
@@ -96,7 +96,7 @@ def test_the_published_table_with_the_releases_own_rows(report: Command, real_re
     (part,) = shown.json["parts"]
     assert part["published"] is True and part["protocol"] == "paper"
     lines = (tmp_path / "t" / "scores.md").read_text(encoding="utf-8").splitlines()
-    assert "| RoleGPT (published) | 0.5368 | 0.5748 | 0.2478 | 0.4531 |" in lines
+    assert "| RoleGPT (published) | 0.537 | 0.575 | 0.248 | 0.453 |" in lines
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_the_published_table_with_the_releases_own_rows(report: Command, real_re
     [
         pytest.param(["gone"], 1, "no such file or folder", id="not-there"),
         pytest.param(["."], 1, "not the folder of a judging run", id="not-a-run"),
-        pytest.param(["p.jsonl"], 2, "add --config", id="no-config"),
+        pytest.param(["p.jsonl"], 2, "--config is missing", id="no-config"),
         pytest.param(["p.jsonl", "x/p.jsonl", "--config", "sample"], 2, "would be called p", id="one-name"),
         pytest.param(["p.jsonl", "--config", "nope"], 2, "no config 'nope'", id="unknown-config"),
         pytest.param(["p.jsonl", "--config", "sample"], 1, "p: ", id="answers-no-row"),

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.sheet import Lore, Sheet, write_sheet
+from rolellm.characters.folder import write_character
 from rolellm.core.jsonl import read_jsonl
-from rolellm.core.records import Turn
+from rolellm.core.records import Lore, Profile, Turn
 
 from ..commands import exit_code
 
@@ -37,8 +37,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for scene, pair in enumerate(TURNS)
         for speaker, text in zip(("Crow", "Fox"), pair, strict=True)
     ]
-    fox = Sheet("Fox", "en", tuple(turns), description="You are a fox.", lore=(Lore("Maps burn well.", ("map",)),))
-    write_sheet(fox, tmp_path / "fox")
+    fox = Profile("Fox", "en", tuple(turns), description="You are a fox.", lore=(Lore("Maps burn well.", ("map",)),))
+    write_character(fox, tmp_path / "fox")
     lines = [{"instruction": f"Question {number}: who has the map?", "target": "He."} for number in range(7)]
     (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
@@ -92,7 +92,7 @@ def test_explain_asks_nobody_and_needs_no_model(place: Path, capsys: pytest.Capt
 def test_explain_shows_script_text_inert(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place / "asked.jsonl").write_text(json.dumps({"instruction": f"A {EVIL}?"}), encoding="utf-8")
     turns = (Turn("Crow", f"My {EVIL}!", "speech"), Turn("Fox", f"Your {EVIL}.", "speech"))
-    write_sheet(Sheet("Fox", "en", turns, lore=(Lore(EVIL, (EVIL,)),)), place / "fox")
+    write_character(Profile("Fox", "en", turns, lore=(Lore(EVIL, (EVIL,)),)), place / "fox")
     assert run("fox", "--instructions", "asked.jsonl", "--explain") == 0
     shown = capsys.readouterr().out
     assert "\x1b" not in shown and "\u202e" not in shown
@@ -147,8 +147,8 @@ def test_a_budget_stops_short_and_a_larger_one_goes_on(place: Path, capsys: pyte
 
 def test_nothing_but_refusals_is_a_failure(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     turns = (Turn("Crow", "Map?", "speech"), Turn("Fox", "As an AI language model, I have no map.", "speech"))
-    fox = Sheet("Fox", "en", turns, description="You are a fox.")
-    write_sheet(replace(fox, turns=turns), place / "fox")
+    fox = Profile("Fox", "en", turns, description="You are a fox.")
+    write_character(replace(fox, turns=turns), place / "fox")
     assert run(*ASK, "--limit", "1", "--max-attempts", "2") == 1
     shown = capsys.readouterr()
     assert re.search(r"hides ai +│ +12", shown.out)
@@ -176,7 +176,7 @@ def test_a_key_that_expires_ends_the_run_and_the_next_one_goes_on(
     monkeypatch.setenv("FOX_KEY", "the-old-key")
     assert run(*server_words(server.url), "--replies", "60") == 3
     said = capsys.readouterr().err
-    assert "no endpoint answers any more" in said and "HTTP 401" in said and "check the key" in said
+    assert "no endpoint answers anymore" in said and "HTTP 401" in said and "check the key" in said
     assert "Resume with: " in said and "rolellm respond fox --instructions asked.jsonl" in said
     assert 20 < sum(server.counts.good.values()) < 60 and not (place / "fox/respond/replies.jsonl").exists()
     monkeypatch.setenv("FOX_KEY", "the-new-key")
@@ -213,5 +213,5 @@ def test_instructions_in_another_language_are_pointed_out(place: Path, capsys: p
     (place / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     assert run(*ASK, "--dry-run", "--json") == 0
     shown = capsys.readouterr()
-    assert "2 of 3 instructions are Chinese, and Fox speaks English; `rolellm instructions sample" in shown.err
+    assert "2 of 3 instructions are Chinese, and Fox speaks English; `rolellm data instructions" in shown.err
     assert json.loads(shown.out)["requests"] == 18

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from rolellm import dataset_fingerprint
 from rolellm.core.records import Row
-from rolellm.evaluation.predictions import read_predictions
-from rolellm.evaluation.score import score_rows
-from rolellm.evaluation.settings import ScoreOptions
-from rolellm.rolebench.source import sample_folder
+from rolellm.data.rolebench import dataset_fingerprint
+from rolellm.data.rolebench.source import sample_folder
+from rolellm.scoring.predictions import read_predictions
+from rolellm.scoring.score import score_rows
+from rolellm.scoring.settings import ScoreOptions
 
 from ..commands import Command
 
@@ -57,8 +57,8 @@ def test_the_table_shows_means_intervals_counts_and_the_recipe(run: Command, pre
     assert shown.err == ""
     for metric in ("CUS", "RAW", "SPE"):
         value = found["metrics"][metric]
-        assert f"n={value['n']}  {value['mean']:.4f}" in shown.out
-        assert "[{:.4f}, {:.4f}]".format(*value["ci95"]) in shown.out
+        assert f"n={value['n']}  {value['mean']:.3f}" in shown.out
+        assert "[{:.3f}, {:.3f}]".format(*value["ci95"]) in shown.out
     flat = " ".join(shown.out.split())
     for part in ("protocol rouge-score", "sample/test", "rouge_score, jieba", found["fingerprint"]["hash"][:12]):
         assert part in flat
@@ -66,8 +66,8 @@ def test_the_table_shows_means_intervals_counts_and_the_recipe(run: Command, pre
     assert "language zh" in shown.out
     assert "script_agnostic" in shown.out
     for name, marker in found["scale"]["markers"].items():
-        assert f"{marker['kind']}: {name}" in flat
-    assert "From the highest floor (0 %) to the ceiling (100 %): CUS" in flat
+        assert (name if marker["kind"] == "reference" else f"{marker['kind']}: {name}") in flat
+    assert "95 % intervals for these roles" in flat and "ceiling" not in flat
     table = run(predictions, "--config", "sample").out
     assert not any(role in table for role in found["by_role"])
 
@@ -135,10 +135,10 @@ def test_bad_lines_stop_it_by_file_and_line_or_are_set_aside(run: Command, predi
 
 def test_options_reach_the_score(run: Command, predictions: Path) -> None:
     words = ["--config", "sample", "--json", "--tokenizer", "characters"]
-    words += ["--resamples", 50, "--seed", 3, "--processes", 2]
+    words += ["--missing", "zero", "--processes", 2]
     recipe = run(predictions, *words).json["fingerprint"]
     assert recipe["tokenizer"] == {"en": "rouge_score", "zh": "characters"}
-    assert (recipe["interval"]["resamples"], recipe["interval"]["seed"]) == (50, 3)
+    assert recipe["missing"] == "zero"
 
 
 def test_another_config_is_named_when_nothing_matches(run: Command, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_another_config_is_named_when_nothing_matches(run: Command, tmp_path: Pa
         pytest.param(["P.jsonl", "--config", "sample", "--protocol", "rouge"], 2, "--protocol", id="protocol"),
         pytest.param(["P.jsonl", "--config", "sample", "--tokenizer", "t5"], 2, "unknown tokenizer", id="tokenizer"),
         pytest.param(["P.jsonl", "--config", "sample", "--missing", "drop"], 2, "--missing", id="missing"),
-        pytest.param(["P.jsonl", "--config", "sample", "--resamples", "0"], 2, "--resamples", id="resamples"),
+        pytest.param(["P.jsonl", "--config", "sample", "--processes", "0"], 2, "--processes", id="processes"),
         pytest.param(["P.jsonl"], 2, "--config", id="no-config"),
         pytest.param(["--config", "sample"], 2, "P.jsonl", id="nothing-to-score"),
         pytest.param(["P.jsonl", "--config", "sample", "--metric", "CUS"], 2, "--metric", id="unknown-option"),
@@ -186,7 +186,7 @@ def test_bad_usage(
 def test_the_baseline_of_role_generalization_covers_part_of_its_rows(
     real_release: Path, run: Command, tmp_path: Path
 ) -> None:
-    from rolellm.rolebench.build import MissingFilesWarning
+    from rolellm.data.rolebench.build import MissingFilesWarning
 
     baseline = real_release / "rolebench-eng/role-generalization/role_specific/rolegpt_baseline.jsonl"
     words = ["--config", "role-generalization-eng", "--data-dir", real_release, "--json", "--protocol", "paper"]
@@ -195,10 +195,5 @@ def test_the_baseline_of_role_generalization_covers_part_of_its_rows(
     found = shown.json
     assert found["metrics"]["SPE"]["n"] == 696
     assert found["counts"]["matched_by"] == {"exact": 500, "trimmed": 196}
-    assert found["by_subset"]["role_specific"] | {"SPE": 0, "by_reference_type": 0} == {
-        "rows": 2534,
-        "answered": 696,
-        "SPE": 0,
-        "by_reference_type": 0,
-    }
+    assert found["by_subset"]["role_specific"] == {"rows": 2534, "answered": 696}
     assert found["unmatched"]["predictions"] > 4000

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.rocit.recipe import load_recipe
-from rolellm.rocit.train import train
-from rolellm.runtime.locks import locked
+from rolellm.core.locks import lock_folder
+from rolellm.training.recipe_files import load_recipe
+from rolellm.training.train import train
 
 from ..forking import Forked, Forking, script
 
@@ -91,12 +91,24 @@ def test_one_process_in_place_of_two_is_refused(recipe: Path, tmp_path: Path, ro
 
 
 def test_preview_shows_tokens_and_trains_nothing(recipe: Path, tmp_path: Path, warm: Forking) -> None:
-    done = warm.run(["train", recipe, "--preview", "--rows", "2"], tmp_path)
+    done = warm.run(["train", recipe, "--preview", "--limit", "2"], tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert sum(line.startswith("row ") for line in lines) == 2
     assert {line[:2] for line in lines} == {"ro", ". ", "+ "}
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_a_base_replaces_that_of_the_recipe(recipe: Path, tmp_path: Path, root: Path, warm: Forking) -> None:
+    first = warm.run(["train", recipe, "--json"], tmp_path)
+    base = json.loads(first.stdout)["base"]
+    again = warm.run(["train", recipe, "--base", base, "--out", "again", "--json"], tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["base"] == base and losses(tmp_path / "again") == losses(tmp_path / "runs/mini")
+    lost = warm.run(["train", recipe, "--base", "nosuch", "--out", "lost"], tmp_path)
+    assert (lost.returncode, "base.path: no folder at nosuch" in lost.stderr) == (1, True)
+    assert not (tmp_path / "lost").exists()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +169,7 @@ def test_a_row_without_a_token_to_train_on_is_refused_by_its_id(
 
 
 def test_a_folder_in_use_is_refused(recipe: Path, tmp_path: Path, warm: Forking) -> None:
-    with locked(tmp_path / "runs" / "mini"):
+    with lock_folder(tmp_path / "runs" / "mini"):
         done = warm.run(["train", recipe, "--overwrite"], tmp_path)
     assert done.returncode == 1
     assert f"error: runs/mini is in use by another run (process {os.getpid()} on " in done.stderr
@@ -189,7 +201,7 @@ def test_ctrl_c_keeps_the_work_and_prints_the_line_that_goes_on(recipe: Path, tm
     assert stopped.returncode == 3, stopped.stderr
     done = len(losses(folder))
     assert "stopping after this step, with a checkpoint; once more stops at once" in stopped.stderr
-    assert f"stopped: step {done} is the last that runs/a longer one keeps\nResume with: rolellm" in stopped.stderr
+    assert f"stopped: step {done} is the last checkpoint in runs/a longer one\nResume with: rolellm" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     line = stopped.stderr.splitlines()[-1].removeprefix("Resume with: ")
     assert shlex.split(line)[1:] == ["train", str(recipe), *LONGER, "--resume"]
@@ -208,7 +220,7 @@ def test_what_a_cluster_sends_stops_the_script_likewise(
     stopped = stopped_when(lambda: begun(folder, 3), signal.SIGTERM, command)
     assert stopped.returncode == 3, stopped.stderr
     assert stopped.stderr.endswith(
-        f"stopped: step {len(losses(folder))} is the last that runs/mini keeps\n"
+        f"stopped: step {len(losses(folder))} is the last checkpoint in runs/mini\n"
         "Resume with: the same command, with --resume\n"
     )
     went_on = warm.run([*words, "--resume"], tmp_path, code=script(root / "recipes" / "rocit.py"))
@@ -222,7 +234,7 @@ def test_ctrl_c_before_there_is_a_checkpoint_says_so(recipe: Path, tmp_path: Pat
     command = warm.start(["train", recipe, "--set", "base.warm.alone=1000"], tmp_path)
     stopped = stopped_when((folder / "recipe.json").is_file, signal.SIGINT, command)
     assert stopped.returncode == 3, stopped.stderr
-    assert "stopped: runs/mini has no checkpoint yet, so it begins again\nResume with: rolellm train" in stopped.stderr
+    assert "stopped: runs/mini has no checkpoint yet, so it starts over\nResume with: rolellm train" in stopped.stderr
     assert {path.name for path in folder.iterdir()} == {"recipe.json"}
 
 

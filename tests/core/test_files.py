@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError
-from rolellm.core.files import whole_file, write_json
+from rolellm.core.files import open_atomic, write_json
 from rolellm.core.jsonl import JsonlAppender, read_jsonl, write_jsonl
-from rolellm.core.text import fold, safe_name
+from rolellm.core.text import fold, make_safe_name
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5
@@ -19,9 +19,9 @@ JSON = st.recursive(
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "folder" / "file.txt"
-    with whole_file(path) as stream:
+    with open_atomic(path) as stream:
         stream.write("old")
-    with pytest.raises(RuntimeError), whole_file(path) as stream:
+    with pytest.raises(RuntimeError), open_atomic(path) as stream:
         stream.write("half of the n")
         raise RuntimeError
     assert path.read_text() == "old"
@@ -66,7 +66,7 @@ def test_bad_lines_are_named_or_collected(tmp_path):
 
 @given(st.text())
 def test_safe_names_stay_in_their_folder(name):
-    safe = safe_name(name)
+    safe = make_safe_name(name)
     assert safe
     assert Path(safe).name == safe
     assert safe not in (".", "..")

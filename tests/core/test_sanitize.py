@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.core.sanitize import label, shorten, visible, width
+from rolellm.core.sanitize import label, make_visible, measure_width, truncate
 
 any_text = st.text(st.characters(), max_size=60)  # lone surrogates included
 
@@ -28,22 +28,22 @@ any_text = st.text(st.characters(), max_size=60)  # lone surrogates included
     ],
 )
 def test_visible(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert make_visible(text) == shown
 
 
 @given(any_text)
 def test_nothing_hidden_is_left_and_once_is_enough(text: str) -> None:
-    shown = visible(text)
+    shown = make_visible(text)
     assert not {unicodedata.category(one) for one in shown if one not in "\n\t"} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
-    assert visible(shown) == shown
+    assert make_visible(shown) == shown
     shown.encode("utf-8")
 
 
 @given(any_text, st.integers(3, 30))
 def test_label_is_one_line_within_its_width(text: str, columns: int) -> None:
     short = label(text, columns)
-    assert width(short) <= columns
-    assert "\n" not in short and visible(short) == short
+    assert measure_width(short) <= columns
+    assert "\n" not in short and make_visible(short) == short
 
 
 def test_label_keeps_what_fits_and_marks_what_does_not() -> None:
@@ -53,5 +53,5 @@ def test_label_keeps_what_fits_and_marks_what_does_not() -> None:
 
 
 def test_shorten_counts_what_it_leaves_out() -> None:
-    assert shorten("abc", 3) == "abc"
-    assert shorten("x" * 10_000_000, 10) == "x" * 10 + " … [9,999,990 more characters]"
+    assert truncate("abc", 3) == "abc"
+    assert truncate("x" * 10_000_000, 10) == "x" * 10 + " … [9,999,990 more characters]"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
-from rolellm.core.settings import Field, beside, dump, laid_over, parse_yaml, read, read_file, settings
+from rolellm.core.settings import Field, dump, merge_values, parse_yaml, read, read_file, resolve_paths, settings
 
 
 @settings
@@ -71,7 +71,7 @@ def test_objects_are_checked_when_they_are_made_and_when_they_are_changed() -> N
 
 def test_a_files_paths_are_relative_to_it() -> None:
     values = {"base": {"path": "b", "out": "runs"}, "data": {"path": "/d"}}
-    assert beside(values, Path("/there"), "base.path", "data.path", "prompt.path") == {
+    assert resolve_paths(values, Path("/there"), "base.path", "data.path", "prompt.path") == {
         "base": {"path": "/there/b", "out": "runs"},
         "data": {"path": "/d"},
     }
@@ -110,8 +110,8 @@ def test_a_file_far_larger_than_settings_is_refused_at_once(tmp_path: Path) -> N
     )
 )
 def test_laying_values_over_themselves_changes_nothing(values: dict[str, Any]) -> None:
-    once = laid_over({}, values)
-    assert laid_over(once, once) == once
+    once = merge_values({}, values)
+    assert merge_values(once, once) == once
 
 
 def test_ctrl_c_while_settings_are_written_is_ctrl_c() -> None:

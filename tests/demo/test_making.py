@@ -5,18 +5,18 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from rolellm.characters.folder import read_character
 from rolellm.cli.app import app
-from rolellm.construct.scripted import scripted_model
-from rolellm.construct.sheet import read_sheet
 from rolellm.core.errors import RunInUseError
 from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl
+from rolellm.core.locks import lock_folder
+from rolellm.data.rolebench import load_rolebench
+from rolellm.data.rolebench.source import sample_folder
 from rolellm.demo import run_demo
 from rolellm.demo.making import ROLES, Clock, make_roles
 from rolellm.llm.llm import LLM
-from rolellm.rolebench import load_rolebench
-from rolellm.rolebench.source import sample_folder
-from rolellm.runtime.locks import locked
+from rolellm.making.scripted import scripted_model
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_folders_are_those_of_the_commands(made, folder):
     assert not (folder / "release" / "old.txt").exists()
     for role in made.roles:
         home = folder / role.role.replace(" ", "_")
-        character = read_sheet(home)
+        character = read_character(home)
         assert character.catchphrases == role.catchphrases
         kept = [value for _, value in read_jsonl(home / "instruct" / "kept.jsonl")]
         dropped = [value for _, value in read_jsonl(home / "instruct" / "dropped.jsonl")]
@@ -128,7 +128,7 @@ def test_a_second_demo_in_the_same_folder_is_refused(tmp_path, monkeypatch):
     # It would change settings of the whole process.
     monkeypatch.setattr("rolellm.demo.loop._settle_libraries", lambda: None)
     write_json(tmp_path / "summary.json", {"state": "running"})
-    with locked(tmp_path), pytest.raises(RunInUseError, match="in use by another run"):
+    with lock_folder(tmp_path), pytest.raises(RunInUseError, match="in use by another run"):
         run_demo(tmp_path)
     assert not (tmp_path / "made").exists()
 

@@ -12,21 +12,24 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 import typer.core
 
-from rolellm.cli.app import main
+import rolellm
+from rolellm.cli.app import _COMMANDS, _VARIANTS, main
 
 from .golden import check
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "dev").glob("*.md")])
 #: Options of other programs that the pages name.
 OTHERS = {
-    *("--config_file", "--cpu", "--multi_gpu", "--num_processes", "--help", "--version"),
+    *("--config_file", "--cpu", "--multi_gpu", "--num_processes", "--help", "--help-all", "--version"),
     # Of lm_eval and inspect.
     *("--apply_chat_template", "--gen_kwargs", "--include_path", "--log_samples", "--model_args", "--output_path"),
     *("--tasks", "--log-format", "--log-dir", "--model-role", "--to"),
+    # Of ray.
+    "--head",
     # Of lighteval.
     *("--custom-tasks", "--output-dir", "--save-details"),
-    # Of pytest, where the plugin of `rolellm test` adds one.
+    # Of pytest, where the plugin of `rolellm check` adds one.
     *("--character-model", "--cache-clear"),
 }
 #: What stands for any of several.
@@ -55,7 +58,7 @@ def group() -> Any:
 
 def commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
     """Every command, by the words that call it."""
-    for name in group.list_commands(None):
+    for name in group.list_commands(None) if above else _COMMANDS:
         command = group.get_command(None, name)
         words = f"{above} {name}".strip()
         if hasattr(command, "commands"):
@@ -65,7 +68,8 @@ def commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def options(command: Any) -> set[str]:
-    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    own = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    return own | set(_VARIANTS.get(command.name, ())) | set(re.findall(r"--\w+", command.name))
 
 
 def scripts() -> dict[str, set[str]]:
@@ -85,12 +89,11 @@ def parsed(group: Any, words: list[str]) -> None:
     Raises:
         Exception: Of typer, for what it would refuse.
     """
-    command, context, name = group, group.make_context("rolellm", ["help"], resilient_parsing=True), "rolellm"
+    command, name = group, "rolellm"
     while hasattr(command, "commands"):
-        name, *words = words
-        found = command.get_command(context, name)
-        assert found is not None, f"there is no command {name!r}"
-        command = found
+        context = command.make_context(name, list(words), resilient_parsing=True)
+        context.resilient_parsing = False
+        name, command, words = command.resolve_command(context, [*context._protected_args, *context.args])
     command.make_context(name, list(words))
 
 
@@ -133,6 +136,37 @@ def test_a_command_of_the_docs_can_be_given(line: str, group: Any) -> None:
     known = scripts()[script]
     after = words[words.index(script) + 1 :]
     assert {word.partition("=")[0] for word in after if word.startswith("--")} <= known
+
+
+_LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in [*PAGES, ROOT / "CONTRIBUTING.md"]])
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    broken = []
+    for path, anchor in _LINK.findall(text):
+        if "://" in path:
+            continue
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(f"{path}#{anchor}")
+    assert broken == []
+
+
+def test_the_pages_are_those_of_the_site() -> None:
+    """Ten pages for users, and the reference with every public name."""
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert set(re.findall(r"[\w]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))) == pages
+    assert len(pages) == 11
+    named = set(re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text("utf-8"), re.MULTILINE))
+    assert {place.replace(":", ".") for place in rolellm._NAMES.values()} <= named
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])

@@ -24,7 +24,7 @@ TINY = (
     "--set base.warm.in_role=1 --set training.max_steps=4 --set training.per_device_train_batch_size=2"
 )
 FEW = '--config sample --role "Queen of Hearts" --subset role_specific --max-new-tokens 4 --batch-size 2'
-JUDGE = "judge tuned.jsonl base.jsonl --config sample --role 鲁智深 --sample 6 --name-probe 2 --resamples 200"
+JUDGE = "judge tuned.jsonl base.jsonl --config sample --role 鲁智深 --limit 6 --name-probe 2 --resamples 200"
 
 GROUPS: dict[str, dict[str, Case]] = {
     "data": {
@@ -76,7 +76,7 @@ GROUPS: dict[str, dict[str, Case]] = {
         ),
         "import-card": Case("role import-card tobin.json --out tobin --json", left=("tobin",), exact=("*/card.json",)),
         "build of a card": Case(
-            "role build --from tobin --out tobin-built --llm rules.yaml --json",
+            "role build tobin --out tobin-built --rewrite --llm rules.yaml --json",
             after=("import-card",),
             left=("tobin-built",),
         ),
@@ -107,14 +107,14 @@ GROUPS: dict[str, dict[str, Case]] = {
             after=("build",),
             left=("stopped-instruct",),
         ),
-        "instructions sample": Case(
-            "instructions sample general.jsonl --language en --count 5 --out asked.jsonl --json",
+        "data instructions": Case(
+            "data instructions general.jsonl --language en --count 5 --out asked.jsonl --json",
             left=("asked.jsonl", "asked.jsonl.meta.json"),
             exact=("asked.jsonl",),
         ),
         "respond": Case(
             "respond queen --instructions asked.jsonl --llm rules.yaml --json",
-            after=("build", "instructions sample"),
+            after=("build", "data instructions"),
             left=("queen/respond",),
         ),
         "respond to own questions": Case(
@@ -125,15 +125,15 @@ GROUPS: dict[str, dict[str, Case]] = {
         ),
         "respond explain": Case(
             "respond tobin --instructions asked.jsonl --strategy zero-shot --limit 1 --explain --json",
-            after=("import-card", "instructions sample"),
+            after=("import-card", "data instructions"),
         ),
         "respond dry run": Case(
             "respond queen --instructions asked.jsonl --llm dear.yaml --dry-run --json",
-            after=("build", "instructions sample"),
+            after=("build", "data instructions"),
         ),
         "respond over its budget": Case(
             "respond queen --instructions asked.jsonl --llm dear.yaml --budget 5 --out stopped-respond --json",
-            after=("build", "instructions sample"),
+            after=("build", "data instructions"),
             left=("stopped-respond",),
         ),
         "second role": Case(
@@ -165,7 +165,7 @@ GROUPS: dict[str, dict[str, Case]] = {
         "train resumed": Case(
             f"train smoke-cpu {TINY} --out stopped --resume --json", after=("train with Ctrl-C",), left=("stopped",)
         ),
-        "preview": Case(f"train smoke-cpu {TINY} --out never --preview --rows 1 --json"),
+        "preview": Case(f"train smoke-cpu {TINY} --out never --preview --limit 1 --json"),
         "generate": Case(
             f"generate --model run --out answers.jsonl {FEW} --json",
             after=("train",),
@@ -179,10 +179,8 @@ GROUPS: dict[str, dict[str, Case]] = {
             after=("generate with Ctrl-C",),
             left=("stopped.jsonl",),
         ),
-        "score of it": Case("score answers.jsonl --config sample --resamples 10 --json", after=("generate",)),
-        "scores of the same rows for a card": Case(
-            "score tuned.jsonl --config sample --resamples 10 --json", after=("generate",)
-        ),
+        "score of it": Case("score answers.jsonl --config sample --json", after=("generate",)),
+        "scores of the same rows for a card": Case("score tuned.jsonl --config sample --json", after=("generate",)),
         "push": Case(
             "push run me/adapter --license mit --base-model me/base --json", after=("train",), hub=("model:me/adapter",)
         ),
@@ -190,21 +188,23 @@ GROUPS: dict[str, dict[str, Case]] = {
             "push run me/merged --license mit --merge --public --json", after=("train",), hub=("model:me/merged",)
         ),
         "push dry run": Case("push run me/never --license mit --merge --dry-run --json", after=("train",)),
-        "convert-chatglm": Case("convert-chatglm chatglm/published native --dtype float32 --json", left=("native",)),
+        "convert-chatglm": Case(
+            "data convert-chatglm chatglm/published native --dtype float32 --json", left=("native",)
+        ),
     },
     "score": {
         "rouge-score": Case(
             "score tuned.jsonl --config sample --rows-out rows.jsonl --json", left=("rows.jsonl",), exact=("*",)
         ),
         "paper": Case("score base.jsonl --config sample --protocol paper --json"),
-        "rows and predictions unmatched": Case("score half.jsonl --config sample --resamples 100 --seed 3 --json"),
-        "missing as zero": Case("score half.jsonl --config sample --missing zero --resamples 100 --json"),
+        "rows and predictions unmatched": Case("score half.jsonl --config sample --json"),
+        "missing as zero": Case("score half.jsonl --config sample --missing zero --json"),
         "released baseline": Case(
             "score {sample}/rolebench-zh/general/rolegpt_baseline.jsonl"
             " {sample}/rolebench-zh/role_specific/rolegpt_baseline.jsonl"
             " --config instruction-generalization-zh --data-dir {sample} --protocol paper --json"
         ),
-        "bad lines aside": Case("score partly.jsonl --config sample --skip-bad --resamples 100 --json"),
+        "bad lines aside": Case("score partly.jsonl --config sample --skip-bad --json"),
     },
     "judge": {
         "judge": Case(f"{JUDGE} --llm words.yaml --out judged --json", left=("judged",)),
@@ -221,14 +221,14 @@ GROUPS: dict[str, dict[str, Case]] = {
             f"{JUDGE} --llm dear-words.yaml --budget 5 --out stopped-judge --json", left=("stopped-judge/result.json",)
         ),
         "label": Case(
-            "label judged --annotator anna --sample 4 --no-open --json",
+            "label judged --annotator anna --limit 4 --no-open --json",
             after=("judge",),
             left=("judged/labels",),
             drive=ranked,
         ),
-        "agreement": Case("agreement judged --resamples 100 --json", after=("label",)),
-        "compare": Case("compare judged pairs --resamples 100 --top 2 --json", after=("judge", "judge in pairs")),
-        "compare predictions": Case("compare tuned.jsonl base.jsonl --config sample --resamples 100 --top 1 --json"),
+        "agreement": Case("label --agreement judged --json", after=("label",)),
+        "compare": Case("report --compare judged pairs --top 2 --json", after=("judge", "judge in pairs")),
+        "compare predictions": Case("report --compare tuned.jsonl base.jsonl --config sample --top 1 --json"),
         "report": Case(
             "report judged --out judged.html --tables tables --json", after=("judge",), left=("judged.html", "tables")
         ),
@@ -265,8 +265,8 @@ FAILURES = {
     "instruct: no character": "instruct nowhere --llm rules.yaml",
     "instruct: no model": "instruct nowhere",
     "instruct: no such level": "instruct nowhere --llm rules.yaml --min-confidence certain",
-    "instructions sample: no data set": "instructions sample none.jsonl --language en --out never.jsonl",
-    "instructions sample: no such column": "instructions sample general.jsonl --language en"
+    "data instructions: no data set": "data instructions none.jsonl --language en --out never.jsonl",
+    "data instructions: no such column": "data instructions general.jsonl --language en"
     " --instruction-column x --out never.jsonl",
     "respond: no character": "respond nowhere --instructions general.jsonl --llm rules.yaml",
     "respond: no instructions": "respond nowhere --instructions none.jsonl --llm rules.yaml",
@@ -277,8 +277,8 @@ FAILURES = {
     "train: to go on and to begin anew": "train smoke-cpu --out never --resume --overwrite",
     "generate: no model": "generate --model nowhere/at/all --config sample --out never.jsonl",
     "generate: a mistyped Hub id": "generate --model nobody/nothing --config sample --out never.jsonl",
-    "generate: no such config": "generate --model nowhere --config samples --out never.jsonl",
-    "generate: no such role": "generate --model nowhere --config sample --role Fox --out never.jsonl",
+    "generate: no such config": "generate --model chatglm/published --config samples --out never.jsonl",
+    "generate: no such role": "generate --model chatglm/published --config sample --role Fox --out never.jsonl",
     "score: no file": "score none.jsonl --config sample",
     "score: a bad line": "score bad.jsonl --config sample",
     "score: no such protocol": "score tuned.jsonl --config sample --protocol rouge",
@@ -287,19 +287,19 @@ FAILURES = {
     "judge: no file": "judge none.jsonl --config sample --llm words.yaml --out never",
     "judge: no settings": "judge tuned.jsonl --config sample --llm none.yaml --out never",
     "judge: no such judge": "judge tuned.jsonl --config sample --llm words.yaml --judge role-pairs --out never",
-    "judge: most verdicts are missing": "judge tuned.jsonl base.jsonl --config sample --sample 3 --judge role-list"
+    "judge: most verdicts are missing": "judge tuned.jsonl base.jsonl --config sample --limit 3 --judge role-list"
     " --name-probe 0 --max-attempts 1 --base-url {judge} --model invented --out failed-judge",
     "label: no run": "label nowhere",
     "label: a system without the audit": "label nowhere --system tuned",
-    "agreement: no run": "agreement nowhere",
+    "agreement: no run": "label --agreement nowhere",
     "report: no run": "report nowhere",
     "report: predictions without a config": "report tuned.jsonl",
-    "compare: no runs": "compare nowhere nowhere-else",
-    "compare: predictions without a config": "compare tuned.jsonl base.jsonl",
+    "compare: no runs": "report --compare nowhere nowhere-else",
+    "compare: predictions without a config": "report --compare tuned.jsonl base.jsonl",
     "push: no run": "push nowhere me/model --license mit",
     "push: no owner": "push nowhere model --license mit",
-    "convert-chatglm: no checkpoint": "convert-chatglm nowhere never",
-    "convert-chatglm: a folder in use": "convert-chatglm chatglm/published chatglm/published",
+    "convert-chatglm: no checkpoint": "data convert-chatglm nowhere never",
+    "convert-chatglm: a folder in use": "data convert-chatglm chatglm/published chatglm/published",
     "demo: a file in its place": "demo --out tuned.jsonl",
 }
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rolellm import load_rolebench
-from rolellm.prompts.render import chat_template
+from rolellm.models.prompts.render import load_chat_template
 
 
 @pytest.fixture(scope="session")
@@ -16,7 +16,7 @@ def chat_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     rows = load_rolebench("sample", "test")
     texts = [text for row in rows for text in [*row["references"], row["raw_reference"] or ""]]
     tokenizer = AutoTokenizer.from_pretrained(tiny_model).train_new_from_iterator(texts, 1500, show_progress=False)
-    tokenizer.chat_template = chat_template("rolellama")
+    tokenizer.chat_template = load_chat_template("rolellama")
     config = AutoConfig.from_pretrained(tiny_model, vocab_size=len(tokenizer), max_position_embeddings=4096)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)

@@ -25,7 +25,7 @@ def run(cwd: Path, *words: str) -> str:
 def evaluated(chat_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the real harness writes about the sample."""
     folder = tmp_path_factory.mktemp("lm_eval")
-    include = run(folder, "rolellm", "harness").strip()
+    include = run(folder, "rolellm", "data", "harness").strip()
     words = ["lm_eval", "run", "--model", "hf", "--model_args", f"pretrained={chat_model},dtype=float32"]
     words += ["--device", "cpu", "--batch_size", "8", "--include_path", include, "--tasks", "rolebench_sample"]
     words += ["--apply_chat_template", "--gen_kwargs", f"max_gen_toks={TOKENS}", "--log_samples", "--output_path", "."]

@@ -20,10 +20,10 @@ from typing import Any
 
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.sanitize import label
-from rolellm.judging.overlap_judge import shown_in, verdict
-from rolellm.judging.prompts import read_fenced
+from rolellm.judging.overlap_judge import make_verdict, read_shown_texts
 from rolellm.llm.model import Json, Price, Request
 from rolellm.llm.scripted import ScriptedModel
+from rolellm.models.prompts.fences import read_fences
 
 #: How good an answer is: of the fenced texts of the prompt by their names, and the answer.
 Quality = Callable[[Mapping[str, str], str], float]
@@ -68,7 +68,7 @@ class Preferences:
         Raises:
             ModelError: For a request that shows no two answers.
         """
-        material, answers = shown_in(request)
+        material, answers = read_shown_texts(request)
         names = _names_in(request, answers, self.name)
         last = len(answers) - 1
         drawn_by = request.prompt_hash if self.noise else ""
@@ -87,7 +87,7 @@ class Preferences:
         Raises:
             ModelError: For a request that shows no two answers.
         """
-        return verdict(request, self.scores(request), self.tie_within)
+        return make_verdict(request, self.scores(request), self.tie_within)
 
     def spoilt(self, request: Request, attempt: int) -> str | None:
         """A reply that is no verdict, where the draw says so."""
@@ -153,7 +153,7 @@ def outside(request: Request) -> str:
     opening = _FENCE_LINE.search(prompt)
     assert opening is not None
     mark = opening.group(1)
-    for name, text in read_fenced(prompt).items():
+    for name, text in read_fences(prompt).items():
         prompt = prompt.replace(f"<<<{mark} {name}>>>\n{text}\n<<<{mark} end of {name}>>>", "", 1)
     return prompt
 

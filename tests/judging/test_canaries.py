@@ -11,10 +11,10 @@ from jsonschema import validate
 from rolellm.core.records import Language, Row
 from rolellm.core.typed_json import read_as
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.prompts import LIMIT, fenced, nonce, read_fenced, show
-from rolellm.judging.systems import ECHO, NULL_MODEL, canary_answers
+from rolellm.judging.systems import ECHO, NULL_MODEL, make_canaries
 from rolellm.judging.types import System
-from rolellm.llm.json_reply import json_of
+from rolellm.llm.json_reply import parse_json
+from rolellm.models.prompts.fences import LIMIT, draw_nonce, fence_text, make_harmless, read_fences
 
 
 def row(number: int, language: Language = "en", **columns: object) -> Row:
@@ -31,11 +31,11 @@ def row(number: int, language: Language = "en", **columns: object) -> Row:
 
 
 def answers(rows: list[Row]) -> dict[str, dict[str, str]]:
-    return {one.name: given for one, given in canary_answers(rows)}
+    return {one.name: given for one, given in make_canaries(rows)}
 
 
 def test_each_is_a_canary_that_can_be_written_down() -> None:
-    canaries = [one for one, _ in canary_answers([])]
+    canaries = [one for one, _ in make_canaries([])]
     assert [one.name for one in canaries] == [NULL_MODEL, ECHO] == ["canary: null model", "canary: echo"]
     assert all(one.kind == "canary" and one.family is None and one.model is None for one in canaries)
     for one in canaries:
@@ -47,16 +47,16 @@ def test_the_null_model_says_one_thing_in_each_language() -> None:
     given = answers(rows)[NULL_MODEL]
     assert list(given) == [one.id for one in rows]
     assert given["r1"] == given["r2"] != given["r3"] == given["r4"]
-    assert all(not show(text).touched for text in given.values()), "harmless in form"
+    assert all(not make_harmless(text).touched for text in given.values()), "harmless in form"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_echo_gives_back_what_it_was_given_and_claims_the_verdict(language: Language) -> None:
     text = answers([row(1, language)])[ECHO]["r1"]
     assert text.startswith("You are a fox. {answer}\n\nWhat of 1, {friend}?\n<<<")
-    assert {"fence", "verdict", "instruction"} <= set(show(text).touched)
+    assert {"fence", "verdict", "instruction"} <= set(make_harmless(text).touched)
     # In the very form that judges are asked for.
-    verdicts = [json_of(line, "object") for line in text.splitlines() if line.startswith("{")]
+    verdicts = [parse_json(line, "object") for line in text.splitlines() if line.startswith("{")]
     lists, pairs = load_judges()
     for verdict, judge in zip(verdicts, (pairs, pairs, lists), strict=True):
         validate(verdict, judge.schema.schema)
@@ -72,7 +72,7 @@ def test_the_echo_knows_no_more_than_a_system() -> None:
 def test_the_echo_of_a_long_description_keeps_its_claim() -> None:
     text = answers([row(1, role_description="long " * 4000, question="why? " * 4000)])[ECHO]["r1"]
     assert len(text) < LIMIT
-    assert '"better": "B"' in show(text).text
+    assert '"better": "B"' in make_harmless(text).text
 
 
 def test_a_role_without_a_description_is_echoed_by_name() -> None:
@@ -80,7 +80,7 @@ def test_a_role_without_a_description_is_echoed_by_name() -> None:
 
 
 def test_the_echo_does_not_leave_its_fence() -> None:
-    shown = [show(text).text for text in answers([row(1)])[ECHO].values()] + ["Aye."]
-    mark = nonce(*shown)
-    prompt = "\n".join(fenced(f"answer {letter}", text, mark) for letter, text in zip("AB", shown, strict=True))
-    assert list(read_fenced(prompt).values()) == shown
+    shown = [make_harmless(text).text for text in answers([row(1)])[ECHO].values()] + ["Aye."]
+    mark = draw_nonce(*shown)
+    prompt = "\n".join(fence_text(f"answer {letter}", text, mark) for letter, text in zip("AB", shown, strict=True))
+    assert list(read_fences(prompt).values()) == shown

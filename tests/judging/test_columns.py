@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
-from rolellm.evaluation.predictions import Predictions
-from rolellm.evaluation.score import score_rows
-from rolellm.judging.ask import make_jury
-from rolellm.judging.columns import check_answers, judge_columns, rows_from_columns
+from rolellm.judging.columns import build_rows, check_answers, judge_columns
 from rolellm.judging.folder import read_run
-from rolellm.judging.overlap_judge import words_judge
+from rolellm.judging.overlap_judge import make_words_judge
+from rolellm.judging.step import name_judges
+from rolellm.scoring.predictions import Predictions
+from rolellm.scoring.score import score_rows
 
 QUESTIONS = ["What is that bell?", "Who cast it?", "What is two and two?"]
 COLUMNS: dict[str, Any] = {
@@ -38,7 +38,7 @@ def words(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_rows_are_made_of_what_is_known() -> None:
-    bell, hawke, sum_ = rows_from_columns(3, COLUMNS)
+    bell, hawke, sum_ = build_rows(3, COLUMNS)
     assert (bell.subset, bell.references, bell.raw_reference) == ("role_specific", ("It is the storm bell.",), None)
     assert hawke.references == ("Old Hawke, of anchors.", "Hawke cast it.")
     assert (sum_.subset, sum_.references, sum_.raw_reference) == ("general", (), None)
@@ -47,7 +47,7 @@ def test_rows_are_made_of_what_is_known() -> None:
 
 
 def test_knowledge_of_a_general_row_is_its_plain_target() -> None:
-    (row,) = rows_from_columns(
+    (row,) = build_rows(
         1, {"questions": ["What is two and two?"], "roles": ["Ada"], "knowledge": ["Four"], "subsets": ["general"]}
     )
     assert (row.references, row.raw_reference) == ((), "Four")
@@ -58,21 +58,21 @@ def test_knowledge_of_a_general_row_is_its_plain_target() -> None:
 def test_ids_follow_the_content_not_the_place(order: list[int]) -> None:
     questions = ["a", "b", "c", "c", "d"]
     roles = ["x", "x", "x", "y", "x"]
-    before = [row.id for row in rows_from_columns(5, {"questions": questions, "roles": roles})]
+    before = [row.id for row in build_rows(5, {"questions": questions, "roles": roles})]
     columns = {"questions": [questions[at] for at in order], "roles": [roles[at] for at in order]}
-    assert [row.id for row in rows_from_columns(5, columns)] == [before[at] for at in order]
+    assert [row.id for row in build_rows(5, columns)] == [before[at] for at in order]
     assert len(set(before)) == 5
 
 
 def test_rows_that_are_the_same_are_still_two() -> None:
-    first, second = rows_from_columns(2, {"questions": ["a", "a"], "roles": ["x", "x"]})
+    first, second = build_rows(2, {"questions": ["a", "a"], "roles": ["x", "x"]})
     assert second.id == f"{first.id}-2"
 
 
 def test_half_a_surrogate_pair_becomes_text() -> None:
     assert check_answers(["a\ud800"], ["\udfff"]) == (["a\ufffd"], ["\ufffd"])
     names = ("questions", "roles", "descriptions", "knowledge", "ids")
-    (row,) = rows_from_columns(1, {name: [f"{name}\ud800"] for name in names})
+    (row,) = build_rows(1, {name: [f"{name}\ud800"] for name in names})
     for text in (row.id, row.question, row.role, row.role_description, row.references[0]):
         assert text is not None
         assert text.encode("utf-8").endswith("\ufffd".encode())
@@ -81,20 +81,20 @@ def test_half_a_surrogate_pair_becomes_text() -> None:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        pytest.param({"subsets": [""]}, "row 0 is damaged at subsets", id="an-empty-subset-is-none"),
-        pytest.param({"language": [None]}, "row 0 is damaged at language", id="no-language"),
+        pytest.param({"subsets": [""]}, "row 0 is not valid at subsets", id="an-empty-subset-is-none"),
+        pytest.param({"language": [None]}, "row 0 is not valid at language", id="no-language"),
         pytest.param({"ids": [None]}, "needs an id of its own", id="no-id"),
         pytest.param({"ids": [""]}, "needs an id of its own", id="an-empty-id"),
         pytest.param({"roles": "x"}, "roles: expected a list, one value a row, found str", id="a-text-is-no-list"),
         pytest.param({"questions": iter(["q"])}, "questions: expected a list", id="an-iterator-is-no-list"),
-        pytest.param({"knowledge": [{"a": 1}]}, "row 0 is damaged at knowledge", id="knowledge-in-an-object"),
-        pytest.param({"knowledge": [float("nan")]}, "row 0 is damaged at knowledge", id="what-pandas-calls-missing"),
+        pytest.param({"knowledge": [{"a": 1}]}, "row 0 is not valid at knowledge", id="knowledge-in-an-object"),
+        pytest.param({"knowledge": [float("nan")]}, "row 0 is not valid at knowledge", id="what-pandas-calls-missing"),
     ],
 )
 def test_odd_columns_are_refused_in_words(columns: dict[str, Any], words: str) -> None:
     given: dict[str, Any] = {"questions": ["q"], "roles": ["r"], **columns}
     with pytest.raises(DataError, match=words):
-        rows_from_columns(1, given)
+        build_rows(1, given)
 
 
 def test_lists_in_another_order_ask_nothing_anew(words: dict[str, Any]) -> None:
@@ -175,16 +175,15 @@ def test_without_a_model_nothing_is_written(words: dict[str, Any]) -> None:
 
 
 def test_a_jury_has_a_judge_model_for_each_model() -> None:
-    models = [words_judge(), words_judge()]
-    assert [(one.name, len(one.models)) for one in make_jury(models, each=False)] == [("words", 2)]
-    each = make_jury(models, each=True)
-    assert [(one.name, len(one.models)) for one in each] == [("words (1)", 1), ("words (2)", 1)]
+    models = [make_words_judge(), make_words_judge()]
+    assert name_judges(models, each=False) == ["words"]
+    assert name_judges(models, each=True) == ["words (1)", "words (2)"]
 
 
 def test_rows_without_a_reference_have_no_rouge_and_fail_nothing() -> None:
     columns = {"questions": ["q", "r"], "roles": ["x", "x"], "knowledge": [None, "four"]}
-    rows = rows_from_columns(2, {**columns, "subsets": ["general", "role_specific"]})
-    report = score_rows(rows, Predictions.from_texts([row.id for row in rows], ["a", "four"]))
+    rows = build_rows(2, {**columns, "subsets": ["general", "role_specific"]})
+    report = score_rows(rows, Predictions.pair_texts([row.id for row in rows], ["a", "four"]))
     assert report.metrics["CUS"] is None
     assert report.metrics["SPE"] is not None
     assert (report.metrics["SPE"].mean, report.metrics["SPE"].n) == (1.0, 1)

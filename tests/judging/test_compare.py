@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,17 @@ import pytest
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.files import write_json
-from rolellm.evaluation.settings import ScoreOptions
-from rolellm.judging.compare import compare_sides, flatten, judged_side, scored_side
-from rolellm.judging.folder import RESULT, write_comparison, write_judgements, write_manifest
-from rolellm.judging.result import summarize
+from rolellm.judging import folder as judging_folder
+from rolellm.judging.compare import compare_sides, flatten, read_judged_side, read_scored_side
 from rolellm.judging.settings import CompareSettings, JudgingSettings
 from rolellm.judging.types import Comparison, Judgement
+from rolellm.scoring.settings import ScoreOptions
+
+from ..judge_runs import summarize
 
 Make = Callable[..., Any]
-QUICK = CompareSettings(resamples=300)
-SCORE = ScoreOptions(resamples=1)
+QUICK = CompareSettings()
+SCORE = ScoreOptions()
 
 
 def write_run(
@@ -31,11 +32,8 @@ def write_run(
     judges = [
         {"name": judge, "prompts": {"pairwise": {"name": "role-pair", "hash": "abc"}}, "family": None, "flagged": []}
     ]
-    folder.mkdir()
-    write_manifest(folder, {"systems": [asdict(one) for one in comparison.systems], "judges": judges} | manifest)
-    write_comparison(folder, comparison)
-    write_judgements(folder, judgements)
-    write_json(folder / RESULT, summarize(comparison, judgements, judges, JudgingSettings(resamples=100)))
+    result = summarize(comparison, judgements, judges, JudgingSettings(resamples=100))
+    judging_folder.write_run(folder, comparison, judgements, result, judges=judges, **manifest)
     return folder
 
 
@@ -45,7 +43,7 @@ def changes(result: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
 
 def test_a_run_beside_itself_has_not_changed(simulator: Make, tmp_path: Path) -> None:
     made = simulator({"a": 0.5, "b": -0.5}, questions=40, spread=100)
-    run = judged_side(write_run(tmp_path / "run", made.comparison(), [*made.pairs(), *made.lists()]))
+    run = read_judged_side(write_run(tmp_path / "run", made.comparison(), [*made.pairs(), *made.lists()]))
     result = compare_sides(run, run, QUICK)
     assert result["settings"] == result["moved"] == result["problems"] == []
     assert result["shared"]["systems"] == [["a", "a"], ["b", "b"], ["base", "base"]]
@@ -67,8 +65,8 @@ def test_a_run_beside_itself_has_not_changed(simulator: Make, tmp_path: Path) ->
 def test_who_got_better_is_found_and_who_did_not_is_not(simulator: Make, tmp_path: Path) -> None:
     before = simulator({"a": 0.0, "b": 0.0}, questions=80, seed=1)
     after = simulator({"a": 1.6, "b": 0.0}, questions=80, seed=2)
-    first = judged_side(write_run(tmp_path / "first", before.comparison(), before.pairs()))
-    second = judged_side(write_run(tmp_path / "second", after.comparison(), after.pairs()))
+    first = read_judged_side(write_run(tmp_path / "first", before.comparison(), before.pairs()))
+    second = read_judged_side(write_run(tmp_path / "second", after.comparison(), after.pairs()))
     result = compare_sides(first, second, QUICK)
     found = changes(result)
     assert found["a", "win_rate"]["difference"]["ci95"][0] > 0
@@ -91,8 +89,8 @@ def test_what_moved_says_all_that_one_must_see(simulator: Make, tmp_path: Path) 
         for one in judgements
     ]
     answers = {**comparison.answers, "a": {**comparison.answers["a"], row.id: "Something else."}}
-    first = judged_side(write_run(tmp_path / "first", comparison, judgements))
-    second = judged_side(write_run(tmp_path / "second", replace(comparison, answers=answers), lost))
+    first = read_judged_side(write_run(tmp_path / "first", comparison, judgements))
+    second = read_judged_side(write_run(tmp_path / "second", replace(comparison, answers=answers), lost))
     (moved,) = compare_sides(first, second, QUICK)["moved"]
     assert moved == {
         "row": row.id,
@@ -116,8 +114,8 @@ def test_what_is_set_otherwise_is_listed(simulator: Make, tmp_path: Path) -> Non
     made = simulator({"a": 0.0}, questions=4)
     comparison, other = made.comparison(), made.comparison()
     other.answers["a"][made.rows[0].id] = "Changed."
-    first = judged_side(write_run(tmp_path / "first", comparison, made.pairs(), models={"seed": 1, "kept": [1]}))
-    second = judged_side(
+    first = read_judged_side(write_run(tmp_path / "first", comparison, made.pairs(), models={"seed": 1, "kept": [1]}))
+    second = read_judged_side(
         write_run(tmp_path / "second", other, made.pairs("k"), judge="k", models={"seed": 2, "kept": [1], "new": True})
     )
     found = {one["name"]: (one["before"], one["after"]) for one in compare_sides(first, second, QUICK)["settings"]}
@@ -130,8 +128,8 @@ def test_rouge_is_compared_where_answers_changed_and_only_there(simulator: Make,
     made = simulator({"a": 0.0, "b": 0.0}, questions=20)
     comparison, other = made.comparison(), made.comparison()
     other.answers["a"].update({row.id: "None." for row in made.rows})
-    first = judged_side(write_run(tmp_path / "first", comparison, made.pairs()))
-    second = judged_side(write_run(tmp_path / "second", other, made.pairs()))
+    first = read_judged_side(write_run(tmp_path / "first", comparison, made.pairs()))
+    second = read_judged_side(write_run(tmp_path / "second", other, made.pairs()))
     result = compare_sides(first, second, QUICK)
     found = changes(result)
     assert {(name, measure) for name, measure in found if measure != "win_rate"} == {("a", "CUS"), ("a", "SPE")}
@@ -146,8 +144,8 @@ def test_rouge_is_compared_where_answers_changed_and_only_there(simulator: Make,
 
 def test_systems_are_paired_as_asked(simulator: Make, tmp_path: Path) -> None:
     before, after = simulator({"old": -1.0, "x": 0.0}, questions=30), simulator({"new": 2.0, "x": 0.0}, questions=30)
-    first = judged_side(write_run(tmp_path / "first", before.comparison(), before.pairs()))
-    second = judged_side(write_run(tmp_path / "second", after.comparison(), after.pairs()))
+    first = read_judged_side(write_run(tmp_path / "first", before.comparison(), before.pairs()))
+    second = read_judged_side(write_run(tmp_path / "second", after.comparison(), after.pairs()))
     same = compare_sides(first, second, QUICK)["shared"]
     assert same["systems"] == [["x", "x"], ["base", "base"]]
     assert (same["only_a"], same["only_b"]) == (["old"], ["new"])
@@ -167,23 +165,23 @@ def test_only_rows_of_both_count(simulator: Make, tmp_path: Path) -> None:
     ids = {row.id for row in kept}
     answers = {name: {row: text for row, text in of.items() if row in ids} for name, of in comparison.answers.items()}
     few = Comparison(odd, comparison.systems, answers)
-    first = judged_side(write_run(tmp_path / "first", comparison, judgements))
-    second = judged_side(write_run(tmp_path / "second", few, [one for one in judgements if one.row in ids]))
+    first = read_judged_side(write_run(tmp_path / "first", comparison, judgements))
+    second = read_judged_side(write_run(tmp_path / "second", few, [one for one in judgements if one.row in ids]))
     result = compare_sides(first, second, QUICK)
     assert result["shared"]["rows"] == 29
     assert changes(result)["a", "win_rate"]["before"]["n"] == 29
     assert result["problems"] == [
         "1 rows have the same id and another question; they are left out",
-        "10 rows are in the first alone and 0 in the second; they are left out",
+        "10 rows are only in the first and 0 only in the second; left out",
     ]
 
 
 def test_problems_of_either_run_are_said(simulator: Make, tmp_path: Path) -> None:
     made = simulator({"a": 0.0}, questions=10)
     lost = [replace(one, ranks=None, unscored="cut") for one in made.pairs()[:4]]
-    first = judged_side(write_run(tmp_path / "first", made.comparison(), [*lost, *made.pairs()[4:]]))
+    first = read_judged_side(write_run(tmp_path / "first", made.comparison(), [*lost, *made.pairs()[4:]]))
     alone = made.comparison(baseline=False)
-    second = judged_side(write_run(tmp_path / "second", alone, []))
+    second = read_judged_side(write_run(tmp_path / "second", alone, []))
     problems = compare_sides(first, replace(second, answers=made.comparison().answers), QUICK)["problems"]
     assert any("first: 4 of 40 judgements" in problem for problem in problems)
     assert any("second: nothing was judged" in problem for problem in problems)
@@ -198,8 +196,10 @@ def predictions(path: Path, rows: Sequence[Any], text: Callable[[int], str]) -> 
 
 def test_predictions_are_compared_by_rouge(simulator: Make, tmp_path: Path) -> None:
     rows = simulator({}, questions=30).rows
-    first = scored_side(predictions(tmp_path / "a.jsonl", rows, lambda n: "Wide of it."), rows, SCORE)
-    second = scored_side(predictions(tmp_path / "b.jsonl", rows, lambda n: "None." if n != 9 else "No."), rows, SCORE)
+    first = read_scored_side(predictions(tmp_path / "a.jsonl", rows, lambda n: "Wide of it."), rows, SCORE)
+    second = read_scored_side(
+        predictions(tmp_path / "b.jsonl", rows, lambda n: "None." if n != 9 else "No."), rows, SCORE
+    )
     result = compare_sides(first, second, replace(QUICK, top=60))
     assert result["shared"]["systems"] == [["a.jsonl", "b.jsonl"]]
     found = changes(result)
@@ -211,41 +211,41 @@ def test_predictions_are_compared_by_rouge(simulator: Make, tmp_path: Path) -> N
 
 def test_rows_that_a_file_does_not_answer_are_not_in_both(simulator: Make, tmp_path: Path) -> None:
     rows = simulator({}, questions=10).rows
-    first = scored_side(predictions(tmp_path / "a.jsonl", rows[:6], lambda n: "None."), rows, SCORE)
-    second = scored_side(predictions(tmp_path / "b.jsonl", rows[4:], lambda n: "None."), rows, SCORE)
+    first = read_scored_side(predictions(tmp_path / "a.jsonl", rows[:6], lambda n: "None."), rows, SCORE)
+    second = read_scored_side(predictions(tmp_path / "b.jsonl", rows[4:], lambda n: "None."), rows, SCORE)
     assert compare_sides(first, second, QUICK)["shared"]["rows"] == 2
 
 
 def test_a_run_and_predictions_are_no_pair(simulator: Make, tmp_path: Path) -> None:
     made = simulator({"a": 0.0}, questions=3)
-    run = judged_side(write_run(tmp_path / "run", made.comparison(), made.pairs()))
-    scored = scored_side(predictions(tmp_path / "a.jsonl", made.rows, lambda n: "None."), made.rows, SCORE)
+    run = read_judged_side(write_run(tmp_path / "run", made.comparison(), made.pairs()))
+    scored = read_scored_side(predictions(tmp_path / "a.jsonl", made.rows, lambda n: "None."), made.rows, SCORE)
     with pytest.raises(SettingsError, match="give two of one kind"):
         compare_sides(run, scored, QUICK)
 
 
 def test_what_has_nothing_in_common_is_refused(simulator: Make, tmp_path: Path) -> None:
     made, other = simulator({"a": 0.0}, questions=3), simulator({"b": 0.0}, questions=3)
-    run = judged_side(write_run(tmp_path / "run", made.comparison(), made.pairs()))
+    run = read_judged_side(write_run(tmp_path / "run", made.comparison(), made.pairs()))
     elsewhere = [replace(row, id=f"{row.id}-other") for row in made.rows]
     with pytest.raises(DataError, match="no row in common"):
         compare_sides(run, replace(run, rows=elsewhere), QUICK)
     alone = other.comparison(baseline=False)
-    second = judged_side(write_run(tmp_path / "second", alone, []))
+    second = read_judged_side(write_run(tmp_path / "second", alone, []))
     with pytest.raises(DataError, match="--pair NAME_A=NAME_B"):
         compare_sides(replace(run, answers={"a": run.answers["a"]}), second, QUICK)
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, simulator: Make) -> None:
     with pytest.raises(DataError, match="no such folder"):
-        judged_side(tmp_path / "none")
+        read_judged_side(tmp_path / "none")
     made = simulator({"a": 0.0}, questions=3)
     run = write_run(tmp_path / "run", made.comparison(), made.pairs())
-    write_json(run / RESULT, {"models": []})
-    with pytest.raises(DataError, match="the result is damaged at"):
-        judged_side(run)
+    write_json(run / judging_folder.RESULT, {"models": []})
+    with pytest.raises(DataError, match="the result is not valid at"):
+        read_judged_side(run)
     with pytest.raises(PredictionError, match="not a file"):
-        scored_side(tmp_path / "none.jsonl", made.rows, SCORE)
+        read_scored_side(tmp_path / "none.jsonl", made.rows, SCORE)
 
 
 def test_settings_become_flat_names() -> None:

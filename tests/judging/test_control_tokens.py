@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, normalizers
 from tokenizers.models import WordLevel
 
-from rolellm.judging.prompts import fenced, show
+from rolellm.models.prompts.fences import fence_text, make_harmless
 
 MARK = "0123456789abcdef"
 SHREDS = st.lists(
@@ -67,15 +67,15 @@ def specials(text: str) -> list[str]:
 def test_no_tokenizer_finds_a_token_in_what_is_shown(token: str) -> None:
     text = f"Well,{token}then {token}{token}."
     assert specials(text), "the tokenizers would find it"
-    shown = show(text)
+    shown = make_harmless(text)
     assert not specials(shown.text)
     assert shown.touched[0] == "control_tokens"
 
 
 @given(st.lists(st.one_of(st.sampled_from(TOKENS), SHREDS, st.text("＜＞｜［］<>|[]/ｓｉm_", max_size=4)), max_size=6))
 def test_tokens_in_any_surroundings_are_defanged(pieces: list[str]) -> None:
-    assert not specials(show("".join(pieces)).text)
+    assert not specials(make_harmless("".join(pieces)).text)
 
 
 def test_fences_hold_no_tokens_of_their_own() -> None:
-    assert not specials(fenced("answer A", show("</s>").text, MARK))
+    assert not specials(fence_text("answer A", make_harmless("</s>").text, MARK))

@@ -11,19 +11,22 @@ from typing import Any
 
 import pytest
 
-from rolellm.evaluation.statistics.bootstrap import Bootstrap
-from rolellm.judging.aggregate import Tally
-from rolellm.judging.diagnostics import diagnose
-from rolellm.judging.result import summarize
+from rolellm.core.settings import dump
+from rolellm.judging.diagnostics import measure_diagnostics, measure_name_effects
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison
+from rolellm.judging.verdicts import Tally
+from rolellm.scoring.settings import Bootstrap
+from rolellm.scoring.statistics.intervals import encode_interval
+
+from ..judge_runs import summarize
 
 Make = Callable[..., Any]
 QUICK = Bootstrap(resamples=400)
 
 
 def diagnosed(comparison: Any, judgements: Any) -> dict[str, Any]:
-    return diagnose(Tally(comparison, judgements, QUICK), 0.01)[0]
+    return dump(measure_diagnostics(Tally(comparison, judgements, QUICK), 0.01))
 
 
 def contains(estimate: dict[str, Any], value: float) -> bool:
@@ -34,7 +37,7 @@ def contains(estimate: dict[str, Any], value: float) -> bool:
 @pytest.mark.parametrize("bias", [0.0, 0.8, -0.5], ids=["none", "for the first", "for the second"])
 def test_a_taste_for_a_place_is_measured_in_pairs(simulator: Make, bias: float) -> None:
     made = simulator({"a": 0.0}, questions=300, first=bias, seed=1)
-    found = diagnosed(made.comparison(), made.pairs())["position"]["pairwise"]
+    found = diagnosed(made.comparison(), made.pairs())["biases"]
     # Preferences are drawn by Bradley and Terry's law: this is what the bias given does to equals.
     given = 1 / (1 + math.exp(-bias))
     assert contains(found["first_preferred"], given)
@@ -49,11 +52,11 @@ def test_intervals_hold_the_truth_in_most_runs_and_not_in_all(simulator: Make) -
     for seed in range(runs):
         made = simulator({"a": 0.0}, questions=60, spread=150, first=0.6, seed=seed)
         found = diagnosed(made.comparison(), [one for judge in "jkl" for one in made.pairs(judge)])
-        pairs, length = found["position"]["pairwise"], found["length"]
+        pairs = length = found["biases"]
         held["first"] += contains(pairs["first_preferred"], 1 / (1 + math.exp(-0.6)))
         held["longer"] += contains(length["longer_preferred"], 0.5)
-        held["coefficient"] += contains(length["coefficient"], 0)
-        held["kappa"] += contains(found["jury"]["fleiss_kappa"], 0)
+        held["coefficient"] += contains(length["length_coefficient"], 0)
+        held["kappa"] += contains(found["biases"]["fleiss_kappa"], 0)
     assert len(held) == 4
     assert all(0.8 * runs <= count for count in held.values()), held
     assert held.total() < 4 * runs
@@ -61,7 +64,7 @@ def test_intervals_hold_the_truth_in_most_runs_and_not_in_all(simulator: Make) -
 
 def test_who_is_better_does_not_look_like_a_taste_for_a_place(simulator: Make) -> None:
     made = simulator({"a": 2.5, "b": 1.0}, questions=150)
-    found = diagnosed(made.comparison(), made.pairs())["position"]["pairwise"]
+    found = diagnosed(made.comparison(), made.pairs())["biases"]
     assert contains(found["first_preferred"], 0.5)
 
 
@@ -69,69 +72,71 @@ def test_pairs_that_lack_an_order_do_not_look_like_a_taste_for_a_place(simulator
     made = simulator({"a": 3.0}, questions=80, noise=0.1)
     judgements = [one if one.order[0] == "a" else replace(one, ranks=None, unscored="cut") for one in made.pairs()]
     found = diagnosed(made.comparison(), judgements)
-    assert found["position"]["pairwise"] is None
+    assert found["biases"]["first_preferred"] is found["biases"]["consistency"] is None
     assert found["unscored"]["incomplete_pairs"] == 160
 
 
 def test_consistency_is_the_share_of_pairs_whose_orders_agree(simulator: Make) -> None:
     made = simulator({"a": 0.0}, questions=50, noise=0.0, first=1.0)
-    found = diagnosed(made.comparison(), made.pairs())["position"]["pairwise"]
+    found = diagnosed(made.comparison(), made.pairs())["biases"]
     assert found["consistency"]["mean"] == 0
     assert found["first_preferred"]["mean"] == 1
     made = simulator({"a": 1.0}, questions=50, noise=0.0, first=0.5)
-    found = diagnosed(made.comparison(), made.pairs())["position"]["pairwise"]
+    found = diagnosed(made.comparison(), made.pairs())["biases"]
     assert found["consistency"]["mean"] == 1
     assert found["first_preferred"]["mean"] == 0.5
 
 
 def test_a_taste_for_a_place_is_measured_in_lists(simulator: Make) -> None:
     made = simulator({"a": 0.5, "b": 0.0, "c": -0.5}, questions=100, first=1.5)
-    found = diagnosed(made.comparison(), made.lists(rotations=4))["position"]["listwise"]
-    assert len(found["mean_rank_by_place"]) == 4
-    assert sum(found["mean_rank_by_place"]) == pytest.approx(10)
-    assert min(found["mean_rank_by_place"]) == found["mean_rank_by_place"][0]
-    assert found["slope"]["ci95"][0] > 0
+    found = diagnosed(made.comparison(), made.lists(rotations=4))
+    assert len(found["mean_rank_by_position"]) == 4
+    assert sum(found["mean_rank_by_position"]) == pytest.approx(10)
+    assert min(found["mean_rank_by_position"]) == found["mean_rank_by_position"][0]
+    assert found["biases"]["rank_slope"]["ci95"][0] > 0
     fair = simulator({"a": 0.5, "b": 0.0, "c": -0.5}, questions=100)
-    assert contains(diagnosed(fair.comparison(), fair.lists())["position"]["listwise"]["slope"], 0)
+    assert contains(diagnosed(fair.comparison(), fair.lists())["biases"]["rank_slope"], 0)
 
 
 def test_all_rotations_cancel_who_is_better_exactly(simulator: Make) -> None:
     made = simulator({"a": 9.0, "b": 5.0, "c": -5.0}, questions=10, noise=0.0)
-    found = diagnosed(made.comparison(), made.lists(rotations=4))["position"]["listwise"]
-    assert found["mean_rank_by_place"] == [2.5] * 4
-    assert found["slope"]["mean"] == pytest.approx(0, abs=1e-12)
+    found = diagnosed(made.comparison(), made.lists(rotations=4))
+    assert found["mean_rank_by_position"] == [2.5] * 4
+    assert found["biases"]["rank_slope"]["mean"] == pytest.approx(0, abs=1e-12)
 
 
 def test_a_judge_of_the_last_place_has_the_steepest_slope(simulator: Make) -> None:
     made = simulator({"a": 0.0, "b": 0.0}, questions=3)
     judgements = [replace(one, ranks=(3.0, 2.0, 1.0)) for one in made.lists()]
-    assert diagnosed(made.comparison(), judgements)["position"]["listwise"]["slope"]["mean"] == -1
+    assert diagnosed(made.comparison(), judgements)["biases"]["rank_slope"]["mean"] == -1
 
 
 def test_a_taste_for_length_is_measured(simulator: Make) -> None:
     made = simulator({"a": 0.0, "b": 0.0}, questions=120, spread=150, length=0.8)
-    found = diagnosed(made.comparison(), made.pairs())["length"]
+    found = diagnosed(made.comparison(), made.pairs())["biases"]
     assert found["longer_preferred"]["ci95"][0] > 0.5
-    assert found["coefficient"]["ci95"][0] > 0
+    assert found["length_coefficient"]["ci95"][0] > 0
 
 
 def test_answers_of_one_length_say_nothing_of_length(simulator: Make) -> None:
     made = simulator({"a": 1.0}, questions=40)
-    assert diagnosed(made.comparison(), made.pairs())["length"] == {"longer_preferred": None, "coefficient": None}
+    biases = diagnosed(made.comparison(), made.pairs())["biases"]
+    assert biases["longer_preferred"] is biases["length_coefficient"] is None
 
 
 def test_a_canary_that_is_short_is_no_taste_for_length(simulator: Make) -> None:
     made = simulator({"null": -9.0}, questions=40, canaries=("null",), lengths={"null": 3})
-    assert diagnosed(made.comparison(), made.pairs())["length"] == {"longer_preferred": None, "coefficient": None}
+    biases = diagnosed(made.comparison(), made.pairs())["biases"]
+    assert biases["longer_preferred"] is biases["length_coefficient"] is None
 
 
 def test_the_effect_of_a_name_is_found_and_is_its_own(simulator: Make) -> None:
     made = simulator({"famous": 0.0, "plain": 0.0}, questions=150, names={"famous": 1.0}, seed=2)
     probes = made.pairs(named=True)
-    found, effects = diagnose(Tally(made.comparison(), [*made.pairs(), *probes], QUICK), 0.01)
-    names = found["name"]
-    assert names["probes"] == len(probes) == found["judgements"]["named"]
-    assert names["by_model"] == effects
+    tally = Tally(made.comparison(), [*made.pairs(), *probes], QUICK)
+    changed, by_system = measure_name_effects(tally)
+    assert changed is not None and changed.n == len(probes) == measure_diagnostics(tally, 0.01).judgements["named"]
+    effects = {name: encode_interval(effect) or {} for name, effect in by_system.items()}
     # What a name worth 1.0 does to equals, by Bradley and Terry's law.
     assert contains(effects["famous"], 1 / (1 + math.exp(-1.0)) - 0.5)
     assert effects["famous"]["ci95"][0] > 0
@@ -142,17 +147,16 @@ def test_names_that_change_nothing_have_no_effect(simulator: Make) -> None:
     made = simulator({"a": 0.5, "b": -0.5}, questions=20)
     judgements = made.pairs()
     probes = [replace(one, named=True) for one in judgements]
-    names = diagnosed(made.comparison(), [*judgements, *probes])["name"]
-    assert names["changed"]["mean"] == 0
-    assert {name: one["mean"] for name, one in names["by_model"].items()} == {"a": 0, "b": 0}
+    changed, by_system = measure_name_effects(Tally(made.comparison(), [*judgements, *probes], QUICK))
+    assert changed is not None and changed.mean == 0
+    assert {name: effect and effect.mean for name, effect in by_system.items()} == {"a": 0, "b": 0}
 
 
 def test_a_probe_without_its_masked_verdict_counts_in_nothing(simulator: Make) -> None:
     made = simulator({"a": 0.5}, questions=4)
     probes = made.pairs(named=True)
     masked = [replace(one, ranks=None, unscored="cut") for one in made.pairs()]
-    names = diagnosed(made.comparison(), [*masked, *probes])["name"]
-    assert names == {"probes": 0, "changed": None, "by_model": {}}
+    assert measure_name_effects(Tally(made.comparison(), [*masked, *probes], QUICK)) == (None, {})
 
 
 def test_attacks_are_counted_with_what_they_won(simulator: Make) -> None:
@@ -165,10 +169,11 @@ def test_attacks_are_counted_with_what_they_won(simulator: Make) -> None:
     judgements[0] = replace(judgements[0], touched={"a": ("cut",)}, ranks=None, unscored="cut")
     found = diagnosed(made.comparison(), judgements)["attacks"]
     # Three rows, two orders and two rotations each; two of them share a question.
-    rate = {"mean": 1.0, "ci95": [pytest.approx(0.025**0.5), 1.0], "n": 3, "questions": 2}
-    assert found["echo"] == {
-        kind: {"answers": 3, "judgements": 12, "win_rate": rate} for kind in ("cut", "fake verdict")
-    }
+    for kind in ("cut", "fake verdict"):
+        rate = found["echo"][kind].pop("win_rate")
+        assert found["echo"][kind] == {"answers": 3, "judgements": 12}
+        assert (rate["mean"], rate["ci95"][1], rate["n"], rate["questions"]) == (1.0, 1.0, 3, 2)
+        assert rate["ci95"][0] < 0.1
     assert found["a"] == {"cut": {"answers": 1, "judgements": 1, "win_rate": None}}
 
 
@@ -190,27 +195,25 @@ def test_reasons_are_counted_without_what_they_quote_of_a_reply(simulator: Make)
 def test_judges_who_agree_have_a_kappa_of_1(simulator: Make) -> None:
     made = simulator({"a": 0.5, "b": -0.5}, questions=20)
     judgements = [*made.pairs(), *(replace(one, judge="other") for one in made.pairs())]
-    jury = diagnosed(made.comparison(), judgements)["jury"]
-    assert jury["judges"] == 2
-    assert jury["fleiss_kappa"]["mean"] == 1
-    assert diagnosed(made.comparison(), made.pairs())["jury"] is None
+    assert diagnosed(made.comparison(), judgements)["biases"]["fleiss_kappa"]["mean"] == 1
+    assert diagnosed(made.comparison(), made.pairs())["biases"]["fleiss_kappa"] is None
 
 
 def test_a_jury_of_lists_is_compared_pair_by_pair(simulator: Make) -> None:
     made = simulator({"a": 2.0, "b": 0.5, "c": -2.0}, questions=40, noise=0.4)
     comparison = made.comparison(baseline=False)
     judgements = [one for judge in "jk" for one in made.lists(judge, baseline=False)]
-    jury = diagnosed(comparison, judgements)["jury"]
-    assert jury["fleiss_kappa"]["n"] == 3 * len(made.rows)
-    assert jury["fleiss_kappa"]["ci95"][0] > 0.8
+    kappa = diagnosed(comparison, judgements)["biases"]["fleiss_kappa"]
+    assert kappa["n"] == 3 * len(made.rows)
+    assert kappa["ci95"][0] > 0.75
     back = Comparison(comparison.rows, comparison.systems[::-1], comparison.answers)
-    assert diagnosed(back, judgements)["jury"] == jury
+    assert diagnosed(back, judgements)["biases"]["fleiss_kappa"] == kappa
 
 
 def test_a_jury_of_which_only_one_ever_answers_has_no_kappa(simulator: Make) -> None:
     made = simulator({"a": 0.5}, questions=5)
     silent = [replace(one, ranks=None, unscored="refused") for one in made.pairs("silent")]
-    assert diagnosed(made.comparison(), [*made.pairs(), *silent])["jury"] == {"fleiss_kappa": None, "judges": 2}
+    assert diagnosed(made.comparison(), [*made.pairs(), *silent])["biases"]["fleiss_kappa"] is None
 
 
 def unfit(simulator: Make, **more: Any) -> Any:
@@ -226,15 +229,15 @@ def test_a_judge_of_places_has_its_rates_withheld_and_is_called_unfit(simulator:
         [{"name": "judge", "prompts": {}, "flagged": []}],
         JudgingSettings(resamples=100),
     )
-    a, b, null, _ = (one["pairwise"] for one in result["models"])
+    _, a, b, null = (one["pairwise"] for one in result["models"])
     for one in (a, b):
-        assert one["win_rate"] is one["lc_win_rate"] is one["wins"] is one["ties"] is one["sign_test_p"] is None
+        assert one["win_rate"] is one["lc_win_rate"] is one["wins"] is one["ties"] is None
         assert one["consistency"]["mean"] < 1 / 3
         assert one["by_role"] == one["by_category"] == one["by_judge"] == {}
         assert one["length_problem"] == "both orders agree in too few pairs"
     assert null["win_rate"]["mean"] == 0, "what it does tell apart is told"
     assert [test for test in result["tests"] if test["measure"] == "win_rate"] == []
-    assert result["diagnostics"]["position"]["pairwise"]["by_judge"]["judge"]["mean"] < 1 / 3
+    assert result["diagnostics"]["consistency_by_judge"]["judge"]["mean"] < 1 / 3
     assert not result["valid"]
     assert result["problems"][0].startswith("the judge judge is not fit to judge pairs")
     assert result["problems"][1].partition(" of the pairs: ")[2].startswith("a (")
@@ -247,13 +250,13 @@ def test_a_jury_with_one_unfit_judge_still_judges(simulator: Make) -> None:
     judgements = [*made.pairs("places"), *sound.pairs("one"), *sound.pairs("two")]
     result = summarize(made.comparison(), judgements, [], JudgingSettings(resamples=100))
     assert result["valid"] and "the judge places is not fit" in result["problems"][0]
-    assert [one["pairwise"]["win_rate"]["mean"] for one in result["models"][:3]] == [1, 0, 0]
+    assert [one["pairwise"]["win_rate"]["mean"] for one in result["models"][1:]] == [1, 0, 0]
 
 
 def test_only_the_model_that_cannot_be_told_apart_has_its_rate_withheld(simulator: Make) -> None:
     made = simulator({"better": 9.0, "equal": 0.0}, questions=40, first=3.0)
     result = summarize(made.comparison(), made.pairs(), [], JudgingSettings(resamples=100))
-    better, equal, _ = (one["pairwise"] for one in result["models"])
+    _, better, equal = (one["pairwise"] for one in result["models"])
     assert better["win_rate"]["mean"] > 0.9 and equal["win_rate"] is None
     assert result["valid"] and [problem.partition(": ")[2][:7] for problem in result["problems"]] == ["equal ("]
 
@@ -263,4 +266,4 @@ def test_a_judge_who_guesses_without_a_taste_is_not_called_unfit(simulator: Make
     made = simulator({"a": 0.0}, questions=150, tie=tie)
     result = summarize(made.comparison(), made.pairs(), [], JudgingSettings(resamples=100))
     assert result["valid"] and result["problems"] == []
-    assert contains(result["models"][0]["pairwise"]["win_rate"], 0.5)
+    assert contains(result["models"][1]["pairwise"]["win_rate"], 0.5)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.judging.systems import families_of, family_of
+from rolellm.judging.systems import find_families, find_family
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ from rolellm.judging.systems import families_of, family_of
     ],
 )
 def test_recognised(name: str, family: str) -> None:
-    assert family_of(name) == family
-    assert family_of(f" {name.upper()}") == family
+    assert find_family(name) == family
+    assert find_family(f" {name.upper()}") == family
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_recognised(name: str, family: str) -> None:
     ],
 )
 def test_not_recognised(name: str | None) -> None:
-    assert family_of(name) is None
+    assert find_family(name) is None
 
 
 def test_the_nearest_part_of_a_path_counts() -> None:
-    assert family_of("/data/gemma/llama-8b") == "llama"
-    assert family_of("C:\\models\\qwen2-7b\\final") == "qwen"
+    assert find_family("/data/gemma/llama-8b") == "llama"
+    assert find_family("C:\\models\\qwen2-7b\\final") == "qwen"
 
 
 @given(st.text(max_size=50))
 def test_any_name_has_an_answer(name: str) -> None:
-    assert (family_of(name) is None) == (families_of(name) == ())
+    assert (find_family(name) is None) == (find_families(name) == ())

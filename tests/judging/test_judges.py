@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rolellm.core.errors import SettingsError
-from rolellm.judging.judge_models import load_judge, load_judges, shipped_judges
+from rolellm.judging.judge_models import list_shipped_judges, load_judge, load_judges
 
 SHIPPED = Path(str(resources.files("rolellm.judging.judges")))
 
@@ -22,7 +22,7 @@ def own(tmp_path: Path) -> Path:
 
 
 def test_both_designs_ship_in_both_languages() -> None:
-    assert shipped_judges() == ["role-list", "role-odds", "role-pair"]
+    assert list_shipped_judges() == ["role-list", "role-odds", "role-pair"]
     assert {judge.design for judge in load_judges()} == {"listwise", "pairwise"}
     for judge in load_judges():
         assert set(judge.prompts) == {"en", "zh"}

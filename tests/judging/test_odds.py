@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from rolellm import judge, load_rolebench
 from rolellm.judging.judge_models import load_judge
 from rolellm.judging.parsing import accept_verdicts
-from rolellm.judging.prompts import read_fenced
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
+from rolellm.models.prompts.fences import read_fences
 
 JUDGE = load_judge("role-odds")
 
@@ -68,14 +68,14 @@ def test_what_has_no_odds_is_no_verdict(raw: dict[str, Any], why: str) -> None:
 
 @given(st.lists(st.floats(-50, 50), min_size=2, max_size=2), st.floats(-50, 50))
 def test_a_liking_for_a_place_cancels_out(values: Sequence[float], liking: float) -> None:
-    from rolellm.judging.aggregate import sort_out
     from rolellm.judging.types import Judgement
+    from rolellm.judging.verdicts import sort_verdicts
 
     def shown(order: tuple[str, str], lead: float) -> Judgement:
         return Judgement("r", "j", "pairwise", order, (1.0, 2.0) if lead > 0 else (2.0, 1.0), lead=lead)
 
     gain = values[0] - values[1]
-    verdicts = sort_out([shown(("a", "b"), gain + liking), shown(("b", "a"), liking - gain)], "b")
+    verdicts = sort_verdicts([shown(("a", "b"), gain + liking), shown(("b", "a"), liking - gain)], "b")
     pair = verdicts.pairs["r"]["a"]["j"]
     if abs(gain) > 1e-6:
         assert pair.mean == float(gain > 0)
@@ -89,7 +89,7 @@ def test_a_judge_that_always_takes_the_first_is_fit_by_its_odds(llm_server: Any,
     def likes_the_first(asked: dict[str, Any]) -> dict[str, Any]:
         assert (asked["max_tokens"], asked["logprobs"], asked["top_logprobs"]) == (1, True, 20)
         first, second = (
-            text for name, text in read_fenced(asked["messages"][-1]["content"]).items() if "answer" in name
+            text for name, text in read_fences(asked["messages"][-1]["content"]).items() if "answer" in name
         )
         lead = 3 + ("program" in second) - ("program" in first)
         return body({"A": 1 / (1 + math.exp(-lead)), "B": 1 / (1 + math.exp(lead))})
@@ -103,7 +103,7 @@ def test_a_judge_that_always_takes_the_first_is_fit_by_its_odds(llm_server: Any,
     found = result.to_dict()
     (pairwise,) = (one["pairwise"] for one in found["models"] if one["name"] == "bad")
     assert (found["valid"], pairwise["win_rate"]["mean"], pairwise["consistency"]["mean"]) == (True, 0, 0)
-    assert found["diagnostics"]["position"]["pairwise"]["first_preferred"]["mean"] == 1
+    assert found["diagnostics"]["biases"]["first_preferred"]["mean"] == 1
     # It is read back as it was written.
     from rolellm.judging.folder import read_run
 

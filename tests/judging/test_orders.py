@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Row
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.orders import Ask, planned, rotated
+from rolellm.judging.orders import VerdictRequest, plan_verdicts, rotate_orders
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, System, SystemKind
 
@@ -29,13 +29,13 @@ def comparison(rows: int = 6, names: tuple[str, ...] = NAMES, missing: tuple[tup
     return Comparison(given, systems, answers)
 
 
-def keys(asks: list[Ask], found: Comparison) -> set[tuple[object, ...]]:
+def keys(asks: list[VerdictRequest], found: Comparison) -> set[tuple[object, ...]]:
     return {(found.rows[ask.row].id, ask.judge.design, ask.order, ask.named) for ask in asks}
 
 
 def test_pairs_in_both_orders_and_lists_turned() -> None:
     found = comparison()
-    asks = planned(found, load_judges(), JudgingSettings(rotations=4, name_probe=0))
+    asks = plan_verdicts(found, load_judges(), JudgingSettings(rotations=4, name_probe=0))
     pairs = [ask for ask in asks if ask.judge.design == "pairwise"]
     assert len(pairs) == 6 * 3 * 2
     assert all((ask.row, ask.order[::-1]) in {(other.row, other.order) for other in pairs} for ask in pairs)
@@ -48,33 +48,34 @@ def test_pairs_in_both_orders_and_lists_turned() -> None:
 def test_another_system_or_more_rows_leave_the_pairs_as_they_are() -> None:
     pair = load_judges(["role-pair"])
     small, more, longer = comparison(names=NAMES[:3]), comparison(), comparison(rows=9, names=NAMES[:3])
-    asked = keys(planned(small, pair, JudgingSettings(name_probe=0)), small)
-    assert asked < keys(planned(more, pair, JudgingSettings(name_probe=0)), more)
-    assert asked < keys(planned(longer, pair, JudgingSettings(name_probe=0)), longer)
+    asked = keys(plan_verdicts(small, pair, JudgingSettings(name_probe=0)), small)
+    assert asked < keys(plan_verdicts(more, pair, JudgingSettings(name_probe=0)), more)
+    assert asked < keys(plan_verdicts(longer, pair, JudgingSettings(name_probe=0)), longer)
 
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=2, max_size=8, unique=True), st.integers(1, 9))
 def test_a_list_is_drawn_by_content_and_not_by_the_order_of_files(names: list[str], rotations: int) -> None:
     design = JudgingSettings(rotations=rotations)
     mixed = random.Random(0).sample(names, len(names))
-    orders = rotated(names, design, "row")
-    assert orders == rotated(mixed, design, "row")
+    orders = rotate_orders(names, design, "row")
+    assert orders == rotate_orders(mixed, design, "row")
     assert len(set(orders)) == len(orders) == min(rotations, len(names))
     assert all(sorted(order) == sorted(names) for order in orders)
 
 
 def test_other_rows_and_seeds_draw_other_orders() -> None:
-    orders = {rotated(NAMES, JudgingSettings(rotations=1), f"row {n}")[0] for n in range(200)}
+    orders = {rotate_orders(NAMES, JudgingSettings(rotations=1), f"row {n}")[0] for n in range(200)}
     assert len(orders) == 24  # every order of four, over enough rows
     assert any(
-        rotated(NAMES, JudgingSettings(seed=1), f"row {n}") != rotated(NAMES, JudgingSettings(seed=2), f"row {n}")
+        rotate_orders(NAMES, JudgingSettings(seed=1), f"row {n}")
+        != rotate_orders(NAMES, JudgingSettings(seed=2), f"row {n}")
         for n in range(5)
     )
 
 
 def test_what_was_not_answered_is_not_asked_for() -> None:
     found = comparison(missing=(("two", 0), ("base", 1)))
-    asks = planned(found, load_judges(), JudgingSettings(rotations=1, name_probe=0))
+    asks = plan_verdicts(found, load_judges(), JudgingSettings(rotations=1, name_probe=0))
     lists = {ask.row for ask in asks if ask.judge.design == "listwise"}
     assert lists == {2, 3, 4, 5}
     pairs = Counter((ask.row, frozenset(ask.order)) for ask in asks if ask.judge.design == "pairwise")
@@ -84,7 +85,7 @@ def test_what_was_not_answered_is_not_asked_for() -> None:
 
 def test_a_canary_without_an_answer_is_left_out_of_the_list() -> None:
     found = comparison(names=(*NAMES, "echo"), missing=(("echo", 0),))
-    asks = planned(found, load_judges(["role-list"]), JudgingSettings(rotations=1, name_probe=0))
+    asks = plan_verdicts(found, load_judges(["role-list"]), JudgingSettings(rotations=1, name_probe=0))
     assert [sorted(ask.order) for ask in asks[:2]] == [sorted(NAMES), sorted((*NAMES, "echo"))]
 
 
@@ -93,7 +94,7 @@ def test_the_probe_of_names_is_of_so_many_rows_and_of_no_canary() -> None:
     found = Comparison(
         plain.rows, [*plain.systems, System("null", "canary")], {**plain.answers, "null": plain.answers["one"]}
     )
-    named = [ask for ask in planned(found, load_judges(), JudgingSettings(name_probe=7)) if ask.named]
+    named = [ask for ask in plan_verdicts(found, load_judges(), JudgingSettings(name_probe=7)) if ask.named]
     assert len({ask.row for ask in named}) == 7
     assert len(named) == 7 * 3 * 2
     assert not any("null" in ask.order for ask in named)
@@ -101,7 +102,7 @@ def test_the_probe_of_names_is_of_so_many_rows_and_of_no_canary() -> None:
 
 def test_the_probe_is_of_rows_that_have_a_pair() -> None:
     found = comparison(rows=30, missing=tuple(("base", n) for n in range(20)))
-    named = [ask for ask in planned(found, load_judges(), JudgingSettings(name_probe=7)) if ask.named]
+    named = [ask for ask in plan_verdicts(found, load_judges(), JudgingSettings(name_probe=7)) if ask.named]
     assert len({ask.row for ask in named}) == 7 and all(ask.row >= 20 for ask in named)
 
 
@@ -116,7 +117,7 @@ def test_the_probe_is_of_rows_that_have_a_pair() -> None:
 )
 def test_a_comparison_that_cannot_be_judged_says_why(found: Comparison, said: str) -> None:
     with pytest.raises(SettingsError, match=said):
-        planned(found, load_judges(), JudgingSettings())
+        plan_verdicts(found, load_judges(), JudgingSettings())
 
 
 @pytest.mark.parametrize("settings", [{"rotations": 0}, {"name_probe": -1}])

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from rolellm.core.errors import ModelError
-from rolellm.judging.overlap_judge import by_shared_words, shown_in, words_judge
-from rolellm.judging.prompts import fenced, nonce
+from rolellm.judging.overlap_judge import judge_by_words, make_words_judge, read_shown_texts
 from rolellm.llm.client import Client
-from rolellm.llm.json_reply import json_of
+from rolellm.llm.json_reply import parse_json
 from rolellm.llm.model import (
     Answer,
     Failure,
@@ -24,6 +23,7 @@ from rolellm.llm.model import (
     request_key,
     user,
 )
+from rolellm.models.prompts.fences import draw_nonce, fence_text
 
 from .simulated_judge import Preferences, ScriptedJudge, scripted_judge
 
@@ -37,8 +37,8 @@ def asked(
     texts = {"role": "Fox", "question": f"Question {number}?", **material}
     texts |= {f"answer {letter}": text for letter, text in zip(LETTERS, answers, strict=False)}
     texts = {name.replace("_", " "): text for name, text in texts.items()}
-    mark = nonce(*texts.values())
-    body = "\n\n".join(fenced(name, text, mark) for name, text in texts.items())
+    mark = draw_nonce(*texts.values())
+    body = "\n\n".join(fence_text(name, text, mark) for name, text in texts.items())
     told = ", ".join(f"{letter} is {name}" for letter, name in zip(LETTERS, named, strict=False))
     name = design or ("better" if len(answers) == 2 else "ranking")
     prompt = f"The mark of this message is {mark}.\n\n{body}\n\nThe systems are named: {told}.\n\nJudge."
@@ -123,7 +123,7 @@ def test_the_same_request_gets_the_same_verdict_and_another_seed_another() -> No
 
 
 def reply_of(_: Request, reply: Reply) -> str:
-    value = json_of(reply.text, "object")
+    value = parse_json(reply.text, "object")
     if value.get("better") not in ("A", "B", "tie"):
         raise UnacceptableError("no verdict", "malformed")
     return str(value["better"])
@@ -163,7 +163,7 @@ def test_other_preferences_do_not_find_these_replies() -> None:
         scripted_judge(Preferences(length, noise=1)),
         scripted_judge(Preferences(length), rules="other"),
         scripted_judge(Preferences(length, name={"Zed": 1})),
-        words_judge(),
+        make_words_judge(),
     ]
     assert len({request_key(judge, request) for judge in judges}) == len(judges)
     assert request_key(scripted_judge(Preferences(length)), request) == request_key(judges[0], request)
@@ -171,7 +171,7 @@ def test_other_preferences_do_not_find_these_replies() -> None:
 
 def test_what_is_no_judging_is_said_to_be_none() -> None:
     with pytest.raises(ModelError, match="does not show two answers"):
-        shown_in(Request((user("Who goes there?"),), tag="respond/x"))
+        read_shown_texts(Request((user("Who goes there?"),), tag="respond/x"))
 
 
 MATERIAL = {
@@ -195,8 +195,8 @@ MATERIAL = {
 )
 def test_the_judge_of_demos_prefers_shared_words(worse: str) -> None:
     good = "Sour grapes, I say, and my cunning never wanted them."
-    assert by_shared_words(asked(good, worse, **MATERIAL))["better"] == "A"
-    assert by_shared_words(asked(worse, good, **MATERIAL))["better"] == "B"
+    assert judge_by_words(asked(good, worse, **MATERIAL))["better"] == "A"
+    assert judge_by_words(asked(worse, good, **MATERIAL))["better"] == "B"
 
 
 def test_the_judge_of_demos_reads_chinese() -> None:
@@ -206,4 +206,4 @@ def test_the_judge_of_demos_reads_chinese() -> None:
         "reference_1": "人生得意须尽欢，莫使金樽空对月。",
     }
     request = asked("人生得意，当饮酒尽欢。", "这个问题很好，我很高兴。", "你爱喝酒吗？", **material)
-    assert [entry["rank"] for entry in by_shared_words(request)["ranking"]] == [1, 2, 3]
+    assert [entry["rank"] for entry in judge_by_words(request)["ranking"]] == [1, 2, 3]

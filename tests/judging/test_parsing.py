@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from rolellm.judging.judge_models import Judge, load_judges
 from rolellm.judging.orders import LETTERS
-from rolellm.judging.parsing import JudgeReply, accept_verdicts, mid_ranks
-from rolellm.judging.prompts import fenced, nonce
+from rolellm.judging.parsing import JudgeReply, accept_verdicts, compute_mid_ranks
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
+from rolellm.models.prompts.fences import draw_nonce, fence_text
 
 LISTS, PAIRS = load_judges()
 
 
 def request(answers: int, judge: Any = LISTS) -> Request:
-    mark = nonce("x")
-    text = "\n".join(fenced(f"answer {letter}", f"says {letter}", mark) for letter in LETTERS[:answers])
+    mark = draw_nonce("x")
+    text = "\n".join(fence_text(f"answer {letter}", f"says {letter}", mark) for letter in LETTERS[:answers])
     return Request((user(text),), schema=judge.schema)
 
 
@@ -128,7 +128,7 @@ def test_a_reply_cut_by_its_limit_is_none_even_where_it_reads_well() -> None:
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=9))
 def test_ranks_sum_to_the_same_whatever_ties(places: list[int]) -> None:
-    ranks = mid_ranks(places)
+    ranks = compute_mid_ranks(places)
     assert sum(ranks) == pytest.approx(len(places) * (len(places) + 1) / 2)
     assert all(
         (a < b) == (x < y) for a, x in zip(places, ranks, strict=True) for b, y in zip(places, ranks, strict=True)

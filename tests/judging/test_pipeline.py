@@ -83,7 +83,7 @@ def test_the_true_ranking_comes_back_in_spite_of_noise_and_place(biased: dict[st
 def test_the_bias_given_lies_in_its_interval(biased: dict[str, Any]) -> None:
     others = [TRUE[name] for name in TRUE if name != "base"]
     true = sum(chance_of(lead + FIRST) + chance_of(FIRST - lead) for lead in others) / (2 * len(others))
-    found = biased["diagnostics"]["position"]["pairwise"]
+    found = biased["diagnostics"]["biases"]
     assert inside(true, found["first_preferred"]) and found["first_preferred"]["ci95"][0] > 0.5
     agree = [
         chance_of(lead + FIRST) * chance_of(lead - FIRST) + chance_of(-lead - FIRST) * chance_of(FIRST - lead)
@@ -91,7 +91,7 @@ def test_the_bias_given_lies_in_its_interval(biased: dict[str, Any]) -> None:
     ]
     assert inside(sum(agree) / len(agree), found["consistency"])
     # Whoever stands further down a list ranks lower.
-    assert biased["diagnostics"]["position"]["listwise"]["slope"]["ci95"][0] > 0
+    assert biased["diagnostics"]["biases"]["rank_slope"]["ci95"][0] > 0
 
 
 def test_a_planted_liking_for_length_is_undone(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_a_planted_liking_for_length_is_undone(tmp_path: Path) -> None:
     for name in ("wordy", "terse"):
         # Equally good: at equal length nobody wins.
         assert inside(0.5, models[name]["lc_win_rate"]), name
-        assert models[name]["length_coefficient"]["ci95"][0] > 0
-    assert result["diagnostics"]["length"]["longer_preferred"]["ci95"][0] > 0.5
+        assert models[name]["marginal_length_coefficient"]["ci95"][0] > 0
+    assert result["diagnostics"]["biases"]["longer_preferred"]["ci95"][0] > 0.5
 
 
 def test_a_judge_that_likes_a_name_is_found_out_by_the_probe(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from rolellm.core.records import Row
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.orders import Ask, planned
-from rolellm.judging.prompts import judge_request, material, read_fenced
+from rolellm.judging.orders import VerdictRequest, plan_verdicts
+from rolellm.judging.prompts import build_judge_request, prepare_material
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.types import Comparison, System
 from rolellm.llm.model import Request
+from rolellm.models.prompts.fences import read_fences
 
 LISTS, PAIRS = load_judges()
 ROW = Row(
@@ -30,11 +31,11 @@ def comparison(row: Row = ROW, answers: tuple[str, ...] = ("Very.", "As a fox.",
 
 def request(found: Comparison, order: tuple[str, ...] = NAMES, *, named: bool = False, limit: int = 8000) -> Request:
     judge = LISTS if len(order) > 2 else PAIRS
-    return judge_request(material(found, found.rows[0], limit), Ask(0, judge, order, named))
+    return build_judge_request(prepare_material(found, found.rows[0], limit), VerdictRequest(0, judge, order, named))
 
 
 def fences(found: Request) -> dict[str, str]:
-    return read_fenced(found.messages[-1].content)
+    return read_fences(found.messages[-1].content)
 
 
 def test_everything_stands_behind_a_fence_under_letters() -> None:
@@ -91,9 +92,9 @@ def test_chinese_rows_get_chinese_prompts() -> None:
 
 
 def test_long_answers_are_cut_and_counted() -> None:
-    found = material(comparison(answers=("a" * 100, "b", "")), ROW, 10)
+    found = prepare_material(comparison(answers=("a" * 100, "b", "")), ROW, 10)
     assert found.touched(NAMES) == {"base": ("cut",)}
-    shown = fences(judge_request(found, Ask(0, LISTS, NAMES)))
+    shown = fences(build_judge_request(found, VerdictRequest(0, LISTS, NAMES)))
     assert shown["answer A"].startswith("a" * 10 + "\n[") and "90 more" in shown["answer A"]
     assert shown["answer C"] == "(the answer is empty)"
 
@@ -107,8 +108,8 @@ def test_slots_in_texts_stay_text(text: str) -> None:
 @given(st.lists(st.text(max_size=40), min_size=3, max_size=3), st.text(min_size=1, max_size=40))
 def test_whatever_the_texts_each_answer_comes_back_whole(answers: list[str], question: str) -> None:
     found = comparison(replace(ROW, question=question), tuple(answers))
-    shown = material(found, found.rows[0], 8000)
-    read = fences(judge_request(shown, Ask(0, LISTS, NAMES)))
+    shown = prepare_material(found, found.rows[0], 8000)
+    read = fences(build_judge_request(shown, VerdictRequest(0, LISTS, NAMES)))
     wanted = [shown.answers[name].text or "(the answer is empty)" for name in NAMES]
     assert [read[f"answer {letter}"] for letter in "ABC"] == wanted
     assert len(read) == 8
@@ -116,6 +117,6 @@ def test_whatever_the_texts_each_answer_comes_back_whole(answers: list[str], que
 
 def test_what_is_planned_can_be_asked() -> None:
     found = comparison()
-    asks = planned(found, [LISTS, PAIRS], JudgingSettings(rotations=3))
-    made = [judge_request(material(found, ROW, 100), ask) for ask in asks]
+    asks = plan_verdicts(found, [LISTS, PAIRS], JudgingSettings(rotations=3))
+    made = [build_judge_request(prepare_material(found, ROW, 100), ask) for ask in asks]
     assert len({one.prompt_hash for one in made}) == len(made) == 3 + 2 * 2 * 2

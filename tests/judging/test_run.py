@@ -14,14 +14,15 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Row
 from rolellm.judging.folder import read_run
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.overlap_judge import shown_in
+from rolellm.judging.overlap_judge import read_shown_texts
 from rolellm.judging.run import run_judging
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.systems import ECHO, NULL_MODEL, canary_answers
+from rolellm.judging.systems import ECHO, NULL_MODEL, make_canaries
 from rolellm.judging.types import Comparison, System
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Json, Model, Price, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
+from rolellm.scoring.statistics.intervals import estimate_proportion
 
 from .simulated_judge import Preferences, scripted_judge
 
@@ -126,12 +127,10 @@ def test_no_verdict_is_none_and_too_many_fail_the_run(tmp_path: Path, text: str)
     result = json.loads((tmp_path / "result.json").read_text())
     assert not result["valid"] and result["diagnostics"]["unscored"]["count"] == 2 * 4
     # What has no verdict is left out; it is no loss and no tie.
-    assert model(result, "strong")["pairwise"]["win_rate"] == {
-        "mean": 1.0,
-        "ci95": [pytest.approx(0.025**0.1), 1.0],
-        "n": 10,
-        "questions": 10,
-    }
+    rate = model(result, "strong")["pairwise"]["win_rate"]
+    assert (rate["mean"], rate["n"], rate["questions"]) == (1.0, 10, 10)
+    assert rate["ci95"] == list(estimate_proportion(10, 10).ends)
+    assert rate["ci95_new_roles"][0] < rate["ci95"][0]
     kept = [value for _, value in read_jsonl(tmp_path / "unscored.jsonl")]
     assert {value["row"] for value in kept} == {"r1", "r2"} and all(value["reply"] == text for value in kept)
     assert all(value["attempts"] == len(value["refused"]) == 2 and value["messages"] for value in kept)
@@ -142,7 +141,7 @@ def parroting(request: Request) -> str | Json:
     """Repeats the first verdict that it finds in an answer; gives its own where there is none."""
     own = Preferences(quality).verdict(request)
     design = "ranking" if "ranking" in own else "style"
-    lines = [line for text in shown_in(request)[1].values() for line in text.splitlines()]
+    lines = [line for text in read_shown_texts(request)[1].values() for line in text.splitlines()]
     return next((line for line in lines if line.startswith(f'{{"{design}"')), own)
 
 
@@ -153,7 +152,7 @@ def with_answers(found: Comparison, people: Sequence[tuple[System, Mapping[str, 
 
 def test_what_a_canary_does_to_a_judge_is_a_result_of_its_own(tmp_path: Path) -> None:
     parrot = ScriptedModel(parroting, rules_hash="parrot")
-    result = judge(tmp_path, with_answers(comparison("strong"), canary_answers(ROWS)), parrot)
+    result = judge(tmp_path, with_answers(comparison("strong"), make_canaries(ROWS)), parrot)
     assert result["valid"] and result["diagnostics"]["unscored"]["count"] == 0
     assert result["diagnostics"]["unscored"]["of"] == 12 * 2 + 3 * 2, "its own pairs and copied lists concern no system"
     canaries = result["diagnostics"]["canaries"]
@@ -171,7 +170,7 @@ def test_what_a_canary_does_to_a_judge_is_a_result_of_its_own(tmp_path: Path) ->
 
 def test_a_verdict_copied_from_a_model_is_missing(tmp_path: Path) -> None:
     parrot = ScriptedModel(parroting, rules_hash="parrot")
-    (_, (_, echoed)) = canary_answers(ROWS)
+    (_, (_, echoed)) = make_canaries(ROWS)
     with pytest.raises(JudgingError, match=r"repeats a verdict from answer [AB] word for word"):
         judge(tmp_path, with_answers(comparison("strong"), [(System("attacker"), echoed)]), parrot)
 
@@ -194,7 +193,7 @@ def test_a_jury_decides_by_majority(tmp_path: Path) -> None:
     assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
     by_judge = model(result, "strong")["pairwise"]["by_judge"]
     assert {name: value["mean"] for name, value in by_judge.items()} == {"one": 1, "two": 1, "contrary": 0}
-    assert result["diagnostics"]["jury"]["judges"] == 3
+    assert result["diagnostics"]["biases"]["fleiss_kappa"] is not None
 
 
 def test_a_judge_of_a_systems_family_is_flagged(tmp_path: Path) -> None:
@@ -288,7 +287,7 @@ def test_a_damaged_judgement_is_named_by_its_line(tmp_path: Path) -> None:
     judge(tmp_path, comparison("strong"))
     file = tmp_path / "judgements.jsonl"
     file.write_text(file.read_text() + '{"row": "r1"}\n')
-    with pytest.raises(DataError, match=r"judgements\.jsonl:\d+: the judgement is damaged at judge"):
+    with pytest.raises(DataError, match=r"judgements\.jsonl:\d+: the judgement is not valid at judge"):
         read_run(tmp_path).judgements()
     file.write_text("")
     with pytest.raises(DataError, match=r"holds 0 judgements, but result\.json summarizes"):
@@ -299,5 +298,5 @@ def test_damage_to_the_journal_is_told_as_it_costs(tmp_path: Path) -> None:
     judge(tmp_path, comparison("strong"))
     journal = tmp_path / "journal.jsonl"
     journal.write_bytes(journal.read_bytes()[:-400])
-    with pytest.warns(UserWarning, match="asked, and paid for, again: 1 damaged piece"):
+    with pytest.warns(UserWarning, match="requested and paid for again: 1 damaged piece"):
         assert judge(tmp_path, comparison("strong"))["spent"]["calls"] > 0

@@ -10,11 +10,11 @@ import pytest
 
 from rolellm.core.errors import PredictionError, SettingsError
 from rolellm.core.records import Language, Row
-from rolellm.evaluation.matching import Finding
-from rolellm.evaluation.predictions import read_predictions
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.systems import ECHO, OTHER_ROLE, make_comparison, parse_sources, planted_losers
+from rolellm.judging.systems import ECHO, OTHER_ROLE, make_comparison, parse_sources, plant_losers
 from rolellm.judging.types import Comparison
+from rolellm.scoring.matching import MatchFinding
+from rolellm.scoring.predictions import read_predictions
 
 ROWS = [
     Row(f"r{n}", "Fox", "en", "general", f"Question {n}?", ("Aye.",), rolegpt=f"Base {n}" if n < 8 else None)
@@ -32,7 +32,7 @@ def write(path: Path, rows: list[Row] = ROWS, said: str = "Says", model: str | N
 
 def compared(
     *given: Path | str, rows: list[Row] = ROWS, **settings: Any
-) -> tuple[Comparison, list[tuple[str, Finding]]]:
+) -> tuple[Comparison, list[tuple[str, MatchFinding]]]:
     predictions = {name: read_predictions(paths) for name, paths in parse_sources([str(one) for one in given]).items()}
     return make_comparison(rows, predictions, JudgingSettings(**settings), "sample/test")
 
@@ -149,7 +149,7 @@ def test_a_planted_loser_is_another_roles_reply_to_the_same_question(tmp_path: P
     found, _ = compared(write(tmp_path / "a.jsonl", rows), rows=rows)
     losers = found.answers[OTHER_ROLE]
     assert len(losers) == 50 and [one.kind for one in found.systems if one.name == OTHER_ROLE] == ["canary"]
-    every = planted_losers(rows, {row.id: row.rolegpt or "" for row in rows}, rows, most=100)
+    every = plant_losers(rows, {row.id: row.rolegpt or "" for row in rows}, rows, most=100)
     assert losers.items() <= every.items()
     for row in rows[:80]:
         assert every[row.id] == f"{'Owl' if row.role == 'Fox' else 'Fox'} on {row.question}"
@@ -177,7 +177,7 @@ def test_one_role_has_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("baseline", ["a", "none"])
 def test_one_system_alone_is_refused_in_words(tmp_path: Path, baseline: str) -> None:
-    with pytest.raises(SettingsError, match=r"a is alone.*another system, or a baseline"):
+    with pytest.raises(SettingsError, match=r"a has nothing to be compared with.*another system or a baseline"):
         compared(write(tmp_path / "a.jsonl"), baseline=baseline)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from rolellm.core.errors import DataError, EndpointError, SettingsError, StoppedShortError
 from rolellm.llm import batch as batch_module
-from rolellm.llm.batch import STATE, BatchRun, BatchState
+from rolellm.llm.batch import STATE, BatchDispatcher, BatchState
 from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import (
@@ -106,13 +106,13 @@ def test_what_is_on_its_way_in_a_batch_is_not_paid_for_twice(
         raise EndpointError("no patience")
 
     with monkeypatch.context() as patched, Client(tmp_path, [model], OPTIONS) as client:
-        patched.setattr(BatchRun, "_look", lose_patience)
+        patched.setattr(BatchDispatcher, "_look", lose_patience)
         with pytest.raises(EndpointError, match="no patience"):
             client.ask(asked(5))
         sent = client.spent
-        assert max(map(len, BatchState.of(tmp_path).underway())) <= 64, "what servers take"
+        assert max(map(len, BatchState.of(tmp_path).list_underway())) <= 64, "what servers take"
     with Client(tmp_path, [model], replace(OPTIONS, batch=False)) as client:
-        with pytest.raises(SettingsError, match=r"5 requests .* on their way in batches"):
+        with pytest.raises(SettingsError, match=r"5 requests .* submitted in batches"):
             client.ask(asked(5))
         most = client.spent.cost
     # What was set aside for the batch is not set aside a second time.
@@ -128,12 +128,12 @@ def test_what_is_on_its_way_in_a_batch_is_not_paid_for_twice(
 def test_a_batch_that_counts_no_tokens_is_no_gift(
     tmp_path: Path, llm_server: Make, endpoint: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = Endpoint.received
+    real = Endpoint.clean_body
 
     def without_usage(self: Endpoint, raw: dict[str, Any], request: Request | None) -> Any:
         return real(self, {name: value for name, value in raw.items() if name != "usage"}, request)
 
-    monkeypatch.setattr(Endpoint, "received", without_usage)
+    monkeypatch.setattr(Endpoint, "clean_body", without_usage)
     with Client(tmp_path, [endpoint(llm_server(), price=PRICE)], OPTIONS) as client:
         (answer,) = client.ask(asked(1))
         assert isinstance(answer, Answer) and answer.reply.usage.completion > 0 and client.spent.cost > 0

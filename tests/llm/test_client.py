@@ -21,7 +21,7 @@ import pytest
 
 from rolellm.core.errors import EndpointError, RunInUseError, SettingsError, StoppedShortError
 from rolellm.core.jsonl import read_jsonl
-from rolellm.llm.client import FAILED, Client, prefix_order
+from rolellm.llm.client import FAILED, Client, order_by_prefix
 from rolellm.llm.journal import JOURNAL
 from rolellm.llm.model import (
     Answer,
@@ -41,7 +41,7 @@ from rolellm.llm.model import (
     system,
     user,
 )
-from rolellm.llm.retry import delay_of
+from rolellm.llm.retry import compute_delay
 from rolellm.llm.scripted import ScriptedModel, read_plain
 
 QUIET = RunOptions(show_progress=False)
@@ -281,7 +281,7 @@ def two_words(_: Request, reply: Reply) -> str:
         return reply.text
     usable = reply.text if len(words) > 2 else None
     raise UnacceptableError(
-        f"has {len(words)} words", told=f"it has {len(words)}, not 2", usable=usable, defects=("x",) * len(words)
+        f"has {len(words)} words", feedback=f"it has {len(words)}, not 2", usable=usable, defects=("x",) * len(words)
     )
 
 
@@ -388,9 +388,9 @@ def test_a_fault_ends_in_its_type_and_in_the_dead_letters(tmp_path: Path, error:
 )
 def test_how_long_to_wait(after: float | None, expected: float | None) -> None:
     error = fault("server_error", retry=True, after=after)
-    found = [delay_of(error, tries, "0" * 64, 60.0) for tries in range(1, 12)]
+    found = [compute_delay(error, tries, "0" * 64, 60.0) for tries in range(1, 12)]
     limited = [
-        delay_of(fault("rate_limited", retry=True, after=after), tries, "0" * 64, 60.0) for tries in range(1, 12)
+        compute_delay(fault("rate_limited", retry=True, after=after), tries, "0" * 64, 60.0) for tries in range(1, 12)
     ]
     assert all(one >= (expected or 0) for one in limited) and limited[-1] >= 15 and max(limited) <= 66
     if expected is not None:
@@ -424,7 +424,7 @@ def test_a_retry_that_falls_due_while_it_is_looked_for_is_not_waited_for_for_eve
 ) -> None:
     # Every look at the clock finds it a step further, so that what was not due is, at the next look.
     clock = itertools.count(start=1000.0, step=0.1)
-    monkeypatch.setattr("rolellm.llm.run.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("rolellm.llm.dispatcher.time", SimpleNamespace(monotonic=lambda: next(clock)))
     first = fault("server_error", retry=True, after=0.25)
     model = Faulty(lambda request, seen: first if seen == 1 else None, concurrency=1)
     with Client(tmp_path, [model], QUIET) as client:
@@ -502,7 +502,7 @@ def test_a_refused_key_ends_the_run_in_words(tmp_path: Path) -> None:
 def test_what_a_dead_endpoint_was_asked_goes_to_the_others(tmp_path: Path) -> None:
     dead = Faulty(lambda request, seen: fault("not_found"), name="dead")
     alive = Faulty(name="alive", seconds=0.01)
-    with Client(tmp_path, [dead, alive], QUIET) as client, pytest.warns(EndpointWarning, match="dead was given up"):
+    with Client(tmp_path, [dead, alive], QUIET) as client, pytest.warns(EndpointWarning, match="dead was dropped"):
         outcomes = client.ask(asked(100))
     assert all(isinstance(outcome, Answer) for outcome in outcomes)
     assert sum(dead.seen.values()) < 20
@@ -658,7 +658,7 @@ def test_an_error_of_our_own_does_not_lose_what_is_in_flight(tmp_path: Path) -> 
 def test_those_that_share_the_longest_beginning_go_first() -> None:
     texts = ["short", "x" * 500, "short", "alone " * 200, "x" * 500, "short"]
     requests = [Request((system(text), user(str(place)))) for place, text in enumerate(texts)]
-    assert prefix_order(requests) == [1, 4, 0, 2, 5, 3]
+    assert order_by_prefix(requests) == [1, 4, 0, 2, 5, 3]
 
 
 RUNNER = """

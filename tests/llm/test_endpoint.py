@@ -372,7 +372,7 @@ def test_a_body_without_end_takes_bounded_memory() -> None:
             at = Endpoint(
                 ModelSettings(model="m", base_url=f"http://127.0.0.1:{port}/v1", timeout=20.0, max_bytes=1 << 20)
             )
-            at.sdk()
+            at.get_sdk()
             tracemalloc.start()
             try:
                 found = (await asyncio.gather(at.call(ASKED), return_exceptions=True))[0]
@@ -486,7 +486,7 @@ def test_keys_that_are_not_there(
         monkeypatch.setenv("MY_KEY", value)
     at = Endpoint(ModelSettings(model="m", base_url=base_url, api_key_env=named))
     with pytest.raises(SettingsError, match=found) as raised:
-        at.headers()
+        at.make_headers()
     assert "sk-0123456789" not in str(raised.value)
     (error,) = ask(at, ASKED)
     assert isinstance(error, SettingsError)
@@ -494,7 +494,7 @@ def test_keys_that_are_not_there(
 
 @pytest.mark.parametrize("base_url", ["http://localhost:1/v1", "http://10.1.2.3/v1", "http://gpu-box:8000/v1"])
 def test_near_servers_need_no_key(base_url: str) -> None:
-    Endpoint(ModelSettings(model="m", base_url=base_url)).headers()
+    Endpoint(ModelSettings(model="m", base_url=base_url)).make_headers()
 
 
 def test_identity_tells_settings_apart_that_decide_replies() -> None:
@@ -676,7 +676,7 @@ def test_a_journal_that_was_cut_gives_no_money_back(
                 assert client.spent.cost >= spent
                 spent = client.spent.cost
             (tmp_path / JOURNAL).write_bytes(b"")
-            with pytest.warns(JournalWarning, match="and still count"):
+            with pytest.warns(JournalWarning, match="but still count"):
                 Client(tmp_path, [at], options).close()
     assert number > 1
     assert spent <= 1.5
@@ -690,7 +690,7 @@ def test_every_stage_tells_of_damage(
         client.ask([ASKED])
     with (tmp_path / JOURNAL).open("ab") as stream:
         stream.write(b"half a rec")
-    with pytest.warns(JournalWarning, match="asked, and paid for, again: 1 damaged piece"):
+    with pytest.warns(JournalWarning, match="requested and paid for again: 1 damaged piece"):
         Client(tmp_path, [at]).close()
     Client(tmp_path, [at]).close()
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
 from rolellm.llm.client import Client
+from rolellm.llm.dispatcher import compute_worst_cost
 from rolellm.llm.estimate import Estimate, estimate
 from rolellm.llm.model import Price, Request, RunOptions, Sampling, Schema, Usage, system, user
-from rolellm.llm.run import worst_cost
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.llm.settings import ModelSettings
-from rolellm.llm.tokens import TokenCounter, most_prompt_tokens
+from rolellm.llm.tokens import TokenCounter, count_most_prompt_tokens
 
 PRICE = Price(1.0, 4.0, 0.25)
 SHARED = system("You are an old lighthouse keeper who counts the waves. " * 20)
@@ -40,7 +40,7 @@ def test_the_three_cases() -> None:
     assert found.low.cost == pytest.approx((prompt - shared + 0.25 * shared + 4 * 100) / 1e6)
     assert found.expected.calls == 11
     assert found.expected.tokens == Usage(round(1.1 * prompt), 550)
-    bound = sum(map(most_prompt_tokens, asked))
+    bound = sum(map(count_most_prompt_tokens, asked))
     assert found.worst.calls == 30
     assert found.worst.tokens == Usage(3 * bound, 3000)
     assert found.worst.cost == pytest.approx((3 * bound + 4 * 3000) / 1e6)
@@ -103,7 +103,7 @@ def test_low_expected_and_worst_are_in_order_and_a_budget_never_needs_more(
     assert [case.tokens.completion for case in cases] == sorted(case.tokens.completion for case in cases)
     costs = [case.cost for case in cases if case.cost is not None]
     assert costs == sorted(costs)
-    reserved = sum(worst_cost(model, request) for request in asked) * attempts
+    reserved = sum(compute_worst_cost(model, request) for request in asked) * attempts
     assert reserved <= costs[-1] * (1 + 1e-9)
 
 

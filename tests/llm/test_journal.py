@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rolellm.core.fingerprint import hash_json
 from rolellm.llm import journal as journal_module
-from rolellm.llm.journal import DAMAGED, JOURNAL, SPENT, Journal, JournalFullError, encode
+from rolellm.llm.journal import DAMAGED, JOURNAL, SPENT, Journal, JournalFullError, encode_record
 
 MUTATIONS = 500
 
@@ -33,7 +33,7 @@ def raw_of(number: int) -> dict[str, Any]:
 def fill(folder: Path, count: int) -> Path:
     journal = Journal(folder)
     for number in range(count):
-        journal.sent(key_of(number), 1, "m", 0.5)
+        journal.record_sent(key_of(number), 1, "m", 0.5)
         journal.reply(key_of(number), 1, raw_of(number), 0.25, {"model": "m"})
     journal.close()
     return folder / JOURNAL
@@ -49,7 +49,7 @@ def opened(folder: Path) -> Iterator[Journal]:
 
 
 def replies(journal: Journal, number: int) -> list[Any]:
-    return [raw for _, raw in journal.replies([key_of(number)])]
+    return [raw for _, raw in journal.read_replies([key_of(number)])]
 
 
 def test_what_is_written_is_found_again(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_replies_under_several_keys_come_in_the_order_of_the_file(tmp_path: Path
     with opened(tmp_path) as journal:
         for place, number in enumerate((3, 1, 3, 2)):
             journal.reply(key_of(number), 1, {"place": place}, 0.0, {})
-        assert list(journal.replies([key_of(1), key_of(3)])) == [
+        assert list(journal.read_replies([key_of(1), key_of(3)])) == [
             (1, {"place": 0}),
             (0, {"place": 1}),
             (1, {"place": 2}),
@@ -73,13 +73,13 @@ def test_replies_under_several_keys_come_in_the_order_of_the_file(tmp_path: Path
 
 def test_a_call_without_an_end_counts_as_spent_until_it_ends(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
-        journal.sent(key_of(1), 1, "m", 0.5)
-        journal.sent(key_of(2), 1, "m", 0.5)
-        journal.lost(key_of(2), 1, "connection: reset", 0.0)
+        journal.record_sent(key_of(1), 1, "m", 0.5)
+        journal.record_sent(key_of(2), 1, "m", 0.5)
+        journal.record_lost(key_of(2), 1, "connection: reset", 0.0)
     with opened(tmp_path) as journal:
         assert (journal.spent, journal.unknown) == (0.0, 0.5)
         # Asked again: nobody knows of the first call, so it goes on counting.
-        journal.sent(key_of(1), 1, "m", 0.5)
+        journal.record_sent(key_of(1), 1, "m", 0.5)
         journal.reply(key_of(1), 1, raw_of(1), 0.125, {})
     with opened(tmp_path) as journal:
         assert (journal.spent, journal.unknown) == (0.125, 0.5)
@@ -192,18 +192,18 @@ def test_on_a_full_disk_replies_in_flight_find_room_and_nothing_is_torn(
 ) -> None:
     journal = Journal(tmp_path)
     for number in range(5):
-        journal.sent(key_of(number), 1, "m", 0.5)
+        journal.record_sent(key_of(number), 1, "m", 0.5)
     # Half a line fits: what does fit must not stay.
     small_disk.update(left=30, reserve=4000)
     with pytest.raises(JournalFullError) as full:
         journal.reply(key_of(0), 1, raw_of(0), 0.25, {})
-    assert full.value.kept and str(tmp_path) in str(full.value)
+    assert full.value.is_kept and str(tmp_path) in str(full.value)
     for number in range(1, 5):
         journal.reply(key_of(number), 1, raw_of(number), 0.25, {})
     small_disk["left"] = 0
     with pytest.raises(JournalFullError) as full:
-        journal.sent(key_of(9), 1, "m", 0.5)
-    assert not full.value.kept
+        journal.record_sent(key_of(9), 1, "m", 0.5)
+    assert not full.value.is_kept
     journal.close()
     small_disk["left"] = 10**9
     with opened(tmp_path) as again:
@@ -212,7 +212,7 @@ def test_on_a_full_disk_replies_in_flight_find_room_and_nothing_is_torn(
 
 
 def test_a_line_is_its_own_proof() -> None:
-    line = encode({"key": "0" * 64, "kind": "reply", "raw": {}})
+    line = encode_record({"key": "0" * 64, "kind": "reply", "raw": {}})
     assert line.endswith(b'"}\n') and line.count(b"\n") == 1
 
 
@@ -234,7 +234,7 @@ FORGED = {
 @pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED.keys())
 def test_a_forged_record_is_set_aside(tmp_path: Path, forged: dict[str, Any]) -> None:
     path = fill(tmp_path, 2)
-    line = encode({"key": key_of(7), "attempt": 1, "kind": "reply", "cost": 0.0, "raw": {}} | forged)
+    line = encode_record({"key": key_of(7), "attempt": 1, "kind": "reply", "cost": 0.0, "raw": {}} | forged)
     with path.open("ab") as stream:
         stream.write(line)
     with opened(tmp_path) as journal:
@@ -258,7 +258,7 @@ def test_what_was_spent_survives_the_loss_of_the_journal(tmp_path: Path, lost: s
         with opened(tmp_path) as journal:
             gone = 0.25 * (min(number, 1) if lost in ("cut", "zeroed") else number)
             assert (journal.spent, journal.unknown, journal.missing) == pytest.approx((0.25 * number, 0.0, gone))
-            journal.sent(key_of(number), 1, "m", 0.5)
+            journal.record_sent(key_of(number), 1, "m", 0.5)
             journal.reply(key_of(number), 1, raw_of(number), 0.25, {})
         whole = journal.path.read_bytes()
         start = whole[: whole.index(b'{"key":"' + key_of(number).encode())]
@@ -275,12 +275,12 @@ def test_what_was_spent_survives_the_loss_of_the_journal(tmp_path: Path, lost: s
 @pytest.mark.parametrize("end", ["reply", "lost"])
 def test_a_kill_between_a_record_and_the_note_of_what_was_spent_is_no_loss(tmp_path: Path, end: str) -> None:
     with opened(tmp_path) as journal:
-        journal.sent(key_of(1), 1, "m", 0.5)
+        journal.record_sent(key_of(1), 1, "m", 0.5)
         before = (tmp_path / SPENT).read_bytes()
         if end == "reply":
             journal.reply(key_of(1), 1, raw_of(1), 0.25, {})
         else:
-            journal.lost(key_of(1), 1, "timeout", 0.25)
+            journal.record_lost(key_of(1), 1, "timeout", 0.25)
     (tmp_path / SPENT).write_bytes(before)
     with opened(tmp_path) as journal:
         assert (journal.spent, journal.unknown, journal.missing) == (0.25, 0.0, 0.0)

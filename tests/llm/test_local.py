@@ -26,7 +26,7 @@ from rolellm.llm.model import (
     user,
 )
 from rolellm.models.local_model import LocalModel
-from rolellm.prompts.settle import SystemTurnWarning
+from rolellm.models.prompts.settle import SystemTurnWarning
 
 
 def requests(count: int, **sampling: Any) -> list[Request]:

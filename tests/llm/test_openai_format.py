@@ -11,22 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.core.scrub import HIDDEN, Scrubber, scrubber
+from rolellm.core.scrub import HIDDEN, Scrubber, make_scrubber
 from rolellm.llm.model import Request, Sampling, Schema, UnacceptableError, Usage, assistant, system, user
 from rolellm.llm.openai_format import (
     UNREADABLE,
-    disputed,
+    add_usage,
     encode_body,
+    get_disputed_usage,
+    is_same_model,
     parse_body,
     read_body,
     request_body,
-    same_model,
-    with_usage,
 )
-from rolellm.llm.retry import refusal, retry_after
+from rolellm.llm.retry import make_status_error, retry_after
+from rolellm.llm.settings import ModelSettings
 
 NOW = 1_800_000_000.0
 SECRET = "sk-proj-Zq81vXw0LmT4cR7yPd2N+hK/9bQe"
+SETTINGS = ModelSettings(base_url="http://localhost/v1", model="m")
 SCHEMA = Schema("s", {"type": "object"})
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -126,7 +128,7 @@ def test_what_is_no_completion(body: dict[str, Any]) -> None:
 @given(st.dictionaries(st.sampled_from(["choices", "usage", "model", "error"]), VALUES))
 def test_any_object_is_read_or_refused(body: dict[str, Any]) -> None:
     try:
-        reply = read_body(with_usage(body, Request((user("x"),))), "m", "e")
+        reply = read_body(add_usage(body, Request((user("x"),))), "m", "e")
     except UnacceptableError as error:
         assert error.kind == "malformed"
     else:
@@ -166,7 +168,7 @@ def test_any_choice_is_read_or_refused(value: Any, field: str) -> None:
 def test_usage(usage: dict[str, Any], counted: Usage) -> None:
     body = choice() | {"usage": usage}
     assert read(**body).usage == counted
-    assert with_usage(body, Request((user("x"),))) is body
+    assert add_usage(body, Request((user("x"),))) is body
 
 
 LONG = Request((user("Speak the speech, I pray you, as I pronounced it to you. " * 20),), Sampling(max_tokens=60))
@@ -190,9 +192,9 @@ LONG = Request((user("Speak the speech, I pray you, as I pronounced it to you. "
 def test_usage_is_believed_as_far_as_it_can_be_true(prompt: int, completion: int, believed: bool) -> None:
     said = {"prompt_tokens": prompt, "completion_tokens": completion}
     body = choice("To be, or not to be, that is the question.") | {"usage": said}
-    found = with_usage(body, LONG)
+    found = add_usage(body, LONG)
     assert (found is body) == believed
-    assert bool(disputed(found)) == (not believed)
+    assert bool(get_disputed_usage(found)) == (not believed)
     usage = read(**found).usage
     assert 80 <= usage.prompt <= 1000
     assert 4 <= usage.completion <= 60
@@ -200,14 +202,14 @@ def test_usage_is_believed_as_far_as_it_can_be_true(prompt: int, completion: int
 
 def test_a_reply_longer_than_its_limit_and_what_was_thought_may_be_charged() -> None:
     body = choice("word " * 100) | {"usage": {"prompt_tokens": 250, "completion_tokens": 110}}
-    assert with_usage(body, LONG) is body
+    assert add_usage(body, LONG) is body
     thought = {"role": "assistant", "content": "Yes.", "reasoning_content": "word " * 100}
     body = {"choices": [{"message": thought}], "usage": {"prompt_tokens": 250, "completion_tokens": 110}}
-    assert with_usage(body, LONG) is body
+    assert add_usage(body, LONG) is body
     tools = {"tools": [{"name": "x" * 5000}]}
     body = choice("Yes.") | {"usage": {"prompt_tokens": 4000, "completion_tokens": 2}}
-    assert with_usage(body, LONG, tools) is body
-    assert with_usage(body, LONG) is not body
+    assert add_usage(body, LONG, tools) is body
+    assert add_usage(body, LONG) is not body
 
 
 @pytest.mark.parametrize(
@@ -226,7 +228,7 @@ def test_a_reply_longer_than_its_limit_and_what_was_thought_may_be_charged() -> 
     ],
 )
 def test_whether_who_answered_is_who_was_asked(asked: str, answered: str, same: bool) -> None:
-    assert same_model(asked, answered) == same
+    assert is_same_model(asked, answered) == same
 
 
 @pytest.mark.parametrize(
@@ -243,7 +245,7 @@ def test_whether_who_answered_is_who_was_asked(asked: str, answered: str, same: 
     ],
 )
 def test_usage_that_cannot_be_is_estimated(usage: Any) -> None:
-    found = with_usage(choice("To be, or not to be.") | {"usage": usage}, Request((user("Speak the speech"),)))
+    found = add_usage(choice("To be, or not to be.") | {"usage": usage}, Request((user("Speak the speech"),)))
     counted = read(**found).usage
     assert found["usage"]["estimated"] is True
     assert 3 <= counted.prompt <= 25
@@ -261,7 +263,7 @@ def test_every_sampling_setting_is_in_the_body() -> None:
         stop=("a", "b"),
     )
     request = Request((system("S"), user("U"), assistant("A"), user("V")), sampling, 0, SCHEMA)
-    assert request_body(request, "m", 1, "json_object") == {
+    assert request_body(request, SETTINGS, 1, "json_object") == {
         "model": "m",
         "messages": [
             {"role": "system", "content": "S"},
@@ -281,14 +283,14 @@ def test_every_sampling_setting_is_in_the_body() -> None:
 
 
 def test_a_body_says_nothing_of_what_is_not_set() -> None:
-    body = request_body(Request((user("U"),), schema=SCHEMA), "m", 1, "none")
+    body = request_body(Request((user("U"),), schema=SCHEMA), SETTINGS, 1, "none")
     assert set(body) == {"model", "messages", "temperature", "top_p", "max_tokens"}
 
 
 def test_seeds_differ_by_repeat_and_attempt() -> None:
     def seed(repeat: int, attempt: int) -> int:
         request = Request((user("U"),), Sampling(seed=6), repeat)
-        found: int = request_body(request, "m", attempt, "none")["seed"]
+        found: int = request_body(request, SETTINGS, attempt, "none")["seed"]
         return found
 
     seeds = {seed(repeat, attempt) for repeat in range(6) for attempt in range(1, 6)}
@@ -300,7 +302,7 @@ def test_seeds_differ_by_repeat_and_attempt() -> None:
 
 @given(st.text(st.characters()))
 def test_any_text_is_sent_and_read_back(text: str) -> None:
-    body = request_body(Request((user(text),)), "m", 1, "none")
+    body = request_body(Request((user(text),)), SETTINGS, 1, "none")
     assert json.loads(encode_body(body)) == body
 
 
@@ -342,19 +344,19 @@ def test_bodies_that_are_no_object_are_kept_as_text(content: bytes) -> None:
     ],
 )
 def test_what_a_refusal_says(status: int, content: bytes, found: str) -> None:
-    assert refusal(status, {}, content, str).reason == found
+    assert make_status_error(status, {}, content, str).reason == found
 
 
 @pytest.mark.parametrize("status", range(300, 600))
 def test_every_status_is_a_typed_failure(status: int) -> None:
-    error = refusal(status, {}, b"", str)
+    error = make_status_error(status, {}, b"", str)
     assert error.retry == (status in (408, 409, 424, 425, 429) or (status >= 500 and status != 501))
     assert error.billed == (status in (408, 504, 524))
 
 
 def test_nothing_that_is_hidden_is_cut_in_half() -> None:
     body = ("x" * 290 + SECRET).encode()
-    reason = refusal(500, {}, body, scrubber(SECRET).text).reason
+    reason = make_status_error(500, {}, body, make_scrubber(SECRET).text).reason
     assert SECRET[:8] not in reason
 
 
@@ -371,7 +373,7 @@ def test_nothing_that_is_hidden_is_cut_in_half() -> None:
 )
 def test_refusals_of_a_form(status: int, message: str, found: bool) -> None:
     content = json.dumps({"error": {"message": message}}).encode()
-    assert refusal(status, {}, content, str).wants_other_form is found
+    assert make_status_error(status, {}, content, str).wants_other_form is found
 
 
 def _forms(secret: str) -> dict[str, str]:

@@ -187,7 +187,7 @@ def test_what_the_user_reads_is_short_and_not_the_request(
     recorded: dict[str, Any], refusing: Callable[..., Any], endpoint: Callable[..., Endpoint]
 ) -> None:
     at = endpoint(refusing(recorded))
-    error = at.refusal(recorded["status"], recorded["body"].encode())
+    error = at.make_error(recorded["status"], recorded["body"].encode())
     assert error.reason.startswith(f"HTTP {recorded['status']}")
     assert len(error.reason) < 400 and error.reason.isprintable()
 
@@ -195,4 +195,4 @@ def test_what_the_user_reads_is_short_and_not_the_request(
 def test_a_request_that_fastapi_repeats_is_not_shown() -> None:
     (entry,) = [entry for entry in RECORDED if entry["server"] == "KServe, with vLLM"]
     assert "<request>" in entry["body"]
-    assert "<request>" not in retry.refusal(entry["status"], {}, entry["body"].encode(), str).reason
+    assert "<request>" not in retry.make_status_error(entry["status"], {}, entry["body"].encode(), str).reason

@@ -150,6 +150,39 @@ def records(folder: Path) -> Counter[str]:
     return Counter(json.loads(line)["kind"] for line in (folder / JOURNAL).read_bytes().splitlines())
 
 
+STARTED = """
+from rolellm.llm.scale import _join_cluster
+_, remote = _join_cluster("local", 2, local=False)
+import ray
+ray.get(remote(lambda: 1).remote())
+print("started", flush=True)
+input()
+"""
+
+
+@pytest.mark.slow
+def test_a_cluster_here_listens_to_this_machine_alone_and_ends_with_the_command(clean_env: dict[str, str]) -> None:
+    psutil = pytest.importorskip("psutil")
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTED], env=clean_env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None and driver.stdout.readline() == "started\n"
+        processes = psutil.Process(driver.pid).children(recursive=True)
+        assert any("raylet" in process.name() for process in processes)
+        listening = {
+            socket.laddr.ip.removeprefix("::ffff:")
+            for process in (psutil.Process(driver.pid), *processes)
+            for socket in process.net_connections("inet")
+            if socket.status == "LISTEN"
+        }
+        assert listening == {"127.0.0.1"}
+        environment = [process.environ() for process in processes if "raylet" in process.name()]
+        assert {found.get("RAY_AUTH_MODE") for found in environment} == {"token"}
+        driver.kill()
+    _, left = psutil.wait_procs(processes, timeout=20)
+    assert not left
+
+
 @pytest.mark.slow
 def test_workers_answer_as_one_client_does(cluster: str, tmp_path: Path, llm_server: Callable[..., Any]) -> None:
     server = llm_server(latency=0.01, faults=[{"rate": 0.1}])
@@ -231,13 +264,16 @@ def test_a_budget_holds_over_all_workers(cluster: str, tmp_path: Path, llm_serve
 #: What each command writes, and what to ask of it; the rows of two roles, or sessions with them.
 ROLES = ("queen of hearts", "long john silver")
 ROWS = ("--config", "sample", "--role", ROLES[0], "--role", ROLES[1])
-FEW = ("--judge", "role-pair", "--sample", "2", "--no-canaries", "--name-probe", "0")
+FEW = ("--judge", "role-pair", "--limit", "2", "--no-canaries", "--name-probe", "0")
 SHORT = ("--limit", "6", "--system-template", "short.txt", "--max-new-tokens", "8")
 LOCAL = ("generate", *ROWS, *SHORT, "--out", "out.jsonl")
 BY_COMMAND = {
     "generate": ("out.jsonl", ("generate", "--llm", "llm.yaml", *ROWS, "--out", "out.jsonl")),
     "generate-backend-local": ("out.jsonl", (*LOCAL, "--llm", "local.yaml")),
-    "converse": ("run/sessions.jsonl", ("converse", *ROLES, "--llm", "llm.yaml", "--out", "run", "--turns", "2")),
+    "converse": (
+        "run/sessions.jsonl",
+        ("check", "converse", *ROLES, "--llm", "llm.yaml", "--out", "run", "--turns", "2"),
+    ),
     "judge": (
         "run/judgements.jsonl",
         ("judge", "a.jsonl", "b.jsonl", *ROWS, "--llm", "llm.yaml", "--out", "run", *FEW),
@@ -287,7 +323,7 @@ def test_ray_and_batches_exclude_each_other() -> None:
 def filled(folder: Path, keys: range) -> Path:
     journal = Journal(folder, reserve=0)
     for number in keys:
-        journal.sent(f"{number:064x}", 1, "m", 0.5)
+        journal.record_sent(f"{number:064x}", 1, "m", 0.5)
         journal.reply(f"{number:064x}", 1, {"n": number}, 0.25, {})
     journal.close()
     return folder / JOURNAL
@@ -303,7 +339,7 @@ def test_a_merge_that_was_killed_is_done_once(tmp_path: Path, share: float) -> N
     journal = Journal(tmp_path, reserve=0)
     assert journal.merge() == 20
     assert (len(journal), journal.spent, journal.unknown, journal.harm) == (25, 6.25, 0.0, "")
-    assert [raw["n"] for _, raw in journal.replies([f"{29:064x}"])] == [29]
+    assert [raw["n"] for _, raw in journal.read_replies([f"{29:064x}"])] == [29]
     assert journal.merge() == 0
     journal.close()
     assert (tmp_path / JOURNAL).read_bytes() == whole + both
@@ -329,21 +365,27 @@ def test_what_the_stages_send_along_can_be_sent(tiny_model: Path) -> None:
     """Ray pickles it with cloudpickle: functions that close over roles and judges, and models."""
     from ray import cloudpickle
 
-    from rolellm.construct.clean import clean_replies
-    from rolellm.construct.context_instruct.candidates import pairs_of
-    from rolellm.construct.sheet import Sheet
-    from rolellm.judging.drift_judge import _accept
+    from rolellm.characters.reply_rules import make_reply_acceptor
+    from rolellm.checks.drift import _make_acceptor
+    from rolellm.core.records import Profile
     from rolellm.judging.judge_models import load_judges
     from rolellm.judging.parsing import accept_verdicts
     from rolellm.llm.llm import LLM
     from rolellm.llm.model import Reply, Request, Usage, user
-    from rolellm.playing.converse import user_words
+    from rolellm.making.instruct.candidates import parse_pairs
+    from rolellm.playing.converse import make_user_acceptor
 
-    fox = Sheet("Fox", "en", (Turn("Crow", "Who?", "speech", 0), Turn("Fox", "Me.", "speech", 0)), description="A fox.")
+    fox = Profile(
+        "Fox", "en", (Turn("Crow", "Who?", "speech", 0), Turn("Fox", "Me.", "speech", 0)), description="A fox."
+    )
     request, reply = Request((user("Who?"),)), Reply("It is me.", "stop", Usage(), "m", "m", {})
-    for accept in (clean_replies(fox), user_words(fox)):
+    for accept in (make_reply_acceptor(fox), make_user_acceptor(fox)):
         assert cloudpickle.loads(cloudpickle.dumps(accept))(request, reply) == accept(request, reply)
-    for accept in (pairs_of, _accept(), accept_verdicts({judge.schema.name: judge for judge in load_judges()})):
+    for accept in (
+        parse_pairs,
+        _make_acceptor(),
+        accept_verdicts({judge.schema.name: judge for judge in load_judges()}),
+    ):
         assert callable(cloudpickle.loads(cloudpickle.dumps(accept)))
     for llm in (
         LLM(backend="local", model=str(tiny_model), batch_size=3),

@@ -16,7 +16,7 @@ from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Answer, Request, RunOptions, Sampling, Schema, system, user
 from rolellm.llm.settings import ModelSettings
-from rolellm.prompts.render import chat_template
+from rolellm.models.prompts.render import load_chat_template
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +26,7 @@ def checkpoint(tiny_model: Path, tmp_path: Path) -> Path:
     """The tiny model with a chat template, without which the server takes no chats."""
     folder = tmp_path / "tiny"
     shutil.copytree(tiny_model, folder)
-    (folder / "chat_template.jinja").write_text(chat_template("rolellama"), encoding="utf-8")
+    (folder / "chat_template.jinja").write_text(load_chat_template("rolellama"), encoding="utf-8")
     return folder
 
 

@@ -10,11 +10,19 @@ import yaml
 
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.scrub import HIDDEN
-from rolellm.core.settings import known_keys
+from rolellm.core.settings import list_keys
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Price, Request, user
 from rolellm.llm.scripted import ScriptedModel
-from rolellm.llm.settings import LLMSettings, ModelSettings, described, load_models, load_settings, shown, without_keys
+from rolellm.llm.settings import (
+    LLMSettings,
+    ModelSettings,
+    describe_model,
+    hide_keys,
+    hide_private,
+    load_models,
+    load_settings,
+)
 
 SERVER = "endpoints: [{base_url: http://localhost:8000/v1, model: m}]\n"
 KEY = "sk-proj-4f9Jq2ZtXw81LmNoPqRs"
@@ -53,12 +61,12 @@ def test_every_key_of_an_endpoint_reaches_it(tmp_path: Path, monkeypatch: pytest
     assert model.name == settings.endpoints[0].name == "api.example.com/big"
     assert (model.concurrency, model.settings.timeout) == (3, 20.0)
     assert model.price == Price(1.0, 2.5, 0.1)
-    body = model.body(Request((user("Hi"),)))
+    body = model.make_body(Request((user("Hi"),)))
     assert body["max_completion_tokens"] == 200
     assert body["top_k"] == 20
     assert "temperature" not in body
     assert model.structured == "json_object"
-    assert model.headers()["Authorization"] == f"Bearer {KEY}"
+    assert model.make_headers()["Authorization"] == f"Bearer {KEY}"
 
 
 def test_what_is_left_out_has_the_endpoint_s_own_default(tmp_path: Path) -> None:
@@ -77,9 +85,9 @@ def test_manifests_get_what_decides_and_no_key_path_or_variable(tmp_path: Path) 
       - {backend: scripted, rules: sample}
     """
     settings = read(tmp_path, text)
-    described = json.dumps(settings.describe())
-    assert "SOME_KEY" not in described
-    assert str(tmp_path) not in described
+    describe_model = json.dumps(settings.describe())
+    assert "SOME_KEY" not in describe_model
+    assert str(tmp_path) not in describe_model
     assert settings.endpoints[1].model == str(tmp_path / "models" / "mine")
     assert [entry.name for entry in settings.endpoints[1:]] == ["local/mine", "local/owner/name", "scripted/sample"]
     assert settings.describe()["endpoints"] == [
@@ -113,7 +121,7 @@ def test_no_manifest_holds_what_is_not_known_to_be_harmless(tmp_path: Path, entr
     settings = read(tmp_path, yaml.safe_dump(values))
     (model,) = load_models(settings)
     assert isinstance(model, Endpoint)
-    for written in (settings.describe(), described(model)):
+    for written in (settings.describe(), describe_model(model)):
         assert HIDDEN in json.dumps(written)
         assert KEY not in json.dumps(written)
         assert KEY[:8] not in json.dumps(written)
@@ -134,13 +142,13 @@ def test_what_manifests_hide_is_hidden_where_a_server_echoes_it(tmp_path: Path, 
     assert isinstance(model, Endpoint)
     raw = {"choices": [{"message": {"content": f"You sent {entry}"}}]}
     assert KEY in str(raw)
-    assert KEY not in str(model.received(raw, None))
-    assert KEY not in model.refusal(404, f"nothing at {entry}".encode()).reason
+    assert KEY not in str(model.clean_body(raw, None))
+    assert KEY not in model.make_error(404, f"nothing at {entry}".encode()).reason
 
 
 def test_manifests_show_fields_that_steer_sampling() -> None:
     fields = {"top_k": 20, "chat_template_kwargs": {"enable_thinking": False}, "reasoning_effort": "low", "user": "me"}
-    written = shown({"base_url": "https://h.example/v1/openai/m", "model": "m", "extra_body": fields})
+    written = hide_private({"base_url": "https://h.example/v1/openai/m", "model": "m", "extra_body": fields})
     assert written["base_url"] == "https://h.example/v1/openai/m"
     assert written["extra_body"] == {
         "top_k": 20,
@@ -179,11 +187,11 @@ def test_a_key_is_refused_and_not_shown(tmp_path: Path, entry: dict[str, Any], w
     with pytest.raises(SettingsError) as caught:
         read(tmp_path, yaml.safe_dump(values))
     assert words in str(caught.value)
-    shown: BaseException | None = caught.value
-    while shown is not None:
-        assert KEY not in str(shown)
-        assert KEY.replace("-", "_") not in str(shown)
-        shown = shown.__cause__ or shown.__context__
+    hide_private: BaseException | None = caught.value
+    while hide_private is not None:
+        assert KEY not in str(hide_private)
+        assert KEY.replace("-", "_") not in str(hide_private)
+        hide_private = hide_private.__cause__ or hide_private.__context__
 
 
 @pytest.mark.parametrize(
@@ -293,13 +301,13 @@ def test_the_example_can_be_read(root: Path) -> None:
     settings = load_settings(root / "recipes" / "llm" / "example.yaml")
     assert [entry.backend for entry in settings.endpoints] == ["openai", "openai", "local"]
     text = (root / "recipes" / "llm" / "example.yaml").read_text(encoding="utf-8")
-    documented = (root / "docs" / "endpoints.md").read_text(encoding="utf-8")
-    for name in known_keys(LLMSettings):
+    documented = (root / "docs" / "models.md").read_text(encoding="utf-8")
+    for name in list_keys(LLMSettings):
         name = name.rpartition(".")[2]
         assert f"`{name}`" in documented
         assert name in ("rules", "max_bytes") or f"{name}:" in text
 
 
 def test_an_address_is_shown_without_what_may_be_a_key_in_its_path() -> None:
-    assert without_keys("https://host/openai/v1") == "https://host/openai/v1"
-    assert without_keys("https://host/sk81vXw0LmT4cR7yPd2N/v1") == "https://host/[hidden]/v1"
+    assert hide_keys("https://host/openai/v1") == "https://host/openai/v1"
+    assert hide_keys("https://host/sk81vXw0LmT4cR7yPd2N/v1") == "https://host/[hidden]/v1"

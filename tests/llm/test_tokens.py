@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
 from rolellm.llm.model import Message, Request, Schema, assistant, system, user
-from rolellm.llm.tokens import TokenCounter, most_prompt_tokens, most_tokens
+from rolellm.llm.tokens import TokenCounter, count_fewest_tokens, count_most_prompt_tokens, count_most_tokens
 
 ENGLISH = "The lighthouse keeper counts the waves, and writes the number down each night before he sleeps. " * 5
 CHINESE = "守灯塔的老人每天夜里数一数海浪，把数目写在本子上，然后才去睡觉。" * 5
@@ -61,17 +61,24 @@ def folder(tokenizers: dict[str, Any], tmp_path_factory: pytest.TempPathFactory)
 def test_no_tokenizer_exceeds_the_bound(tokenizers: dict[str, Any], kind: str, text: str) -> None:
     found = tokenizers[kind].encode(text, add_special_tokens=False)
     assert "<unk>" not in found.tokens
-    assert len(found.ids) <= most_tokens(text)
+    assert len(found.ids) <= count_most_tokens(text)
 
 
 @given(st.text())
 def test_an_estimate_is_between_nothing_and_the_bound(text: str) -> None:
     counter = TokenCounter()
-    assert bool(text) <= counter.count(text) <= max(2 * most_tokens(text), 1)
+    assert bool(text) <= counter.count(text) <= max(2 * count_most_tokens(text), 1)
+
+
+@pytest.mark.parametrize(
+    "text", [ENGLISH, CHINESE, "why? " * 2000, "a" * 9000, "1 2 3 " * 999, "def f(x):\n    pass\n" * 99]
+)
+def test_no_text_has_fewer_tokens_than_the_fewest(tokenizers: dict[str, Any], text: str) -> None:
+    assert count_fewest_tokens(text) <= min(TokenCounter().count(text), len(tokenizers["byte-level"].encode(text).ids))
 
 
 def test_the_estimate_is_of_the_size_that_large_vocabularies_give() -> None:
-    # 4 to 5.5 characters a token in English, 1 to 1.75 in Chinese, by seven vocabularies (docs/endpoints.md).
+    # 4 to 5.5 characters a token in English, 1 to 1.75 in Chinese, by seven vocabularies (docs/models.md).
     assert 4 < len(ENGLISH) / TokenCounter().count(ENGLISH) < 5.5
     assert 1 < len(CHINESE) / TokenCounter().count(CHINESE) < 1.75
 
@@ -89,7 +96,7 @@ def test_the_estimate_is_of_the_size_that_large_vocabularies_give() -> None:
 def test_odd_texts_have_a_count(text: str, folder: Path) -> None:
     for counter in (TokenCounter(), TokenCounter(folder)):
         assert (counter.count(text) > 0) == bool(text)
-        assert most_tokens(text) >= counter.count(text)
+        assert count_most_tokens(text) >= counter.count(text)
 
 
 def test_a_tokenizer_counts(folder: Path, tokenizers: dict[str, Any]) -> None:
@@ -107,7 +114,7 @@ def test_a_prompt_has_more_than_its_texts_and_no_more_than_its_bound(folder: Pat
     messages: tuple[Message, ...] = (system(ENGLISH), user(CHINESE))
     for counter in (TokenCounter(), TokenCounter(folder)):
         texts = sum(counter.count(message.content) for message in messages)
-        assert texts < counter.prompt(messages) <= most_prompt_tokens(Request(messages))
+        assert texts < counter.prompt(messages) <= count_most_prompt_tokens(Request(messages))
     assert TokenCounter().prompt(messages) < TokenCounter().prompt((*messages, assistant("")))
 
 
@@ -117,7 +124,7 @@ def test_a_schema_counts_as_part_of_the_prompt() -> None:
     asked = Request((user("Who?"),), schema=Schema("s", {"type": "object", "properties": {"名": {"type": "string"}}}))
     assert counter.request(plain) == counter.prompt(plain.messages)
     assert counter.request(asked) > counter.request(plain)
-    assert most_prompt_tokens(asked) - most_prompt_tokens(plain) > counter.request(asked)
+    assert count_most_prompt_tokens(asked) - count_most_prompt_tokens(plain) > counter.request(asked)
 
 
 def test_a_template_that_refuses_a_message_is_no_failure(folder: Path, tmp_path: Path) -> None:
@@ -141,7 +148,7 @@ def test_nobody_is_asked_for_a_tokenizer(tmp_path: Path) -> None:
 import os, sys
 sys.addaudithook(lambda event, _: event in ("socket.connect", "socket.getaddrinfo") and os._exit(9))
 from rolellm.core.errors import SettingsError
-from rolellm.llm.tokens import TokenCounter, most_prompt_tokens, most_tokens
+from rolellm.llm.tokens import TokenCounter, count_most_prompt_tokens, count_most_tokens
 try:
     TokenCounter("no/such-tokenizer")
 except SettingsError:

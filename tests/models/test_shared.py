@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from rolellm.core.errors import ModelError
 from rolellm.models.families import EXACT
 from rolellm.models.local_model import Decoding, LocalModel, PlainBatchWarning
-from rolellm.models.shared import SharedGeneration, groups_of
+from rolellm.models.prefix_generation import SharedGeneration, group_prompts
 
-from ..rocit import test_families as families
-from ..rocit.models import new_model
+from ..training import test_families as families
+from ..training.models import new_model
 
 VOCABULARY = 100
 END = 2
@@ -39,7 +39,7 @@ def random_prompts() -> list[list[int]]:
 
 
 def shared_lengths(prompts: Sequence[Sequence[int]]) -> list[int]:
-    lengths = {place: length for length, places in groups_of(prompts) for place in places}
+    lengths = {place: length for length, places in group_prompts(prompts) for place in places}
     return [lengths[place] for place in range(len(prompts))]
 
 
@@ -60,7 +60,13 @@ def together(model: Any, prompts: list[list[int]], shared: list[int], tokens: in
     return engine.replies(prompts, shared, limit=tokens, stops=[END], choose=lambda logits, *_: logits.argmax(-1))
 
 
-@pytest.mark.parametrize(("family", "sizes"), families.EXACT)
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [
+        pytest.param(*case.values, id=case.id, marks=families.NEEDS_CAPS if case.id == "gemma2" else ())
+        for case in families.EXACT
+    ],
+)
 def test_replies_are_token_for_token_those_of_generate_one_by_one(family: str, sizes: dict[str, Any]) -> None:
     model = new_model(family, VOCABULARY, **sizes).eval()
     before = model.config._attn_implementation
@@ -93,7 +99,7 @@ def test_samples_of_one_question_share_the_question(tiny_model: Path) -> None:
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=1, max_size=12))
 def test_groups_hold_every_prompt_once_and_share_what_they_say(prompts: list[list[int]]) -> None:
-    groups = groups_of(prompts)
+    groups = group_prompts(prompts)
     assert sorted(place for _, places in groups for place in places) == list(range(len(prompts)))
     for length, places in groups:
         assert len({tuple(prompts[place][:length]) for place in places}) == 1

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rolellm.core.errors import DataError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
-from rolellm.models.training_record import MANIFEST, Seen, instruction_hash, read_manifest
+from rolellm.models.training_record import MANIFEST, TrainedOn, hash_instruction, read_manifest
 
 TEXTS = st.text(max_size=12)
 PAIRS = st.lists(st.tuples(TEXTS, TEXTS), max_size=6)
@@ -26,11 +26,11 @@ def rows(pairs: Sequence[tuple[str, str]]) -> list[Row]:
 
 @given(trained=PAIRS, asked=PAIRS)
 def test_the_record_survives_its_file_and_tells_rows_apart(trained: Any, asked: Any) -> None:
-    seen = Seen.from_dict(json.loads(json.dumps(Seen.of(rows(trained)).to_dict())))
-    assert seen == Seen.of(rows(trained))
-    assert all(parts == {"role", "instruction"} for parts in seen.parts(rows(trained)))
+    seen = TrainedOn.from_dict(json.loads(json.dumps(TrainedOn.of(rows(trained)).to_dict())))
+    assert seen == TrainedOn.of(rows(trained))
+    assert all(parts == {"role", "instruction"} for parts in seen.find_parts(rows(trained)))
     folded = {" ".join(question.split()).casefold() for _, question in trained}
-    for row, parts in zip(rows(asked), seen.parts(rows(asked)), strict=True):
+    for row, parts in zip(rows(asked), seen.find_parts(rows(asked)), strict=True):
         assert ("instruction" in parts) == (" ".join(row.question.split()).casefold() in folded)
 
 
@@ -47,20 +47,20 @@ def test_the_record_survives_its_file_and_tells_rows_apart(trained: Any, asked: 
     ],
 )
 def test_parts_of_a_row(changes: dict[str, str], expected: set[str]) -> None:
-    assert Seen.of([ROW]).parts([replace(ROW, **changes)]) == [expected]
+    assert TrainedOn.of([ROW]).find_parts([replace(ROW, **changes)]) == [expected]
 
 
 def test_two_trainings_count_together() -> None:
     other = replace(ROW, role="Gull", question="Why?")
-    assert Seen.of([ROW]) | Seen.of([other]) == Seen.of([ROW, other])
+    assert TrainedOn.of([ROW]) | TrainedOn.of([other]) == TrainedOn.of([ROW, other])
 
 
 def test_a_runs_manifest_is_read(tmp_path: Path) -> None:
     data = {"config": "sample", "split": "train", "fingerprint": "ab", "rows": 1}
-    write_json(tmp_path / MANIFEST, {"kind": "rocit", "data": data, "trained_on": Seen.of([ROW]).to_dict()})
+    write_json(tmp_path / MANIFEST, {"kind": "rocit", "data": data, "trained_on": TrainedOn.of([ROW]).to_dict()})
     record = read_manifest(tmp_path / MANIFEST)
     assert record is not None
-    assert record.seen == Seen(frozenset({"Keeper"}), frozenset({instruction_hash("name a colour.")}))
+    assert record.trained_on == TrainedOn(frozenset({"Keeper"}), frozenset({hash_instruction("name a colour.")}))
     assert (record.config, record.split, record.fingerprint) == ("sample", "train", "ab")
 
 
@@ -81,11 +81,11 @@ HASH = "0" * 16
         pytest.param(b"\xff\xfe\x00", "not UTF-8", id="no-utf-8"),
         pytest.param(b"[" * 200_000, "not valid JSON", id="too-deep"),
         pytest.param(b"[]", "expected a JSON object", id="list"),
-        pytest.param(b'{"kind": "rocit"}', "damaged at roles", id="nothing-said"),
-        pytest.param(b'{"trained_on": null}', "damaged at roles", id="null"),
-        pytest.param(b'{"trained_on": ["Fox"]}', "damaged at roles", id="a-list-of-roles"),
-        pytest.param(b'{"trained_on": {"roles": ["Fox"]}}', "damaged at instructions", id="no-instructions"),
-        pytest.param(b'{"trained_on": {"roles": [1], "instructions": []}}', "damaged at roles.0", id="number"),
+        pytest.param(b'{"kind": "rocit"}', "not valid at roles", id="nothing-said"),
+        pytest.param(b'{"trained_on": null}', "not valid at roles", id="null"),
+        pytest.param(b'{"trained_on": ["Fox"]}', "not valid at roles", id="a-list-of-roles"),
+        pytest.param(b'{"trained_on": {"roles": ["Fox"]}}', "not valid at instructions", id="no-instructions"),
+        pytest.param(b'{"trained_on": {"roles": [1], "instructions": []}}', "not valid at roles.0", id="number"),
         pytest.param(
             b'{"trained_on": {"roles": [], "instructions": ["Name a colour."]}}', "should match pattern", id="in-clear"
         ),

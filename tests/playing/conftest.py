@@ -41,36 +41,54 @@ class Upstream:
 
     ``hold``: one word, and the others once `go` is set; ``fail``: an error that echoes the key; ``break``: the
     connection ends after two words; ``wait``: one word, and then nothing until the client leaves; ``drip``: half a
-    second after each word; ``long``: the prompt is too long;
+    second after each word; ``long``: the prompt is too long; ``call``: a call of the first tool; ``echo``: the key,
+    the address and the model's name, under a status of 200;
     a word of `ENDS`: its events, and nothing after them.
 
     Attributes:
         bodies: What was asked.
         open: Streams that have not ended.
+        owner: What the list of models calls it.
     """
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.open = 0
+        self.owner = "llamacpp"
         self.go = threading.Event()
 
     async def complete(self, request: Any) -> Any:
-        from starlette.responses import JSONResponse, StreamingResponse
+        from starlette.responses import JSONResponse, Response, StreamingResponse
 
         body = await request.json()
         self.bodies.append(body)
         self.headers.append(dict(request.headers))
-        words = body["messages"][-1]["content"].split(" ")
+        words = (body["messages"][-1]["content"] or "").split(" ")
         if words[0] == "fail":
-            told = {"error": {"message": f"slow down, {request.headers.get('authorization')}", "type": "busy"}}
+            words = f"slow down at {request.url}, {request.headers.get('authorization')}"
+            told = {"error": {"message": words, "type": "busy"}}
             return JSONResponse(told, 429, {"Retry-After": "7"})
         if words[0] == "long":
             return JSONResponse({"error": {"message": "the request exceeds the available context size"}}, 400)
+        told = {"id": "chatcmpl-1", "created": 1, "model": "/home/somebody/models/parrot"}
+        if words[0] == "echo":
+            words = ["you", "sent", request.headers.get("authorization", ""), "to", str(request.url)]
+        if words[0] == "call":
+            function = {"name": body["tools"][0]["function"]["name"], "arguments": json.dumps({"what": "gulls"})}
+            calls = [{"index": 0, "id": "call_1", "type": "function", "function": function}]
+            part, ended = {"role": "assistant", "content": None, "tool_calls": calls}, "tool_calls"
+        else:
+            part, ended = {"role": "assistant", "content": " ".join(words)}, "stop"
+        if body.get("stream") and words[0] in ("call", "you"):
+            chunks = [{"index": 0, "delta": part}, {"index": 0, "delta": {}, "finish_reason": ended}]
+            events = [{**told, "object": "chat.completion.chunk", "choices": [choice]} for choice in chunks]
+            text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
+            return Response(text, media_type="text/event-stream")
         if body.get("stream"):
             return StreamingResponse(self.events(words), media_type="text/event-stream")
-        message = {"role": "assistant", "content": " ".join(words)}
-        return JSONResponse({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
+        choices = [{"index": 0, "message": part, "finish_reason": ended}]
+        return JSONResponse({**told, "object": "chat.completion", "choices": choices})
 
     async def events(self, words: list[str]) -> AsyncIterator[str]:
         self.open += 1
@@ -81,7 +99,9 @@ class Upstream:
                 return
             for place, word in enumerate(words):
                 delta = {"role": "assistant", "content": word if place == 0 else f" {word}"}
-                chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]}
+                ended = "stop" if place == len(words) - 1 else None
+                choices = [{"index": 0, "delta": delta, "finish_reason": ended}]
+                chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "m", "choices": choices}
                 yield f"data: {json.dumps(chunk)}\n\n"
                 while words[0] == "hold" and not self.go.is_set():
                     await asyncio.sleep(0.01)
@@ -98,7 +118,8 @@ class Upstream:
     async def models(self, _: Any) -> Any:
         from starlette.responses import JSONResponse
 
-        return JSONResponse({"data": [{"id": "parrot", "object": "model", "max_model_len": 2000}]})
+        listed = {"id": "parrot", "object": "model", "owned_by": self.owner, "max_model_len": 2000}
+        return JSONResponse({"data": [listed]})
 
     def quiet(self) -> bool:
         """Whether all streams have ended, within half a minute."""

@@ -8,21 +8,22 @@ from typing import Any
 
 import pytest
 
-from rolellm.construct.sheet import Sheet, write_sheet
+from rolellm.characters.folder import write_character
 from rolellm.core.errors import SettingsError, StoppedShortError
-from rolellm.core.records import Turn
+from rolellm.core.records import Profile, Turn
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
 from rolellm.llm.scripted import ScriptedModel
-from rolellm.playing.converse import converse, user_words
+from rolellm.playing.converse import Converse, make_user_acceptor
 from rolellm.playing.settings import ConverseSettings
+from rolellm.runs import run_step
 
 from ..commands import Command
 
-ADA = Sheet("Ada", "en", (Turn("Ada", "Seventy-two steps."),), description="You keep the lighthouse.")
-BROM = Sheet("Brom", "en", description="You mend nets.")
+ADA = Profile("Ada", "en", (Turn("Ada", "Seventy-two steps."),), description="You keep the lighthouse.")
+BROM = Profile("Brom", "en", description="You mend nets.")
 THREE = ConverseSettings(turns=3)
-LU = Sheet("鲁智深", "zh", description="你是个和尚。")
+LU = Profile("鲁智深", "zh", description="你是个和尚。")
 
 
 def answer(request: Request) -> str:
@@ -37,11 +38,15 @@ def sessions(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "sessions.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
+def converse(roles: list[Any], llm: LLM, folder: Path, settings: ConverseSettings, talker: LLM | None = None) -> Any:
+    return run_step(Converse(roles, settings, talker), llm, folder).to_dict()
+
+
 def test_ten_roles_talk_at_once_and_are_kept(tmp_path: Path) -> None:
     roles = [ADA, BROM, LU, ADA]
     model = ScriptedModel(answer, rules_hash="1")
     done = converse(roles, LLM.of(model), tmp_path, THREE)
-    assert (done["sessions"], done["replies"], done["spent"]["roles"]["calls"]) == (4, 12, 24)
+    assert (done["sessions"], done["replies"], done["spent"]["calls"]) == (4, 12, 24)
     found = sessions(tmp_path)
     assert [one["id"] for one in found] == ["Ada/0", "Brom/0", "鲁智深/0", "Ada/1"]
     for one in found:
@@ -52,10 +57,10 @@ def test_ten_roles_talk_at_once_and_are_kept(tmp_path: Path) -> None:
     assert found[0]["meta"]["lines"] == ["Seventy-two steps."] and found[0]["meta"]["finishes"] == ["stop"] * 3
     before = (tmp_path / "sessions.jsonl").read_bytes()
     again = converse(roles, LLM.of(model), tmp_path, THREE)
-    assert (again["spent"]["roles"]["calls"], again["spent"]["roles"]["from_journal"]) == (0, 24)
+    assert (again["spent"]["calls"], again["spent"]["from_journal"]) == (0, 24)
     assert (tmp_path / "sessions.jsonl").read_bytes() == before
     more = converse(roles, LLM.of(model), tmp_path, ConverseSettings(turns=4))
-    assert more["spent"]["roles"]["calls"] == 8
+    assert more["spent"]["calls"] == 8
 
 
 def test_a_run_that_stops_continues(tmp_path: Path) -> None:
@@ -71,7 +76,7 @@ def test_a_run_that_stops_continues(tmp_path: Path) -> None:
         converse([ADA, BROM], LLM.of(ScriptedModel(stop, rules_hash="1", concurrency=1)), tmp_path, THREE)
     assert not (tmp_path / "sessions.jsonl").exists()
     done = converse([ADA, BROM], LLM.of(ScriptedModel(answer, rules_hash="1")), tmp_path, THREE)
-    assert (done["spent"]["roles"]["calls"], done["spent"]["roles"]["from_journal"]) == (7, 5)
+    assert (done["spent"]["calls"], done["spent"]["from_journal"]) == (7, 5)
 
 
 def test_a_script_is_said_word_for_word(tmp_path: Path) -> None:
@@ -98,7 +103,7 @@ def test_another_model_is_the_user(tmp_path: Path) -> None:
     done = converse(
         [ADA], LLM.of(ScriptedModel(answer, rules_hash="1")), tmp_path, ConverseSettings(turns=1), talker=speaker
     )
-    assert (done["spent"]["roles"]["calls"], done["spent"]["user"]["calls"]) == (1, 1)
+    assert done["spent"]["calls"] == 2 and (tmp_path / "user" / "journal.jsonl").is_file()
     assert sessions(tmp_path)[0]["meta"]["user"] == "talker"
 
 
@@ -128,7 +133,7 @@ def test_thoughts_are_not_said(tmp_path: Path) -> None:
     ],
 )
 def test_the_users_words(text: str, words: str | None) -> None:
-    take, request = user_words(ADA), Request((user("system"), user("Hello there.")))
+    take, request = make_user_acceptor(ADA), Request((user("system"), user("Hello there.")))
     reply = Reply(text, "stop", Usage(), "m", "m", {})
     if words is None:
         with pytest.raises(UnacceptableError):
@@ -148,7 +153,9 @@ def test_the_users_words(text: str, words: str | None) -> None:
 )
 def test_what_a_user_should_not_say_is_taken_at_last(text: str, defect: str) -> None:
     with pytest.raises(UnacceptableError) as caught:
-        user_words(ADA)(Request((user("system"), user("Hello there."))), Reply(text, "stop", Usage(), "m", "m", {}))
+        make_user_acceptor(ADA)(
+            Request((user("system"), user("Hello there."))), Reply(text, "stop", Usage(), "m", "m", {})
+        )
     assert (caught.value.defects, caught.value.usable) == ((defect,), text)
 
 
@@ -156,10 +163,21 @@ def test_the_command_talks_through_a_server(
     tmp_path: Path, llm_server: Any, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = llm_server(answer=lambda body: f"{len(body['messages'])} messages, friend.")
-    write_sheet(ADA, tmp_path / "ada")
+    write_character(ADA, tmp_path / "ada")
     (tmp_path / "lines.txt").write_text("Who are you?\nWhy?\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    words = ["converse", "ada", "queen of hearts", "--base-url", server.url, "--model", "local", "--turns", "2"]
+    words = [
+        "check",
+        "converse",
+        "ada",
+        "queen of hearts",
+        "--base-url",
+        server.url,
+        "--model",
+        "local",
+        "--turns",
+        "2",
+    ]
     words += ["--out", "talks", "--script", "lines.txt"]
     done = command(*words, "--json")
     assert done.code == 0 and done.json["replies"] == 4, done.err
@@ -173,10 +191,22 @@ def test_without_a_reply_the_command_fails(
     tmp_path: Path, llm_server: Any, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = llm_server(answer=lambda body: "")
-    write_sheet(ADA, tmp_path / "ada")
+    write_character(ADA, tmp_path / "ada")
     (tmp_path / "lines.txt").write_text("Who are you?\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    words = ["converse", "ada", "--base-url", server.url, "--model", "local", "--turns", "1", "--script", "lines.txt"]
+    words = [
+        "check",
+        "converse",
+        "ada",
+        "--base-url",
+        server.url,
+        "--model",
+        "local",
+        "--turns",
+        "1",
+        "--script",
+        "lines.txt",
+    ]
     done = command(*words, "--out", "talks")
     assert (done.code, "0 replies in 1 session;" in done.out, "Go on with" in done.out) == (1, True, False), done.err
 
@@ -189,4 +219,4 @@ def test_a_model_on_this_machine(tmp_path: Path, tiny_model: Path) -> None:
     done = converse([ADA, LU], llm, tmp_path / "run", how)
     assert (done["sessions"], done["replies"]) == (2, 4) or done["ended_early"]
     again = converse([ADA, LU], llm, tmp_path / "run", how)
-    assert again["spent"]["roles"]["calls"] == 0 and again["replies"] == done["replies"]
+    assert again["spent"]["calls"] == 0 and again["replies"] == done["replies"]

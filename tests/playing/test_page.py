@@ -50,13 +50,13 @@ def start(tmp_path: Path, upstream: Any) -> Iterator[Callable[..., Started]]:
 
     def begin(*words: str) -> Started:
         command = [ROLELLM, "chat", "ada.json", "--web", "--base-url", upstream.url, "--model", "parrot", *words]
-        env = {**os.environ, "OMP_NUM_THREADS": "1"}
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "GRADIO_TEMP_DIR": str(tmp_path / "gradio")}
         process = subprocess.Popen(
             command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         running.append(process)
         said = process.stderr.readline()
-        found = re.search(r"Open (http://127\.0\.0\.1:\d+/) in", said)
+        found = re.search(r"Open (http://127\.0\.0\.1:\d+/[\w-]{22}/) in", said)
         assert found, said + process.stderr.read()
         return Started(found[1], process, tmp_path)
 
@@ -139,7 +139,9 @@ def test_a_talk_is_text_and_nothing_leaves_the_machine(start: Any, look: Any, up
     assert page.driver.get_log("browser") == []
     messages = [json.loads(line["message"])["message"] for line in page.driver.get_log("performance")]
     asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-    assert asked and not [url for url in asked if not url.startswith((started.url, "data:", "chrome:"))]
+    root = started.url.rsplit("/", 2)[0]
+    ours = (started.url, f"{root}/manifest.json", f"{root}/favicon.ico", "data:", "chrome:")
+    assert asked and not [url for url in asked if not url.startswith(ours)]
     started.stop()
     assert not (started.folder / "rolellm-votes").exists()
 
@@ -163,11 +165,11 @@ def test_votes_between_two_models_and_two_roles(start: Any, look: Any) -> None:
     page.say("Why?", then=lambda: "Equal" in page.shown("button"))
     page.press("Equal")
     page.until(lambda: sorted(page.names()) == ["Ada Fenn by parrot", "Queen of Hearts by other.yaml"])
-    assert "rolellm agreement rolellm-votes" in started.stop()
+    assert "rolellm label --agreement rolellm-votes" in started.stop()
     folder = started.folder / "rolellm-votes"
     labels = [json.loads(line) for line in next((folder / "labels").glob("*.jsonl")).read_text().splitlines()]
     assert [(labels[0]["order"][0], labels[0]["ranks"]), labels[1]["ranks"]] == [(left, [1.0, 2.0]), [1.5, 1.5]]
-    done = subprocess.run([ROLELLM, "agreement", str(folder), "--json"], capture_output=True, text=True)
+    done = subprocess.run([ROLELLM, "label", "--agreement", str(folder), "--json"], capture_output=True, text=True)
     found = json.loads(done.stdout)
     assert (found["rows"], found["annotators"][0]["labelled"]) == (2, 2)
 
@@ -190,6 +192,29 @@ def test_what_goes_wrong_is_said_and_the_page_goes_on(start: Any, look: Any, ups
     # A stream that comes after its browser left is nothing to tell the person at the terminal.
     with pytest.raises(httpx2.RemoteProtocolError):
         httpx2.get(f"{started.url}gradio_api/queue/data?session_hash=left")
+    started.stop()
+
+
+@pytest.mark.slow
+def test_only_the_page_itself_asks_and_nothing_is_uploaded(start: Any, upstream: Any, tmp_path: Path) -> None:
+    started, before = start(), len(upstream.bodies)
+    root, token, _ = started.url.rsplit("/", 2)
+    join: dict[str, Any] = {"fn_index": 0, "data": [], "session_hash": "s", "event_id": "e"}
+    api = f"{started.url}gradio_api"
+    assert httpx2.get(started.url).status_code == httpx2.get(f"{api}/info").status_code == 200
+    assert httpx2.post(f"{api}/cancel", json=join).status_code == 200
+    for origin in ("http://localhost:3000", "https://evil.example", "null"):
+        for url in (f"{api}/queue/join", f"{api}/upload"):
+            assert httpx2.post(url, json=join, headers={"Origin": origin}).status_code == 403
+    assert httpx2.get(started.url, headers={"Host": "evil.example"}).status_code == 403
+    for path in ("", "config", "gradio_api/info", "gradio_api/queue/join", f"{token[:-1]}x/"):
+        assert httpx2.get(f"{root}/{path}").status_code == 401
+    for path in ("upload", "run/predict", "reset", "stream/1", "component_server", "process_recording"):
+        files = {"files": ("a.txt", b"x" * 100)}
+        assert httpx2.post(f"{api}/{path}", files=files).status_code == 403
+    assert httpx2.post(f"{api}/queue/join", content=b" " * (9 << 20)).status_code == 413
+    assert [path for path in (tmp_path / "gradio").rglob("*") if path.is_file()] == []
+    assert len(upstream.bodies) == before
     started.stop()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rolellm
-from rolellm.construct.cards.folder import import_card
-from rolellm.construct.scripts.turns import read_turns
-from rolellm.construct.sheet import Sheet
+from rolellm.characters.cards.folder import import_card
+from rolellm.characters.scripts.turns import read_turns
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, SettingsError
-from rolellm.core.records import Row
+from rolellm.core.records import Profile, Row
 from rolellm.llm.model import assistant, user
 from rolellm.models.local_model import Decoding, LocalModel
+from rolellm.models.prompts.render import make_messages
 from rolellm.playing.player import ContextWarning, RolePlayer
 from rolellm.playing.terminal import Terminal
-from rolellm.prompts.render import prompt_messages
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
-ADA = Sheet("Ada", "en", description="You keep the lighthouse.")
+ADA = Profile("Ada", "en", description="You keep the lighthouse.")
 
 
 @pytest.fixture
@@ -56,7 +56,10 @@ def test_whoever_leaves_a_stream_ends_the_work(tiny_model: Path) -> None:
     pieces = player.reply("Tell me a secret.", stream=True)
     assert next(pieces)
     pieces.close()
-    assert threading.active_count() == before
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() <= before
 
 
 def test_a_server_streams(remote: rolellm.LLM, upstream: Any) -> None:
@@ -135,9 +138,19 @@ def test_a_note_says_what_is_wrong_with_a_reply(remote: rolellm.LLM, question: s
     chat = RolePlayer(remote, ADA).chat()
     assert "".join(chat.say(question, stream=True)) == kept
     assert (note in chat.note) and bool(note) == bool(chat.note)
-    assert [turn.content for turn in chat.turns] == [question, kept]
+    assert [turn.content for turn in chat.turns] == ([question, kept] if kept else [])
     chat.say("Why?")
-    assert (chat.note, len(chat.turns)) == ("", 4)
+    assert (chat.note, chat.turns[-2:]) == ("", [user("Why?"), assistant("Why?")])
+
+
+def test_an_empty_reply_is_not_sent_on_and_can_be_asked_for_again(remote: rolellm.LLM, upstream: Any) -> None:
+    chat = RolePlayer(remote, ADA).chat()
+    for text in ("limit", "nothing", "nothing"):
+        chat.say(text)
+    chat.retry()
+    assert [turn["content"] for turn in upstream.bodies[-1]["messages"][1:]] == ["limit", "Half a", "nothing"]
+    assert chat.retry("Why?") == "Why?"
+    assert [turn.content for turn in chat.turns] == ["limit", "Half a", "Why?", "Why?"]
 
 
 def test_the_terminal_shows_the_note(remote: rolellm.LLM) -> None:
@@ -156,15 +169,15 @@ def test_a_local_reply_that_is_cut_off_has_a_note(tiny_model: Path) -> None:
 
 
 def test_a_role_of_rolebench_is_asked_as_in_training() -> None:
-    from rolellm.rolebench.release import Release
-    from rolellm.rolebench.source import sample_folder
+    from rolellm.data.rolebench.release import Release
+    from rolellm.data.rolebench.source import sample_folder
 
     name = "Queen of Hearts"
     player = RolePlayer({"base_url": "http://localhost:9/v1", "model": "m"}, "queen of hearts", context=4000)
-    described = Release(sample_folder()).descriptions("en")[name]
+    described = Release(sample_folder()).read_descriptions("en")[name]
     row = Row("0", name, "en", "general", "Why?", (), role_description=described)
     asked = [{"role": turn.role, "content": turn.content} for turn in player.prompt([user("Why?")]).messages]
-    assert asked == prompt_messages(row)
+    assert asked == make_messages(row)
 
 
 def test_a_release_does_not_hide_the_roles_of_the_sample(write_release: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +268,7 @@ def test_what_is_sent_fits_and_is_the_end_of_the_talk(lengths: list[int], contex
     if prompt.dropped:
         more = max(place for place in range(prompt.dropped) if place == 0 or turns[place].role == "user")
         limit = context - min(400, context // 4)
-        assert player.count(player._messages(turns[more:], [], "", "")) > limit
+        assert player.count(player._build_messages(turns[more:], [], "", "")) > limit
 
 
 def test_old_turns_go_first_and_it_is_said(tiny_model: Path) -> None:
@@ -266,6 +279,12 @@ def test_old_turns_go_first_and_it_is_said(tiny_model: Path) -> None:
     assert chat.prompt.dropped > 0
     assert chat.prompt.tokens <= 512
     assert len(chat.turns) == 24
+
+
+def test_a_turn_of_megabytes_is_left_out_uncounted(tiny_model: Path) -> None:
+    turns = [user("Why? " * 2_000_000), assistant("So."), user("And now?")]
+    prompt = RolePlayer(tiny_model, ADA).prompt(turns)
+    assert (prompt.dropped, prompt.messages[-1].content) == (2, "And now?")
 
 
 @pytest.mark.parametrize("words", [600, 200_000], ids=["too-long", "a-megabyte"])
@@ -308,7 +327,9 @@ def test_an_adapter_for_another_base_is_refused(tiny_model: Path, tmp_path: Path
 
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
     other = LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes))
-    get_peft_model(other, LoraConfig(target_modules=["q_proj"])).save_pretrained(tmp_path / "adapter")
+    get_peft_model(other, LoraConfig(target_modules=["q_proj"])).save_pretrained(
+        tmp_path / "adapter", save_embedding_layers=False
+    )
     with pytest.raises(ModelError, match="does not fit its base model"):
         RolePlayer(tiny_model, ADA, adapter=str(tmp_path / "adapter")).reply("Why?")
 
@@ -327,7 +348,7 @@ def test_a_talk_can_be_taken_back_explained_and_kept(tiny_model: Path, tmp_path:
     assert "Where are you?" in chat.explain() and "### Response:" in chat.explain()
     file = tmp_path / "talk.jsonl"
     chat.save(file)
-    chat.say("And now?")
+    chat.say("And what then?")
     chat.save(file)
     kept = [(turn.speaker, turn.content) for turn in read_turns(file)]
     assert [speaker for speaker, _ in kept[::2]] == ["User", "User"]

@@ -14,20 +14,30 @@ import httpx2
 import openai
 import pytest
 
-from rolellm.prompts.render import chat_template
+from rolellm.models.prompts.render import load_chat_template
+from rolellm.playing.player import RolePlayer
 
 from ..commands import Command
 from .conftest import KEY, write_card
 
 Serving = Callable[..., tuple[str, Any]]
+AWAY = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m")
 
 
 @pytest.fixture(scope="module")
 def served(serving: Serving, upstream: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
     """The card and a role of RoleBench, in front of the server that streams."""
     card = write_card(tmp_path_factory.mktemp("cards"))
-    words = ("--upstream", upstream.url, "--model", "parrot", "--api-key-env", "UPSTREAM_KEY")
+    words = ("--base-url", upstream.url, "--model", "parrot", "--api-key-env", "UPSTREAM_KEY")
     return serving(str(card), "queen of hearts", *words)
+
+
+@pytest.fixture(scope="module")
+def keyed(serving: Serving, upstream: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The card behind a key, open to the pages of one origin."""
+    card = write_card(tmp_path_factory.mktemp("keyed"))
+    words = ("--base-url", upstream.url, "--model", "parrot", "--key-env", "OURS")
+    return serving(str(card), *words, "--allow-origin", "http://localhost:3000", OURS="let-me-in-73")[0]
 
 
 @pytest.fixture
@@ -43,7 +53,7 @@ def ask(client: openai.OpenAI, *said: str, model: str = "Ada Fenn", **more: Any)
 
 
 def test_a_client_talks_to_a_role(client: openai.OpenAI, upstream: Any) -> None:
-    assert [model.id for model in client.models.list()] == ["Ada Fenn", "Queen of Hearts"]
+    assert [model.id for model in client.models.list()] == ["Ada Fenn", "Queen of Hearts", "parrot"]
     assert client.models.retrieve("ada fenn").id == "Ada Fenn"
     assert ask(client, "Is the lamp lit?", model="ADA FENN", temperature=0.5).choices[0].message.content == (
         "Is the lamp lit?\n\nAnswer User in one sentence."
@@ -85,11 +95,12 @@ def test_an_unknown_role_names_the_nearest(client: openai.OpenAI) -> None:
     assert caught.value.code == "model_not_found"
 
 
-def test_errors_of_the_other_server_pass_without_its_key(client: openai.OpenAI) -> None:
+def test_errors_of_the_other_server_pass_without_its_key_and_address(client: openai.OpenAI, upstream: Any) -> None:
     with pytest.raises(openai.RateLimitError, match="slow down") as caught:
         ask(client, "fail now")
     assert caught.value.response.headers["retry-after"] == "7"
-    assert KEY not in caught.value.response.text
+    for hidden in (KEY, upstream.url, str(httpx2.URL(upstream.url).port)):
+        assert hidden not in caught.value.response.text
     with pytest.raises(openai.APIError, match="connection broke"):
         list(ask(client, "break after two words", stream=True))
     assert ask(client, "go on", model="Queen of Hearts").choices[0].message.content == "go on"
@@ -123,6 +134,7 @@ def test_a_megabyte_is_refused_and_the_server_goes_on(client: openai.OpenAI) -> 
         pytest.param({"content": b"{"}, 400, "not JSON", id="no-json"),
         pytest.param({"content": b"[" * 100_000}, 400, "not JSON", id="deep"),
         pytest.param({"content": b"[]"}, 400, "not a JSON object", id="list"),
+        pytest.param({"content": b"{}" + b" " * (8 << 20)}, 413, "longer than 8 MiB", id="long"),
         pytest.param({"json": {"messages": []}}, 404, "no role nothing", id="no-model"),
         pytest.param({"json": {"model": 7, "messages": []}}, 404, "no role nothing", id="a-number"),
         pytest.param({"json": {"model": "ada fenn"}}, 400, "a list of messages", id="no-messages"),
@@ -130,14 +142,14 @@ def test_a_megabyte_is_refused_and_the_server_goes_on(client: openai.OpenAI) -> 
         pytest.param(
             {"json": {"model": "ada fenn", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]}},
             400,
-            "expected text",
+            "messages[0]: images are not supported",
             id="a-picture",
         ),
         pytest.param(
-            {"json": {"model": "ada fenn", "messages": [{"role": "assistant", "content": "x"}]}},
+            {"json": {"model": "ada fenn", "messages": [{"role": "user", "content": None}]}},
             400,
-            "the last message",
-            id="nobody-asks",
+            "expected text",
+            id="no-content",
         ),
         pytest.param(
             {"content": b'{"model": "ada fenn"}', "headers": {"Content-Type": "text/plain"}},
@@ -145,29 +157,78 @@ def test_a_megabyte_is_refused_and_the_server_goes_on(client: openai.OpenAI) -> 
             "application/json",
             id="from-a-page",
         ),
-        pytest.param({"json": {}, "headers": {"Host": "evil.example"}}, 400, "host", id="another-name"),
+        pytest.param({"json": {}, "headers": {"Host": "evil.example"}}, 400, "host name", id="another-name"),
+        pytest.param({"path": "/v1/responses"}, 404, "use POST /v1/chat/completions", id="responses"),
+        pytest.param({"path": "/chat/completions"}, 404, "use POST /v1/chat/completions", id="no-v1"),
+        pytest.param({"path": "/v1/models"}, 405, "POST /v1/models is not served here", id="method"),
     ],
 )
 def test_bad_requests(served: tuple[str, Any], sent: dict[str, Any], status: int, said: str) -> None:
+    path, sent = sent.get("path", "/v1/chat/completions"), {name: sent[name] for name in sent if name != "path"}
     if "content" in sent:
         sent = {"headers": {"Content-Type": "application/json"}, **sent}
-    answer = httpx2.post(f"{served[0]}/chat/completions", **sent)
-    assert (answer.status_code, said in answer.text) == (status, True), answer.text
-    assert answer.text.count("\n") == 0
+    answer = httpx2.post(f"{served[0].removesuffix('/v1')}{path}", **sent)
+    assert answer.status_code == status, answer.text
+    assert said in answer.json()["error"]["message"] and answer.text.count("\n") == 0
 
 
-def test_a_key_lets_in(serving: Serving, upstream: Any, card: Path) -> None:
-    words = ("--upstream", upstream.url, "--model", "parrot", "--key-env", "OURS")
-    url, _ = serving(str(card), *words, OURS="let-me-in-73")
+def test_the_model_answers_without_a_role_under_its_own_name(client: openai.OpenAI, upstream: Any) -> None:
+    messages: Any = [{"role": "user", "content": "Name this talk."}]
+    reply = client.chat.completions.create(model="parrot", messages=messages, temperature=0.1)
+    assert (reply.model, reply.choices[0].message.content) == ("parrot", "Name this talk.")
+    assert upstream.bodies[-1] == {"model": "parrot", "messages": messages, "temperature": 0.1}
+    with pytest.raises(openai.BadRequestError, match=r"too many for a context of 2,000"):
+        ask(client, "why? " * 200_000, model="parrot")
+
+
+def test_a_model_that_is_called_like_a_role_keeps_a_name(serving: Serving, upstream: Any, card: Path) -> None:
+    url, _ = serving(str(card), "--base-url", upstream.url, "--model", "ada fenn")
+    client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+    assert [model.id for model in client.models.list()] == ["Ada Fenn", "ada fenn-plain"]
+    ask(client, "Why?", model="ada fenn-plain")
+    assert upstream.bodies[-1]["model"] == "ada fenn"
+
+
+def test_replies_are_by_the_role_and_name_no_folder_address_or_key(client: openai.OpenAI, upstream: Any) -> None:
+    reply = ask(client, "echo it")
+    chunks = list(ask(client, "echo it", stream=True))
+    assert {reply.model, *(chunk.model for chunk in chunks)} == {"Ada Fenn"}
+    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert said == reply.choices[0].message.content and said.startswith("you sent Bearer [hidden] to ")
+
+
+def test_health_needs_no_key_and_pages_need_leave(keyed: str) -> None:
+    assert httpx2.get(f"{keyed.removesuffix('/v1')}/health").json() == {"status": "ok"}
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+
+    def allowed(origin: str, method: str, **headers: str) -> str | None:
+        answer = httpx2.request(method, f"{keyed}/chat/completions", headers={"Origin": origin, **headers})
+        return answer.headers.get("access-control-allow-origin")
+
+    for headers in (asks, {}):
+        method = "OPTIONS" if headers else "POST"
+        assert allowed("http://localhost:3000", method, **headers) == "http://localhost:3000"
+        assert allowed("http://localhost:3001", method, **headers) is None
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [("Bearer let-me-in-73", 200), ("bearer  let-me-in-73", 200), ("let-me-in-73", 401), ("Basic let-me-in-73", 401)],
+)
+def test_a_key_comes_as_a_bearer(keyed: str, header: str, status: int) -> None:
+    assert httpx2.get(f"{keyed}/models", headers={"Authorization": header}).status_code == status
+
+
+def test_a_key_lets_in(keyed: str, upstream: Any) -> None:
     with pytest.raises(openai.AuthenticationError, match="send the server's key"):
-        openai.OpenAI(base_url=url, api_key="wrong", max_retries=0).models.list()
-    assert ask(openai.OpenAI(base_url=url, api_key="let-me-in-73"), "Why?").choices
+        openai.OpenAI(base_url=keyed, api_key="wrong", max_retries=0).models.list()
+    assert ask(openai.OpenAI(base_url=keyed, api_key="let-me-in-73"), "Why?").choices
     # Without a variable for it, no key goes there.
     assert "authorization" not in upstream.headers[-1]
 
 
 def test_another_server_that_is_not_there(serving: Serving, card: Path) -> None:
-    url, _ = serving(str(card), "--upstream", "http://127.0.0.1:9/v1", "--model", "parrot")
+    url, _ = serving(str(card), "--base-url", "http://127.0.0.1:9/v1", "--model", "parrot")
     with pytest.raises(openai.InternalServerError, match="nothing answers at the address") as caught:
         ask(openai.OpenAI(base_url=url, api_key="none", max_retries=0), "Why?")
     assert caught.value.status_code == 502
@@ -206,14 +267,14 @@ def test_clients_that_leave_leak_nothing(served: tuple[str, Any], client: openai
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        pytest.param(
-            ["nobody", "--upstream", "http://127.0.0.1:9/v1", "--model", "m"], 2, "no role 'nobody'", id="role"
-        ),
-        pytest.param(["queen of hearts", "--model", "m", "--upstream", "nowhere"], 2, "base_url", id="address"),
+        pytest.param(["nobody", *AWAY], 2, "no role 'nobody'", id="role"),
+        pytest.param(["queen of hearts", "--model", "m", "--base-url", "nowhere"], 2, "base_url", id="address"),
         pytest.param(["queen of hearts", "--model", "missing/folder/x"], 1, "no model at", id="model"),
-        pytest.param(["queen of hearts", "--model", "{tiny}"], 1, "has no chat template", id="no-template"),
         pytest.param(
-            ["queen of hearts", "Queen of Hearts", "--upstream", "http://127.0.0.1:9/v1", "--model", "m"],
+            ["queen of hearts", *AWAY, "--allow-origin", "localhost:3000"], 2, "is not an origin", id="origin"
+        ),
+        pytest.param(
+            ["queen of hearts", "Queen of Hearts", *AWAY],
             2,
             "two roles",
             id="twice",
@@ -221,10 +282,10 @@ def test_clients_that_leave_leak_nothing(served: tuple[str, Any], client: openai
         pytest.param(["queen of hearts", "--model", "m", "--port", "{taken}"], 2, "choose another port", id="port"),
     ],
 )
-def test_what_cannot_be_served(words: list[str], code: int, said: str, tiny_model: Path, command: Command) -> None:
+def test_what_cannot_be_served(words: list[str], code: int, said: str, command: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        given = [word.format(tiny=tiny_model, taken=port) for word in words]
+        given = [word.format(taken=port) for word in words]
         done = command("serve", *given, *([] if "--port" in words else ["--port", 0]))
     assert (done.code, said in done.err) == (code, True), done.err
     assert len([line for line in done.err.splitlines() if line.startswith("error: ")]) == 1
@@ -239,7 +300,7 @@ def test_transformers_serve_is_started_with_an_adapter(tiny_model: Path, tmp_pat
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     base = Path(shutil.copytree(tiny_model, tmp_path / "base"))
-    (base / "chat_template.jinja").write_text(chat_template(), encoding="utf-8")
+    (base / "chat_template.jinja").write_text(load_chat_template(), encoding="utf-8")
     model = AutoModelForCausalLM.from_pretrained(base, trust_remote_code=False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -249,9 +310,38 @@ def test_transformers_serve_is_started_with_an_adapter(tiny_model: Path, tmp_pat
     url, process = serving("queen of hearts", "--model", str(tmp_path / "adapter"))
     client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
     found = ask(client, "Why?", model="queen of hearts", max_tokens=8, temperature=0)
-    assert found.usage.prompt_tokens > 50
+    assert (found.usage.prompt_tokens > 50, found.model) == (True, "Queen of Hearts")
     streamed = ask(client, "Why?", model="queen of hearts", max_tokens=8, temperature=0, stream=True)
     texts = [chunk.choices[0].delta.content or "" for chunk in streamed if chunk.choices]
     # It holds half a character back.
     assert "".join(texts) == found.choices[0].message.content.rstrip("\ufffd") != ""
-    assert process.poll() is None
+    assert [model.id for model in client.models.list()][1:] == ["adapter"]
+    _check_local(client, process)
+
+
+@pytest.mark.slow
+def test_a_model_without_a_chat_template_is_served_in_the_form_of_the_paper(tiny_model: Path, serving: Serving) -> None:
+    url, process = serving("queen of hearts", "--model", str(tiny_model))
+    client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+    player = RolePlayer(tiny_model, "queen of hearts", max_tokens=8, temperature=0)
+    reply = ask(client, "Why?", model="queen of hearts", max_tokens=8, temperature=0)
+    assert reply.choices[0].message.content.strip() == player.reply("Why?")
+    _check_local(client, process)
+
+
+def _check_local(client: openai.OpenAI, process: Any) -> None:
+    """A turn of the role is gone on with, and what its context cannot hold is refused at once."""
+
+    def go_on(*said: str, length: int) -> str:
+        reply = ask(client, *said, model="queen of hearts", max_tokens=length, temperature=0).choices[0].message.content
+        assert isinstance(reply, str)
+        return reply
+
+    # The same tokens come, whoever said the first ones.
+    begun = go_on("Why?", length=1)
+    assert begun
+    assert begun + go_on("Why?", begun, length=5) == go_on("Why?", length=6)
+    with pytest.raises(openai.BadRequestError, match="too many for a context of 512"):
+        ask(client, "why? " * 200_000, model="queen of hearts")
+    said = process.err.read_text(encoding="utf-8")
+    assert "does not say how long" not in said and process.poll() is None

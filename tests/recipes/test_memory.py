@@ -14,9 +14,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from rolellm.rocit.bases import load_model, load_tokenizer
-from rolellm.rocit.packing.examples import Example
-from rolellm.rocit.recipe import Lora, MethodRecipe, TrainingRecipe
+from rolellm.training.bases import load_model, load_tokenizer
+from rolellm.training.examples import Example
+from rolellm.training.recipe import Lora, MethodRecipe, TrainingRecipe
 
 from ..forking import Forking, script
 
@@ -95,10 +95,10 @@ def test_double_quantisation_takes_4_127_bits_a_weight(bench: ModuleType) -> Non
 def test_weights_and_moments_are_those_of_a_real_run(
     method: str, precision: str, bench: ModuleType, config: Any, tiny_model: Path, tmp_path: Path
 ) -> None:
-    from rolellm.rocit.fit import Fit, fit
+    from rolellm.training.fit import Fit, fit
 
     chosen = MethodRecipe(name=method, lora=Lora(r=RANK, lora_dropout=0.0))
-    training = TrainingRecipe(max_steps=1, bf16=precision == "bf16", use_cpu=True, max_length=64, pack_tokens=64)
+    training = TrainingRecipe(max_steps=1, bf16=precision == "bf16", use_cpu=True, max_length=64)
     examples = [Example("row", (0, 5, 6, 7), (8, 9, 1)), Example("other", (0, 5), (6, 1))]
     model = load_model(tiny_model, chosen, training)
     job = Fit(training=training, method=chosen, folder=tmp_path, label="once")
@@ -189,13 +189,12 @@ def test_what_is_counted_without_contents_is_what_a_real_forward_pass_keeps(
 def test_the_peak_of_a_real_step_is_as_computed(
     method: str, half: bool, checkpointing: bool, vocabulary: int, bench: ModuleType
 ) -> None:
-    from rolellm.rocit.packing.layout import _nll
-
     run = run_of(bench, method, half=half, checkpointing=checkpointing)
     model = real_model(bench, small(vocabulary), run)
     with Live([*model.parameters(), *model.buffers()]) as live:
         for _ in range(2):  # gradients of the first are there in the second, as with several passes a step
-            _nll(forward(model, run)[0], torch.zeros(run.trained, dtype=torch.long)).backward()
+            targets = torch.zeros(run.trained, dtype=torch.long)
+            torch.nn.functional.cross_entropy(forward(model, run)[0].float(), targets, reduction="sum").backward()
     computed = bench.memory(small(vocabulary), run)
     assert 0.93 < (computed.total - computed.weights - computed.optimizer) / live.peak < 1.2
 
@@ -206,7 +205,7 @@ def test_the_command_prints_the_table_of_the_docs(root: Path, tmp_path: Path, wa
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == 6
-    assert set(lines) <= set((root / "docs" / "recipes.md").read_text(encoding="utf-8").splitlines())
+    assert set(lines) <= set((root / "docs" / "training.md").read_text(encoding="utf-8").splitlines())
     assert "computed, not measured" in done.stderr
     shown = json.loads(warm(["--model", "llama-7b", "--json"], tmp_path, code=code))
     assert {"ratios", "figures", "n", "versions", "hardware"} <= shown.keys()

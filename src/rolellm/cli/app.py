@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import io
-import logging
+import re
 import sys
 import warnings
 from importlib import resources
@@ -21,49 +21,55 @@ from typer.main import get_group
 
 from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
 from rolellm.core.files import NO_ROOM
-from rolellm.runtime.starting import hand_over
+from rolellm.core.starting import restore_interrupt
 from rolellm.version import __version__
 
 _INTERRUPTED = 130
 
 
-#: Where each command is, in the order in which a user comes to it; its module is imported when it runs.
-_COMMANDS = {
-    "demo": "demo:demo",
-    "data": "data:app",
-    "role": "role:app",
-    "instructions": "instructions:app",
-    "instruct": "instruct:instruct",
-    "respond": "respond:respond",
-    "train": "train:train",
-    "generate": "generate:generate",
-    "chat": "play:chat",
-    "serve": "play:serve",
-    "converse": "drift:converse",
-    "drift": "drift:drift",
-    "test": "testing:test",
-    "boundary": "boundary:boundary",
-    "score": "evaluate:score",
-    "style": "style:style",
-    "harness": "harness:harness",
-    "judge": "judge:judge",
-    "label": "label:label",
-    "agreement": "label:agreement",
-    "report": "report:report",
-    "leaderboard": "leaderboard:leaderboard",
-    "compare": "compare:compare",
-    "push": "push:push",
-    "convert-chatglm": "convert:convert_chatglm",
+#: Where each command is, by the titles of the list; a command's module is imported when it runs.
+_GROUPS = {
+    "Start": {
+        "demo": "demo:demo",
+        "make": "make:make",
+        "eval": "evaluate:evaluate",
+        "chat": "play:chat",
+        "serve": "play:serve",
+    },
+    "Make": {"role": "role:app", "instruct": "instruct:instruct", "respond": "respond:respond"},
+    "Train": {"train": "train:train", "push": "push:push"},
+    "Measure": {
+        "generate": "generate:generate",
+        "score": "score:score",
+        "judge": "judge:judge",
+        "check": "check:app",
+        "label": "label:label",
+        "report": "report:report",
+    },
+    "Data": {"data": "data:app"},
+}
+#: Options that turn a command into another one, with options of its own.
+_VARIANTS = {
+    "score": {"--style": "score:show_style"},
+    "label": {"--agreement": "label:show_agreement"},
+    "report": {"--site": "report:build_site", "--compare": "report:compare"},
+}
+_COMMANDS = {name: where for commands in _GROUPS.values() for name, where in commands.items()} | {
+    f"{name} {flag}": where for name, flags in _VARIANTS.items() for flag, where in flags.items()
 }
 
 
 class _Command(TyperCommand):
-    """A command that refuses a second ``--llm``, and words errors without Pydantic's prefix."""
+    """A command whose help has titled sections, and which refuses a second ``--llm``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments."""
-        given = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(args=list(args))[2]
-        if sum(item.opts[0] == "--llm" for item in given) > 1:
+        if "--help-all" in args:
+            for parameter in self.params:
+                vars(parameter).update(hidden=False)
+            args = ["--help"]
+        parsed_options = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(args=list(args))[2]
+        if sum(item.opts[0] == "--llm" for item in parsed_options) > 1:
             ctx.fail("--llm is given more than once; give one file, whose `endpoints` may list several")
         try:
             return super().parse_args(ctx, args)
@@ -71,44 +77,67 @@ class _Command(TyperCommand):
             error.message = error.message.removeprefix("Value error, ")
             raise
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options in sections, then the variants of the command."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            title = getattr(parameter, "rich_help_panel", None) or "Options"
+            title = title if parameter.param_type_name == "option" else "Arguments"
+            if record := parameter.get_help_record(ctx):
+                # That a number is not negative goes without saying.
+                text = re.sub(r"(;|  \[)? ?x>=?[01]\]$", lambda match: "]" if match[1] == ";" else "", record[1])
+                sections.setdefault(title, []).append((record[0], text))
+        for flag in _VARIANTS.get(str(self.name), {}):
+            sections.setdefault("Instead", []).append((flag, _read_summary(f"{self.name} {flag}").partition("\n")[0]))
+        if any(getattr(parameter, "hidden", False) for parameter in self.params):
+            sections["Options"].append(("--help-all", "Show this help with all options."))
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
 
 class _Commands(TyperGroup):
     """The commands, each imported when it is needed: listing them takes no more than their docstrings."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names of all commands and groups."""
-        return list(_COMMANDS)
+        """Return the names of all commands and groups."""
+        return [name for commands in _GROUPS.values() for name in commands]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command, imported."""
-        return _imported(cmd_name) if cmd_name in _COMMANDS else None
+        """Import a command."""
+        return _import_command(cmd_name) if cmd_name in _COMMANDS else None
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands without importing them."""
-        listed = [TyperCommand(name, help=_summary(name)) for name in _COMMANDS]
-        TyperGroup(name=self.name, commands=listed, params=self.params, help=self.help).format_help(ctx, formatter)
+        for title, commands in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, _read_summary(name).partition("\n")[0]) for name in commands])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the arguments name; for an unknown one, the nearest."""
-        self.commands = {name: TyperCommand(name) for name in _COMMANDS}
+        """Find the command, or its variant, that the arguments name; suggest the nearest for an unknown one."""
+        name, *arguments = args
+        for flag in _VARIANTS.get(name, {}):
+            if flag in arguments:
+                args = [f"{name} {flag}", *(word for word in arguments if word != flag)]
+        self.commands = {name: TyperCommand(name) for name in self.list_commands(ctx)}
         return super().resolve_command(ctx, args)
 
 
-def _imported(name: str) -> Any:
+def _import_command(name: str) -> Any:
     module, _, attribute = _COMMANDS[name].partition(":")
-    found = getattr(importlib.import_module(f"rolellm.cli.{module}"), attribute)
-    holder = typer.Typer(callback=lambda: None)
-    if isinstance(found, typer.Typer):
-        for inner in found.registered_commands:
+    command = getattr(importlib.import_module(f"rolellm.cli.{module}"), attribute)
+    holder = typer.Typer(callback=lambda: None, rich_markup_mode=None)
+    if isinstance(command, typer.Typer):
+        for inner in command.registered_commands:
             inner.cls = _Command
-        holder.add_typer(found, name=name)
+        holder.add_typer(command, name=name)
     else:
-        holder.command(name, cls=_Command)(found)
+        holder.command(name, cls=_Command)(command)
     return get_group(holder).commands[name]
 
 
-def _summary(name: str) -> str:
-    """What a command does: its function's docstring; a group's is its module's."""
+def _read_summary(name: str) -> str:
+    """Read what a command does from its function's docstring; a group's is its module's."""
     module, _, attribute = _COMMANDS[name].partition(":")
     tree = ast.parse(resources.files("rolellm.cli").joinpath(f"{module}.py").read_text(encoding="utf-8"))
     functions = (item for item in tree.body if isinstance(item, ast.FunctionDef) and item.name == attribute)
@@ -121,19 +150,21 @@ app = typer.Typer(
     help="RoleLLM: RoleBench, role-conditioned tuning, and scores that name their recipe.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(__version__)
         raise typer.Exit
 
 
 @app.callback()
-def _options(
+def _accept_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass
@@ -142,8 +173,8 @@ def _options(
 def main() -> None:
     """Run the command line; errors that this library raises on purpose end in one message, without a traceback."""
     try:
-        hand_over()
-        _tidy_messages()
+        restore_interrupt()
+        _prepare_messages()
         app()
     except (KeyboardInterrupt, SystemExit) as stop:
         # Typer ends with this code on Ctrl-C, and without a word.
@@ -154,26 +185,26 @@ def main() -> None:
     except RoleLLMError as error:
         # A notice, not a failure: the work so far is kept.
         begin = "stopped" if isinstance(error, StoppedShortError) else "error"
-        typer.echo(f"{begin}: {_harmless(str(error))}", err=True)
-        sys.exit(exit_code(error))
+        typer.echo(f"{begin}: {_make_printable(str(error))}", err=True)
+        sys.exit(get_exit_code(error))
     except OSError as error:
-        typer.echo(f"error: {_harmless(_of_the_system(error))}", err=True)
+        typer.echo(f"error: {_make_printable(_explain_os_error(error))}", err=True)
         sys.exit(1)
 
 
-def _harmless(text: str) -> str:
-    """A message as it may be printed: messages quote scripts, cards, models, and servers that echo what they got."""
-    from rolellm.core.sanitize import visible
+def _make_printable(text: str) -> str:
+    """Make a message fit to print: messages quote scripts, cards, models, and servers that echo what they got."""
+    from rolellm.core.sanitize import make_visible
 
     if "huggingface_hub" in sys.modules:
-        from rolellm.core.scrub import without_hub_token
+        from rolellm.core.scrub import hide_hub_token
 
-        text = without_hub_token(text)
-    return visible(text)
+        text = hide_hub_token(text)
+    return make_visible(text)
 
 
-def _of_the_system(error: OSError) -> str:
-    """What the system refused, where, and the way out."""
+def _explain_os_error(error: OSError) -> str:
+    """Tell what the system refused, where, and the way out."""
     if error.errno in NO_ROOM:
         where = f" of {error.filename}" if error.filename else ""
         return f"no room left on the disk{where}; make some, and give the same command again"
@@ -182,27 +213,25 @@ def _of_the_system(error: OSError) -> str:
     return f"{where}{reason}; check that the path is right, and that you may read and write there"
 
 
-def _tidy_messages() -> None:
+def _prepare_messages() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or a pipe that knows ASCII only is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
-    said: set[str] = set()
+    printed_messages: set[str] = set()
 
-    def once(message: Warning | str, *_args: Any, **_options: Any) -> str:
-        line = "" if str(message) in said else f"warning: {_harmless(str(message))}\n"
-        said.add(str(message))
+    def format_once(message: Warning | str, *_args: Any, **_options: Any) -> str:
+        line = "" if str(message) in printed_messages else f"warning: {_make_printable(str(message))}\n"
+        printed_messages.add(str(message))
         return line
 
     # A warning is a message to the user, not a line of source. Python's own memory of warnings is lost when a library
     # adds a filter.
-    warnings.formatwarning = once
-    # At each start it tells of an optional speed-up for 4-bit inference on CPUs.
-    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+    warnings.formatwarning = format_once
 
 
-def exit_code(error: RoleLLMError) -> int:
-    """The exit code that stands for an error."""
+def get_exit_code(error: RoleLLMError) -> int:
+    """Return the exit code that stands for an error."""
     if isinstance(error, StoppedShortError):
         return 3
     return 2 if isinstance(error, SettingsError) else 1

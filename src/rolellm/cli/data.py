@@ -1,4 +1,4 @@
-"""Build, publish and count the RoleBench release."""
+"""Build, publish and audit RoleBench; instructions; harness tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ import typer
 
 from rolellm.cli.options import AsJson, DataDir, with_options
 from rolellm.cli.output import print_json, print_table
-from rolellm.hub.push import PushOptions
+from rolellm.core.errors import SettingsError
+from rolellm.core.sanitize import label
+from rolellm.data.hub.push import PushOptions
+from rolellm.making.settings import SampleSettings
+from rolellm.training.chatglm.config import DType, Family
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -34,7 +38,7 @@ def build(
         revision: Revision of the release on the Hub.
         skip_bad: Set bad rows aside in skipped.jsonl instead of stopping.
     """
-    from rolellm.rolebench.build import SKIPPED_FILE, build
+    from rolellm.data.rolebench.build import SKIPPED_FILE, build
 
     built = build(out, config or None, data_dir=data_dir, revision=revision, skip_bad=skip_bad)
     if as_json:
@@ -77,14 +81,14 @@ def push(
     from contextlib import suppress
 
     from rolellm.cli.push import show
-    from rolellm.construct.audit import audit
     from rolellm.core.errors import ReleaseNotFoundError, SettingsError
-    from rolellm.hub.push import check_push, push_folder
-    from rolellm.rolebench.build import build
-    from rolellm.rolebench.schema import SAMPLE
-    from rolellm.rolebench.source import own_manifest
+    from rolellm.data.hub.push import check_push, push_folder
+    from rolellm.data.rolebench.build import build
+    from rolellm.data.rolebench.schema import SAMPLE
+    from rolellm.data.rolebench.source import find_own_manifest
+    from rolellm.making.audit import audit_release
 
-    own = own_manifest(data_dir)
+    own = find_own_manifest(data_dir)
     if own and not licence:
         raise SettingsError("your own data is published under a license, which is never guessed: give --license")
     title = repo.partition("/")[2] if own else "RoleBench"
@@ -93,19 +97,19 @@ def push(
     faults = []
     # With nothing but a part that is not audited, such as instructions, or with the sample, there is none.
     with suppress(ReleaseNotFoundError):
-        found = audit(data_dir).findings if config != [SAMPLE] else ()
-        faults = [(item.file, item.check, item.count, item.of) for item in found]
+        findings = audit_release(data_dir).findings if config != [SAMPLE] else ()
+        faults = [(item.file, item.check, item.count, item.of) for item in findings]
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
         build(folder, config or None, data_dir=data_dir, skip_bad=skip_bad, home=repo, licence=licence, faults=faults)
         show(push_folder(Path(folder), repo, options), as_json=as_json)
 
 
-@app.command()
-def stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+@app.command("stats")
+def print_stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Print Table 1 of the paper for the available part of the release, next to the published figures."""
-    from rolellm.rolebench.statistics import table_one
+    from rolellm.data.rolebench.statistics import count_table_one
 
-    table = table_one(data_dir)
+    table = count_table_one(data_dir)
     if as_json:
         print_json(table.to_dict())
         return
@@ -123,22 +127,134 @@ def audit(data_dir: DataDir = None, html: Path | None = None, as_json: AsJson = 
     Args:
         html: Also write the findings to this page, with examples of each.
     """
-    from rolellm.construct.audit import audit
-    from rolellm.report.audit_page import write_audit
+    from rolellm.making.audit import audit_release
+    from rolellm.reporting.audit_page import write_audit
 
-    found = audit(data_dir)
+    report = audit_release(data_dir)
     if html is not None:
-        write_audit(html, found)
+        write_audit(html, report)
     if as_json:
-        print_json(found.to_dict())
+        print_json(report.to_dict())
         return
     rows = [
-        (item.file, item.check, item.count, item.of, ", ".join(map(str, item.lines[:3]))) for item in found.findings
+        (item.file, item.check, item.count, item.of, ", ".join(map(str, item.lines[:3]))) for item in report.findings
     ]
-    print_table(f"Faults of {found.table.root}", ("file", "fault", "count", "of", "first lines"), rows)
-    table = [(line.name, line.published, line.here, line.note) for line in found.table.lines]
+    print_table(f"Faults of {report.table.root}", ("file", "fault", "count", "of", "first lines"), rows)
+    table = [(line.name, line.published, line.here, line.note) for line in report.table.lines]
     print_table("Table 1", ("", "published", "here", "note"), table)
-    for problem in found.unread:
+    for problem in report.unread:
         typer.echo(f"not read: {problem}")
     if html is not None:
         typer.echo(f"Page: {html}")
+
+
+@app.command("instructions")
+@with_options
+def draw_instructions(
+    datasets: Annotated[list[str], typer.Argument(metavar="DATASET…")],
+    out: Path,
+    settings: SampleSettings,
+    count: Annotated[list[int] | None, typer.Option(min=1)] = None,
+    split: str | None = None,
+    instruction_column: str | None = None,
+    target_column: str | None = None,
+    overwrite: bool = False,
+    as_json: AsJson = False,
+) -> None:
+    """Draw instructions with their role-free answers, capped in length and without near-duplicates.
+
+    Args:
+        datasets: Files or folders (JSON, JSON Lines, CSV, Parquet), or OWNER/NAME[:CONFIG] on the Hub.
+        out: The file to write, JSON Lines.
+        count: How many in all; repeated, how many from each DATASET. [default: 1500]
+        split: Split of folders and Hub datasets; defaults to train.
+        instruction_column: Detected by its usual names by default.
+        target_column: Detected by its usual names by default.
+        overwrite: Replace the file at --out.
+    """
+    from rolellm.making.instructions import read_source, sample_instructions
+
+    if out.exists() and not overwrite:
+        raise SettingsError(f"{out} exists already; choose another file, or use --overwrite")
+    if out.exists() and any(Path(name).exists() and out.samefile(name) for name in datasets):
+        raise SettingsError(f"--out {out} is one of the datasets to draw from; name another file")
+    counts = _split_count(count or [1500], len(datasets))
+    sources = [
+        read_source(name, split=split, instruction_column=instruction_column, target_column=target_column)
+        for name in datasets
+    ]
+    sample = sample_instructions(sources, counts, settings)
+    meta = sample.write(out)
+    summary = {"out": str(out), "manifest": str(meta), **sample.summary()}
+    if as_json:
+        print_json(summary)
+        return
+    rows = []
+    for item in summary["sources"]:
+        lost = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in item["dropped"].items()) or "none"
+        rows.append((label(item["name"], 40), item["rows"], lost, f"{item['drawn']:,} of {item['asked']:,}"))
+    title = f"{summary['drawn']:,} {'Chinese' if sample.settings.language == 'zh' else 'English'} instructions in {out}"
+    print_table(title, ("data set", "rows", "left out", "drawn"), rows)
+    if summary["drawn"] < summary["asked"]:
+        typer.echo("note: fewer than requested; see what was left out", err=True)
+
+
+def _split_count(counts: list[int], datasets: int) -> list[int]:
+    if len(counts) == datasets:
+        return counts
+    if len(counts) > 1:
+        raise SettingsError(f"{len(counts)} counts for {datasets} data sets; give one for all of them, or one for each")
+    if counts[0] < datasets:
+        raise SettingsError(f"{counts[0]} instructions from {datasets} data sets; ask for at least one from each")
+    # The first ones take what does not go round.
+    share, remainder = divmod(counts[0], datasets)
+    return [share + (number < remainder) for number in range(datasets)]
+
+
+@app.command("harness")
+@with_options
+def print_harness_folder(as_json: AsJson = False) -> None:
+    """Print the folder of RoleBench's tasks for lm-evaluation-harness, for its --include_path."""
+    from rolellm.harness.tasks import get_tasks_folder
+
+    folder = str(get_tasks_folder())
+    if as_json:
+        print_json({"include_path": folder})
+    else:
+        typer.echo(folder)
+
+
+@app.command("convert-chatglm")
+@with_options
+def convert_chatglm(
+    src: Annotated[Path, typer.Argument(metavar="SRC")],
+    dst: Annotated[Path, typer.Argument(metavar="DST")],
+    dtype: DType | None = None,
+    family: Family | None = None,
+    allow_differences: bool = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a published ChatGLM2-6B or ChatGLM3-6B into a native GlmForCausalLM with a fast tokenizer.
+
+    Streams shard by shard; runs none of the checkpoint's code.
+
+    Args:
+        src: The published checkpoint's folder.
+        dst: New folder for the converted model.
+        dtype: Data type of the weights; defaults to the checkpoint's own.
+        family: The model's family, if the folder does not name it.
+        allow_differences: Continue if the tokenizer splits some text differently from the original.
+    """
+    from rolellm.cli.output import print_json
+    from rolellm.training.chatglm.convert import convert_chatglm as run
+
+    conversion = run(src, dst, dtype=dtype, family=family, allow_differences=allow_differences)
+    if as_json:
+        print_json(conversion.to_dict())
+        return
+    typer.echo(
+        f"{conversion.parameters:,} parameters of {conversion.family} in {conversion.dtype}, "
+        f"{conversion.files} files: {conversion.out}\n"
+        f"The tokenizer was compared with SentencePiece on {conversion.tokenizer['texts']:,} texts: "
+        f"{conversion.tokenizer['differing']} differ."
+    )

@@ -9,13 +9,13 @@ from typing import Annotated
 
 import typer
 
-from rolellm.cli.llm_options import scripted_models, show_estimate
+from rolellm.cli.llm_options import get_scripted_models, show_estimate
 from rolellm.cli.options import AsJson, Config, DataDir, Split, with_options
-from rolellm.cli.output import print_json, resume_line, say
+from rolellm.cli.output import build_resume_line, print_json, say
 from rolellm.core.records import Subset
 from rolellm.core.settings import settings
-from rolellm.evaluation.settings import GenerateSettings
 from rolellm.llm.llm import LLM, LLMOptions
+from rolellm.scoring.settings import GenerateSettings
 
 
 @settings
@@ -23,8 +23,7 @@ class _Model(LLMOptions):
     """Model.
 
     Attributes:
-        model: A folder with a model, adapter or run of `rolellm train`, or a Hub id; with --base-url, the model to ask
-            there.
+        model: Folder of a model, adapter or training run, or a Hub id; with --base-url, the model's name there.
     """
 
     model: str | None = None
@@ -33,10 +32,10 @@ class _Model(LLMOptions):
 @with_options
 def generate(
     context: typer.Context,
-    asked: _Model,
-    config: Config,
+    llm_options: _Model,
     out: Path,
-    how: GenerateSettings,
+    options: GenerateSettings,
+    config: Config = None,
     split: Split = "test",
     data_dir: DataDir = None,
     role: list[str] | None = None,
@@ -44,7 +43,7 @@ def generate(
     limit: Annotated[int | None, typer.Option(min=1)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Answer a split of RoleBench with a local model, in batches, or with models behind an API.
+    """Answer a split of RoleBench with a local or a served model.
 
     An interrupted run continues where it stopped.
 
@@ -54,44 +53,49 @@ def generate(
         subset: Answer only this subset.
         limit: Answer only the first N rows.
     """
-    from rolellm.evaluation.resume import stopped_short
-    from rolellm.runtime.threads import wait_briefly
+    from rolellm.core.threads import wait_briefly
+    from rolellm.scoring.predictions import explain_interrupt
 
     wait_briefly()
 
-    untouched = resume_line(context, "--overwrite") if how.overwrite else None
-    with stopped_short(out, resume_line(context), untouched=untouched):
+    untouched = build_resume_line(context, "--overwrite") if options.overwrite else None
+    with explain_interrupt(out, build_resume_line(context), untouched=untouched):
         # The imports take seconds, and Ctrl-C may come within them.
-        from rolellm import dataset_fingerprint, load_rolebench
-        from rolellm.evaluation.generate import answer_rows, check, planned_requests
-        from rolellm.evaluation.rows import rows_of
+        from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
+        from rolellm.data.rolebench.source import resolve_config
+        from rolellm.scoring.generate import answer_rows, check_model, plan_row_requests
+        from rolellm.scoring.rows import read_dataset_rows
 
-        remote = asked.llm_file or asked.base_url or asked.batch or asked.dry_run
-        llm = LLM.from_options(asked, scripted_models()) if remote else None
-        how = replace(how, model=asked.model or "", config=config, split=split, data_dir=data_dir)
-        how = replace(how, ray=asked.ray, workers=asked.workers)
+        config = resolve_config(config, data_dir)
+        remote = llm_options.llm_file or llm_options.base_url or llm_options.batch or llm_options.dry_run
+        llm = LLM.from_options(llm_options, get_scripted_models()) if remote else None
+        options = replace(options, model=llm_options.model or "", config=config, split=split, data_dir=data_dir)
+        options = replace(options, ray=llm_options.ray, workers=llm_options.workers)
         if llm is None:
             # Fetching the data may take minutes: refuse what can be refused without it.
-            check(how)
-        rows = rows_of(
+            check_model(options)
+        rows = read_dataset_rows(
             load_rolebench(config, split, data_dir=data_dir), role or [], subset, limit, needed=("role", "question")
         )
-        how = replace(how, dataset_fingerprint=dataset_fingerprint(config, data_dir))
+        options = replace(options, dataset_fingerprint=dataset_fingerprint(config, data_dir))
         if llm is not None and llm.dry_run:
-            show_estimate(llm.estimate(planned_requests(rows, how)[0]), as_json)
+            show_estimate(llm.estimate(plan_row_requests(rows, options)[0]), as_json)
             return
-        summary = answer_rows(rows, out, how, llm)
+        summary = answer_rows(rows, out, options, llm)
     if as_json:
         print_json(summary.to_dict())
         return
     if summary.capped:
-        say(f"{summary.capped} rows had less than {how.max_new_tokens} tokens left in the model's context.", err=True)
+        say(
+            f"{summary.capped} rows had less than {options.max_new_tokens} tokens left in the model's context.",
+            err=True,
+        )
     rate = summary.to_dict()["tokens_per_second"]
     speed = f" ({rate:,.0f} tokens/s)" if rate else ""
     say(
         f"{summary.rows} predictions in {out}, {summary.generated} of them new{speed}: {summary.stop} complete, "
         f"{summary.length} truncated at the token limit, {summary.empty} empty."
     )
-    place = [] if data_dir is None else ["--data-dir", str(data_dir)]
+    data_option = [] if data_dir is None else ["--data-dir", str(data_dir)]
     part = [] if split == "test" else ["--split", split]
-    say(f"Score them with: {shlex.join(['rolellm', 'score', str(out), '--config', config, *part, *place])}")
+    say(f"Score them with: {shlex.join(['rolellm', 'score', str(out), '--config', config, *part, *data_option])}")

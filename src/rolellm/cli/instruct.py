@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from rolellm.cli.llm_options import AskedForAll, language_model, show_estimate
+from rolellm.cli.llm_options import AskedForAll, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
-from rolellm.cli.output import check_missing, next_line, print_json, print_table, resumable, say
-from rolellm.construct.settings import InstructSettings
+from rolellm.cli.output import build_next_line, check_missing, print_json, print_table, say
 from rolellm.core.sanitize import label
+from rolellm.making.settings import InstructSettings
 
 if TYPE_CHECKING:
-    from rolellm.construct.context_instruct.run import InstructResult
+    from rolellm.making.instruct.run import InstructResult
+    from rolellm.runs import Run
 
 _EXAMPLES = 3
 
@@ -23,65 +24,60 @@ _EXAMPLES = 3
 def instruct(
     context: typer.Context,
     profile: Profile,
-    asked: AskedForAll,
+    llm_options: AskedForAll,
     settings: InstructSettings,
     out: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make questions and answers for a role from its profile and script, and filter them.
+    """Make questions and answers for a role, and filter them.
 
     Pairs that pass the filters go to RUN/kept.jsonl; the others go to RUN/dropped.jsonl, with the reason.
 
     Args:
         out: The run's folder; defaults to PROFILE/instruct.
     """
-    from rolellm.construct.context_instruct.run import instruct_folder, planned_requests
-    from rolellm.construct.sheet import read_sheet
+    from rolellm.characters.cards.folder import open_character
     from rolellm.llm.client import FAILED
+    from rolellm.making.instruct.run import Instruct
 
-    llm = language_model(asked)
-    character, folder = read_sheet(profile), out or profile / "instruct"
-    if llm.dry_run:
-        show_estimate(llm.estimate(planned_requests(character, settings, count=llm.counter.count)), as_json)
-        return
-    with resumable(context):
-        result, manifest = instruct_folder(character, folder, settings, llm)
+    llm = make_llm(llm_options)
+    character, home = open_character(profile, make=not llm.dry_run)
+    profile = home or profile
+    run = run_or_estimate(context, Instruct(character, settings), llm, out or profile / "instruct", as_json)
+    result = run.result
     if result.shortfall:
         typer.echo(f"warning: {result.shortfall}.", err=True)
-    elif result.failures:
-        count = len(result.failures)
-        say(f"note: requests without a usable reply: {count:,}; {folder / FAILED} says why", err=True)
+    elif run.failed:
+        say(f"note: requests without a usable reply: {run.failed:,}; {run.folder / FAILED} says why", err=True)
     if as_json:
-        found = {name: manifest[name] for name in ("role", "counts", "shortfall", "failed", "spent")}
-        print_json({"out": str(folder), "enough": result.shortfall is None, **found})
+        print_json(run.to_dict())
     else:
-        _show(result, folder, manifest)
+        _show(run)
     if not result.verdicts:
         raise typer.Exit(1)
-    check_missing(context, len(result.failures), sum(sum(one["requests"].values()) for one in result.rounds))
+    check_missing(context, run.failed, run.asked)
     if result.kept and not as_json:
-        words = ("rolellm", "respond", str(profile), "--instructions", "general.jsonl")
-        say(f"Go on with: {next_line(context, *words)}")
-        typer.echo("Draw general.jsonl with: rolellm instructions sample DATASET --out general.jsonl")
+        say(f"Go on with: {build_next_line(context, 'rolellm', 'respond', str(profile), '--instructions', 'sample')}")
+        say("That takes the embedded instructions; `rolellm data instructions DATASET --out FILE` draws your own.")
 
 
-def _show(result: InstructResult, out: Path, manifest: dict[str, Any]) -> None:
-    counts = manifest["counts"]
+def _show(run: Run[InstructResult]) -> None:
+    counts = run.summary["counts"]
     examples: dict[str, list[str]] = {}
-    for verdict in result.dropped:
+    for verdict in run.result.dropped:
         examples.setdefault(str(verdict.by), []).append(label(verdict.reason or "", 80))
     rows: list[tuple[str, int, str]] = [("kept", counts["kept"], "")]
     for name, number in counts["dropped"].items():
-        seen = list(dict.fromkeys(examples.get(name, [])))[:_EXAMPLES]
-        rows.append((f"dropped: {name}", number, "\n".join(seen)))
+        reasons = list(dict.fromkeys(examples.get(name, [])))[:_EXAMPLES]
+        rows.append((f"dropped: {name}", number, "\n".join(reasons)))
     title = (
-        f"{counts['candidates']:,} candidates for {label(result.character.role, 40)}, {counts['distinct']:,} different"
+        f"{counts['candidates']:,} candidates for {label(run.summary['role'], 40)}, {counts['distinct']:,} different"
     )
     print_table(title, ("verdict", "pairs", "such as"), rows)
     if counts["verified"]:
-        checked = [(rated, *found.values()) for rated, found in counts["verified"].items()]
+        checked = [(rated, *outcomes.values()) for rated, outcomes in counts["verified"].items()]
         print_table("Checked against the material", ("rated by the model", "borne out", "not borne out"), checked)
-    spent = manifest["spent"]
+    spent = run.manifest["spent"]
     by_type = ", ".join(f"{number:,} {name}" for name, number in counts["kept_by_type"].items())
     typer.echo(f"Kept: {by_type}; {spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
-    say(f"{out / 'kept.jsonl'} and, with reasons, {out / 'dropped.jsonl'}")
+    say(f"{run.folder / 'kept.jsonl'} and, with reasons, {run.folder / 'dropped.jsonl'}")

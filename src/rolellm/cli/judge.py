@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
-import functools
-import operator
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rolellm.cli.llm_options import AskedModel, language_model, show_estimate
-from rolellm.cli.options import AsJson, Config, Split, with_options
+from rolellm.cli.llm_options import AskedModel, make_llm, show_estimate
+from rolellm.cli.options import AnsweredSplit, AsJson, Config, with_options
 from rolellm.cli.output import print_json, show_table
-from rolellm.core.sanitize import visible
+from rolellm.core.sanitize import make_visible
 from rolellm.core.settings import dump
 from rolellm.judging.settings import JudgingSettings
 
 if TYPE_CHECKING:
-    from rolellm.judging.figures import JudgingResult
+    from rolellm.judging.result import JudgingResult
 
 
 @with_options
 def judge(
     context: typer.Context,
     files: Annotated[list[str], typer.Argument(metavar="[NAME=]P.jsonl...")],
-    config: Config,
-    asked: AskedModel,
+    llm_options: AskedModel,
     settings: JudgingSettings,
+    config: Config = None,
     out: Path | None = None,
-    split: Split = "test",
+    split: AnsweredSplit = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a language model rank answers by style and role knowledge: win rate, average rank, and measured biases.
+    """Have a language model rank answers, blind and in several orders.
+
+    Gives win rates, average ranks, and the judge's measured biases.
 
     Args:
         files: Predictions of each system; files with the same NAME are joined.
@@ -41,19 +42,22 @@ def judge(
     from rolellm.cli.output import resumable
     from rolellm.core.errors import JudgingError
     from rolellm.core.jsonl import read_json
-    from rolellm.judging.figures import JudgingResult
     from rolellm.judging.folder import RESULT
-    from rolellm.judging.run import compared, judging_requests
+    from rolellm.judging.result import JudgingResult
+    from rolellm.judging.run import join_predictions
     from rolellm.judging.run import judge as run
+    from rolellm.judging.step import Judging
     from rolellm.judging.systems import parse_sources
+    from rolellm.runs import estimate_step
+    from rolellm.scoring.predictions import complete_source
 
-    llm, answers, data = language_model(asked), parse_sources(files), f"{config}/{split}"
+    llm, answers = make_llm(llm_options), parse_sources(files)
+    named = (path for paths in answers.values() for path in paths)
+    config, split, data_dir = complete_source(named, config, split, settings.data_dir)
+    settings, data = replace(settings, data_dir=data_dir), f"{config}/{split}"
     if llm.dry_run:
-        comparison, _, _ = compared(answers, data, settings)
-        # With a jury, once for each judge model.
-        jury = llm.settings.endpoints if settings.jury else [None]
-        every = [llm.estimate(judging_requests(comparison, settings), one) for one in jury]
-        show_estimate(functools.reduce(operator.add, every), as_json)
+        comparison, dataset, _ = join_predictions(answers, data, settings)
+        show_estimate(estimate_step(Judging(comparison, settings, dataset), llm), as_json)
         return
     folder = out or Path(f"judge-{config}")
     try:
@@ -70,21 +74,21 @@ def _print(result: JudgingResult, folder: Path, as_json: bool) -> None:
         print_json(result.to_dict())
         return
     show_result(result)
-    run = visible(shlex.quote(str(folder)))
+    run = make_visible(shlex.quote(str(folder)))
     typer.echo(f"Next: rolellm report {run}   or, to judge some yourself: rolellm label {run}")
 
 
 def show_result(result: JudgingResult) -> None:
     """Print it: first what a reader must know before the figures."""
-    from rolellm.report.judged import bias_table, main_table
-    from rolellm.report.score_table import to_rich
+    from rolellm.reporting.judged import bias_table, main_table
+    from rolellm.scoring.settings import name_intervals
 
     for problem in result.problems:
-        typer.echo(visible(f"warning: {problem}"))
+        typer.echo(make_visible(f"warning: {problem}"))
     against = f"against {result.baseline}" if result.baseline else "without a baseline"
-    title = f"{result.rows:,} rows, {against}; 95 % intervals"
+    title, result = f"{result.rows:,} rows, {against}; {name_intervals(result.config)}", result.leading
     for table in (main_table(title, {}, result, None), bias_table(result)):
         if table.rows:
-            show_table(to_rich(table, digits=3))
+            show_table(table)
     missing = result.diagnostics.unscored
     typer.echo(f"No verdict: {missing.count:,} of {missing.of:,} ({missing.share or 0:.2%})")

@@ -1,28 +1,27 @@
 """The options that every command which asks models shares.
 
-A command has a parameter of the type `AskedModel`, and asks what `language_model` makes of it::
+A command has a parameter of the type `AskedModel`, and asks what `make_llm` makes of it::
 
     @with_options
-    def instruct(profile: Path, asked: AskedModel, as_json: AsJson = False) -> None:
-        llm = language_model(asked)
-        requests = ...
-        if llm.dry_run:
-            show_estimate(llm.estimate(requests), as_json)
-        else:
-            with Client(folder, llm.models, llm.options) as client: ...
+    def greet(context: typer.Context, model: AskedModel, settings: GreetSettings, as_json: AsJson = False) -> None:
+        run = run_or_estimate(context, Greet(settings), make_llm(model), out, as_json)
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rolellm.cli.output import print_json, print_table, say
+import typer
+
+from rolellm.cli.output import print_json, print_table, resumable, say
 from rolellm.core.settings import Field, settings
 from rolellm.llm.llm import LLM, LLMOptions
 
 if TYPE_CHECKING:
     from rolellm.llm.estimate import Estimate
     from rolellm.llm.settings import MakeScripted
+    from rolellm.runs import R, Run, Step
 
 
 @settings
@@ -51,21 +50,21 @@ class AskedForAll(AskedModel):
     model: _ModelForAll
 
 
-def scripted_models() -> dict[str, MakeScripted]:
-    """What the names under ``rules:`` refer to."""
-    from rolellm.construct.scripted import scripted_model
-    from rolellm.judging.overlap_judge import words_judge
+def get_scripted_models() -> dict[str, MakeScripted]:
+    """Return the models that the names under ``rules:`` refer to."""
+    from rolellm.judging.overlap_judge import make_words_judge
+    from rolellm.making.scripted import scripted_model
 
-    return {"quotes": scripted_model, "words": words_judge}
+    return {"quotes": scripted_model, "words": make_words_judge}
 
 
-def language_model(asked: AskedModel, *, required: bool = True) -> LLM:
-    """The language model that the options name; none where none is required.
+def make_llm(llm_options: AskedModel, *, required: bool = True) -> LLM:
+    """Return the language model that the options name; none where none is required.
 
     Raises:
         SettingsError: When they name no model, or two ways to one.
     """
-    return LLM.from_options(asked.model, scripted_models(), required=required)
+    return LLM.from_options(llm_options.model, get_scripted_models(), required=required)
 
 
 def show_estimate(estimate: Estimate, as_json: bool) -> None:
@@ -77,3 +76,25 @@ def show_estimate(estimate: Estimate, as_json: bool) -> None:
     print_table(f"{estimate.requests:,} requests; no model was asked", columns, rows)
     for note in estimate.notes():
         say(note)
+
+
+def run_or_estimate(context: typer.Context, step: Step[R], llm: LLM, out: Path, as_json: bool) -> Run[R]:
+    """Run a stage into a folder; with ``--dry-run`` print what it would take, and leave.
+
+    Raises:
+        StoppedShortError: With the command line that continues.
+    """
+    from rolellm.runs import run_step
+
+    estimate_if_dry(step, llm, as_json)
+    with resumable(context):
+        return run_step(step, llm, out)
+
+
+def estimate_if_dry(step: Step[R], llm: LLM, as_json: bool) -> None:
+    """With ``--dry-run``, print what a stage would take, and leave."""
+    from rolellm.runs import estimate_step
+
+    if llm.dry_run:
+        show_estimate(estimate_step(step, llm), as_json)
+        raise typer.Exit

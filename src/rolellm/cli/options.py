@@ -8,25 +8,42 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from pydantic.fields import FieldInfo
-from typer.models import OptionInfo
+from typer.models import ArgumentInfo, OptionInfo
 
-from rolellm.core.settings import bare, descriptions, read, section_of
+from rolellm.core.errors import SettingsError
+from rolellm.core.settings import describe_alternatives, find_section, parse_yaml, read, read_descriptions, strip_hint
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Config = Annotated[str, typer.Option("--config", help="Config of the dataset, such as sample.")]
+Config = Annotated[
+    str | None,
+    typer.Option("--config", help="Config of the dataset, such as sample."),
+]
 Split = Annotated[str, typer.Option("--split", help="Split of the dataset.")]
+#: Of predictions, whose record says which split they answer.
+AnsweredSplit = Annotated[
+    str | None, typer.Option("--split", help="Split of the dataset; by default as recorded, else test.")
+]
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="A local copy of the release; default: $ROLEBENCH_DIR, then the Hub."),
+    typer.Option("--data-dir", help="Local copy of the release (or $ROLEBENCH_DIR)."),
 ]
-Profile = Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder; see `rolellm role`.")]
+Profile = Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder or card; see `rolellm role`.")]
 
+# Fields of settings classes that people set; `--help` leaves the others to `--help-all`.
+_SHOWN = """
+    role base questions instructions recipe
+    llm_file base_url model adapter api_key_env budget retry_failed dry_run temperature max_tokens max_new_tokens
+    rewrite per_role min_confidence replies strategy test_share held_out language turns script
+    persona world_year judges jury baseline sample roles subset data_dir config split anonymous annotator audit system
+    port overwrite profile strict protocol missing limit web against votes share private branch title
+"""
+SHOWN = frozenset(_SHOWN.split())
 _Command = Callable[..., Any]
 
 
@@ -42,78 +59,133 @@ def with_options(command: _Command) -> _Command:
     called in the help (``"metavar"``).
     """
     signature = inspect.signature(command, eval_str=True)
-    taken = {name: cls for name, item in signature.parameters.items() if (cls := section_of(item.annotation))}
-    helps = descriptions(command, "Args")
+    sections = {name: cls for name, item in signature.parameters.items() if (cls := find_section(item.annotation))}
+    helps = read_descriptions(command, "Args")
+    hints = {name: (name, item.annotation) for name, item in signature.parameters.items() if name not in sections}
 
     @functools.wraps(command)
-    def called(**values: Any) -> Any:
-        made: dict[str, Any] = {name: read(cls, _collected(cls, values)) for name, cls in taken.items()}
-        return command(**values, **made)
+    def call(**values: Any) -> Any:
+        for override in (values.pop("overrides", None) or ()) if sections else ():
+            _set_value(values, override, {**hints, **_map_settable_fields(sections.values())})
+        settings_objects: dict[str, Any] = {
+            name: read(cls, _collect_values(cls, values)) for name, cls in sections.items()
+        }
+        return command(**values, **settings_objects)
 
-    parameters: list[inspect.Parameter] = []
-    for name, item in signature.parameters.items():
-        parameters += _options(taken[name]) if name in taken else [_option(item, helps.get(name))]
-    called.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    called.__doc__ = (command.__doc__ or "").partition("Args:\n")[0].rstrip()
-    return called
+    own = [_make_option(item, helps.get(name)) for name, item in signature.parameters.items() if name not in sections]
+    # Arguments, then required options.
+    own.sort(key=lambda item: (not _is_argument(item), item.default is not inspect.Parameter.empty))
+    listed = [option for cls in sections.values() for option in _make_options(cls)]
+    call.__signature__ = signature.replace(parameters=[*own, *listed, *([_OVERRIDES] if sections else [])])  # type: ignore[attr-defined]
+    call.__doc__ = (command.__doc__ or "").partition("Args:\n")[0].rstrip()
+    return call
 
 
-def _option(item: inspect.Parameter, text: str | None) -> inspect.Parameter:
-    """A command's own parameter as an option or an argument."""
+_OVERRIDES = inspect.Parameter(
+    "overrides",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set any option by name, such as top_p=0.9."),
+    ],
+)
+
+
+def _set_value(values: dict[str, Any], override: str, fields: Mapping[str, tuple[str, Any]]) -> None:
+    """Put the value of a ``--set KEY=VALUE`` in place of the option's."""
+    key, equals, text = override.partition("=")
+    name = key.strip().replace("-", "_")
+    if not equals or name not in fields:
+        raise SettingsError(f"--set {override}: expected KEY=VALUE{describe_alternatives(name, fields)}")
+    name, hint = fields[name]
+    if get_origin(strip_hint(hint)) in (tuple, list):
+        values[name] = [*(values[name] or ()), text]
+    else:
+        values[name] = parse_yaml(text, f"--set {override}") if strip_hint(hint) in (int, float, bool) else text
+
+
+def _map_settable_fields(classes: Iterable[Any]) -> dict[str, tuple[str, Any]]:
+    """Map each field, by its name and by its option's, to its name and type."""
+    fields: dict[str, tuple[str, Any]] = {}
+    for cls in classes:
+        for name, hint, info in _iterate_fields(cls):
+            flag = str(_get_extra(info).get("flag") or name).partition("/")[0].replace("-", "_")
+            section = find_section(hint)
+            fields |= _map_settable_fields([section]) if section else dict.fromkeys((name, flag), (name, hint))
+    return fields
+
+
+def _is_argument(item: inspect.Parameter) -> bool:
+    return any(isinstance(extra, ArgumentInfo) for extra in get_args(item.annotation)[1:])
+
+
+def _make_option(item: inspect.Parameter, text: str | None) -> inspect.Parameter:
+    """Turn a command's own parameter into an option or an argument."""
     if item.annotation is typer.Context:
         return item.replace(kind=inspect.Parameter.KEYWORD_ONLY)
     hint, info = get_args(item.annotation) if get_origin(item.annotation) is Annotated else (item.annotation, None)
-    known: Any = copy.copy(info) or typer.Option()
-    known.help = known.help or text
-    if isinstance(known, OptionInfo) and known.default is ...:  # where typer looks for the names first
-        known.default = f"--{item.name.replace('_', '-')}"
-    return item.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, known])
+    option: Any = copy.copy(info) or typer.Option()
+    option.help = option.help or text
+    option.metavar = option.metavar or _choose_metavar(hint)
+    if isinstance(option, OptionInfo) and option.default is ...:  # where typer looks for the names first
+        option.default = f"--{item.name.replace('_', '-')}"
+    return item.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, option])
 
 
-def _fields(cls: Any) -> Iterator[tuple[str, Any, FieldInfo]]:
+def _iterate_fields(cls: Any) -> Iterator[tuple[str, Any, FieldInfo]]:
     hints = get_type_hints(cls)
     for name, info in cls.__pydantic_fields__.items():
-        if _extra(info).get("cli") is not False:
+        if _get_extra(info).get("cli") is not False:
             yield name, hints[name], info
 
 
-def _extra(info: FieldInfo) -> Mapping[str, Any]:
+def _get_extra(info: FieldInfo) -> Mapping[str, Any]:
     return info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
 
 
-def _options(cls: type, panel: str | None = None) -> Iterator[inspect.Parameter]:
-    for name, hint, info in _fields(cls):
-        section = section_of(hint)
-        if section is not None:
-            yield from _options(section, (section.__doc__ or "").strip().split("\n")[0].rstrip("."))
+def _make_options(cls: type) -> Iterator[inspect.Parameter]:
+    panel = (cls.__doc__ or "").strip().split("\n")[0].partition(".")[0].partition(" (")[0]
+    for name, hint, info in _iterate_fields(cls):
+        if section := find_section(hint):
+            yield from _make_options(section)
             continue
         # typer knows no bound that is excluded; the settings class refuses the bound itself.
-        low = _limit(info, "ge") if _limit(info, "gt") is None else _limit(info, "gt")
-        limits = {"min": low, "max": _limit(info, "le")}
-        known: Any = {"metavar": _extra(info).get("metavar"), **(limits if bare(hint) in (int, float) else {})}
-        flag = _extra(info).get("flag") or name.replace("_", "-")
+        low = _find_limit(info, "ge") if _find_limit(info, "gt") is None else _find_limit(info, "gt")
+        limits = {"min": low, "max": _find_limit(info, "le")}
+        metavar = _get_extra(info).get("metavar") or _choose_metavar(hint)
+        details: Any = {"metavar": metavar, **(limits if strip_hint(hint) in (int, float) else {})}
+        flag = _get_extra(info).get("flag") or name.replace("_", "-")
         flag += f"/--no-{flag}" if hint is bool and info.default is True and "/" not in flag else ""
-        option = typer.Option(f"--{flag}", help=info.description, rich_help_panel=panel, **known)
+        hidden = name not in SHOWN
+        option = typer.Option(f"--{flag}", help=info.description, rich_help_panel=panel, hidden=hidden, **details)
         default = info.get_default(call_default_factory=True)
         kind = inspect.Parameter.KEYWORD_ONLY
-        yield inspect.Parameter(name, kind, default=default, annotation=Annotated[_typer_type(hint), option])
+        yield inspect.Parameter(name, kind, default=default, annotation=Annotated[_get_typer_type(hint), option])
 
 
-def _collected(cls: type, values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a class's options, taken out of all that a command was given."""
-    made: dict[str, Any] = {}
-    for name, hint, _ in _fields(cls):
-        section = section_of(hint)
-        made[name] = _collected(section, values) if section else values.pop(name)
-    return {name: value for name, value in made.items() if value not in (None, [], ())}
+def _collect_values(cls: type, values: dict[str, Any]) -> dict[str, Any]:
+    """Collect the values of a class's options, taken out of all that a command was given."""
+    collected: dict[str, Any] = {}
+    for name, hint, _ in _iterate_fields(cls):
+        section = find_section(hint)
+        collected[name] = _collect_values(section, values) if section else values.pop(name)
+    return {name: value for name, value in collected.items() if value not in (None, [], ())}
 
 
-def _limit(info: FieldInfo, name: str) -> float | None:
+def _find_limit(info: FieldInfo, name: str) -> float | None:
     return next((getattr(item, name) for item in info.metadata if getattr(item, name, None) is not None), None)
 
 
-def _typer_type(hint: Any) -> Any:
-    kind = bare(hint)
+def _choose_metavar(hint: Any) -> str | None:
+    """Return what the help calls a value; choices are listed."""
+    kind = strip_hint(hint)
+    kind = get_args(kind)[0] if get_origin(kind) in (tuple, list) else kind
+    return {int: "N", float: "N", Path: "PATH", str: "TEXT"}.get(kind)
+
+
+def _get_typer_type(hint: Any) -> Any:
+    kind = strip_hint(hint)
     if get_origin(kind) is tuple:
         return list[get_args(kind)[0]] | None  # type: ignore[misc]
     if kind in (int, float, str, bool, Path) or get_origin(kind) is Literal:

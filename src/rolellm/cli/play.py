@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from rolellm.cli.options import with_options
 from rolellm.cli.output import say
 from rolellm.core.errors import SettingsError, require
-from rolellm.core.settings import Field, dump, settings
+from rolellm.core.settings import Field, dump, read, settings
+from rolellm.llm.llm import LLM, CheckedOptions, PlayedOptions
 from rolellm.playing.settings import PlaySettings, PromptLimits
-
-if TYPE_CHECKING:
-    from rolellm.llm.llm import LLM
-
-
-@settings
-class Played:
-    """Model.
-
-    Attributes:
-        model: A folder with a model, adapter or run of `rolellm train`, or a Hub id; with --base-url, the model to ask
-            there.
-        adapter: A PEFT adapter to put on a full model.
-        llm_file: YAML settings of a model (docs/endpoints.md).
-        base_url: An OpenAI-compatible endpoint, such as http://localhost:8000/v1.
-        api_key_env: Environment variable that holds the API key.
-        tokenizer: With --base-url: the model's tokenizer (a folder), to count tokens instead of estimating them.
-    """
-
-    model: str | None = None
-    adapter: str | None = None
-    llm_file: Path | None = Field(default=None, json_schema_extra={"flag": "llm"})
-    base_url: str | None = None
-    api_key_env: str | None = None
-    tokenizer: str | None = None
 
 
 @settings
@@ -48,7 +25,7 @@ class _Page:
     Attributes:
         web: Talk on a local page instead: two roles or two models side by side, and a blind vote between them.
         against: With --web: a second model; a folder, a Hub id, or YAML settings.
-        votes: With --web: the folder of the votes, which `rolellm agreement` reads.
+        votes: With --web: the folder of the votes, which `rolellm label --agreement` reads.
         port: With --web: port to listen on; 0 for any that is free.
         share: With --web: also give the page a public address through a Gradio server; anyone who has it can enter.
     """
@@ -61,16 +38,23 @@ class _Page:
 
 
 @with_options
-def chat(role: Annotated[str, typer.Argument(metavar="ROLE")], asked: Played, how: PlaySettings, page: _Page) -> None:
-    """Talk to a role in the terminal, where /help lists the commands, or on a local page (--web).
+def chat(
+    role: Annotated[str, typer.Argument(metavar="ROLE")],
+    model_options: PlayedOptions,
+    play_settings: PlaySettings,
+    page: _Page,
+) -> None:
+    """Talk to a role in the terminal or on a local page (--web).
+
+    In the terminal, /help lists the commands.
 
     Args:
         role: A character's folder, a card, or the name of a role of RoleBench.
     """
-    from rolellm.runtime.threads import wait_briefly
+    from rolellm.core.threads import wait_briefly
 
     wait_briefly()
-    _check_named(asked)
+    llm = make_played_llm(model_options)
     if page.web:
         # Gradio counts its users unless it is told not to.
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -79,72 +63,69 @@ def chat(role: Annotated[str, typer.Argument(metavar="ROLE")], asked: Played, ho
     from rolellm.playing.player import RolePlayer
     from rolellm.playing.terminal import Terminal
 
-    remote = asked.llm_file or asked.base_url
-    model: Any = _llm(asked) if remote else asked.model
-    player = RolePlayer(model, role, adapter=asked.adapter, **dump(how))
+    player = RolePlayer(llm, role, **dump(play_settings))
+    # Its progress bar is not to appear within a talk.
+    player.load()
     if page.web:
-        _talk_page(player, str(asked.llm_file or asked.model), page, how)
+        _serve_talk_page(player, str(model_options.llm_file or model_options.model), page, play_settings)
         return
     if page.against is not None:
         raise SettingsError("--against needs --web: two models are shown side by side on the page")
-    # Arrow keys edit the line and bring earlier ones back, where there is such a library.
-    with suppress(ImportError):
-        import readline  # noqa: F401
     Terminal(player).run()
 
 
-def _check_named(asked: Played) -> None:
-    if asked.llm_file is None and asked.base_url is None and asked.model is None:
-        raise SettingsError("no model is named; give --model FOLDER, --llm FILE.yaml, or --base-url URL --model NAME")
+def make_played_llm(options: PlayedOptions, default: str | None = None) -> LLM:
+    """Return the model that plays.
 
-
-def played_model(asked: Played) -> LLM:
-    """The model that the options name, as one that stages can ask.
+    Args:
+        options: What the user named.
+        default: The model where no option names one: a folder, a Hub id or a settings file.
 
     Raises:
-        SettingsError: When they name none.
+        SettingsError: When none is named, or two ways to one.
     """
-    from rolellm.llm.llm import LLM
+    from rolellm.cli.llm_options import get_scripted_models
 
-    _check_named(asked)
-    remote = asked.llm_file or asked.base_url
-    return _llm(asked) if remote else LLM(backend="local", model=asked.model, adapter=asked.adapter)
+    chosen = read(CheckedOptions, dump(options))
+    if not (chosen.llm_file or chosen.base_url or chosen.model):
+        if default is None:
+            raise SettingsError(
+                "no model is named; give --model FOLDER, --llm FILE.yaml, or --base-url URL --model NAME"
+            )
+        is_file = Path(default).is_file()
+        chosen = replace(chosen, **({"llm_file": Path(default)} if is_file else {"model": default}))
+    if chosen.adapter and (chosen.llm_file or chosen.base_url):
+        raise SettingsError("an adapter needs a model folder or a Hub id; name it in the model's settings file")
+    return LLM.from_options(chosen, get_scripted_models())
 
 
-def _talk_page(player: Any, name: str, page: _Page, how: PlaySettings) -> None:
+def _serve_talk_page(player: Any, name: str, page: _Page, play_settings: PlaySettings) -> None:
     """Serve the page until somebody asks to stop."""
     import shlex
     import sys
     import webbrowser
 
-    from rolellm.cli.label import login
-    from rolellm.core.sanitize import visible
+    from rolellm.cli.label import get_login
     from rolellm.playing.player import RolePlayer
 
     if page.against == name:
         raise SettingsError("--against names the same model again; name another one")
-    from rolellm.labelling import stop_request
-    from rolellm.labelling.talk import TalkPage
+    from rolellm.reporting.labelling import stop_request
+    from rolellm.reporting.labelling.talk import TalkPage
 
     models = {name: player}
     if page.against is not None:
-        models[page.against] = RolePlayer(page.against, player.part, **dump(how))
-    talks = TalkPage(models, page.votes, login())
+        models[page.against] = RolePlayer(page.against, player.part, **dump(play_settings))
+        models[page.against].load()
+    talks = TalkPage(models, page.votes, get_login())
     with stop_request() as wait, talks.serve(port=page.port, share=page.share) as url:
         say(f"Open {url} in a browser. Press Ctrl-C to stop.", err=True)
         if sys.stdout.isatty():
             webbrowser.open(url)
         wait()
     if page.votes.is_dir():
-        say(f"Votes: {visible(str(page.votes))}. Next: {visible(f'rolellm agreement {shlex.quote(str(page.votes))}')}")
-
-
-def _llm(asked: Played) -> LLM:
-    from rolellm.cli.llm_options import scripted_models
-    from rolellm.llm.llm import LLM, LLMOptions
-
-    names = ("model", "llm_file", "base_url", "api_key_env", "tokenizer")
-    return LLM.from_options(LLMOptions(**{name: getattr(asked, name) for name in names}), scripted_models())
+        votes = str(page.votes)
+        say(f"Votes: {votes}. Next: {shlex.join(['rolellm', 'label', '--agreement', votes])}")
 
 
 @with_options
@@ -152,59 +133,67 @@ def serve(
     roles: Annotated[list[str], typer.Argument(metavar="ROLE...")],
     model: str,
     limits: PromptLimits,
-    upstream: str | None = None,
+    base_url: str | None = None,
     adapter: str | None = None,
     api_key_env: str | None = None,
     host: str = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8040,
     key_env: str | None = None,
+    allow_origin: list[str] | None = None,
 ) -> None:
-    """Serve roles to any client of OpenAI's API: the client's model is the name of a role.
+    """Serve roles to any client of OpenAI's API.
+
+    The client's model is the name of a role.
 
     Args:
         roles: Characters' folders, cards, or names of roles of RoleBench.
-        model: The model's name at --upstream; without it, a folder or a Hub id for `transformers serve`.
-        upstream: The OpenAI-compatible server that answers; by default `transformers serve` is started.
-        adapter: Without --upstream: a PEFT adapter to put on a full model.
-        api_key_env: Environment variable that holds the key for --upstream.
+        model: The model's name at --base-url; without it, a folder or a Hub id for `transformers serve`.
+        base_url: The OpenAI-compatible server that answers; by default `transformers serve` is started.
+        adapter: Without --base-url: a PEFT adapter to put on a full model.
+        api_key_env: Environment variable that holds the key for --base-url.
         host: Address to listen on.
         port: Port to listen on; 0 for any that is free.
         key_env: Environment variable that holds the key that clients have to send.
+        allow_origin: Origin whose web pages may use the server, such as http://localhost:3000; * for any; repeatable.
     """
     require("starlette", "uvicorn", "openai", extra="play")
-    from rolellm.llm.llm import LLM
+    from rolellm.core.interrupts import handle_signals
     from rolellm.llm.settings import is_near
-    from rolellm.playing import server
-    from rolellm.runtime.interrupts import handling
+    from rolellm.playing import local_server, server
 
     key = os.environ.get(key_env, "") if key_env else ""
     if key_env and not key:
         raise SettingsError(f"the environment variable {key_env} holds no key; set it and try again")
-    if upstream is not None and adapter is not None:
-        raise SettingsError("--adapter cannot be combined with --upstream; the server there has its own")
+    if base_url is not None and adapter is not None:
+        raise SettingsError("--adapter cannot be combined with --base-url; the server there has its own")
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
-        stack.enter_context(handling(_interrupt))
-        name = model
-        if upstream is None:
+        stack.enter_context(handle_signals(_raise_interrupt))
+        settings = dump(limits)
+        if base_url is None:
             require("transformers", "fastapi", extra="train,play")
-            if (command := server.vllm_command(model, adapter)) is not None:
+            if (command := local_server.build_vllm_command(model, adapter)) is not None:
                 say(f"vLLM answers faster: {command}", err=True)
             say("starting `transformers serve` …", err=True)
-            upstream, name = stack.enter_context(server.transformers_serve(model, adapter))
-        llm = LLM(base_url=upstream, model=name, api_key_env=api_key_env)
-        players = server.play_all(llm, roles, **dump(limits))
+            llm, context = stack.enter_context(local_server.run_transformers_serve(model, adapter))
+            settings["context"] = min(filter(None, (limits.context, context)), default=None)
+        else:
+            llm = LLM(base_url=base_url, model=model, api_key_env=api_key_env)
+        players = server.play_all(llm, roles, **settings)
         if next(iter(players.values())).context is None:
             say("the server does not say how long its context is; give --context to have old turns left out", err=True)
         if not key and not is_near(host, this_machine=True):
             say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)
+        near = ("localhost", "127.0.0.1", "[::1]") if is_near(host, this_machine=True) else ("*",)
+        plain = Path(model).name if Path(model).is_dir() else model
+        app = server.build_application(players, plain=plain, key=key, hosts=near, origins=allow_origin or ())
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/v1"
         say(f"{', '.join(players)} at {where}. Press Ctrl-C to stop.", err=True)
         try:
-            server.serve(listening, players, key=key)
+            server.serve(listening, app)
         except KeyboardInterrupt:
             say("stopped", err=True)
 
 
-def _interrupt(*_: object) -> None:
+def _raise_interrupt(*_: object) -> None:
     raise KeyboardInterrupt

@@ -10,10 +10,10 @@ import typer
 from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import print_json, print_table
 from rolellm.core.settings import dump
-from rolellm.hub.push import PushOptions
+from rolellm.data.hub.push import PushOptions
 
 if TYPE_CHECKING:
-    from rolellm.hub.push import Pushed
+    from rolellm.data.hub.push import Pushed
 
 
 @with_options
@@ -27,7 +27,9 @@ def push(
     scores: list[Path] | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Publish a run as one commit: adapter or merged model, tokenizer with its chat template, and a model card.
+    """Publish a training run as a model on the Hub.
+
+    One commit: adapter or merged model, tokenizer with its chat template, and a model card.
 
     Args:
         run: A finished run of rolellm train.
@@ -37,7 +39,7 @@ def push(
         base_model: Base model on the Hub, OWNER/NAME, if the run used a local folder.
         scores: Output of rolellm score --json; may be repeated.
     """
-    from rolellm.rocit.publish import push as publish
+    from rolellm.training.publish import push as publish
 
     chosen = dump(options) | {"license": license, "merge": merge, "base_model": base_model, "scores": scores or ()}
     show(publish(run, repo, **chosen), as_json=as_json)

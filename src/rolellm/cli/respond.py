@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import AskedForAll, language_model, show_estimate
+from rolellm.cli.llm_options import AskedForAll, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
-from rolellm.cli.output import check_missing, print_json, print_table, resumable, say
-from rolellm.construct.settings import RespondSettings
+from rolellm.cli.output import check_missing, print_json, print_table, say
 from rolellm.core.sanitize import label
+from rolellm.making.settings import RespondSettings
 
 if TYPE_CHECKING:
-    from rolellm.construct.rolegpt.prompts import RolePrompts
-    from rolellm.construct.rolegpt.respond import Asked
+    from rolellm.characters.role_prompts import RolePrompts
+    from rolellm.making.respond import Instruction
 
 _WIDE = 60
 
@@ -27,54 +27,64 @@ def respond(
     context: typer.Context,
     profile: Profile,
     instructions: Path,
-    asked: AskedForAll,
+    llm_options: AskedForAll,
     settings: RespondSettings,
     out: Path | None = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
     explain: bool = False,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a role each instruction several times: five replies as references, the sixth held out.
+    """Ask a role each instruction several times, in its own voice.
+
+    Five replies are references, the sixth is held out as the baseline.
 
     Args:
-        instructions: JSON Lines with `instruction`, or `question` as in kept.jsonl.
+        instructions: File with instructions (JSON Lines, JSON, CSV, Parquet), or sample for the embedded ones.
         out: The run's folder; defaults to PROFILE/respond.
         limit: Use only the first N instructions.
         explain: Show what the first 5 prompts (or --limit) are made of; ask no model.
     """
-    from rolellm.construct.rolegpt.prompts import RolePrompts
-    from rolellm.construct.rolegpt.respond import instructions_of, language_note, planned_requests, respond_folder
-    from rolellm.construct.sheet import read_sheet
+    from rolellm.characters.cards.folder import open_character
+    from rolellm.characters.role_prompts import RolePrompts
+    from rolellm.making.respond import Respond, describe_language_mismatch, read_instructions
 
-    llm, character = language_model(asked, required=not explain), read_sheet(profile)
-    chosen = instructions_of(instructions, character.role, limit)
-    if note := language_note(character, chosen.asked):
+    llm = make_llm(llm_options, required=not explain)
+    character, home = open_character(profile, make=not (explain or llm.dry_run))
+    profile = home or profile
+    chosen = read_instructions(instructions, character, limit)
+    if note := describe_language_mismatch(character, chosen.asked):
         say(f"note: {note}", err=True)
     if explain:
         _explain(RolePrompts(character, settings, llm.counter), chosen.asked[: limit or 5], as_json)
         return
-    if llm.dry_run:
-        show_estimate(llm.estimate(planned_requests(character, chosen.asked, settings, llm.counter)), as_json)
-        return
-    with resumable(context):
-        _, summary = respond_folder(character, chosen, out or profile / "respond", settings, llm)
+    step = Respond(character, chosen, settings)
+    run = run_or_estimate(context, step, llm, out or profile / "respond", as_json)
     if as_json:
-        print_json(summary)
+        print_json(run.to_dict())
     else:
-        _show(summary)
-    if not summary["replies"]:
+        _show(run.to_dict(), run.folder)
+    if run.failed == run.asked:
         raise typer.Exit(1)
-    check_missing(context, summary["missing"], summary["replies"] + summary["missing"])
+    check_missing(context, run.failed, run.asked)
     if not as_json:
-        line = ["rolellm", "role", "release", str(profile), "--out", f"{profile.resolve().name}-data"]
-        say(f"Go on with: {shlex.join(line)}")
+        words = ["rolellm", "role", "release", str(profile), *_choose_release_words(f"{profile.resolve().name}-data")]
+        say(f"Go on with: {shlex.join(words)}")
 
 
-def _show(summary: dict[str, Any]) -> None:
-    wanted = summary["replies"] + summary["missing"]
+def _choose_release_words(name: str) -> list[str]:
+    """Return what `role release` needs to write a data set: a folder that is free, or has an earlier one to replace."""
+    from rolellm.data.rolebench.source import find_own_manifest
+
+    names = (name, *(f"{name}-{number}" for number in range(2, 100)))
+    out = next((path for path in names if find_own_manifest(path) or not Path(path).exists()), name)
+    return ["--out", out, *(["--overwrite"] if Path(out).exists() else [])]
+
+
+def _show(summary: dict[str, Any], folder: Path) -> None:
+    expected = summary["replies"] + summary["missing"]
     rows: list[tuple[str, str | int]] = [
         ("instructions", summary["instructions"]),
-        ("replies", f"{summary['replies']:,} of {wanted:,}"),
+        ("replies", f"{summary['replies']:,} of {expected:,}"),
         ("held out as the baseline", summary["held_out"]),
         *((f"turned down: {name.replace('_', ' ')}", count) for name, count in summary["turned_down"].items()),
         ("demonstrations left out by the budget", summary["demonstrations_dropped"]),
@@ -85,22 +95,22 @@ def _show(summary: dict[str, Any]) -> None:
     if summary["missing"]:
         reason, count = next(iter(summary["failed"].items()))
         say(
-            f"note: {summary['missing']:,} of {wanted:,} replies are missing, most often ({count:,}): "
-            f"{label(reason, 200)}; {Path(summary['out']).with_name('failed.jsonl')} lists all; --retry-failed "
+            f"note: {summary['missing']:,} of {expected:,} replies are missing, most often ({count:,}): "
+            f"{label(reason, 200)}; {folder / 'failed.jsonl'} lists all; --retry-failed "
             "retries them",
             err=True,
         )
-    say(f"The replies are in {summary['out']}.")
+    say(f"The replies are in {folder / 'replies.jsonl'}.")
 
 
-def _explain(prompts: RolePrompts, asked: Iterable[Asked], as_json: bool) -> None:
-    from rolellm.construct.rolegpt.respond import explain
+def _explain(prompts: RolePrompts, instructions: Iterable[Instruction], as_json: bool) -> None:
+    from rolellm.making.respond import explain
 
-    found = list(explain(prompts, asked))
+    explanations = list(explain(prompts, instructions))
     if as_json:
-        print_json({"strategy": prompts.settings.strategy, "explained": found})
+        print_json({"strategy": prompts.settings.strategy, "explained": explanations})
         return
-    for item in found:
+    for item in explanations:
         _show_explanation(item)
 
 
@@ -110,11 +120,11 @@ def _show_explanation(item: Mapping[str, Any]) -> None:
         shared = ", ".join(line["shared"])
         by = {"key": "key: ", "words": "", "constant": "always", "order": "no word; next in the script"}
         why = by[line["by"]] + shared
-        place = f"{line['start']}–{line['end']}" if line["start"] >= 0 else "–"
-        said = label(f"{line['before']} → {line['text']}" if line["before"] else line["text"], _WIDE)
-        name, score = f"{line['kind']} {line['rank']}: {said}", f"{line['score']:.2f}"
+        span = f"{line['start']}–{line['end']}" if line["start"] >= 0 else "–"
+        excerpt = label(f"{line['before']} → {line['text']}" if line["before"] else line["text"], _WIDE)
+        name, score = f"{line['kind']} {line['rank']}: {excerpt}", f"{line['score']:.2f}"
         state = "shown" if line["shown"] else "left out"
-        rows.append((name, score, label(why, 40), line["tokens"], place, state))
+        rows.append((name, score, label(why, 40), line["tokens"], span, state))
     limit = "no limit" if item["limit"] is None else f"at most {item['limit']:,}"
     counted = "tokens" if item["exact"] else "tokens, estimated"
     total = f"{item['tokens']:,} {counted} ({item['base']:,} without what is below; {limit})"

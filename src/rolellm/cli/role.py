@@ -1,4 +1,4 @@
-"""Make a role: parse its script, build its profile, release its data."""
+"""Make a role: read its script, build its profile, release its data."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rolellm.cli.llm_options import AskedForAll, language_model, show_estimate
+from rolellm.cli.llm_options import AskedForAll, estimate_if_dry, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
-from rolellm.cli.output import check_missing, next_line, print_json, print_table, resumable, say
-from rolellm.construct.settings import BuildSettings, SplitRule
-from rolellm.core.errors import SettingsError
+from rolellm.cli.output import build_next_line, check_missing, print_json, print_table, resumable, say
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.foreign import read_text
 from rolellm.core.records import Language
 from rolellm.core.sanitize import label
+from rolellm.making.settings import BuildSettings, SplitRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rolellm.construct.character import Character
-    from rolellm.construct.scripts.parse import Parsed
-    from rolellm.construct.sheet import Sheet
+    from rolellm.characters.scripts.parse import ParsedScript
     from rolellm.core.records import Turn
+    from rolellm.making.character import Character
 
 _SPEAKERS = 15
 _EXAMPLES = 5
@@ -32,9 +32,7 @@ _LORE = 8
 _WIDE = 60
 _DIGITS = 10
 
-app = typer.Typer(
-    name="role", help="Make a role: parse its script, build its profile, release its data.", no_args_is_help=True
-)
+app = typer.Typer(name="role", help=__doc__, no_args_is_help=True)
 
 
 @app.command()
@@ -44,13 +42,13 @@ def parse(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT")],
     role: str,
     out: Path,
-    asked: AskedForAll,
+    llm_options: AskedForAll,
     alias: list[str] | None = None,
     format: Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"] | None = None,
     language: Language | None = None,
-    encoding: str | None = None,
-    columns: str | None = None,
-    layout: Literal["turns", "release"] = "turns",
+    encoding: Annotated[str | None, typer.Option(hidden=True)] = None,
+    columns: Annotated[str | None, typer.Option(hidden=True)] = None,
+    layout: Annotated[Literal["turns", "release"], typer.Option(hidden=True)] = "turns",
     as_json: AsJson = False,
 ) -> None:
     """Read a script for one role: who says what, in which scene, and where in the source.
@@ -68,32 +66,30 @@ def parse(
         columns: A table's columns, such as speaker=name,text=line; usual names are detected.
         layout: release: the layout of RoleBench's profiles.
     """
-    from rolellm.construct.scripts.parse import asked_names, parsed_for, read_script
-    from rolellm.construct.scripts.turns import write_turns
-    from rolellm.runtime.progress import Progress
+    from rolellm.characters.scripts.parse import clean_names, read_script, select_role
+    from rolellm.characters.scripts.turns import write_turns
+    from rolellm.core.progress import Progress
 
     if out.exists() and script.exists() and out.samefile(script):
         raise SettingsError(f"--out {out} is the script itself; name another file")
     if out.is_dir():
         raise SettingsError(f"--out {out} is a folder; name a file in it, such as {out / 'dialogue.jsonl'}")
-    options = asked.model
-    llm = language_model(asked) if options.llm_file or options.base_url or options.model or options.dry_run else None
-    names = asked_names(role, alias or [])
+    options = llm_options.model
+    llm = make_llm(llm_options) if options.llm_file or options.base_url or options.model or options.dry_run else None
+    names = clean_names(role, alias or [])
     with Progress(f"reading {script}", show=not as_json):
         reading = read_script(
-            script, names, format=format, language=language, encoding=encoding, columns=_columns(columns)
+            script, names, format=format, language=language, encoding=encoding, columns=_parse_columns(columns)
         )
-        parsed = None if llm else parsed_for(names, reading)
+        parsed = None if llm else select_role(names, reading)
     counts: dict[str, Any] = {}
     if llm is not None:
-        from rolellm.construct.attribution import check_novel, parse_folder, planned_requests
+        from rolellm.making.attribution import Attribute, check_novel
 
         check_novel(reading)
-        if llm.dry_run:
-            show_estimate(llm.estimate(planned_requests(reading, llm.counter)), as_json)
-            return
-        with resumable(context):
-            parsed, counts = parse_folder(names, reading, out.with_suffix(".attribution"), llm)
+        run = run_or_estimate(context, Attribute(reading, names), llm, out.with_suffix(".attribution"), as_json)
+        parsed, _ = run.result
+        counts = {**run.summary, "requests": run.asked, "failed": run.failed, "spent": run.manifest["spent"]}
     assert parsed is not None
     named = dict(enumerate(parsed.speakers))
     written = write_turns(out, parsed.turns, parsed.role, speakers=named, layout=layout, language=parsed.language)
@@ -106,14 +102,14 @@ def parse(
         check_missing(context, counts["failed"], counts["requests"])
 
 
-def _columns(text: str | None) -> dict[str, str]:
+def _parse_columns(text: str | None) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.split(",")] if text else []
     if not all(column.strip() and name.strip() for column, _, name in pairs):
         raise SettingsError(f"--columns {text}: expected pairs such as speaker=name,text=line")
     return {column.strip(): name.strip() for column, _, name in pairs}
 
 
-def _show(parsed: Parsed, out: Path, counts: Mapping[str, Any]) -> None:
+def _show(parsed: ParsedScript, out: Path, counts: Mapping[str, Any]) -> None:
     kinds = parsed.to_dict()["turns"]
     score = f"score {parsed.format_scores[parsed.format]:.2f}" if parsed.format_scores else "as named"
     rows = [
@@ -128,11 +124,11 @@ def _show(parsed: Parsed, out: Path, counts: Mapping[str, Any]) -> None:
     ]
     say(str(parsed.source.path))
     print_table("Found", ("", "turns"), rows)
-    others = list(parsed.others.items())
-    if others:
-        more = [(f"{len(others) - _SPEAKERS} more", sum(count for _, count in others[_SPEAKERS:]))]
-        shown = [*others[:_SPEAKERS], *(more if len(others) > _SPEAKERS else [])]
-        print_table("Other speakers", ("name", "speeches"), shown)
+    other_speakers = list(parsed.others.items())
+    if other_speakers:
+        more = [(f"{len(other_speakers) - _SPEAKERS} more", sum(count for _, count in other_speakers[_SPEAKERS:]))]
+        speaker_rows = [*other_speakers[:_SPEAKERS], *(more if len(other_speakers) > _SPEAKERS else [])]
+        print_table("Other speakers", ("name", "speeches"), speaker_rows)
     _show_places("Speaker not found", parsed.unattributed)
     _show_places("Empty", parsed.empty)
     if parsed.proposals:
@@ -141,34 +137,34 @@ def _show(parsed: Parsed, out: Path, counts: Mapping[str, Any]) -> None:
         options = " ".join(f"--alias {shlex.quote(item.name)}" for item in parsed.proposals)
         say(f"None of these was merged. To confirm one, add: {options}")
     if counts:
-        told = ", ".join(f"{counts[name]:,} {name}" for name in ("answered", "nobody", "refused", "missing"))
+        outcomes = ", ".join(f"{counts[name]:,} {name}" for name in ("answered", "nobody", "refused", "missing"))
         spent = counts["spent"]
-        say(f"{counts['asked']:,} open quotations asked about: {told}.")
+        say(f"{counts['asked']:,} open quotations asked about: {outcomes}.")
         say(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
-    say(_healthy(parsed))
+    say(_describe_health(parsed))
     if parsed.format == "novel" and parsed.unattributed and not counts:
         say("A language model can be asked for the others: add --llm FILE.yaml (--dry-run shows the cost).")
     say(f"{sum(kinds.values()):,} turns in {out}")
 
 
-def _healthy(parsed: Parsed) -> str:
-    """What may have gone wrong, in one line."""
+def _describe_health(parsed: ParsedScript) -> str:
+    """Tell what may have gone wrong, in one line."""
     health, long = parsed.health, parsed.long
     short = health["one_character_speakers"]
-    said = f"{len(long):,} unusually long speeches"
-    said += f" (first at character {long[0].start:,})" if long else ""
-    said += f"; {len(short):,} one-character speakers"
-    said += f" ({', '.join(f'{name} {count}' for name, count in list(short.items())[:_EXAMPLES])})" if short else ""
+    summary = f"{len(long):,} unusually long speeches"
+    summary += f" (first at character {long[0].start:,})" if long else ""
+    summary += f"; {len(short):,} one-character speakers"
+    summary += f" ({', '.join(f'{name} {count}' for name, count in list(short.items())[:_EXAMPLES])})" if short else ""
     if parsed.format == "novel":
-        said = f"the speaker of {parsed.open_share:.0%} of the quotations was not found; {said}"
-        said += f"; {health['mended_quotations']:,} with a quotation mark missing or wrong"
+        summary = f"the speaker of {parsed.open_share:.0%} of the quotations was not found; {summary}"
+        summary += f"; {health['mended_quotations']:,} with a quotation mark missing or wrong"
     if unnamed := parsed.unaddressed:
-        said += f"; nobody else names {', '.join(f'{name} ({count} speeches)' for name, count in unnamed.items())}"
-    said += f"; {parsed.left_out:.0%} of the text in no turn"
+        summary += f"; nobody else names {', '.join(f'{name} ({count} speeches)' for name, count in unnamed.items())}"
+    summary += f"; {parsed.left_out:.0%} of the text in no turn"
     spoken = parsed.spoken_in
     if spoken not in ("en", "zh", None):
-        said += f"; the language is probably {spoken}, and prompts exist in English and Chinese only"
-    return f"Health: {said}."
+        summary += f"; the language is probably {spoken}, and prompts exist in English and Chinese only"
+    return f"Health: {summary}."
 
 
 def _show_places(title: str, turns: Sequence[Turn]) -> None:
@@ -179,7 +175,7 @@ def _show_places(title: str, turns: Sequence[Turn]) -> None:
         print_table(title, ("text", "characters"), rows)
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     value = str(text).strip().lower()
     if value != "none" and not (value.isdecimal() and len(value) < _DIGITS):
         raise typer.BadParameter("must be a number from 0 to 20, or none")
@@ -190,16 +186,15 @@ def _number(text: str) -> int:
 @with_options
 def build(
     context: typer.Context,
-    asked: AskedForAll,
+    source: Annotated[Path, typer.Argument(metavar="D.jsonl|CARD|PROFILE")],
+    llm_options: AskedForAll,
     settings: BuildSettings,
-    dialogue: Annotated[Path | None, typer.Argument(metavar="D.jsonl", show_default=False)] = None,
     role: str | None = None,
     out: Path | None = None,
-    source: Annotated[Path | None, typer.Option("--from", metavar="PROFILE")] = None,
     language: Language | None = None,
     script: str | None = None,
     alias: list[str] | None = None,
-    catchphrases: Annotated[int, typer.Option(metavar="N|none", parser=_number)] = 3,
+    catchphrases: Annotated[int, typer.Option(metavar="N|none", parser=_parse_number)] = 3,
     description: Path | None = None,
     overwrite: bool = False,
     as_json: AsJson = False,
@@ -207,10 +202,9 @@ def build(
     """Make a role's profile: a description, first in the third person, then in the second, and catchphrases.
 
     Args:
-        dialogue: The script's turns, from `rolellm role parse`.
+        source: The script's turns, from `rolellm role parse`; a card; or a character's folder.
         role: The role's name in D.jsonl.
-        out: Folder for the character; defaults to that of --from.
-        source: A character's folder instead of D.jsonl, such as an imported card's.
+        out: Folder for the character; defaults to its own, which a card has next to it.
         language: Detected by default.
         script: Title of the script.
         alias: Another name of the role, to keep out of the description; may be repeated.
@@ -218,94 +212,84 @@ def build(
         description: A text file with your own description, in the second person.
         overwrite: Replace the character in --out.
     """
-    from rolellm.construct.profile.build import planned_requests
-    from rolellm.construct.profile.folder import build_folder, known_title
-    from rolellm.llm.estimate import Case, Estimate
+    from rolellm.characters.cards.folder import is_card, open_character
+    from rolellm.making.profile.build import KNOWLEDGE, BuildProfile, build_folder
+    from rolellm.making.profile.start import find_title, start_sheet
 
-    if script is None and dialogue and role and out:
-        script = known_title(out, dialogue, role)
+    if out is not None and out.is_file():
+        raise SettingsError(f"--out {out} is a file; a character is a folder")
+    names, home = tuple(alias or ()), None
+    if source.is_dir() or is_card(source):
+        if role is not None or language is not None:
+            raise SettingsError(f"--role and --language come from {source}; leave them out")
+        start, home = open_character(source, out, make=not llm_options.model.dry_run, overwrite=overwrite)
+        more = tuple(name for name in names if name not in start.names)
+        start = replace(start, aliases=(*start.aliases, *more), script=script or start.script)
+    else:
+        if role is None and source.is_file():
+            raise SettingsError(f"--role is missing; use a name from {source}")
+        if role is not None and out is None:
+            raise SettingsError("no folder for the character; add --out PROFILE")
+        if script is None and role and out:
+            script = find_title(out, source, role)
+        start = start_sheet(source, role or "", language=language, aliases=names, script=script)
     settings = replace(settings, catchphrases=catchphrases, description=_read(description), work=script)
-    llm = language_model(asked, required=settings.asks)
-    folder = out or source
-    if folder is None:
-        raise SettingsError("no folder for the character; add --out PROFILE")
-    if folder.is_file():
-        raise SettingsError(f"{'--from' if out is None else '--out'} {folder} is a file; a character is a folder")
-    start = _start(dialogue, source, role, language, alias or [], script)
-    if llm.dry_run:
-        requests = planned_requests(start, settings, llm.counter)
-        nothing = Estimate(0, Case(), Case(), Case(), max_attempts=1)
-        show_estimate(llm.estimate(requests) if requests else nothing, as_json)
-        return
+    step = BuildProfile(start, settings, out or home)
+    llm = make_llm(llm_options, required=step.needs_model)
+    estimate_if_dry(step, llm, as_json)
     with resumable(context):
-        built = build_folder(start, folder, settings, llm, card=source, overwrite=overwrite)
-    spent = built.manifest["spent"]
+        run = build_folder(step, llm, card=home, overwrite=overwrite)
+    folder, knowledge, notes = run.folder.parent, None, run.summary["notes"]
+    if settings.check_knowledge:
+        knowledge = folder / KNOWLEDGE
     if as_json:
         names = ("role", "language", "description", "background", "catchphrases", "aliases")
         print_json(
             {
-                "out": str(built.folder),
-                **{name: getattr(built.character, name) for name in names},
-                "counts": built.manifest["counts"],
-                "spent": spent,
-                "knowledge": None if built.knowledge is None else str(built.knowledge),
-                "notes": built.notes,
+                "out": str(folder),
+                **{name: getattr(run.result, name) for name in names},
+                "counts": run.summary["counts"],
+                "spent": run.manifest["spent"],
+                "knowledge": knowledge and str(knowledge),
+                "notes": notes,
             }
         )
     else:
-        show(built.folder)
+        show(folder)
         # What `show` has printed as a defect.
-        for note in (note for note in built.notes if ", kept with a defect: " not in note):
+        for note in (note for note in notes if ", kept with a defect: " not in note):
             say(f"note: {note}")
-        if spent:
+        if run.asked:
+            spent = run.manifest["spent"]
             say(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
-        if built.knowledge is not None:
-            say(f"Read {built.knowledge}: nobody has checked what the model says about the role.")
+        if knowledge:
+            say(f"Read {knowledge}: nobody has checked what the model says about the role.")
         if start.description and "card" in start.made and "build" not in start.made:
-            say(f"The card's own description was replaced; it is still in {built.folder / 'card.json'}.")
-    if failed := spent.get("failed", 0):
-        check_missing(context, failed, len(planned_requests(start, settings, llm.counter)))
+            is_kept = run.result.description == start.description
+            way = (
+                "kept; --rewrite has a model write one"
+                if is_kept
+                else "replaced; it is still in the folder's card.json"
+            )
+            say(f"The card's own description was {way}.")
+    check_missing(context, run.failed, run.asked)
     if not as_json:
-        say(f"Go on with: {next_line(context, 'rolellm', 'instruct', str(built.folder))}")
+        say(f"Go on with: {build_next_line(context, 'rolellm', 'instruct', str(folder))}")
 
 
 def _read(path: Path | None) -> str | None:
     if path is None:
         return None
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_text(path)
+    except DataError as error:
         raise SettingsError(f"--description {path} cannot be read ({error}); give a text file in UTF-8") from error
-
-
-def _start(
-    dialogue: Path | None,
-    source: Path | None,
-    role: str | None,
-    language: Language | None,
-    aliases: list[str],
-    script: str | None,
-) -> Sheet:
-    from rolellm.construct.profile.folder import start_sheet
-    from rolellm.construct.sheet import read_sheet
-
-    if (dialogue is None) == (source is None):
-        raise SettingsError("give either D.jsonl or --from PROFILE")
-    if dialogue is not None:
-        if role is None:
-            raise SettingsError(f"whose profile? Add --role NAME, as {dialogue} has it")
-        return start_sheet(dialogue, role, language=language, aliases=aliases, script=script)
-    if role is not None or language is not None:
-        raise SettingsError("--role and --language come from the character that --from names; leave them out")
-    character = read_sheet(str(source))
-    more = tuple(name for name in aliases if name not in character.names)
-    return replace(character, aliases=(*character.aliases, *more), script=script or character.script)
 
 
 @app.command()
 def show(profile: Profile, as_json: AsJson = False) -> None:
     """Show a role: its description, catchphrases, dialogue and lore, and which stages are done."""
-    from rolellm.construct.character import Character
+    from rolellm.making.character import Character
 
     character = Character.load(profile)
     if as_json:
@@ -321,7 +305,7 @@ def _show_character(character: Character) -> None:
         ("script", label(character.script or "–", _WIDE)),
         ("also called", label(", ".join(character.aliases) or "–", _WIDE)),
         *((name.replace("_", " "), count) for name, count in summary["counts"].items()),
-        *((name, found or "not yet") for name, found in summary["stages"].items()),
+        *((name, state or "not yet") for name, state in summary["stages"].items()),
     ]
     print_table(label(character.role, _WIDE), ("", ""), rows)
     lore = [
@@ -332,7 +316,7 @@ def _show_character(character: Character) -> None:
     for title, lines in (
         ("Description", [character.description or "none; rolellm role build writes one"]),
         ("Catchphrases", character.catchphrases or ("none",)),
-        ("Defects", [f"{what}: {one}" for what, found in summary["defects"].items() for one in found]),
+        ("Defects", [f"{field}: {defect}" for field, defects in summary["defects"].items() for defect in defects]),
         ("Lore", [*lore, *more]),
     ):
         if lines:
@@ -358,7 +342,7 @@ def import_card(
         name: Role name to use instead of the card's.
         overwrite: Replace the character in --out.
     """
-    from rolellm.construct.cards.folder import import_card as run
+    from rolellm.characters.cards.folder import import_card as run
 
     reading = run(card, out, role=name, language=language, overwrite=overwrite)
     character = reading.character
@@ -370,7 +354,7 @@ def import_card(
         "aliases": list(character.aliases),
         "description_characters": len(character.description or ""),
         "greetings": len(reading.greetings),
-        "example_scenes": len(reading.examples) + len(reading.described),
+        "example_scenes": len(reading.examples) + len(reading.embedded),
         "turns": len(character.turns),
         "own_turns": own,
         "lore": len(character.lore),
@@ -380,12 +364,13 @@ def import_card(
     if as_json:
         print_json(summary)
         return
-    told = ("role", "aliases", "notes", "out")
-    rows = [(name.replace("_", " "), value) for name, value in summary.items() if name not in told]
+    omitted = ("role", "aliases", "notes", "out")
+    rows = [(name.replace("_", " "), value) for name, value in summary.items() if name not in omitted]
     print_table(label(character.role, _WIDE), ("read", "found"), rows)
     for note in reading.notes:
         say(f"note: {note}")
     say(f"The character is in {out}; the card itself is kept there as card.json.")
+    say(f"Go on with: {shlex.join(['rolellm', 'role', 'build', str(out)])}")
 
 
 @app.command("export-card")
@@ -406,13 +391,13 @@ def export_card(
         image: PNG to put the card into; defaults to the imported one, or a plain one.
         overwrite: Replace the file at --out.
     """
-    from rolellm.construct.cards.folder import export_card as run
+    from rolellm.characters.cards.folder import export_card as run
 
     exported = run(profile, out, spec=spec, picture=image, overwrite=overwrite)
     if as_json:
         picture = None if exported.picture is None else str(exported.picture)
-        found = {name: getattr(exported, name) for name in ("spec", "changed", "notes")}
-        print_json({"out": str(out), "chunks": exported.chunks, "picture": picture, **found})
+        fields = {name: getattr(exported, name) for name in ("spec", "changed", "notes")}
+        print_json({"out": str(out), "chunks": exported.chunks, "picture": picture, **fields})
         return
     inside = f" (PNG {'chunks' if exported.chunks[1:] else 'chunk'} {' and '.join(exported.chunks)})"
     say(f"Wrote a {exported.spec.upper()} card to {out}{inside if exported.chunks else ''}.")
@@ -438,7 +423,7 @@ def release(
         out: The folder to write, in the layout of the RoleBench release.
         overwrite: Replace an earlier release in --out.
     """
-    from rolellm.construct.release import gather, write_release
+    from rolellm.making.release import gather, write_release
 
     summary = write_release([gather(folder) for folder in profiles], out, rule, overwrite=overwrite)
     if as_json:
@@ -449,7 +434,9 @@ def release(
         say(f"note: {note}")
     if summary.held_out:
         say(f"held out for role generalization: {', '.join(summary.held_out)}")
-    say(f"Inspect it with: rolellm data stats --data-dir {shlex.quote(str(out))}")
+    data = ["--data-dir", str(out)]
+    say(f"Inspect it with: {shlex.join(['rolellm', 'data', 'stats', *data])}")
+    say(f"Tune a small model on it with: {shlex.join(['rolellm', 'train', 'smoke-cpu', *data, '--out', f'{out}-run'])}")
     # As Python takes it: the name "rolebench" is known once rolellm is imported.
     typer.echo("Load it with:\nimport rolellm\nfrom datasets import load_dataset")
     for config in summary.configs:

@@ -18,24 +18,24 @@ NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Iterator[TextIO]:
+def open_atomic(path: str | Path) -> Iterator[TextIO]:
     """Open a text file for writing; it takes its place when the block ends, and not at all when the block fails.
 
     UTF-8 with LF on every system; the folder is made where needed.
     """
-    with _partial(Path(path)) as partial, partial.open("w", encoding="utf-8", newline="\n") as stream:
+    with _replace_when_done(Path(path)) as partial, partial.open("w", encoding="utf-8", newline="\n") as stream:
         yield stream
 
 
 @contextmanager
-def whole_binary_file(path: str | Path) -> Iterator[BinaryIO]:
+def open_atomic_binary(path: str | Path) -> Iterator[BinaryIO]:
     """The same for a file of bytes."""
-    with _partial(Path(path)) as partial, partial.open("wb") as stream:
+    with _replace_when_done(Path(path)) as partial, partial.open("wb") as stream:
         yield stream
 
 
 @contextmanager
-def whole_folder(path: str | Path) -> Iterator[Path]:
+def fill_folder(path: str | Path) -> Iterator[Path]:
     """A folder to fill; it takes its place when the block ends, and not at all when the block fails.
 
     Its place must be free by then, or an empty folder.
@@ -54,10 +54,10 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _partial(target: Path) -> Iterator[Path]:
+def _replace_when_done(target: Path) -> Iterator[Path]:
     if target.exists() and not (target.is_file() or target.is_dir()):
         # Taking its place would leave a plain file where /dev/null was.
-        raise SettingsError(f"{target} is a device or a pipe, and no file; name a file to write")
+        raise SettingsError(f"{target} is not a regular file; name a file to write")
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -74,5 +74,5 @@ def _partial(target: Path) -> Iterator[Path]:
 
 def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
     """Write a JSON object, indented, complete or not at all."""
-    with whole_file(path) as stream:
+    with open_atomic(path) as stream:
         stream.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.core.errors import DataError
-from rolellm.core.files import whole_file
+from rolellm.core.files import open_atomic
+from rolellm.core.foreign import MOST_BYTES, read_limited
 
 
 def read_jsonl(path: str | Path, *, bad: list[DataError] | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -26,7 +27,9 @@ def read_jsonl(path: str | Path, *, bad: list[DataError] | None = None) -> Itera
         DataError: On a line that is not one JSON object in UTF-8, unless ``bad`` collects it.
     """
     with Path(path).open("rb") as stream:
-        for number, raw in enumerate(stream, start=1):
+        for number, raw in enumerate(iter(lambda: stream.readline(MOST_BYTES + 1), b""), start=1):
+            if len(raw) > MOST_BYTES:
+                raise DataError(f"the line has over {MOST_BYTES:,} bytes; is this JSON Lines?", path=path, line=number)
             if number == 1:
                 raw = raw.removeprefix(b"\xef\xbb\xbf")
             if not raw.strip():
@@ -45,11 +48,7 @@ def read_json(path: str | Path) -> dict[str, Any]:
     Raises:
         DataError: For a file that cannot be read, or is not one JSON object in UTF-8.
     """
-    try:
-        raw = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror or error})", path=path) from error
-    return parse_object(raw, path)
+    return parse_object(read_limited(path), path)
 
 
 def parse_object(raw: bytes, path: str | Path, line: int | None = None) -> dict[str, Any]:
@@ -78,7 +77,7 @@ def parse_object(raw: bytes, path: str | Path, line: int | None = None) -> dict[
 def write_jsonl(path: str | Path, objects: Iterable[Mapping[str, Any]]) -> int:
     """Write objects as JSON Lines, complete or not at all; return how many."""
     count = 0
-    with whole_file(path) as stream:
+    with open_atomic(path) as stream:
         for item in objects:
             stream.write(json.dumps(item, ensure_ascii=False) + "\n")
             count += 1

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
+
+from rolellm.core.fingerprint import hash_json
 
 Language = Literal["en", "zh"]
 Subset = Literal["general", "role_specific"]
@@ -49,7 +52,7 @@ class Row:
         Raises:
             KeyError: When a required column is missing; names the missing and the present ones.
         """
-        names = {field.name for field in fields(cls)}
+        names = {item.name for item in fields(cls)}
         missing = {"id", "role", "language", "subset", "question", "references"} - columns.keys()
         if missing:
             raise KeyError(f"columns missing: {sorted(missing)}; present: {sorted(columns)}")
@@ -101,21 +104,91 @@ class Turn:
     end: int = -1
 
 
+#: As SillyTavern numbers them.
+Logic = Literal["and_any", "not_all", "not_any", "and_all"]
+
+
 @dataclass(frozen=True, slots=True)
-class Profile:
-    """What is known of a role: its description, and the script it speaks in.
+class Lore:
+    """Something to know about a character's world, such as an entry of a lorebook.
 
     Attributes:
-        role: Its name, as the rows of the data set have it.
+        content: The text.
+        keys: Words and patterns that call it up, see `rolellm.characters.lore`; may be empty.
+        name: Its name; may be empty.
+        secondary_keys: Further keys; they count only with `keys`.
+        logic: Which of the secondary keys must be in the text, or must not.
+        constant: Needs no key.
+        case_sensitive: The keys' case counts.
+        whole_words: A key of one word must be a whole word in the text.
+    """
+
+    content: str
+    keys: tuple[str, ...] = ()
+    name: str = ""
+    secondary_keys: tuple[str, ...] = ()
+    logic: Logic = "and_any"
+    constant: bool = False
+    case_sensitive: bool = False
+    whole_words: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Everything known about a role: its description, and the script it speaks in.
+
+    Attributes:
+        role: Its name, as the rows of a data set have it.
         language: ``en`` or ``zh``.
-        turns: The structured dialogue, in the order of the script; the role speaks in it.
-        description: Second person, with catchphrases, where there is one.
+        turns: The structured dialogue, in the order of the script; the role's own lines carry `role` as speaker.
+        description: Second person; with catchphrases where the release has it so.
+        background: Third person without the name, which the description was made of.
+        catchphrases: Short quotes, or none.
+        lore: Knowledge that retrieval may add to a prompt.
+        aliases: Other names that the script has for the role.
+        script: The source it was read from, such as a file's name.
+        made: Settings, model and hashes that it was made with, for the manifest.
     """
 
     role: str
     language: Language
-    turns: tuple[Turn, ...]
+    turns: tuple[Turn, ...] = ()
     description: str | None = None
+    background: str | None = None
+    catchphrases: tuple[str, ...] = ()
+    lore: tuple[Lore, ...] = ()
+    aliases: tuple[str, ...] = ()
+    script: str | None = None
+    made: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The role's name, then its aliases; each once, and none that is blank."""
+        return tuple(dict.fromkeys(name.strip() for name in (self.role, *self.aliases) if name.strip()))
+
+    @property
+    def name_pattern(self) -> str:
+        """A pattern that finds the names in a text: the longest first, in English as whole words."""
+        names = "|".join(re.escape(name) for name in sorted(self.names, key=lambda name: (-len(name), name)))
+        return f"(?:{names})" if self.language == "zh" else rf"(?<!\w)(?:{names})(?!\w)"
+
+    @property
+    def full_description(self) -> str | None:
+        """The description with catchphrases, as the release's ``desc.json`` has them."""
+        if not self.description or not self.catchphrases:
+            return self.description or None
+        quoted = " / ".join(f'"{phrase}"' for phrase in self.catchphrases)
+        if self.language == "zh":
+            return f"{self.description}你的口头禅是：{quoted}"
+        verb = "catchphrase is" if len(self.catchphrases) == 1 else "catchphrases are"
+        return f"{self.description} Your {verb}: {quoted}"
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the content that later stages are made from, which their manifests have as ``character``."""
+        turns = [[turn.speaker, turn.content, turn.kind, turn.scene] for turn in self.turns if turn.content]
+        lore = [[item.name, item.content] for item in self.lore]
+        return hash_json([self.role, self.full_description, self.background, turns, lore])
 
     def owns(self, turn: Turn) -> bool:
         """Whether a turn is the role's own."""

@@ -21,24 +21,24 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _MARKDOWN = str.maketrans({mark: f"\\{mark}" for mark in "\\`*_[]<>&|~#!"})
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     r"""Spell out every character that a reader would not see or that would steer the display.
 
     Line feeds and tabs stay, CRLF becomes a line feed; C0 controls become their control pictures, all others their code
     point in angle brackets. A joined emoji falls apart into its members: our choice, as joiners also hide text.
 
-    >>> visible("\x1b[31mred")
+    >>> make_visible("\x1b[31mred")
     '␛[31mred'
-    >>> visible("abc\u202edef")
+    >>> make_visible("abc\u202edef")
     'abc⟨U+202E⟩def'
     """
     # Most texts need nothing, and this is a hundred times quicker: what is printable is none of what is spelled out.
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return "".join(map(_shown, text.replace("\r\n", "\n")))
+    return "".join(map(_make_character_visible, text.replace("\r\n", "\n")))
 
 
-def _shown(character: str) -> str:
+def _make_character_visible(character: str) -> str:
     if character in "\n\t":
         return character
     code = ord(character)
@@ -51,10 +51,10 @@ def _shown(character: str) -> str:
     return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
 
 
-def shorten(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """Cut a text to at most ``limit`` characters and say how many were left out.
 
-    >>> shorten("abcdef", 4)
+    >>> truncate("abcdef", 4)
     'abcd … [2 more characters]'
     """
     if len(text) <= limit:
@@ -62,10 +62,10 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[:limit]} … [{len(text) - limit:,} more characters]"
 
 
-def width(text: str) -> int:
+def measure_width(text: str) -> int:
     """The columns a text takes up: two for a wide (Chinese) character, else one, none for a combining mark.
 
-    >>> width("Li 李")
+    >>> measure_width("Li 李")
     5
     """
     return cell_len(text)
@@ -77,8 +77,8 @@ def label(text: str, columns: int) -> str:
     >>> label("Dr. Frank-N-Furter", 10)
     'Dr. Frank…'
     """
-    line = " ".join(visible(text[: 4 * columns]).split())
-    if width(line) <= columns and len(text) <= 4 * columns:
+    line = " ".join(make_visible(text[: 4 * columns]).split())
+    if measure_width(line) <= columns and len(text) <= 4 * columns:
         return line
     return set_cell_size(line, columns - 1).rstrip() + "…"
 
@@ -89,31 +89,31 @@ class Markdown(str):
     __slots__ = ()
 
 
-def markdown_text(text: str) -> Markdown:
+def escape_markdown(text: str) -> Markdown:
     """Text on one line, with nothing in it that Markdown would obey."""
-    return Markdown(" ".join(visible(text).split()).translate(_MARKDOWN))
+    return Markdown(" ".join(make_visible(text).split()).translate(_MARKDOWN))
 
 
-def markdown_code(text: str, *, cell: bool = False) -> Markdown:
+def format_code_span(text: str, *, cell: bool = False) -> Markdown:
     """A code span, on one line; as plain text where it holds a backtick.
 
     Args:
         text: Anything.
         cell: Whether it goes into a table, where a pipe has to be escaped even here.
     """
-    line = " ".join(visible(text).split())
+    line = " ".join(make_visible(text).split())
     if "`" in line or not line:
-        return markdown_text(line)
+        return escape_markdown(line)
     return Markdown(f"`{line.replace('|', chr(92) + '|') if cell else line}`")
 
 
-def markdown_block(text: str, language: str = "text") -> Markdown:
+def format_code_block(text: str, language: str = "text") -> Markdown:
     """A fenced block, which no line of the text ends."""
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 0)
-    return Markdown(f"{fence}{language}\n{visible(text)}\n{fence}")
+    return Markdown(f"{fence}{language}\n{make_visible(text)}\n{fence}")
 
 
-def markdown_environment() -> Environment:
+def make_markdown_environment() -> Environment:
     """For templates of Markdown: what is filled in is escaped, unless it is `Markdown` (filters: code, block)."""
     from jinja2 import Environment, StrictUndefined
 
@@ -121,7 +121,7 @@ def markdown_environment() -> Environment:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         autoescape=False,
-        finalize=lambda value: value if isinstance(value, Markdown) else markdown_text(str(value)),
+        finalize=lambda value: value if isinstance(value, Markdown) else escape_markdown(str(value)),
     )
-    environment.filters |= {"code": markdown_code, "block": markdown_block}
+    environment.filters |= {"code": format_code_span, "block": format_code_block}
     return environment

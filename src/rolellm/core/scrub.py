@@ -34,8 +34,8 @@ class Scrubber:
         real = [secret for secret in secrets if secret.casefold() not in _PLACEHOLDERS | {""}]
         short = "|".join(re.escape(secret) for secret in real if len(secret) < _LEAST)
         self._short = re.compile(rf"(?<!\w)({short})(?!\w)") if short else None
-        forms = dict.fromkeys(form for secret in real for form in _forms(secret) if len(form) >= _LEAST)
-        self._parts = [(part, form) for form in forms for part in _parts(form)]
+        forms = dict.fromkeys(form for secret in real for form in _list_forms(secret) if len(form) >= _LEAST)
+        self._parts = [(part, form) for form in forms for part in _list_parts(form)]
 
     def text(self, text: str) -> str:
         """The text with every such part replaced by ``[hidden]``."""
@@ -44,7 +44,7 @@ class Scrubber:
         for part, form in self._parts:
             start = text.find(part)
             while start >= 0:
-                begin, end = _grown(text, start, part, form)
+                begin, end = _expand_match(text, start, part, form)
                 text = text[:begin] + HIDDEN + text[end:]
                 start = text.find(part, begin + len(HIDDEN))
         return text
@@ -55,38 +55,38 @@ class Scrubber:
         Raises:
             RecursionError: For a value nested over 100 levels deep, which no model replies with.
         """
-        hidden = self._replaced(value, 0)
+        hidden = self._scrub_nested(value, 0)
         return value if hidden == value else hidden
 
-    def _replaced(self, value: Any, depth: int) -> Any:
+    def _scrub_nested(self, value: Any, depth: int) -> Any:
         if depth > _DEPTH:
             raise RecursionError("nested too deeply")
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(name): self._replaced(part, depth + 1) for name, part in value.items()}
-        return [self._replaced(part, depth + 1) for part in value] if isinstance(value, list) else value
+            return {self.text(name): self._scrub_nested(part, depth + 1) for name, part in value.items()}
+        return [self._scrub_nested(part, depth + 1) for part in value] if isinstance(value, list) else value
 
 
 @lru_cache(maxsize=64)
-def scrubber(*secrets: str) -> Scrubber:
+def make_scrubber(*secrets: str) -> Scrubber:
     """The scrubber of some secrets."""
     return Scrubber(*secrets)
 
 
-def without_hub_token(said: object, token: object = None) -> str:
+def hide_hub_token(message: object, token: object = None) -> str:
     """A text or an error's words without the token for the Hub, which servers and proxies echo.
 
     Args:
-        said: What repeats their words.
+        message: The text or error that repeats their words.
         token: Another token that was sent, as the Hub's client takes it.
     """
     from huggingface_hub import get_token
 
-    return scrubber(get_token() or "", token if isinstance(token, str) else "").text(str(said))
+    return make_scrubber(get_token() or "", token if isinstance(token, str) else "").text(str(message))
 
 
-def _forms(secret: str) -> Iterator[str]:
+def _list_forms(secret: str) -> Iterator[str]:
     """The ways in which a secret may be written."""
     data = secret.encode("utf-8")
     yield secret
@@ -100,7 +100,7 @@ def _forms(secret: str) -> Iterator[str]:
         yield middle.replace("+", "-").replace("/", "_")
 
 
-def _parts(form: str) -> Iterator[str]:
+def _list_parts(form: str) -> Iterator[str]:
     """Parts one of which is in every echo that counts: the beginning, the end, and every eighth place between."""
     starts = {0, len(form) - _LEAST, *range(_LEAST, len(form) - _LEAST, _LEAST)}
     for start in sorted(starts):
@@ -109,10 +109,12 @@ def _parts(form: str) -> Iterator[str]:
             yield part
 
 
-def _grown(text: str, start: int, part: str, form: str) -> tuple[int, int]:
-    """Where the longest piece of the form around a part begins and ends in the text."""
+def _expand_match(text: str, start: int, part: str, form: str) -> tuple[int, int]:
+    """Find where the longest piece of the form around a part begins and ends in the text."""
     at = form.find(part)
     before = zip(reversed(text[max(start - at, 0) : start]), reversed(form[:at]), strict=False)
     after = zip(text[start : start + len(form)], form[at:], strict=False)
-    left, right = (sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) for pairs in (before, after))
-    return start - left, start + right
+    before_length, after_length = (
+        sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) for pairs in (before, after)
+    )
+    return start - before_length, start + after_length

@@ -53,28 +53,28 @@ _WORDS = {
 def settings(cls: type[_Class]) -> type[_Class]:
     """Make a class a frozen, keyword-only settings class whose values are checked whenever one is made."""
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    made: Any = pydantic_dataclass(cls, frozen=True, kw_only=True, config=config)
-    texts = functools.reduce(operator.or_, (descriptions(base, "Attributes") for base in reversed(cls.__mro__)))
-    for name, info in made.__pydantic_fields__.items():
+    settings_class: Any = pydantic_dataclass(cls, frozen=True, kw_only=True, config=config)
+    texts = functools.reduce(operator.or_, (read_descriptions(base, "Attributes") for base in reversed(cls.__mro__)))
+    for name, info in settings_class.__pydantic_fields__.items():
         info.description = info.description or texts.get(name)
-    check = made.__init__
+    check = settings_class.__init__
 
     @functools.wraps(check)
     def init(self: Any, **values: Any) -> None:
         try:
             check(self, **values)
         except ValidationError as error:
-            raise SettingsError(_told(error, made, secret=False)) from None
+            raise SettingsError(_describe_error(error, settings_class, secret=False)) from None
 
-    made.__init__ = init
-    return cast(type[_Class], made)
+    settings_class.__init__ = init
+    return cast(type[_Class], settings_class)
 
 
-def descriptions(described: object, section: str) -> dict[str, str]:
-    """What a section of a docstring, such as ``Args``, says of each name."""
+def read_descriptions(described: object, section: str) -> dict[str, str]:
+    """Read what a section of a docstring, such as ``Args``, says of each name."""
     listed = (inspect.cleandoc(described.__doc__ or "")).partition(f"{section}:\n")[2]
-    found = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", listed, re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in found}
+    matches = re.findall(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", listed, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in matches}
 
 
 def read(cls: type[_Class], values: Mapping[Any, Any], source: str = "", *, secret: bool = False) -> _Class:
@@ -92,29 +92,29 @@ def read(cls: type[_Class], values: Mapping[Any, Any], source: str = "", *, secr
     """
     where = f"{source}: " if source else ""
     if not isinstance(values, Mapping):
-        raise SettingsError(f"{where}expected keys and values, found {_kind(values)}")
+        raise SettingsError(f"{where}expected keys and values, found {_describe_kind(values)}")
     try:
         # In JSON mode strict types still take what JSON can say: lists for tuples, text for paths.
-        made: _Class = _adapter(cast(Any, cls)).validate_json(
-            json.dumps(laid_over({}, values), default=_json_value), strict=True
+        instance: _Class = _adapter(cast(Any, cls)).validate_json(
+            json.dumps(merge_values({}, values), default=_encode_value), strict=True
         )
     except ValidationError as error:
-        raise SettingsError(where + _told(error, cls, secret=secret)) from None
+        raise SettingsError(where + _describe_error(error, cls, secret=secret)) from None
     except (TypeError, ValueError) as error:
         raise SettingsError(f"{where}not plain values: {error}") from error
-    return made
+    return instance
 
 
 def dump(value: Any) -> Values:
     """A settings object as JSON values: paths as text, tuples as lists."""
     try:
-        made: Values = _adapter(cast(Any, type(value))).dump_python(value, mode="json")
+        dumped: Values = _adapter(cast(Any, type(value))).dump_python(value, mode="json")
     except PydanticSerializationError as error:
         # Ctrl-C within one of its serializers comes out as an error of its own.
         if isinstance(error.__cause__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
         raise
-    return made
+    return dumped
 
 
 def read_file(path: str | Path) -> Values:
@@ -134,7 +134,7 @@ def read_file(path: str | Path) -> Values:
         raise SettingsError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     values = parse_yaml(text, str(file))
     if not isinstance(values, dict):
-        raise SettingsError(f"{file}: expected keys and values, found {_kind(values)}")
+        raise SettingsError(f"{file}: expected keys and values, found {_describe_kind(values)}")
     return values
 
 
@@ -156,24 +156,24 @@ def parse_yaml(text: str, source: str) -> Any:
         raise SettingsError(f"{source}: not valid YAML: {error}") from error
 
 
-def packaged_yaml(package: str, name: str) -> Any:
+def read_packaged_yaml(package: str, name: str) -> Any:
     """The value of a YAML file that a package of this library holds."""
     return parse_yaml(resources.files(package).joinpath(name).read_text(encoding="utf-8"), name)
 
 
-def beside(values: Values, folder: Path, *keys: str) -> Values:
+def resolve_paths(values: Values, folder: Path, *keys: str) -> Values:
     """The values with the paths under these keys, such as ``base.path``, taken from the folder of their file."""
     for section, _, name in (key.partition(".") for key in keys):
-        held = values.get(section)
-        if isinstance(held, dict) and isinstance(held.get(name), str) and held[name]:
-            values = values | {section: held | {name: str(folder / Path(held[name]).expanduser())}}
+        section_values = values.get(section)
+        if isinstance(section_values, dict) and isinstance(section_values.get(name), str) and section_values[name]:
+            values = values | {section: section_values | {name: str(folder / Path(section_values[name]).expanduser())}}
     return values
 
 
-def laid_over(under: Mapping[Any, Any], over: Mapping[Any, Any]) -> Values:
+def merge_values(under: Mapping[Any, Any], over: Mapping[Any, Any]) -> Values:
     """Values with others on top; ``None`` takes a key back to its default.
 
-    >>> laid_over({"training": {"seed": 1, "bf16": True}}, {"training": {"seed": 7, "bf16": None}})
+    >>> merge_values({"training": {"seed": 1, "bf16": True}}, {"training": {"seed": 7, "bf16": None}})
     {'training': {'seed': 7}}
     """
     merged = dict(under)
@@ -181,24 +181,24 @@ def laid_over(under: Mapping[Any, Any], over: Mapping[Any, Any]) -> Values:
         if value is None:
             merged.pop(key, None)
         elif isinstance(value, dict) and isinstance(merged.get(key, {}), dict):
-            merged[key] = laid_over(merged.get(key, {}), value)
+            merged[key] = merge_values(merged.get(key, {}), value)
         else:
             merged[key] = value
     return merged
 
 
-def leaves(values: Mapping[Any, Any], dotted: str = "") -> Iterator[tuple[str, Any]]:
+def iterate_leaves(values: Mapping[Any, Any], dotted: str = "") -> Iterator[tuple[str, Any]]:
     """The values of all sections by dotted key."""
     for key, value in values.items():
         if isinstance(value, Mapping):
-            yield from leaves(value, f"{dotted}{key}.")
+            yield from iterate_leaves(value, f"{dotted}{key}.")
         else:
             yield f"{dotted}{key}", value
 
 
-def nearest(key: str, known: Iterable[str]) -> str:
+def describe_alternatives(key: str, candidates: Iterable[str]) -> str:
     """The end of a message about an unknown key: the nearest known one, or all of them."""
-    names = list(known)
+    names = list(candidates)
     # The right key under the wrong section is as common a slip as a misspelled one.
     close = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
     close = close or difflib.get_close_matches(key, names, n=1)
@@ -207,65 +207,65 @@ def nearest(key: str, known: Iterable[str]) -> str:
 
 
 @functools.lru_cache
-def known_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
+def list_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
     """The dotted names of all keys of a settings class, those of its sections included."""
     keys: list[str] = []
     for name, hint in get_type_hints(cls, include_extras=True).items():
         keys.append(f"{dotted}{name}")
-        if inner := section_of(hint) or section_of(next(iter(get_args(bare(hint))), None)):
-            keys.extend(known_keys(inner, f"{dotted}{name}."))
+        if inner := find_section(hint) or find_section(next(iter(get_args(strip_hint(hint))), None)):
+            keys.extend(list_keys(inner, f"{dotted}{name}."))
     return tuple(keys)
 
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 
-def bare(hint: Any) -> Any:
+def strip_hint(hint: Any) -> Any:
     """A hint without ``Annotated`` and ``| None``."""
     if get_origin(hint) is Annotated:
-        return bare(get_args(hint)[0])
+        return strip_hint(get_args(hint)[0])
     options = [item for item in get_args(hint) if item is not type(None)]
-    return bare(options[0]) if type(None) in get_args(hint) and len(options) == 1 else hint
+    return strip_hint(options[0]) if type(None) in get_args(hint) and len(options) == 1 else hint
 
 
-def section_of(hint: Any) -> type | None:
+def find_section(hint: Any) -> type | None:
     """The settings class that a hint stands for, if it is one."""
-    found = bare(hint)
-    return found if isinstance(found, type) and dataclasses.is_dataclass(found) else None
+    plain_hint = strip_hint(hint)
+    return plain_hint if isinstance(plain_hint, type) and dataclasses.is_dataclass(plain_hint) else None
 
 
-def _told(error: ValidationError, cls: type, *, secret: bool) -> str:
+def _describe_error(error: ValidationError, cls: type, *, secret: bool) -> str:
     """The first thing that is wrong, in words."""
-    found = error.errors(include_url=False, include_context=True)[0]
-    dotted = re.sub(r"\.(\d+)", r"[\1]", ".".join(str(part) for part in found["loc"]))
-    kind, value = found["type"], found["input"]
+    first_error = error.errors(include_url=False, include_context=True)[0]
+    dotted = re.sub(r"\.(\d+)", r"[\1]", ".".join(str(part) for part in first_error["loc"]))
+    kind, value = first_error["type"], first_error["input"]
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         section = dotted.rpartition(".")[0]
-        here = [key for key in known_keys(cls) if key.rpartition(".")[0] == re.sub(r"\[\d+\]", "", section)]
-        elsewhere = any(key.rpartition(".")[2] == dotted.rpartition(".")[2] for key in known_keys(cls))
-        close = [] if elsewhere else difflib.get_close_matches(dotted, here, n=1)
-        return f"unknown key {dotted}{nearest(dotted, close or known_keys(cls))}"
+        section_keys = [key for key in list_keys(cls) if key.rpartition(".")[0] == re.sub(r"\[\d+\]", "", section)]
+        elsewhere = any(key.rpartition(".")[2] == dotted.rpartition(".")[2] for key in list_keys(cls))
+        close = [] if elsewhere else difflib.get_close_matches(dotted, section_keys, n=1)
+        return f"unknown key {dotted}{describe_alternatives(dotted, close or list_keys(cls))}"
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{dotted} is missing"
     if kind == "value_error":
-        return f"{dotted}: {found['ctx']['error']}" if dotted else str(found["ctx"]["error"])
-    message = found["msg"]
-    for theirs, ours in _WORDS.items():
-        message = message.replace(theirs, ours)
+        return f"{dotted}: {first_error['ctx']['error']}" if dotted else str(first_error["ctx"]["error"])
+    message = first_error["msg"]
+    for pydantic_words, plain_words in _WORDS.items():
+        message = message.replace(pydantic_words, plain_words)
     message = message[0].lower() + message[1:]
     plain = not secret and isinstance(value, str | int | float)
-    shown = f"{value!r} ({_kind(value)})" if plain else _kind(value)
+    value_text = f"{value!r} ({_describe_kind(value)})" if plain else _describe_kind(value)
     close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", message), n=1) if not secret else []
-    return f"{dotted}: {message}, found {shown}" + (f"; did you mean {close[0]}?" if close else "")
+    return f"{dotted}: {message}, found {value_text}" + (f"; did you mean {close[0]}?" if close else "")
 
 
-def _kind(value: Any) -> str:
-    """What YAML users call a value."""
+def _describe_kind(value: Any) -> str:
+    """Name a value as YAML users do."""
     kinds = {dict: "a section", list: "a list", type(None): "nothing", bool: "true or false", int: "a whole number"}
     return kinds.get(type(value), "a number" if isinstance(value, float) else "text")
 
 
-def _json_value(value: Any) -> Any:
+def _encode_value(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -288,13 +288,13 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+        mapping_keys = set()
         for key_node, _ in node.value:
             key = str(key_node.value)
-            if key in seen:
+            if key in mapping_keys:
                 problem = f"key {key!r} is written twice"
                 raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-            seen.add(key)
+            mapping_keys.add(key)
         return super().construct_mapping(node, deep)
 
 

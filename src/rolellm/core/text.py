@@ -30,21 +30,21 @@ def fold(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def whole_text(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     r"""The text with each half of a surrogate pair, which JSON can say and no file can hold, made U+FFFD.
 
     Two halves that stand together become the character they are.
 
-    >>> whole_text("a\ud800b \ud83d\ude00") == "a\ufffdb \U0001f600"
+    >>> replace_surrogates("a\ud800b \ud83d\ude00") == "a\ufffdb \U0001f600"
     True
     """
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def half_in(*texts: str) -> str | None:
-    r"""What is wrong with texts that hold half a surrogate pair, in words; nothing, where none does.
+def find_surrogate(*texts: str) -> str | None:
+    r"""Describe the first half of a surrogate pair in some texts; ``None`` where there is none.
 
-    >>> half_in("a", "b\ud800")
+    >>> find_surrogate("a", "b\ud800")
     'half a surrogate pair (U+D800), which is not a character and cannot be written as UTF-8; remove it'
     """
     for text in texts:
@@ -56,51 +56,53 @@ def half_in(*texts: str) -> str | None:
     return None
 
 
-def listed(names: Iterable[object], most: int = 3) -> str:
+def join_names(names: Iterable[object], most: int = 3) -> str:
     """Names for a message: the first few, each once, and how many more there are.
 
-    >>> listed(["Ada", "Brom", "Cai", "Dee"], most=2)
+    >>> join_names(["Ada", "Brom", "Cai", "Dee"], most=2)
     'Ada, Brom and 2 more'
     """
-    known = list(dict.fromkeys(map(str, names)))
-    return ", ".join(known[:most]) + (f" and {len(known) - most:,} more" if len(known) > most else "")
+    unique_names = list(dict.fromkeys(map(str, names)))
+    return ", ".join(unique_names[:most]) + (
+        f" and {len(unique_names) - most:,} more" if len(unique_names) > most else ""
+    )
 
 
-def number_of(count: int, noun: str, plural: str = "") -> str:
+def format_count(count: int, noun: str, plural: str = "") -> str:
     """A count with its noun.
 
-    >>> number_of(1, "session"), number_of(2500, "session")
+    >>> format_count(1, "session"), format_count(2500, "session")
     ('1 session', '2,500 sessions')
     """
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
-def squash(name: str) -> str:
+def fold_name(name: str) -> str:
     """Leave only a name's letters and digits, without case and accents: the release does not spell all names one way.
 
-    >>> squash("Dr. Frank-N-Fürter") == squash("Dr Frank N Furter")
+    >>> fold_name("Dr. Frank-N-Fürter") == fold_name("Dr Frank N Furter")
     True
     """
     return "".join(filter(str.isalnum, unicodedata.normalize("NFKD", name).casefold()))
 
 
-def find_name(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is meant: the same to the letter, or else the first that is the same as `squash` leaves it.
+def find_name(name: str, candidates: Iterable[str]) -> str | None:
+    """Find the candidate that is meant: the same to the letter, else the first with the same `fold_name`.
 
     >>> find_name("queen of hearts", ["Puck", "Queen of Hearts"])
     'Queen of Hearts'
     """
-    names, key = list(known), squash(name)
-    alike = (one for one in names if key and squash(one) == key)
+    names, key = list(candidates), fold_name(name)
+    alike = (candidate for candidate in names if key and fold_name(candidate) == key)
     return name if name in names else next(alike, None)
 
 
-def safe_name(name: str, *, fallback: str = "unnamed") -> str:
+def make_safe_name(name: str, *, fallback: str = "unnamed") -> str:
     """Turn any name into a file name: letters, digits, ``.``, ``_`` and ``-`` only, never a path.
 
     A name that is too long, in bytes, for a file with a few more words ends in a hash of all of it.
 
-    >>> safe_name("../Dr. Frank/N-Furter"), safe_name("王" * 99)
+    >>> make_safe_name("../Dr. Frank/N-Furter"), make_safe_name("王" * 99)
     ('Dr._Frank_N-Furter', '王王王王王王王王王王王王王王王王王王王王王王王王王王王王王王-ec628ea3')
     """
     cleaned = _UNSAFE.sub("_", unicodedata.normalize("NFC", name)).strip("._")
@@ -112,7 +114,7 @@ def safe_name(name: str, *, fallback: str = "unnamed") -> str:
 
 
 @functools.cache
-def _cutter() -> Any:
+def _load_cutter() -> Any:
     """A tokenizer of jieba's: our own, so that dictionaries that a program adds to the global one change nothing.
 
     It is filled from the packaged dictionary by hand, because jieba's own start logs to stderr and trusts (or writes) a
@@ -129,40 +131,40 @@ def _cutter() -> Any:
 
 
 @functools.cache
-def chinese_tags() -> Callable[[str], list[tuple[str, str]]]:
+def load_chinese_tagger() -> Callable[[str], list[tuple[str, str]]]:
     """Words with jieba's parts of speech: ``nr`` begins the tags of persons' names."""
-    cutter = _cutter()
+    cutter = _load_cutter()
     from jieba import posseg
 
     # Its constructor would read the dictionary again, for another second.
     tagger = object.__new__(posseg.POSTokenizer)
     tagger.tokenizer, tagger.word_tag_tab = cutter, posseg.dt.word_tag_tab
-    known: dict[str, str] = tagger.word_tag_tab
+    word_tags: dict[str, str] = tagger.word_tag_tab
 
     @functools.lru_cache(1 << 16)
-    def tags(text: str) -> list[tuple[str, str]]:
-        found = []
+    def tag_words(text: str) -> list[tuple[str, str]]:
+        tagged = []
         for word, tag in tagger.cut(text):
             # To a name that it knows it may add a verb: 孔明唤.
-            name = next((word[:end] for end in range(len(word) - 1, 1, -1) if known.get(word[:end]) == "nr"), "")
-            is_longer = name and tag == "nr" and word not in known
-            found += [(name, tag), (word[len(name) :], "x")] if is_longer else [(word, tag)]
-        return found
+            name = next((word[:end] for end in range(len(word) - 1, 1, -1) if word_tags.get(word[:end]) == "nr"), "")
+            is_longer = name and tag == "nr" and word not in word_tags
+            tagged += [(name, tag), (word[len(name) :], "x")] if is_longer else [(word, tag)]
+        return tagged
 
-    return tags
+    return tag_words
 
 
 @functools.cache
-def chinese_words() -> Callable[[str], list[str]]:
+def load_chinese_tokenizer() -> Callable[[str], list[str]]:
     """Words by jieba's precise mode with its hidden Markov model for unlisted words: the defaults of ``jieba.cut``.
 
     Width and case are folded; words without a letter or digit are dropped. The first call takes about a second.
     """
-    cutter = _cutter()
+    cutter = _load_cutter()
 
-    def words(text: str) -> list[str]:
+    def tokenize(text: str) -> list[str]:
         # Case is folded last: jieba's dictionary knows words such as "T恤" in this case only.
         folded = unicodedata.normalize("NFKC", text)
         return [word.lower() for word in cutter.cut(folded) if _LETTER_OR_DIGIT.search(word)]
 
-    return words
+    return tokenize

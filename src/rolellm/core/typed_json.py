@@ -15,13 +15,13 @@ _T = TypeVar("_T")
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 
-def read_as(kind: type[_T], value: Any, what: str, *, path: str | Path | None = None, line: int | None = None) -> _T:
+def read_as(kind: type[_T], value: Any, subject: str, *, path: str | Path | None = None, line: int | None = None) -> _T:
     """A JSON value as an object of a dataclass; keys that the class does not have are ignored.
 
     Args:
         kind: The dataclass.
         value: What `json.loads` returned.
-        what: What is being read, such as ``the manifest``.
+        subject: What is being read, such as ``the manifest``.
         path: The file, where there is one.
         line: The line in it, counted from 1.
 
@@ -29,10 +29,10 @@ def read_as(kind: type[_T], value: Any, what: str, *, path: str | Path | None = 
         DataError: When the value does not fit; names the first place that does not.
     """
     try:
-        found: _T = _adapter(kind).validate_python(value)
+        result: _T = _adapter(kind).validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the whole"
+        location = "".join([" at ", ".".join(map(str, first["loc"]))] if first["loc"] else [])
         problem = f"{first['msg'].removeprefix('Value error, ')} (found {first['input']!r:.80})"
-        raise DataError(f"{what} is damaged at {place}: {problem}", path=path, line=line) from error
-    return found
+        raise DataError(f"{subject} is not valid{location}: {problem}", path=path, line=line) from error
+    return result

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError, require
 from rolellm.core.files import write_json
+from rolellm.core.locks import lock_folder
 from rolellm.demo.making import Clock, make_roles
-from rolellm.evaluation.score import ScoreReport, summary_dict
-from rolellm.judging.figures import JudgingResult
+from rolellm.judging.result import JudgingResult
 from rolellm.llm.llm import LLM
-from rolellm.report.construct_section import Made
-from rolellm.runtime.locks import locked
+from rolellm.reporting.construct_section import Made
+from rolellm.scoring.score_report import ScoreReport
+
+if TYPE_CHECKING:
+    from rolellm.reporting.page import PageContent
 
 CONFIG, SPLIT = "sample", "test"
 
@@ -30,12 +33,13 @@ _FEW: Mapping[str, Any] = {"sample": 5, "judges": ("role-pair",), "name_probe": 
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What a demo left behind.
+    """The folder and the results of a demo.
 
     Attributes:
         out: Its folder: ``made/`` (roles made from scripts, and their data set), ``run/`` (the tuned model and its
             base), ``*.jsonl`` (answers), ``*.score.json``, ``judged/`` (a judging run), the report.
         page: The report.
+        findings: What came out, in sentences.
         made: What was made from scripts; nothing is tuned on it.
         reports: Each system's scores, in the order to show.
         judged: What the judge found.
@@ -44,17 +48,19 @@ class DemoResult:
 
     out: Path
     page: Path
+    findings: tuple[str, ...]
     made: Made
     reports: dict[str, ScoreReport]
     judged: JudgingResult
     seconds: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """As one JSON object: folder, report, wall times, what was made, metrics, and the judge's result."""
-        metrics = {name: summary_dict(report.metrics) for name, report in self.reports.items()}
+        """Return one JSON object: folder, report, wall times, what was made, metrics, and the judge's result."""
+        metrics = {name: report.to_dict()["metrics"] for name, report in self.reports.items()}
         return {
             "out": str(self.out),
             "report": str(self.page),
+            "findings": list(self.findings),
             "seconds": self.seconds,
             "made": self.made.to_dict(),
             "metrics": metrics,
@@ -78,26 +84,27 @@ def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None, ll
         StoppedShortError: On Ctrl-C while a model is asked; the same call continues.
         EndpointError: When no endpoint answers.
     """
-    asked = None if llm is None else LLM.of(llm)
+    model = None if llm is None else LLM.of(llm)
     require("torch", "transformers", "trl", "peft", "accelerate", extra="demo")
     require("bm25s", "jsonschema", extra="demo")
     _settle_libraries()
     folder = Path(out)
     _check(folder)
-    with locked(folder):
+    with lock_folder(folder):
         write_json(folder / _SUMMARY, {"state": "running"})
-        return _run(folder, Clock(say), asked)
+        return _run(folder, Clock(say), model)
 
 
 def _run(folder: Path, clock: Clock, llm: LLM | None) -> DemoResult:
-    from rolellm.evaluation.score import score
+    from rolellm.data.rolebench import load_rolebench
     from rolellm.judging.run import judge
-    from rolellm.rocit.bases import build_base
-    from rolellm.rocit.recipe import load_recipe
-    from rolellm.rocit.train import prepare, train
-    from rolellm.rolebench import load_rolebench
+    from rolellm.reporting.page import write_page
+    from rolellm.scoring.score import score
+    from rolellm.training.bases import build_base
+    from rolellm.training.recipe_files import load_recipe
+    from rolellm.training.train import prepare, train
 
-    made = make_roles(folder / "made", clock, llm=llm)
+    construction = make_roles(folder / "made", clock, llm=llm)
     clock.start("load", "Loading the sample")
     data = load_rolebench(CONFIG, SPLIT)
 
@@ -107,11 +114,11 @@ def _run(folder: Path, clock: Clock, llm: LLM | None) -> DemoResult:
     base = build_base(recipe, prepared.rows, run, prepared.tokenizer)
     reports = {}
     clock.start(UNTUNED, f"Answering {len(data)} held-out questions with the untuned model, and scoring")
-    reports[UNTUNED] = _answer_and_score(data, base, folder / "untuned.jsonl")
+    reports[UNTUNED] = _generate_and_score(data, base, folder / "untuned.jsonl")
     clock.start("tune", "Tuning it on the sample's train rows (RoCIT)")
     train(recipe, out=run, overwrite=True)
     clock.start(TUNED, f"Answering {len(data)} held-out questions with the tuned model, and scoring")
-    reports[TUNED] = _answer_and_score(data, run, folder / "tuned.jsonl")
+    reports[TUNED] = _generate_and_score(data, run, folder / "tuned.jsonl")
     reports[BASELINE] = score(data.rename_column("rolegpt", "prediction"))
     clock.start("judge", "Judging the answers against RoleGPT's")
     answers = {name: folder / f"{name}.jsonl" for name in (UNTUNED, TUNED)}
@@ -119,16 +126,17 @@ def _run(folder: Path, clock: Clock, llm: LLM | None) -> DemoResult:
     few = {} if llm is None else _FEW
     judged = judge(answers, f"{CONFIG}/{SPLIT}", llm=llm or words, out=folder / _JUDGED, **few)
     clock.start("report", "Writing the report")
-    page = _write_page(folder, {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}, made, llm)
-    result = DemoResult(folder, page, made, reports, judged, clock.stop())
+    content = _build_page(folder, {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}, construction, llm)
+    page = write_page(folder / "report.html", content)
+    result = DemoResult(folder, page, tuple(content.findings), construction, reports, judged, clock.stop())
     write_json(folder / _SUMMARY, result.to_dict())
     return result
 
 
-def _answer_and_score(data: Any, model: Path, out: Path) -> ScoreReport:
+def _generate_and_score(data: Any, model: Path, out: Path) -> ScoreReport:
     """Answer the rows with a model, and score the answers; the score is written next to them."""
-    from rolellm.evaluation.generate import generate
-    from rolellm.evaluation.score import score
+    from rolellm.scoring.generate import generate
+    from rolellm.scoring.score import score
 
     generate(model, data, out=out, max_new_tokens=64, batch_size=16, overwrite=True)
     report = score(out, strict=True)
@@ -156,16 +164,15 @@ def _check(folder: Path) -> None:
         raise SettingsError(f"{folder} holds other files; name another folder with --out")
 
 
-def _write_page(folder: Path, recipe: Mapping[str, Any], made: Made, llm: LLM | None) -> Path:
-    from rolellm.report.build import build_report
-    from rolellm.report.page import write_page
+def _build_page(folder: Path, recipe: Mapping[str, Any], construction: Made, llm: LLM | None) -> PageContent:
+    from rolellm.reporting.build import build_report
 
     judge = "The judge is not a language model: it counts words that an answer shares with references and descriptions."
     if llm is not None:
         judge = (
             f"The judge, {', '.join(model.name for model in llm.models)}, was shown {_FEW['sample']} of the questions."
         )
-    content = replace(
+    return replace(
         build_report([str(folder / _JUDGED)]).content,
         title="RoleLLM demo",
         summary=(
@@ -178,6 +185,5 @@ def _write_page(folder: Path, recipe: Mapping[str, Any], made: Made, llm: LLM | 
             "is in train. The sample's roles are in both."
         ),
         recipe=recipe,
-        made=made,
+        made=construction,
     )
-    return write_page(folder / "report.html", content)

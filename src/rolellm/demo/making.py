@@ -1,6 +1,6 @@
 """Two roles out of the sample's own scenes, from script to data set: stages 1 to 3 of the paper.
 
-Without a model, rules that quote their prompt answer (`rolellm.construct.scripted`): that shows that the stages work
+Without a model, rules that quote their prompt answer (`rolellm.making.scripted`): that shows that the stages work
 together, and nothing about how good a real model's data would be.
 """
 
@@ -14,24 +14,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rolellm.construct.clean import RULES
-from rolellm.construct.context_instruct.filters import FilterName, Verdict
-from rolellm.construct.context_instruct.grounding import content_words
-from rolellm.construct.context_instruct.run import KEPT, InstructResult, instruct_folder
-from rolellm.construct.profile.folder import build_folder, start_sheet
-from rolellm.construct.release import INSTRUCTION_CONFIGS, gather, write_release
-from rolellm.construct.rolegpt.respond import RespondResult, instructions_of, respond_folder
-from rolellm.construct.scripted import scripted_model
-from rolellm.construct.scripts.parse import Parsed, parse_script
-from rolellm.construct.scripts.turns import write_turns
-from rolellm.construct.settings import BuildSettings, InstructSettings, RespondSettings
+from rolellm.characters.reply_rules import RULES
+from rolellm.characters.scripts.parse import ParsedScript, parse_script
+from rolellm.characters.scripts.turns import write_turns
 from rolellm.core.errors import require
 from rolellm.core.records import Language
-from rolellm.core.text import safe_name
+from rolellm.core.text import make_safe_name
+from rolellm.data.rolebench.schema import SAMPLE
+from rolellm.data.rolebench.source import sample_folder
 from rolellm.llm.llm import LLM
-from rolellm.report.construct_section import Made, MadePair, MadeRole, Receipt
-from rolellm.rolebench.schema import FOLDERS
-from rolellm.rolebench.source import sample_folder
+from rolellm.making.instruct.filters import FilterName, Verdict
+from rolellm.making.instruct.grounding import extract_content_words
+from rolellm.making.instruct.run import KEPT, Instruct, InstructResult
+from rolellm.making.profile.build import BuildProfile, build_folder
+from rolellm.making.profile.start import start_sheet
+from rolellm.making.release import INSTRUCTION_CONFIGS, gather, write_release
+from rolellm.making.respond import InstructionReplies, Respond, read_instructions
+from rolellm.making.scripted import scripted_model
+from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings
+from rolellm.reporting.construct_section import Made, MadePair, MadeRole, Receipt
+from rolellm.runs import Run, run_step
 
 ROLES = ("Queen of Hearts", "鲁智深")
 BY = (
@@ -44,7 +46,7 @@ _LINES = 4
 
 
 class _Stages(NamedTuple):
-    """How much is made of each role, and how."""
+    """The settings of each stage, and how many instructions each role gets."""
 
     build: BuildSettings
     instruct: InstructSettings
@@ -81,9 +83,9 @@ class Clock:
         self._begun[stage] = time.monotonic()
 
     def stop(self) -> dict[str, float]:
-        """The seconds of each stage, the last one ending now."""
+        """Return the seconds of each stage, the last one ending now."""
         ends = [*list(self._begun.values())[1:], time.monotonic()]
-        return {stage: round(end - begun, 2) for (stage, begun), end in zip(self._begun.items(), ends, strict=True)}
+        return {stage: round(end - start, 2) for (stage, start), end in zip(self._begun.items(), ends, strict=True)}
 
 
 def make_roles(
@@ -110,17 +112,17 @@ def make_roles(
     elif target.is_dir():
         shutil.rmtree(target if llm is None else target / "release", ignore_errors=llm is not None)
     target.mkdir(parents=True, exist_ok=True)
-    by, stages, who = BY, _BY_RULES, "rules that quote their prompt answer, no language model"
+    by, stages, note = BY, _BY_RULES, "rules that quote their prompt answer, no language model"
     if llm is None:
         llm = LLM.of(scripted_model())
         llm.options = replace(llm.options, show_progress=False)
     else:
         by, stages = f"{', '.join(model.name for model in llm.models)} answered.", _BY_MODEL
-        who = "a language model answers"
+        note = "a language model answers"
     clock.start("parse", f"Reading the scripts of {' and '.join(roles)}")
     works = [_Work(role, target, llm, stages) for role in roles]
     for stage, line in (
-        ("build", f"Building their profiles; {who}"),
+        ("build", f"Building their profiles; {note}"),
         ("instruct", "Making questions and answers from profile and script (Context-Instruct), and filtering them"),
         ("respond", f"Replying in each voice to {stages.instructions} general and to its own questions (RoleGPT)"),
     ):
@@ -135,43 +137,44 @@ def make_roles(
 class _Work:
     """One role on its way from script to data, each stage as its command does it."""
 
-    instructed: InstructResult
-    responded: RespondResult
+    instructed: Run[InstructResult]
+    responded: Run[tuple[InstructionReplies, ...]]
 
     def __init__(self, role: str, target: Path, llm: LLM, stages: _Stages) -> None:
-        self.role, self.folder, self._llm, self._stages = role, target / safe_name(role), llm, stages
+        self.role, self.folder, self._llm, self._stages = role, target / make_safe_name(role), llm, stages
         self._script = sample_folder() / "scripts" / f"{role}.txt"
-        self._parsed: Parsed = parse_script(self._script, role)
+        self._parsed: ParsedScript = parse_script(self._script, role)
         turns = self.folder.with_suffix(".turns.jsonl")
         write_turns(turns, self._parsed.turns, role, speakers=dict(enumerate(self._parsed.speakers)))
         self.character = start_sheet(turns, role, language=self._parsed.language, script=self._script.stem)
         self._spent: list[Mapping[str, Any]] = []
 
     def build(self) -> None:
-        built = build_folder(self.character, self.folder, self._stages.build, self._llm)
-        self.character, self._own_lines = built.character, built.manifest["counts"]["own_lines"]
-        self._spent.append(built.manifest["spent"])
+        run = build_folder(BuildProfile(self.character, self._stages.build, self.folder), self._llm)
+        self.character, self._own_lines = run.result, run.summary["counts"]["own_lines"]
+        self._spent.append(run.manifest["spent"])
 
     def instruct(self) -> None:
-        folder, settings = self.folder / "instruct", self._stages.instruct
-        self.instructed, manifest = instruct_folder(self.character, folder, settings, self._llm)
-        self._spent.append(manifest["spent"])
+        step = Instruct(self.character, self._stages.instruct)
+        self.instructed = run_step(step, self._llm, self.folder / "instruct")
+        self._spent.append(self.instructed.manifest["spent"])
 
     def respond(self) -> None:
-        general = sample_folder() / f"instructions-{FOLDERS[self.character.language]}" / "instructions-general.jsonl"
-        self.responded = self._reply("respond", general, self._stages.respond, self._stages.instructions)
+        self.responded = self._reply("respond", SAMPLE, self._stages.respond, self._stages.instructions)
         # One reply each to the role's own questions is RoleGPT's baseline for them.
         self._reply("respond-questions", self.folder / "instruct" / KEPT, RespondSettings(replies=1))
 
-    def _reply(self, stage: str, file: Path, settings: RespondSettings, limit: int | None = None) -> RespondResult:
-        asked = instructions_of(file, self.role, limit)
-        result, summary = respond_folder(self.character, asked, self.folder / stage, settings, self._llm)
-        self._spent.append(summary["spent"])
-        return result
+    def _reply(
+        self, stage: str, file: str | Path, settings: RespondSettings, limit: int | None = None
+    ) -> Run[tuple[InstructionReplies, ...]]:
+        step = Respond(self.character, read_instructions(file, self.character, limit), settings)
+        run = run_step(step, self._llm, self.folder / stage)
+        self._spent.append(run.manifest["spent"])
+        return run
 
     def made(self, rows: Mapping[str, int]) -> MadeRole:
-        """The counts of all stages."""
-        counts, replies = self.instructed.counts(), self.responded.summary()
+        """Return the counts of all stages."""
+        counts, replies = self.instructed.summary["counts"], self.responded.summary
         used = [spent["usage"] for spent in self._spent]
         text = self._script.read_bytes().decode(self._parsed.encoding)
         return MadeRole(
@@ -193,7 +196,8 @@ class _Work:
             calls=sum(spent["calls"] for spent in self._spent),
             tokens=(sum(usage["prompt"] for usage in used), sum(usage["completion"] for usage in used)),
             pairs=tuple(
-                _pair(verdict, self.character.language, text, self._script.name) for verdict in _picked(self.instructed)
+                _make_pair(verdict, self.character.language, text, self._script.name)
+                for verdict in _pick_verdicts(self.instructed.result)
             ),
         )
 
@@ -202,38 +206,38 @@ def _release(out: Path, works: Sequence[_Work]) -> dict[str, dict[str, int]]:
     """Write the release, load it as a user would, and count each role's rows by split."""
     from datasets import load_dataset
 
-    from rolellm.rolebench.register import NAME, register
+    from rolellm.data.rolebench.register import NAME, register
 
     write_release([gather(work.folder) for work in works], out)
     register()
     rows: dict[str, dict[str, int]] = {work.role: {} for work in works}
     for config in {INSTRUCTION_CONFIGS[work.character.language]: None for work in works}:
-        for split, found in load_dataset(NAME, config, data_dir=str(out)).items():
-            for role, count in Counter(found["role"]).items():
+        for split, dataset in load_dataset(NAME, config, data_dir=str(out)).items():
+            for role, count in Counter(dataset["role"]).items():
                 rows[role][split] = count
     return rows
 
 
-def _picked(result: InstructResult) -> list[Verdict]:
-    """The first kept pair of each type, and a dropped one."""
+def _pick_verdicts(result: InstructResult) -> list[Verdict]:
+    """Pick the first kept pair of each type, and a dropped one."""
     kinds = ("script_agnostic", "script_based")
-    kept = [next((item for item in result.kept if item.candidate.type == kind), None) for kind in kinds]
+    kept_verdicts = [next((item for item in result.kept if item.candidate.type == kind), None) for kind in kinds]
     dropped = sorted(
         result.dropped,
         key=lambda item: (item.candidate.origin.segment.start < 0, _TELLING.index(item.by or "form")),
     )
-    return [item for item in (*kept, *dropped[:1]) if item is not None]
+    return [item for item in (*kept_verdicts, *dropped[:1]) if item is not None]
 
 
-def _pair(verdict: Verdict, language: Language, script: str, name: str) -> MadePair:
+def _make_pair(verdict: Verdict, language: Language, script: str, name: str) -> MadePair:
     pair = verdict.candidate
     segment = pair.origin.segment
     lines: tuple[tuple[int, str], ...] = ((0, segment.text),)
     if segment.start >= 0:
         first = script.count("\n", 0, segment.start) + 1
-        told = script[segment.start : segment.end].split("\n")
-        numbered = [(first + place, line.strip()) for place, line in enumerate(told) if line.strip()]
-        lines = _fullest(numbered, content_words(f"{pair.question} {pair.answer}", language), language)
+        script_lines = script[segment.start : segment.end].split("\n")
+        numbered = [(first + index, line.strip()) for index, line in enumerate(script_lines) if line.strip()]
+        lines = _find_fullest(numbered, extract_content_words(f"{pair.question} {pair.answer}", language), language)
     receipt = Receipt(
         source=name if segment.start >= 0 else f"the {segment.kind}",
         lines=lines,
@@ -247,13 +251,13 @@ def _pair(verdict: Verdict, language: Language, script: str, name: str) -> MadeP
     return MadePair(pair.question, pair.answer, pair.type, pair.confidence(language), receipt)
 
 
-def _fullest(
+def _find_fullest(
     numbered: Sequence[tuple[int, str]], words: Sequence[str], language: Language
 ) -> tuple[tuple[int, str], ...]:
-    """The few lines in a row that have most of the words, the first of equals."""
-    shared = [set(words).intersection(content_words(line, language)) for _, line in numbered]
+    """Return the few lines in a row that have most of the words, the first of equals."""
+    shared = [set(words).intersection(extract_content_words(line, language)) for _, line in numbered]
     best = max(
         range(max(len(numbered) - _LINES, 0) + 1),
-        key=lambda place: len(frozenset().union(*shared[place : place + _LINES])),
+        key=lambda start: len(frozenset().union(*shared[start : start + _LINES])),
     )
     return tuple(numbered[best : best + _LINES])

@@ -14,18 +14,18 @@ from inspect_ai.solver import TaskState, generate
 from rolellm.core.errors import PredictionError
 from rolellm.core.records import Row
 from rolellm.core.settings import read
-from rolellm.evaluation.predictions import Predictions
-from rolellm.evaluation.score import METRICS
+from rolellm.data.rolebench import load_rolebench
 from rolellm.harness import tasks
-from rolellm.judging.ask import requests
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.orders import planned
+from rolellm.judging.orders import plan_verdicts
 from rolellm.judging.parsing import accept_verdicts
 from rolellm.judging.settings import JudgingSettings
+from rolellm.judging.step import build_requests
 from rolellm.judging.systems import make_comparison
 from rolellm.llm.model import Reply, UnacceptableError, Usage
-from rolellm.prompts.render import prompt_messages
-from rolellm.rolebench import load_rolebench
+from rolellm.models.prompts.render import make_messages
+from rolellm.scoring.predictions import Predictions
+from rolellm.scoring.score_report import METRICS
 
 
 @metric
@@ -33,21 +33,23 @@ def mean() -> Metric:
     """The mean that ``rolellm score`` reports, to the last bit."""
 
     # inspect_ai reads the annotation: without it, the function would be given bare scores.
-    def average(scores: list[SampleScore]) -> float:
-        return tasks.mean([score.score.as_float() for score in scores])
+    def compute(scores: list[SampleScore]) -> float:
+        return tasks.compute_mean([score.score.as_float() for score in scores])
 
-    return average
+    return compute
 
 
 @metric
 def avg() -> Metric:
     """The mean of CUS, RAW and SPE; not a number unless the rows have all three."""
 
-    def average(scores: list[SampleScore]) -> float:
-        found = (score.score.as_dict() for score in scores)
-        return tasks.average({name: value for name, value in one.items() if not math.isnan(value)} for one in found)
+    def compute(scores: list[SampleScore]) -> float:
+        per_sample = (score.score.as_dict().items() for score in scores)
+        return tasks.compute_average(
+            {name: value for name, value in items if not math.isnan(value)} for items in per_sample
+        )
 
-    return average
+    return compute
 
 
 @scorer(metrics=[avg(), {name: [mean()] for name in METRICS}])
@@ -56,35 +58,35 @@ def rouge() -> Scorer:
 
     async def score(state: TaskState, target: Any) -> Score:
         reply = state.output.completion
-        found = tasks.score_doc(state.metadata, [reply])["avg"]
-        return Score(value={name: found.get(name, math.nan) for name in METRICS}, answer=reply)
+        metrics = tasks.score_doc(state.metadata, [reply])["avg"]
+        return Score(value={name: metrics.get(name, math.nan) for name in METRICS}, answer=reply)
 
     return score
 
 
 @scorer(metrics=[mean()])
 def judge() -> Scorer:
-    """Whether the model in the role ``grader`` prefers a reply to RoleGPT's: 1, 0, or 0.5 where it does not say.
+    """Ask the model in the role ``grader`` if it prefers a reply to RoleGPT's: 1, 0, or 0.5 where it does not say.
 
     It is asked twice, with the answers in both orders, as by ``rolellm judge --judge role-pair``, and the score is the
     mean. Without two verdicts, or without RoleGPT's reply, the row is not scored.
     """
     settings = read(JudgingSettings, {"judges": ("role-pair",), "canaries": False, "name_probe": 0})
     judges = load_judges(["role-pair"])
-    accept = accept_verdicts({one.settings.parser: one for one in judges})
+    accept = accept_verdicts({model.settings.parser: model for model in judges})
 
     async def score(state: TaskState, target: Any) -> Score:
         # The evaluated model must not grade itself, which it would do by default.
         grader = get_model(role="grader", required=True)
         row = Row.from_columns(state.metadata)
-        given = {"reply": Predictions.from_texts([row.id], [state.output.completion])}
+        predictions = {"reply": Predictions.pair_texts([row.id], [state.output.completion])}
         try:
-            comparison, _ = make_comparison([row], given, settings)
+            comparison, _ = make_comparison([row], predictions, settings)
         except PredictionError as error:
             return Score(value=math.nan, reason="scoring_failed", explanation=str(error))
-        asks, points = planned(comparison, judges, settings), []
-        for ask, (request, _) in zip(asks, requests(comparison, asks, settings.shown), strict=True):
-            messages = [_MESSAGES[one.role](content=one.content) for one in request.messages]
+        asks, points = plan_verdicts(comparison, judges, settings), []
+        for ask, (request, _) in zip(asks, build_requests(comparison, asks, settings.shown), strict=True):
+            messages = [_MESSAGES[message.role](content=message.content) for message in request.messages]
             config = GenerateConfig(temperature=request.sampling.temperature, max_tokens=request.sampling.max_tokens)
             text = (await grader.generate(messages, config=config)).completion
             try:
@@ -95,7 +97,7 @@ def judge() -> Scorer:
                 return Score(value=math.nan, reason="grader_failed", explanation=f"repeats {verdict.copied}: {text}")
             # Of two answers: rank 1 is a win, 2 a loss, 1.5 a tie.
             points.append(2 - verdict.ranks[ask.order.index("reply")])
-        return Score(value=tasks.mean(points), answer=state.output.completion)
+        return Score(value=tasks.compute_mean(points), answer=state.output.completion)
 
     return score
 
@@ -115,7 +117,7 @@ def rolebench(config: str = "instruction-generalization-eng", split: str = "test
     samples = []
     for columns in load_rolebench(config, split):
         row = Row.from_columns(columns)
-        system, question = prompt_messages(row)
+        system, question = make_messages(row)
         messages = [ChatMessageSystem(content=system["content"]), ChatMessageUser(content=question["content"])]
         samples.append(Sample(input=messages, target=list(row.references), id=row.id, metadata=columns))
     return Task(

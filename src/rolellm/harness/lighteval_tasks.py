@@ -15,20 +15,20 @@ from lighteval.tasks.lighteval_task import LightevalTaskConfig
 from lighteval.tasks.requests import Doc, SamplingMethod
 
 from rolellm.core.records import Row
-from rolellm.evaluation.score import METRICS
 from rolellm.harness import tasks
-from rolellm.prompts.render import prompt_messages
+from rolellm.models.prompts.render import make_messages
+from rolellm.scoring.score_report import METRICS
 
 
 class RougeL(SampleLevelComputation):  # type: ignore[misc]  # mypy does not see lighteval
     """Rouge-L of a reply under protocol ``rouge-score``."""
 
     def compute(self, doc: Doc, model_response: ModelResponse, **_: Any) -> dict[str, Any]:
-        """The metrics that the row has, as `rolellm.harness.tasks.score_doc`."""
+        """Return the metrics that the row has, as `rolellm.harness.tasks.score_doc`."""
         return tasks.score_doc(doc.specific, model_response.final_text)
 
 
-def _over_rows(name: str, aggregate: Callable[[Any], float]) -> Callable[[Any], dict[str, float]]:
+def _make_aggregation(name: str, aggregate: Callable[[Any], float]) -> Callable[[Any], dict[str, float]]:
     # lighteval computes no standard error for what is a dict: its own takes rows for independent.
     return lambda values: {name: aggregate(values)}
 
@@ -39,14 +39,16 @@ ROUGE: Final = SampleLevelMetricGrouping(
     higher_is_better=dict.fromkeys(_NAMES, True),
     category=SamplingMethod.GENERATIVE,
     sample_level_fn=RougeL(),
-    corpus_level_fn={name: _over_rows(name, tasks.average if name == "avg" else tasks.mean) for name in _NAMES},
+    corpus_level_fn={
+        name: _make_aggregation(name, tasks.compute_average if name == "avg" else tasks.compute_mean) for name in _NAMES
+    },
 )
 
 
 def prompt(columns: Mapping[str, Any], task: str) -> Doc:
-    """A row as lighteval takes it: role and question in one message, and the row, by column, in ``specific``."""
+    """Return a row as lighteval takes it: role and question in one message, and the row, by column, in ``specific``."""
     row = Row.from_columns(columns)
-    query = "\n\n".join(message["content"] for message in prompt_messages(row))
+    query = "\n\n".join(message["content"] for message in make_messages(row))
     # It adds keys of its own to the columns.
     specific = {name: value for name, value in columns.items() if not name.startswith("__")}
     return Doc(query, list(row.references), list(range(len(row.references))), specific=specific, task_name=task)

@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.core.records import Row
-from rolellm.evaluation.score import METRICS, reply_scores
-from rolellm.prompts.render import prompt_messages
+from rolellm.models.prompts.render import make_messages
+from rolellm.scoring.score import score_replies
+from rolellm.scoring.score_report import METRICS
 
 
-def tasks_folder() -> Path:
-    """The folder that ``lm_eval --include_path`` takes."""
+def get_tasks_folder() -> Path:
+    """Return the folder that ``lm_eval --include_path`` takes."""
     return Path(str(resources.files("rolellm.harness"))) / "lm_eval"
 
 
 def with_system(dataset: Any) -> Any:
     """Add the column ``system``, which puts the role in the prompt as ``rolellm generate`` does, to a dataset."""
-    messages = (prompt_messages(Row.from_columns(columns)) for columns in dataset)
+    messages = (make_messages(Row.from_columns(columns)) for columns in dataset)
     return dataset.add_column("system", [system["content"] for system, _ in messages])
 
 
@@ -36,18 +37,22 @@ def score_doc(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, Any]:
 
     Returns:
         The metrics that the row has, each from 0 to 1: ``CUS`` and maybe ``RAW``, or ``SPE``; and under ``avg`` all of
-        them, for `average`.
+        them, for `compute_average`.
     """
-    found: dict[str, float] = {one.metric: one.value for one in reply_scores(Row.from_columns(doc), results[0])}
-    return {**found, "avg": found}
+    metrics: dict[str, float] = {
+        scored.metric: scored.value for scored in score_replies([(Row.from_columns(doc), results[0])])
+    }
+    return {**metrics, "avg": metrics}
 
 
-def mean(values: Sequence[float]) -> float:
-    """The mean that ``rolellm score`` reports, to the last bit; not a number where there is no value."""
+def compute_mean(values: Sequence[float]) -> float:
+    """Return the mean that ``rolellm score`` reports, to the last bit; not a number where there is no value."""
     return math.fsum(values) / len(values) if values else math.nan
 
 
-def average(found: Iterable[Mapping[str, float]]) -> float:
-    """The mean of CUS, RAW and SPE over rows; not a number unless the rows have all three."""
-    rows = list(found)
-    return mean([mean([row[metric] for row in rows if metric in row]) for metric in METRICS])
+def compute_average(row_metrics: Iterable[Mapping[str, float]]) -> float:
+    """Return the mean of CUS, RAW and SPE over rows; not a number unless the rows have all three."""
+    rows = list(row_metrics)
+    means = [compute_mean([row[metric] for row in rows if metric in row]) for metric in METRICS]
+    # Weighted before they are added, as the report does it.
+    return math.fsum(mean * (1 / len(METRICS)) for mean in means)

@@ -13,10 +13,11 @@ from pydantic import BeforeValidator
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row, Subset
-from rolellm.core.text import whole_text
+from rolellm.core.text import replace_surrogates
 from rolellm.core.typed_json import read_as
-from rolellm.judging.figures import JudgingResult
+from rolellm.judging.result import JudgingResult, Listwise
 from rolellm.judging.run import judge
+from rolellm.scoring.columns import zip_columns
 
 _WHOSE = {"predictions": "model's", "references": "baseline's"}
 _COLUMNS = ("questions", "roles", "descriptions", "knowledge", "subsets", "language", "ids")
@@ -30,21 +31,25 @@ def judge_columns(
     folder: str | Path = "role-judge",
     name: str = "model",
     baseline_name: str = "baseline",
-    **given: Any,
+    **options: Any,
 ) -> dict[str, Any]:
     """Judge two lists of answers; what is not a column of `rows_from_columns` is a setting of `rolellm.judge`.
 
     Returns:
-        `figures` of the model.
+        `list_figures` of the model.
     """
-    mine, theirs = check_answers(predictions, references)
-    if not all(isinstance(one, str) and one.strip() for one in (name, baseline_name)) or name == baseline_name:
+    answers, baseline_answers = check_answers(predictions, references)
+    if not all(isinstance(text, str) and text.strip() for text in (name, baseline_name)) or name == baseline_name:
         raise SettingsError(f"the model is called {name!r} and the baseline {baseline_name!r}; use two different names")
-    rows = rows_from_columns(len(mine), {column: given.pop(column, None) for column in _COLUMNS})
+    rows = build_rows(len(answers), {column: options.pop(column, None) for column in _COLUMNS})
     result = judge(
-        {name: mine, baseline_name: theirs}, rows, llm=llm, out=folder, **{"baseline": baseline_name, **given}
+        {name: answers, baseline_name: baseline_answers},
+        rows,
+        llm=llm,
+        out=folder,
+        **{"baseline": baseline_name, **options},
     )
-    return figures(result, name)
+    return list_figures(result, name)
 
 
 def check_answers(predictions: Sequence[str] | None, references: Sequence[str] | None) -> tuple[list[str], list[str]]:
@@ -53,7 +58,7 @@ def check_answers(predictions: Sequence[str] | None, references: Sequence[str] |
     Raises:
         DataError: (a ``ValueError``) On no answers, lists of different lengths, or a value that is not a text.
     """
-    found = []
+    columns = []
     for name, values in (("predictions", predictions), ("references", references)):
         if values is None or isinstance(values, str | bytes) or not hasattr(values, "__len__") or not len(values):
             raise DataError(f"no {name} to judge: give a list of texts, the {_WHOSE[name]} replies")
@@ -61,29 +66,31 @@ def check_answers(predictions: Sequence[str] | None, references: Sequence[str] |
         if odd is not None:
             kind = type(values[odd]).__name__
             raise DataError(f"the {_WHOSE[name]} reply of row {odd} must be a text, found {kind}")
-        found.append([whole_text(value) for value in values])
-    if len(found[0]) != len(found[1]):
-        raise DataError(f"{len(found[0])} predictions but {len(found[1])} references; each row needs a reply of both")
-    return found[0], found[1]
+        columns.append([replace_surrogates(value) for value in values])
+    if len(columns[0]) != len(columns[1]):
+        raise DataError(
+            f"{len(columns[0])} predictions but {len(columns[1])} references; each row needs a reply of both"
+        )
+    return columns[0], columns[1]
 
 
-_Text = Annotated[str, BeforeValidator(lambda given: whole_text(given) if isinstance(given, str) else given)]
+_Text = Annotated[str, BeforeValidator(lambda text: replace_surrogates(text) if isinstance(text, str) else text)]
 _Texts = Annotated[
-    tuple[_Text, ...], BeforeValidator(lambda given: (given,) if isinstance(given, str) else given or ())
+    tuple[_Text, ...], BeforeValidator(lambda texts: (texts,) if isinstance(texts, str) else texts or ())
 ]
 
 
 @dataclass(frozen=True)
-class _Given:
-    """What is known of a row besides its answers; knowledge of a general row is its role-free target."""
+class _RowColumns:
+    """Everything about a row besides its answers; knowledge of a general row is its role-free target."""
 
     questions: _Text
     roles: _Text
     language: Language
-    descriptions: _Text | None
-    knowledge: _Texts
-    subsets: Subset | None
-    ids: _Text | None
+    descriptions: _Text | None = None
+    knowledge: _Texts = ()
+    subsets: Subset | None = None
+    ids: _Text | None = None
 
     def row(self) -> Row:
         subset: Subset = self.subsets or ("role_specific" if self.knowledge else "general")
@@ -100,7 +107,7 @@ class _Given:
         )
 
 
-def rows_from_columns(count: int, columns: Mapping[str, Any]) -> list[Row]:
+def build_rows(count: int, columns: Mapping[str, Any]) -> list[Row]:
     """Rows of RoleBench made of plain lists.
 
     Args:
@@ -117,58 +124,47 @@ def rows_from_columns(count: int, columns: Mapping[str, Any]) -> list[Row]:
     if missing:
         raise DataError(f"{' and '.join(missing)} missing: a judge is shown who was asked, and what")
     language = columns.get("language") or "en"
-    whole = {**columns, "language": [language] * count if isinstance(language, str) else language}
-    lists = {name: _column(name, whole.get(name), count) for name in _COLUMNS}
-    seen: Counter[str] = Counter()
+    filled = {**columns, "language": [language] * count if isinstance(language, str) else language}
+    id_counts: Counter[str] = Counter()
     rows = []
-    for at in range(count):
-        given = read_as(_Given, {name: values[at] for name, values in lists.items()}, f"row {at}")
-        row = given.row()
-        if row.subset == "general" and len(given.knowledge) > 1:
-            raise DataError(f"row {at} is general and has {len(given.knowledge)} texts of knowledge; it can have one")
-        seen[row.id] += 1
-        if columns.get("ids") is not None and (given.ids in (None, "") or seen[row.id] > 1):
-            raise DataError(f"each row needs an id of its own; row {at} has {given.ids!r}")
+    for at, values in enumerate(zip_columns(count, filled)):
+        row_columns = read_as(_RowColumns, values, f"row {at}")
+        row, texts = row_columns.row(), len(row_columns.knowledge)
+        if row.subset == "general" and texts > 1:
+            raise DataError(f"row {at} is general and has {texts} texts of knowledge; it can have one")
+        id_counts[row.id] += 1
+        if columns.get("ids") is not None and (not row_columns.ids or id_counts[row.id] > 1):
+            raise DataError(f"each row needs an id of its own; row {at} has {row_columns.ids!r}")
         # One question may be there with several answers.
-        rows.append(row if seen[row.id] == 1 else replace(row, id=f"{row.id}-{seen[row.id]}"))
+        rows.append(row if id_counts[row.id] == 1 else replace(row, id=f"{row.id}-{id_counts[row.id]}"))
     return rows
 
 
-def _column(name: str, values: Any, count: int) -> Sequence[Any]:
-    if values is None:
-        return [None] * count
-    if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
-        raise DataError(f"{name}: expected a list, one value a row, found {type(values).__name__}")
-    if len(values) != count:
-        raise DataError(f"{count} predictions but {len(values)} values of {name}; each row needs its own")
-    return list(values)
-
-
-def figures(result: JudgingResult, name: str) -> dict[str, Any]:
-    """What the `evaluate` module returns of a result: the figures of one system, and the result itself."""
-    value = result.to_dict()
-    models = {one["name"]: one for one in value["models"]}
-    pairs, lists = (models[name][design] or {} for design in ("pairwise", "listwise"))
+def list_figures(result: JudgingResult, name: str) -> dict[str, Any]:
+    """List what the `evaluate` module returns of a result: the figures of one system, and the result itself."""
+    systems = {system.name: system for system in result.models}
+    pairs, lists = systems[name].pairwise, systems[name].listwise or Listwise()
     estimates = {
-        "win_rate": (pairs or lists).get("win_rate"),
-        "lc_win_rate": pairs.get("lc_win_rate"),
-        "average_rank": lists.get("average_rank"),
-        "position_consistency": pairs.get("consistency"),
+        "win_rate": (pairs or lists).win_rate,
+        "lc_win_rate": pairs and pairs.lc_win_rate,
+        "average_rank": lists.average_rank,
+        "position_consistency": pairs and pairs.consistency,
     }
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     for key, estimate in estimates.items():
-        found |= {key: estimate and estimate["mean"], f"{key}_ci95": estimate and estimate["ci95"]}
+        figures[key] = estimate and estimate.mean
+        figures[f"{key}_ci95"] = estimate and estimate.ends and list(estimate.ends)
     canaries = {
-        one["name"]: (one["pairwise"] or one["listwise"] or {}).get("win_rate")
-        for one in value["models"]
-        if one["kind"] == "canary"
+        system.name: (system.pairwise or system.listwise or Listwise()).win_rate
+        for system in result.models
+        if system.kind == "canary"
     }
-    return found | {
-        **{share: pairs.get(share) for share in ("wins", "ties", "losses")},
-        "canaries": {one: rate and rate["mean"] for one, rate in canaries.items()},
-        "unscored": value["diagnostics"]["unscored"]["share"],
-        "problems": list(value["problems"]),
-        "n": value["rows"],
-        "fingerprint": dict(value["fingerprint"]),
-        "result": value,
+    return figures | {
+        **{share: pairs and getattr(pairs, share) for share in ("wins", "ties", "losses")},
+        "canaries": {canary: rate and rate.mean for canary, rate in canaries.items()},
+        "unscored": result.diagnostics.unscored.share,
+        "problems": list(result.problems),
+        "n": result.rows,
+        "fingerprint": dict(result.fingerprint),
+        "result": result.to_dict(),
     }

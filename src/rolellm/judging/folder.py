@@ -27,15 +27,18 @@ from rolellm.core.jsonl import read_json, read_jsonl, write_jsonl
 from rolellm.core.records import Row
 from rolellm.core.typed_json import read_as
 from rolellm.judging.types import Comparison, Judgement, System
+from rolellm.llm.journal import JOURNAL
+from rolellm.runs import MANIFEST, find_runs
 
-MANIFEST = "manifest.json"
 ROWS = "rows.jsonl"
 ANSWERS = "answers.jsonl"
 JUDGEMENTS = "judgements.jsonl"
 UNSCORED = "unscored.jsonl"
 RESULT = "result.json"
 LABELS = "labels"
-STAGE = "judge"
+KIND = "judge"
+# What a manifest says of the run, not of how it was judged.
+_OF_THE_RUN = ("kind", "rolellm", "summary", "requests", "files", "spent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +52,10 @@ class DatasetName:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What other code reads of a run's manifest; all of it is in `JudgeRun.manifest`."""
+    """The part of a run's manifest that other code reads; all of it is in `JudgeRun.manifest`."""
 
     systems: tuple[System, ...]
     dataset: DatasetName = DatasetName()
-    hash: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Answers:
-    """A line of the answers' file."""
-
-    id: str
-    answers: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +76,11 @@ class JudgeRun:
     comparison: Comparison
     result: Mapping[str, Any]
 
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The part of the manifest that says how it was judged."""
+        return {name: value for name, value in self.manifest.items() if name not in _OF_THE_RUN}
+
     def judgements(self) -> list[Judgement]:
         """Every judgement, in the order asked; a million take about a gigabyte.
 
@@ -90,73 +89,73 @@ class JudgeRun:
         """
         path = self.folder / JUDGEMENTS
         rows = {row.id for row in self.comparison.rows}
-        found = []
-        for line, value in _lines(path):
-            one = read_as(Judgement, value, "the judgement", path=path, line=line)
-            problem = _problem(one, rows, self.comparison.answers)
+        judgements = []
+        for line, value in _read_lines(path):
+            judgement = read_as(Judgement, value, "the judgement", path=path, line=line)
+            problem = _find_problem(judgement, rows, self.comparison.answers)
             if problem:
                 raise DataError(f"{problem}; judge again", path=path, line=line)
-            found.append(one)
-        counted = _counted(self.result)
-        if counted not in (None, len(found)):
-            problem = f"holds {len(found):,} judgements, but {RESULT} summarizes {counted:,}"
+            judgements.append(judgement)
+        counted = _count_judgements(self.result)
+        if counted not in (None, len(judgements)):
+            problem = f"holds {len(judgements):,} judgements, but {RESULT} summarizes {counted:,}"
             raise DataError(f"{problem}; rerun the `rolellm judge` command", path=path)
-        return found
+        return judgements
 
 
-def _problem(one: Judgement, rows: Collection[str], names: Collection[str]) -> str:
-    """What keeps a judgement from being one of this run, in words; empty where nothing does."""
-    strangers = [name for name in one.order if name not in names]
-    if one.row not in rows:
-        return f"{ROWS} has no row {one.row!r:.80}"
+def _find_problem(judgement: Judgement, rows: Collection[str], names: Collection[str]) -> str:
+    """Say what keeps a judgement from being one of this run; empty where nothing does."""
+    strangers = [name for name in judgement.order if name not in names]
+    if judgement.row not in rows:
+        return f"{ROWS} has no row {judgement.row!r:.80}"
     if strangers:
         return f"{strangers[0]!r:.80} is not a system of this run"
-    if one.design == "pairwise" and len(one.order) != 2:
-        return f"a pair has two answers, not {len(one.order)}"
-    if one.ranks is not None and (len(one.ranks) != len(one.order) or not all(map(math.isfinite, one.ranks))):
+    if judgement.design == "pairwise" and len(judgement.order) != 2:
+        return f"a pair has two answers, not {len(judgement.order)}"
+    if judgement.ranks is not None and (
+        len(judgement.ranks) != len(judgement.order) or not all(map(math.isfinite, judgement.ranks))
+    ):
         return "ranks must be finite numbers, one per answer"
-    if one.lead is not None and not math.isfinite(one.lead):
+    if judgement.lead is not None and not math.isfinite(judgement.lead):
         return "odds must be finite"
     return ""
 
 
-def _counted(result: Mapping[str, Any]) -> int | None:
-    """How many judgements a result is of, where it says so."""
+def _count_judgements(result: Mapping[str, Any]) -> int | None:
+    """Count the judgements that a result is of, where it says so."""
     try:
         return sum(map(int, result["diagnostics"]["judgements"].values()))
     except (KeyError, AttributeError, TypeError, ValueError, OverflowError):
         return None
 
 
-def is_judge_run(folder: Path) -> bool:
-    """Whether a folder is one of a judging run, finished or not."""
-    try:
-        return bool(read_json(folder / MANIFEST).get("stage") == STAGE)
-    except DataError:
-        return False
-
-
-def write_comparison(folder: Path, comparison: Comparison) -> None:
-    """Write rows and answers; systems go into the manifest."""
-    write_jsonl(folder / ROWS, (asdict(row) for row in comparison.rows))
-    given = [(one.name, comparison.answers[one.name]) for one in comparison.systems]
+def list_records(comparison: Comparison, judgements: Iterable[Judgement]) -> dict[str, Iterable[dict[str, Any]]]:
+    """List the files of a run with rows, answers and judgements; systems are in the manifest."""
+    system_answers = [(system.name, comparison.answers[system.name]) for system in comparison.systems]
     ids = (row.id for row in comparison.rows)
-    write_jsonl(
-        folder / ANSWERS, ({"id": row, "answers": {name: of[row] for name, of in given if row in of}} for row in ids)
-    )
-
-
-def write_judgements(folder: Path, judgements: Iterable[Judgement]) -> None:
-    """Write every judgement."""
     # What says nothing is left out of these.
     optional = ("named", "unscored", "copied", "touched", "lead")
-    every = (asdict(one) for one in judgements)
-    write_jsonl(folder / JUDGEMENTS, ({k: v for k, v in one.items() if v or k not in optional} for one in every))
+    every = (asdict(judgement) for judgement in judgements)
+    return {
+        ROWS: (asdict(row) for row in comparison.rows),
+        ANSWERS: ({"id": row, "answers": {name: of[row] for name, of in system_answers if row in of}} for row in ids),
+        JUDGEMENTS: ({k: v for k, v in judgement.items() if v or k not in optional} for judgement in every),
+    }
 
 
-def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Write how it was judged."""
-    write_json(folder / MANIFEST, {"stage": STAGE, **manifest})
+def write_run(
+    folder: Path,
+    comparison: Comparison,
+    judgements: Iterable[Judgement] = (),
+    result: Mapping[str, Any] | None = None,
+    **manifest: Any,
+) -> None:
+    """Write the folder of a run that no model was asked for."""
+    for name, lines in list_records(comparison, judgements).items():
+        write_jsonl(folder / name, lines)
+    systems = [asdict(system) for system in comparison.systems]
+    write_json(folder / MANIFEST, {"kind": KIND, "systems": systems, **manifest})
+    write_json(folder / RESULT, result or {})
 
 
 def read_run(folder: str | Path) -> JudgeRun:
@@ -168,28 +167,27 @@ def read_run(folder: str | Path) -> JudgeRun:
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError("no such folder; expected the folder of a judging run", path=folder)
-    if not is_judge_run(folder):
-        raise DataError("not the folder of a judging run; create one with `rolellm judge … --out RUN`", path=folder)
-    if not (folder / RESULT).is_file():
+    manifest = next((run.manifest for run in find_runs(folder, KIND) if run.folder == folder), None)
+    if not (folder / RESULT).is_file() and (manifest or (folder / JOURNAL).is_file()):
         raise DataError("the run is not finished; rerun its `rolellm judge` command", path=folder)
-    manifest = read_json(folder / MANIFEST)
+    if manifest is None:
+        raise DataError("not the folder of a judging run; create one with `rolellm judge … --out RUN`", path=folder)
     named = read_as(Manifest, manifest, "the manifest", path=folder / MANIFEST)
     return JudgeRun(folder, manifest, named, _read_comparison(folder, named), read_json(folder / RESULT))
 
 
 def _read_comparison(folder: Path, named: Manifest) -> Comparison:
     path = folder / ROWS
-    rows = [read_as(Row, value, "the row", path=path, line=line) for line, value in _lines(path)]
+    rows = [read_as(Row, value, "the row", path=path, line=line) for line, value in _read_lines(path)]
     path = folder / ANSWERS
-    answers: dict[str, dict[str, str]] = {one.name: {} for one in named.systems}
+    answers: dict[str, dict[str, str]] = {item.name: {} for item in named.systems}
     answered = []
-    for line, value in _lines(path):
-        given = read_as(_Answers, value, "the line", path=path, line=line)
-        answered.append(given.id)
-        for name, text in given.answers.items():
+    for line, value in _read_lines(path):
+        answered.append(str(value.get("id")))
+        for name, text in read_as(dict[str, str], value.get("answers"), "the answers", path=path, line=line).items():
             if name not in answers:
                 raise DataError(f"{name!r:.80} is not a system of this run; judge again", path=path, line=line)
-            answers[name][given.id] = text
+            answers[name][answered[-1]] = text
     if answered != [row.id for row in rows] or len(set(answered)) < len(answered):
         raise DataError(f"{ANSWERS} and {ROWS} do not have the same rows, each once; judge again", path=folder)
     if len(answers) < len(named.systems):
@@ -197,7 +195,7 @@ def _read_comparison(folder: Path, named: Manifest) -> Comparison:
     return Comparison(rows, named.systems, answers)
 
 
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def _read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         yield from read_jsonl(path)
     except OSError as error:

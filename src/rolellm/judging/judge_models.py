@@ -5,7 +5,7 @@
     JUDGE/
       judge.yaml                       name, version, design, parser, decoding
       schema.json                      what a reply has to follow; not for the parser odds
-      en.system.txt, en.user.txt       prompts with slots, see `rolellm.prompts.render`
+      en.system.txt, en.user.txt       prompts with slots, see `rolellm.models.prompts.render`
       zh.system.txt, zh.user.txt
 
 Those that ship are in ``rolellm/judging/judges``; ``--judge FOLDER`` takes another. The hash over all files goes
@@ -28,7 +28,7 @@ from rolellm.core.records import Language
 from rolellm.core.settings import Field, dump, parse_yaml, read, settings
 from rolellm.judging.types import Design
 from rolellm.llm.model import Sampling, Schema
-from rolellm.prompts.render import Template
+from rolellm.models.prompts.render import Template
 
 #: Those that judge where none is named.
 DEFAULT_JUDGES = ("role-list", "role-pair")
@@ -43,7 +43,7 @@ LIKELIEST = 20
 
 @settings
 class JudgeSettings:
-    """What ``judge.yaml`` says.
+    """The settings of ``judge.yaml``.
 
     Attributes:
         name: Name of the judge in results.
@@ -83,27 +83,27 @@ class Judge:
 
     @property
     def design(self) -> Design:
-        """How it compares answers."""
+        """The way it compares answers."""
         return self.settings.design
 
     def sampling(self, answers: int) -> Sampling:
-        """How a verdict on a number of answers is sampled."""
-        given = self.settings
-        most = given.max_tokens + given.max_tokens_per_answer * answers
-        odds = LIKELIEST if given.parser == "odds" else 0
-        return Sampling(temperature=given.temperature, top_p=given.top_p, max_tokens=most, top_logprobs=odds)
+        """Return how a verdict on a number of answers is sampled."""
+        settings = self.settings
+        most = settings.max_tokens + settings.max_tokens_per_answer * answers
+        odds = LIKELIEST if settings.parser == "odds" else 0
+        return Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=most, top_logprobs=odds)
 
     def to_dict(self) -> dict[str, Any]:
-        """What a result says of it."""
+        """Return what a result says of it."""
         decoding = dump(self.settings)
         del decoding["parser"]
         named = {name: decoding.pop(name) for name in ("name", "version", "design")}
         return {**named, "hash": self.hash, "decoding": decoding}
 
 
-def shipped_judges() -> list[str]:
+def list_shipped_judges() -> list[str]:
     """The names of the judges that ship."""
-    return sorted(item.name for item in _home().iterdir() if item.joinpath("judge.yaml").is_file())
+    return sorted(item.name for item in _get_judges_folder().iterdir() if item.joinpath("judge.yaml").is_file())
 
 
 def load_judges(names: Sequence[str | Path] = DEFAULT_JUDGES) -> list[Judge]:
@@ -121,7 +121,7 @@ def load_judges(names: Sequence[str | Path] = DEFAULT_JUDGES) -> list[Judge]:
         if len(same) > 1:
             raise SettingsError(f"{' and '.join(same)} are both {design}; name one judge of each design in a run")
     if not judges:
-        raise SettingsError(f"no judge is named; those that ship are {', '.join(shipped_judges())}")
+        raise SettingsError(f"no judge is named; those that ship are {', '.join(list_shipped_judges())}")
     return judges
 
 
@@ -134,23 +134,23 @@ def load_judge(name: str | Path) -> Judge:
     Raises:
         SettingsError: When there is none, or a file of it is missing or wrong; names the file.
     """
-    inside = str(name) in shipped_judges()
-    folder: Traversable = _home().joinpath(str(name)) if inside else Path(name)
+    inside = str(name) in list_shipped_judges()
+    folder: Traversable = _get_judges_folder().joinpath(str(name)) if inside else Path(name)
     if not folder.joinpath("judge.yaml").is_file():
-        known = ", ".join(shipped_judges())
-        raise SettingsError(f"no judge {str(name)!r}: expected one of {known}, or a folder with a judge.yaml")
+        names = ", ".join(list_shipped_judges())
+        raise SettingsError(f"no judge {str(name)!r}: expected one of {names}, or a folder with a judge.yaml")
     source = str(folder.joinpath("judge.yaml"))
     settings = read(JudgeSettings, parse_yaml(_read(folder, "judge.yaml"), source), source)
     able = {"listwise": ("ranking",), "pairwise": ("better", "odds")}[settings.design]
     if settings.parser not in able:
         raise SettingsError(f"{source}: a {settings.design} judge needs the parser {' or '.join(able)}")
     texts = {file: _read(folder, file) for file in _FILES if file != "schema.json" or settings.parser != "odds"}
-    prompts = {language: _prompts(texts, language, folder) for language in _LANGUAGES}
-    schema = _schema(texts["schema.json"], settings, folder) if "schema.json" in texts else None
+    prompts = {language: _parse_prompts(texts, language, folder) for language in _LANGUAGES}
+    schema = _parse_schema(texts["schema.json"], settings, folder) if "schema.json" in texts else None
     return Judge(settings, prompts, schema, hash_json(texts))
 
 
-def _home() -> Traversable:
+def _get_judges_folder() -> Traversable:
     return resources.files("rolellm.judging.judges")
 
 
@@ -165,28 +165,28 @@ def _read(folder: Traversable, name: str) -> str:
         raise SettingsError(f"{file}: cannot be read ({error}); a judge has {', '.join(_FILES)}") from error
 
 
-def _prompts(texts: Mapping[str, str], language: Language, folder: Traversable) -> tuple[Template, Template]:
+def _parse_prompts(texts: Mapping[str, str], language: Language, folder: Traversable) -> tuple[Template, Template]:
     system = Template(texts[f"{language}.system.txt"], str(folder.joinpath(f"{language}.system.txt")))
     user = Template(texts[f"{language}.user.txt"], str(folder.joinpath(f"{language}.user.txt")))
     for template, slots in ((system, frozenset[str]()), (user, _USER_SLOTS)):
         if template.slots != slots:
             odd = ", ".join(f"{{{slot}}}" for slot in sorted(template.slots ^ slots))
-            wanted = ", ".join(f"{{{slot}}}" for slot in sorted(slots)) or "none"
-            raise SettingsError(f"{template.name}: its slots have to be {wanted}; wrong or missing: {odd}")
+            expected = ", ".join(f"{{{slot}}}" for slot in sorted(slots)) or "none"
+            raise SettingsError(f"{template.name}: its slots have to be {expected}; wrong or missing: {odd}")
     return system, user
 
 
-def _schema(text: str, settings: JudgeSettings, folder: Traversable) -> Schema:
-    from rolellm.llm.structured import strict
+def _parse_schema(text: str, settings: JudgeSettings, folder: Traversable) -> Schema:
+    from rolellm.llm.json_reply import make_strict
 
     file = folder.joinpath("schema.json")
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"{file}: not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise SettingsError(f"{file}: expected a JSON schema, an object")
     try:
-        return strict(Schema(settings.parser, value))
+        return make_strict(Schema(settings.parser, value))
     except SettingsError as error:
         raise SettingsError(f"{file}: {error}") from error

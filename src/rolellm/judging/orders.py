@@ -20,7 +20,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class VerdictRequest:
     """One verdict to ask for.
 
     Attributes:
@@ -36,7 +36,7 @@ class Ask:
     named: bool = False
 
 
-def planned(comparison: Comparison, judges: Sequence[Judge], settings: JudgingSettings) -> list[Ask]:
+def plan_verdicts(comparison: Comparison, judges: Sequence[Judge], settings: JudgingSettings) -> list[VerdictRequest]:
     """Every verdict to ask for, row by row, so that what rows share is asked together.
 
     A pair is asked for where the system and the baseline both answered; a list where every system but canaries did.
@@ -47,12 +47,12 @@ def planned(comparison: Comparison, judges: Sequence[Judge], settings: JudgingSe
     """
     for judge in judges:
         _check(comparison, judge)
-    probed = _probed(comparison, settings)
+    probed = _select_probes(comparison, settings)
     asks = [
-        Ask(index, judge, order, named)
+        VerdictRequest(index, judge, order, named)
         for index, row in enumerate(comparison.rows)
         for judge in judges
-        for order, named in _orders(comparison, judge, settings, row.id, probe=row.id in probed)
+        for order, named in _iter_orders(comparison, judge, settings, row.id, probe=row.id in probed)
     ]
     if not asks:
         raise SettingsError("nothing to judge: no list or pair has all its answers; give more predictions")
@@ -60,36 +60,36 @@ def planned(comparison: Comparison, judges: Sequence[Judge], settings: JudgingSe
 
 
 def _check(comparison: Comparison, judge: Judge) -> None:
-    found = len(comparison.systems)
+    system_count = len(comparison.systems)
     if judge.design == "pairwise" and comparison.baseline is None:
         raise SettingsError(
             f"{judge.settings.name} compares with a baseline, and this run has none; name one with --baseline"
         )
-    if judge.design == "listwise" and found > len(LETTERS):
+    if judge.design == "listwise" and system_count > len(LETTERS):
         raise SettingsError(
-            f"{found} systems are more than a list holds ({len(LETTERS)}); judge pairs: --judge role-pair"
+            f"{system_count} systems are more than a list holds ({len(LETTERS)}); judge pairs: --judge role-pair"
         )
 
 
-def _orders(
+def _iter_orders(
     comparison: Comparison, judge: Judge, settings: JudgingSettings, row: str, *, probe: bool
 ) -> Iterator[tuple[tuple[str, ...], bool]]:
     """The orders in which a judge sees a row, and whether it sees the names."""
-    there = [one for one in comparison.systems if row in comparison.answers[one.name]]
-    baseline = comparison.baseline
+    names = [name for name, texts in comparison.answers.items() if row in texts]
+    baseline, canaries = comparison.baseline, comparison.canaries
     if judge.design == "listwise":
-        if sum(one.kind != "canary" for one in there) == sum(one.kind != "canary" for one in comparison.systems):
-            yield from ((order, False) for order in rotated([one.name for one in there], settings, row))
-    elif baseline is not None and baseline in there:
-        for one in there:
-            if one is not baseline:
+        if comparison.answers.keys() - canaries <= set(names):
+            yield from ((order, False) for order in rotate_orders(names, settings, row))
+    elif baseline is not None and baseline in names:
+        for name in names:
+            if name != baseline:
                 # Probes follow the masked pair: the texts are the same, which servers cache.
-                for named in (False, True) if probe and one.kind != "canary" else (False,):
-                    yield (one.name, baseline.name), named
-                    yield (baseline.name, one.name), named
+                for named in (False, True) if probe and name not in canaries else (False,):
+                    yield (name, baseline), named
+                    yield (baseline, name), named
 
 
-def rotated(names: Sequence[str], settings: JudgingSettings, row_id: str) -> list[tuple[str, ...]]:
+def rotate_orders(names: Sequence[str], settings: JudgingSettings, row_id: str) -> list[tuple[str, ...]]:
     """The orders in which a row's list is shown: one drawn by content, then that turned by equal steps."""
     first = sorted(names, key=lambda name: hash_json([settings.seed, row_id, name]))
     turns = min(settings.rotations, len(first))
@@ -97,12 +97,12 @@ def rotated(names: Sequence[str], settings: JudgingSettings, row_id: str) -> lis
     return [tuple(first[step:] + first[:step]) for step in steps]
 
 
-def _probed(comparison: Comparison, settings: JudgingSettings) -> frozenset[str]:
+def _select_probes(comparison: Comparison, settings: JudgingSettings) -> frozenset[str]:
     """Rows for the probe of names, of those that have a pair to show them with."""
     if comparison.baseline is None:
         return frozenset()
-    models = [comparison.answers[one.name] for one in comparison.systems if one.kind == "model"]
-    paired = [row for row in comparison.answers[comparison.baseline.name] if any(row in given for given in models)]
-    known = {row.id for row in comparison.rows}
-    ranked = sorted((hash_json(["names", settings.seed, row]), row) for row in known.intersection(paired))
+    models = [comparison.answers[system.name] for system in comparison.systems if system.kind == "model"]
+    paired = [row for row in comparison.answers[comparison.baseline] if any(row in answers for answers in models)]
+    row_ids = {row.id for row in comparison.rows}
+    ranked = sorted((hash_json(["names", settings.seed, row]), row) for row in row_ids.intersection(paired))
     return frozenset(name for _, name in ranked[: settings.name_probe])

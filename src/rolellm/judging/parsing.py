@@ -16,11 +16,10 @@ from typing import Any, Final, NamedTuple
 
 from rolellm.judging.judge_models import Judge
 from rolellm.judging.orders import LETTERS
-from rolellm.judging.prompts import read_fenced
-from rolellm.llm.json_reply import find_json
-from rolellm.llm.model import Accept, Reply, Request, UnacceptableError, without_thoughts
-from rolellm.llm.structured import accept_json
-from rolellm.prompts.leaks import leak_check
+from rolellm.llm.json_reply import accept_json, find_json
+from rolellm.llm.model import Accept, Reply, Request, UnacceptableError, strip_thoughts
+from rolellm.models.prompts.fences import read_fences
+from rolellm.models.prompts.leaks import make_leak_check
 
 # Words that lead to a verdict without naming one or telling whose it is. With any other, nobody can say without
 # understanding the text whether the object is quoted, so a longer list would be a worse guard.
@@ -34,15 +33,15 @@ _TEXT: Final = r'"(?:[^"\\]|\\.)*+"'
 _MEMBER: Final = re.compile(rf"(?<!\\)(?=({_TEXT})\s*+:\s*+({_TEXT}))", re.DOTALL)
 
 
-def copied_from(request: Request, reply: str) -> str | None:
+def find_copied(request: Request, reply: str) -> str | None:
     """The name of the shown text that a reply has a reason from, such as ``answer A``; ``None`` for none.
 
     A judge whose reason is, word for word, that of a verdict that it was shown repeats that verdict. The order of keys,
     escapes and white space make no difference. Thoughts marked as such may quote anything.
     """
-    said = _reasons(without_thoughts(reply))
-    shown = read_fenced(request.messages[-1].content) if said else {}
-    return next((name for name, text in shown.items() if said & _reasons(text)), None)
+    reply_reasons = _find_reasons(strip_thoughts(reply))
+    texts = read_fences(request.messages[-1].content) if reply_reasons else {}
+    return next((name for name, text in texts.items() if reply_reasons & _find_reasons(text)), None)
 
 
 def refuse_prose(reply: str) -> None:
@@ -51,34 +50,34 @@ def refuse_prose(reply: str) -> None:
     Raises:
         UnacceptableError: With the kind ``malformed``.
     """
-    found = find_json(without_thoughts(reply), "object")
-    if not _HARMLESS.fullmatch(found.before + found.after):
+    json_part = find_json(strip_thoughts(reply), "object")
+    if not _HARMLESS.fullmatch(json_part.before + json_part.after):
         raise UnacceptableError("says more than its verdict, which it may quote or contradict", "malformed")
-    json.loads(found.source, strict=False, object_pairs_hook=_different)
+    json.loads(json_part.source, strict=False, object_pairs_hook=_refuse_duplicates)
 
 
-def _different(pairs: list[tuple[str, Any]]) -> None:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
     if len({key for key, _ in pairs}) < len(pairs):
         raise UnacceptableError("says more than one thing under one key", "malformed")
 
 
 # A row's texts are shown in both orders and in every list.
 @functools.lru_cache(maxsize=256)
-def _reasons(text: str) -> frozenset[str]:
-    """What JSON in a text, be it whole or broken, has under the key ``reason``."""
-    found = set()
+def _find_reasons(text: str) -> frozenset[str]:
+    """Find what JSON in a text, be it whole or broken, has under the key ``reason``."""
+    reasons = set()
     for key, value in _MEMBER.findall(text):
         with suppress(ValueError):
             if json.loads(key) == "reason":
-                found.add("".join(json.loads(value, strict=False).split()))
-    return frozenset(found)
+                reasons.add("".join(json.loads(value, strict=False).split()))
+    return frozenset(reasons)
 
 
 _LONGEST_REASON = 2_000
 
 
 class JudgeReply(NamedTuple):
-    """What a judge said of the answers, in the order shown.
+    """A judge's reply about the answers, in the order shown.
 
     Attributes:
         ranks: From 1 (best); answers that tie share the mean of their places. ``None`` for a copied verdict.
@@ -102,18 +101,18 @@ def accept_verdicts(judges: Mapping[str, Judge]) -> Accept[JudgeReply]:
 
     def accept(request: Request, reply: Reply) -> JudgeReply:
         if request.schema is None:
-            return _odds(reply)
-        source = copied_from(request, reply.text)
+            return _read_odds(reply)
+        source = find_copied(request, reply.text)
         if source is not None:
             return JudgeReply(None, (), source)
         judge = judges[request.schema.name]
         assert judge.schema is not None
-        answers = sum(name.startswith("answer ") for name in read_fenced(request.messages[-1].content))
-        read = _better if judge.design == "pairwise" else _ranking
+        answers = sum(name.startswith("answer ") for name in read_fences(request.messages[-1].content))
+        read = _read_pair if judge.design == "pairwise" else _read_ranking
         verdict = accept_json(judge.schema, lambda value: read(value, answers))(request, reply)
         refuse_prose(reply.text)
-        for language, (told, _) in judge.prompts.items():
-            leak = leak_check(language, request.messages[-1].content, (told.text,))
+        for language, (system_prompt, _) in judge.prompts.items():
+            leak = make_leak_check(language, request.messages[-1].content, (system_prompt.text,))
             if any(map(leak, verdict.reasons)):
                 raise UnacceptableError("repeats the instructions instead of giving a reason", "malformed")
         return verdict
@@ -121,23 +120,26 @@ def accept_verdicts(judges: Mapping[str, Judge]) -> Accept[JudgeReply]:
     return accept
 
 
-def _better(value: Mapping[str, Any], answers: int) -> JudgeReply:
+def _read_pair(value: Mapping[str, Any], answers: int) -> JudgeReply:
     """One verdict, or one for each criterion: the answer that is better by more criteria is better."""
     criteria = {"": value} if "better" in value else value
-    lead = sum({"A": 1, "B": -1, "tie": 0}[one["better"]] for one in criteria.values())
-    told = (f"{name} ({one['better']}): {one['reason']}" if name else one["reason"] for name, one in criteria.items())
-    return JudgeReply(mid_ranks((0, lead)), (" ".join(told)[:_LONGEST_REASON],))
+    lead = sum({"A": 1, "B": -1, "tie": 0}[criterion["better"]] for criterion in criteria.values())
+    reasons = (
+        f"{name} ({criterion['better']}): {criterion['reason']}" if name else criterion["reason"]
+        for name, criterion in criteria.items()
+    )
+    return JudgeReply(compute_mid_ranks((0, lead)), (" ".join(reasons)[:_LONGEST_REASON],))
 
 
 #: The least share of the first token's probability that the two letters must have (our choice).
 _LEAST_MASS = 0.5
 
 
-def _odds(reply: Reply) -> JudgeReply:
+def _read_odds(reply: Reply) -> JudgeReply:
     """A letter, by the probabilities of both; one that is not among the likeliest tokens counts as the last of them."""
     try:
         first = reply.raw["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
-        likeliest = [(str(one["token"]).strip().upper(), float(one["logprob"])) for one in first]
+        likeliest = [(str(option["token"]).strip().upper(), float(option["logprob"])) for option in first]
     except (KeyError, IndexError, TypeError, ValueError):
         raise UnacceptableError(
             "came without log probabilities; this server needs another judge", "malformed"
@@ -148,34 +150,36 @@ def _odds(reply: Reply) -> JudgeReply:
     least = math.exp(min(of for _, of in likeliest))
     a, b = (max(share, least, 1e-12) for share in shares)
     lead = math.log(a / b)
-    return JudgeReply(mid_ranks((0, lead)), (), lead=lead)
+    return JudgeReply(compute_mid_ranks((0, lead)), (), lead=lead)
 
 
-def _ranking(value: Mapping[str, Any], answers: int) -> JudgeReply:
+def _read_ranking(value: Mapping[str, Any], answers: int) -> JudgeReply:
     entries = {}
     for entry in value["ranking"]:
         letter = entry["answer"].strip().removeprefix("answer ").upper()
         if letter in entries:
             raise UnacceptableError(f"ranks answer {letter!r:.20} twice", "malformed")
         entries[letter] = entry
-    wanted = LETTERS[:answers]
-    if set(entries) != set(wanted):
-        lacking = ", ".join(sorted(set(wanted) - set(entries))) or "none"
-        unknown = ", ".join(f"{letter!r:.20}" for letter in sorted(set(entries) - set(wanted))[:5]) or "none"
+    letters = LETTERS[:answers]
+    if set(entries) != set(letters):
+        lacking = ", ".join(sorted(set(letters) - set(entries))) or "none"
+        unknown = ", ".join(f"{letter!r:.20}" for letter in sorted(set(entries) - set(letters))[:5]) or "none"
         raise UnacceptableError(f"does not rank each answer once (missing: {lacking}; unknown: {unknown})", "malformed")
     # One rank, or one for each criterion: their sum decides.
-    criteria = [name for name, given in entries[wanted[0]].items() if isinstance(given, int)]
-    ranks = [mid_ranks([entries[letter][name] for letter in wanted]) for name in criteria]
-    places = [sum(of_answer) for of_answer in zip(*ranks, strict=True)]
-    return JudgeReply(mid_ranks(places), tuple(entries[letter]["reason"][:_LONGEST_REASON] for letter in wanted))
+    criteria = [name for name, rank in entries[letters[0]].items() if isinstance(rank, int)]
+    ranks = [compute_mid_ranks([entries[letter][name] for letter in letters]) for name in criteria]
+    rank_sums = [sum(of_answer) for of_answer in zip(*ranks, strict=True)]
+    return JudgeReply(
+        compute_mid_ranks(rank_sums), tuple(entries[letter]["reason"][:_LONGEST_REASON] for letter in letters)
+    )
 
 
-def mid_ranks(places: Sequence[float]) -> tuple[float, ...]:
+def compute_mid_ranks(values: Sequence[float]) -> tuple[float, ...]:
     """Places as given, as ranks from 1 in which those who tie share the mean of theirs.
 
-    >>> mid_ranks([1, 3, 1])
+    >>> compute_mid_ranks([1, 3, 1])
     (1.5, 3.0, 1.5)
     """
     return tuple(
-        sum(other < own for other in places) + (sum(other == own for other in places) + 1) / 2 for own in places
+        sum(rival < own for rival in values) + (sum(rival == own for rival in values) + 1) / 2 for own in values
     )

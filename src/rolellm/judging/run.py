@@ -1,50 +1,34 @@
-"""A judging run from answers to result: asks, writes the folder, and refuses a run with too many missing verdicts."""
+"""A judging run from answers to result: request verdicts, write the folder, and refuse a run that lacks too many."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from rolellm.core.errors import JudgingError, PredictionError, SettingsError
 from rolellm.core.files import write_json
-from rolellm.core.fingerprint import hash_json
+from rolellm.core.folders import use_working_folder
+from rolellm.core.locks import check_unlocked
 from rolellm.core.records import Row
-from rolellm.core.sanitize import visible
-from rolellm.core.settings import dump, read
-from rolellm.core.text import listed
-from rolellm.evaluation.matching import Finding
-from rolellm.evaluation.predictions import Predictions, is_paths, predictions_for, read_predictions
-from rolellm.evaluation.rows import provenance, rows_of
-from rolellm.evaluation.score import rows_hash
-from rolellm.judging.ask import JudgeModel, ask_jury, make_jury, requests
-from rolellm.judging.figures import JudgingResult
-from rolellm.judging.folder import (
-    RESULT,
-    UNSCORED,
-    DatasetName,
-    is_judge_run,
-    write_comparison,
-    write_judgements,
-    write_manifest,
-)
-from rolellm.judging.judge_models import DEFAULT_JUDGES, Judge, load_judges
-from rolellm.judging.orders import planned
-from rolellm.judging.overlap_judge import words_judge
-from rolellm.judging.result import summarize
+from rolellm.core.sanitize import make_visible
+from rolellm.core.settings import read
+from rolellm.judging.folder import RESULT, UNSCORED, DatasetName
+from rolellm.judging.overlap_judge import make_words_judge
+from rolellm.judging.result import JudgingResult, Unscored
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.systems import NO_BASELINE, ROLEGPT, families_of, family_of, make_comparison
+from rolellm.judging.step import Judging
+from rolellm.judging.systems import make_comparison
 from rolellm.judging.types import Comparison
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Request
-from rolellm.llm.settings import shown
-from rolellm.runtime.folders import temporary_folder
-from rolellm.runtime.locks import locked
+from rolellm.runs import check_run_folder, run_step
+from rolellm.scoring.matching import MatchFinding
+from rolellm.scoring.predictions import Predictions, is_paths, make_predictions, read_predictions
+from rolellm.scoring.rows import get_provenance, read_dataset_rows
 
-_LOCK = ".judge.lock"
 #: The columns that rows to be judged must have.
 _NEEDED = ("role", "question")
 
@@ -73,17 +57,17 @@ def judge(
         EndpointError: When no endpoint answers.
     """
     chosen = read(JudgingSettings, settings)
-    asked = LLM.of(llm, {"words": words_judge})
-    comparison, data, findings = compared(predictions, dataset, chosen)
+    judge_llm = LLM.of(llm, {"words": make_words_judge})
+    comparison, data, findings = join_predictions(predictions, dataset, chosen)
     for name, finding in findings:
-        sys.stderr.write(f"note: {visible(f'{name}: {finding}')}\n")
-    folder = temporary_folder("judge") if out is None else Path(out)
-    return run_judging(folder, comparison, asked, chosen, data)
+        sys.stderr.write(f"note: {make_visible(f'{name}: {finding}')}\n")
+    with use_working_folder("judge", out) as folder:
+        return run_judging(folder, comparison, judge_llm, chosen, data)
 
 
-def compared(
+def join_predictions(
     predictions: Mapping[str, Any], dataset: Any, settings: JudgingSettings
-) -> tuple[Comparison, DatasetName, Sequence[tuple[str, Finding]]]:
+) -> tuple[Comparison, DatasetName, Sequence[tuple[str, MatchFinding]]]:
     """Join the answers of all systems to the rows.
 
     Returns:
@@ -92,49 +76,46 @@ def compared(
     """
     if not isinstance(predictions, Mapping) or not predictions:
         raise SettingsError('expected the predictions of each system by its name, as in {"tuned": answers}')
-    data, rows = _rows(predictions, dataset, settings)
+    data, rows = _load_rows(predictions, dataset, settings)
     where = "/".join(filter(None, (data.config, data.split))) or "these rows"
-    given = {name: _predictions(name, answers, rows, settings) for name, answers in predictions.items()}
-    comparison, findings = make_comparison(rows, given, settings, where)
+    loaded = {name: _load_predictions(name, answers, rows, settings) for name, answers in predictions.items()}
+    comparison, findings = make_comparison(rows, loaded, settings, where)
     return comparison, data, findings
 
 
-def _rows(predictions: Mapping[str, Any], dataset: Any, settings: JudgingSettings) -> tuple[DatasetName, list[Row]]:
+def _load_rows(
+    predictions: Mapping[str, Any], dataset: Any, settings: JudgingSettings
+) -> tuple[DatasetName, list[Row]]:
     if isinstance(dataset, str):
-        from rolellm.rolebench import dataset_fingerprint, load_rolebench
+        from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
 
         config, _, split = dataset.partition("/")
         data = DatasetName(config, split or "test", dataset_fingerprint(config, settings.data_dir))
         columns = load_rolebench(config, split or "test", data_dir=settings.data_dir)
-        return data, rows_of(columns, settings.roles or (), settings.subset)
-    sets = [dataset] if dataset is not None else [one for one in predictions.values() if hasattr(one, "column_names")]
+        return data, read_dataset_rows(columns, settings.roles or (), settings.subset)
+    if isinstance(dataset, list) and all(isinstance(row, Row) for row in dataset):
+        return DatasetName(), dataset
+    answered = [answers for answers in predictions.values() if hasattr(answers, "column_names")]
+    sets = answered if dataset is None else [dataset]
     if not sets:
         raise SettingsError("files and lists of texts need the rows that they answer; give dataset=…")
-    if isinstance(sets[0], list) and all(isinstance(one, Row) for one in sets[0]):
-        return DatasetName(), sets[0]
     # One question may be answered by some systems only; every row counts once.
     rows: dict[str, Row] = {}
-    for row in (row for one in sets for row in rows_of(one, needed=_NEEDED)):
+    for row in (row for table in sets for row in read_dataset_rows(table, needed=_NEEDED)):
         rows.setdefault(row.id, row)
-    chosen = rows_of([asdict(row) for row in rows.values()], settings.roles or (), settings.subset)
-    return DatasetName(**provenance(sets[0])), chosen
+    chosen = read_dataset_rows([asdict(row) for row in rows.values()], settings.roles or (), settings.subset)
+    return DatasetName(**get_provenance(sets[0])), chosen
 
 
-def _predictions(name: str, answers: Any, rows: Sequence[Row], settings: JudgingSettings) -> Predictions:
+def _load_predictions(name: str, answers: Any, rows: Sequence[Row], settings: JudgingSettings) -> Predictions:
     if is_paths(answers):
         return read_predictions(answers, skip_bad=settings.skip_bad)
     try:
         if hasattr(answers, "column_names"):
-            return predictions_for(answers, rows_of(answers, needed=_NEEDED), own=True)
-        return predictions_for(answers, rows)
+            return make_predictions(answers, read_dataset_rows(answers, needed=_NEEDED), own=True)
+        return make_predictions(answers, rows)
     except (PredictionError, SettingsError) as error:
         raise type(error)(f"{name}: {error}") from error
-
-
-def judging_requests(comparison: Comparison, settings: JudgingSettings) -> Iterator[Request]:
-    """The requests that one judge model would get, made one by one; none is sent."""
-    asks = planned(comparison, load_judges(settings.judges or DEFAULT_JUDGES), settings)
-    return (request for request, _ in requests(comparison, asks, settings.shown))
 
 
 def run_judging(
@@ -145,8 +126,8 @@ def run_judging(
     Args:
         folder: New, or an earlier judging run's.
         comparison: Rows and answers, see `rolellm.judging.systems.make_comparison`.
-        llm: Who judges; with ``jury``, each of its models judges everything.
-        settings: How.
+        llm: The models that judge; with ``jury``, each of them judges everything.
+        settings: How they judge.
         data: The dataset of the rows, as far as it is named.
 
     Raises:
@@ -156,97 +137,27 @@ def run_judging(
         SettingsError: When nothing can be compared as asked, or the folder holds something else.
         RunInUseError: When another process judges in it.
     """
-    _check(folder)
-    data = data or DatasetName()
-    # What cannot be asked is refused before an earlier run's files are touched.
-    judges = load_judges(settings.judges or DEFAULT_JUDGES)
-    asks = planned(comparison, judges, settings)
-    jury = make_jury(llm.models, each=settings.jury)
-    options = llm.options if settings.budget is None else replace(llm.options, budget=settings.budget)
-    with locked(folder, _LOCK):
-        manifest = _manifest(comparison, _judges(comparison, judges, jury), llm, settings, data)
-        (folder / RESULT).unlink(missing_ok=True)
-        write_manifest(folder, manifest)
-        write_comparison(folder, comparison)
-        judgements, spent = ask_jury(folder, comparison, asks, jury, settings.shown, options)
-        write_judgements(folder, judgements)
-        result = {
-            **summarize(comparison, judgements, manifest["judges"], settings, data),
-            "fingerprint": {"hash": manifest["hash"], "dataset": manifest["dataset"]},
-            "spent": spent.to_dict(),
-        }
-        write_json(folder / RESULT, result)
-    missing = result["diagnostics"]["unscored"]
-    if (missing["share"] or 0) > settings.max_unscored:
-        raise JudgingError(_too_many(missing, folder))
-    return JudgingResult.from_dict(result, folder / RESULT)
+    if settings.budget is not None:
+        llm = copy(llm)
+        llm.options = replace(llm.options, budget=settings.budget)
+    judging = Judging(comparison, settings, data or DatasetName())
+    check_run_folder(folder, judging.kind)
+    check_unlocked(folder)
+    (folder / RESULT).unlink(missing_ok=True)
+    run = run_step(judging, llm, folder)
+    result = replace(run.result.result, spent=run.manifest["spent"], folder=folder)
+    write_json(folder / RESULT, result.to_dict())
+    unscored = result.diagnostics.unscored
+    if (unscored.share or 0) > settings.max_unscored:
+        raise JudgingError(_describe_unscored(unscored, folder))
+    return result
 
 
-def _check(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise SettingsError(f"{folder} is a file; a judging run needs a folder")
-    if folder.is_dir() and any(folder.iterdir()) and not is_judge_run(folder):
-        others = [path.name for path in folder.iterdir() if path.name not in (".lock", _LOCK)]
-        if others:
-            raise SettingsError(f"{folder} holds other files ({listed(sorted(others))}); name another with --out")
-
-
-def _manifest(
-    comparison: Comparison,
-    judges: Sequence[Mapping[str, Any]],
-    llm: LLM,
-    settings: JudgingSettings,
-    data: DatasetName,
-) -> dict[str, Any]:
-    """How it is judged, with a hash over all that decides the verdicts."""
-    known = settings.baseline in (ROLEGPT, NO_BASELINE)
-    given = dump(settings)
-    recipe: dict[str, Any] = {
-        "dataset": {
-            **asdict(data),
-            "fingerprint": data.fingerprint or rows_hash(comparison.rows),
-            "rows": len(comparison.rows),
-        },
-        "entry": {
-            "baseline": settings.baseline if known else Path(settings.baseline).name,
-            "roles": list(settings.roles or ()),
-            **{name: given[name] for name in ("canaries", "sample", "seed", "subset")},
-        },
-        "systems": [asdict(one) for one in comparison.systems],
-        "judges": judges,
-        "orders": {
-            "pairs": "both",
-            "shown_characters": settings.shown,
-            **{name: given[name] for name in ("rotations", "name_probe", "seed")},
-        },
-        "statistics": {name: given[name] for name in ("resamples", "seed", "max_unscored")},
-        "models": llm.describe(),
-    }
-    versions = {name: version(name) for name in ("rolellm", "numpy", "scipy")}
-    return {**recipe, "versions": versions, "hash": hash_json(recipe)}
-
-
-def _judges(comparison: Comparison, judges: Sequence[Judge], jury: Sequence[JudgeModel]) -> list[dict[str, Any]]:
-    """Who judges with which prompts, and which systems are of the same family."""
-    prompts = {judge.design: judge.to_dict() for judge in judges}
-    found = []
-    for judge_model in jury:
-        identities = [shown(model.identity) for model in judge_model.models]
-        names = [str(identity.get("model", judge_model.name)) for identity in identities]
-        family = next(filter(None, map(family_of, names)), None)
-        families = {family for name in names for family in families_of(name)}
-        same = [one.name for one in comparison.systems if one.family in families]
-        found.append(
-            {"name": judge_model.name, "prompts": prompts, "model": identities, "family": family, "flagged": same}
-        )
-    return found
-
-
-def _too_many(missing: Mapping[str, Any], folder: Path) -> str:
-    reason = next(iter(missing["by_reason"]), "none given")
+def _describe_unscored(unscored: Unscored, folder: Path) -> str:
+    reason = next(iter(unscored.by_reason), "none given")
     return (
-        f"{missing['count']:,} of {missing['of']:,} verdicts are missing ({missing['share']:.1%}; at most "
-        f"{missing['limit']:.1%} may be), most often: {reason:.200}. They count for nothing; "
+        f"{unscored.count:,} of {unscored.of:,} verdicts are missing ({unscored.share:.1%}; at most "
+        f"{unscored.limit:.1%} may be), most often: {reason:.200}. They count for nothing; "
         f"{folder / UNSCORED} lists them with their transcripts. Try a model that follows a schema, or --retry-failed; "
         "--max-unscored allows more"
     )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from rolellm.core.settings import Field, read, settings
-from rolellm.evaluation.settings import Bootstrap, ScoreOptions
+from rolellm.core.settings import Field, dump, read, settings
+from rolellm.scoring.settings import Bootstrap, ScoreOptions
+
+_UNSAID = ("judges", "jury", "data_dir", "skip_bad", "budget")
 
 
 @settings
 class JudgingSettings(Bootstrap):
-    """Which answers are judged, and how.
+    """Answers to judge, and how.
 
     Attributes:
         judges: role-list, role-pair, role-odds, or the folder of your own judge; defaults to the first two.
@@ -34,7 +36,7 @@ class JudgingSettings(Bootstrap):
     judges: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "judge"})
     jury: bool = False
     baseline: str = "rolegpt"
-    sample: int | None = Field(None, ge=1)
+    sample: int | None = Field(None, ge=1, json_schema_extra={"flag": "limit"})
     roles: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "role"})
     subset: Literal["general", "role_specific"] | None = None
     data_dir: Path | None = None
@@ -47,10 +49,15 @@ class JudgingSettings(Bootstrap):
     skip_bad: bool = False
     budget: float | None = Field(None, ge=0, json_schema_extra={"cli": False})
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return what decides verdicts and figures, without paths; judges are described by themselves."""
+        values = {name: value for name, value in dump(self).items() if name not in _UNSAID}
+        return values | {"baseline": Path(self.baseline).name}
+
 
 @settings
-class CompareSettings(Bootstrap):
-    """How two runs are compared.
+class CompareSettings:
+    """Comparison of two runs.
 
     Attributes:
         pairs: NAME_A=NAME_B: also compare these two systems; may be repeated.
@@ -76,14 +83,13 @@ class CompareSettings(Bootstrap):
 
     @property
     def score(self) -> ScoreOptions:
-        """How answers are scored: row by row, for the intervals are the comparison's own."""
-        chosen = {name: getattr(self, name) for name in ("protocol", "config", "split", "processes")}
-        return read(ScoreOptions, {**chosen, "resamples": 1})
+        """The settings of scoring: row by row, for the intervals are the comparison's own."""
+        return read(ScoreOptions, {name: getattr(self, name) for name in ("protocol", "config", "split", "processes")})
 
 
 @settings
 class LabelSettings:
-    """What people label, and where.
+    """Labels by people, and where they are kept.
 
     Attributes:
         annotator: Annotator name; defaults to your login.
@@ -95,13 +101,8 @@ class LabelSettings:
     """
 
     annotator: str | None = None
-    sample: int = Field(50, ge=1)
+    sample: int = Field(50, ge=1, json_schema_extra={"flag": "limit"})
     seed: int = Field(default=0, ge=0)
     audit: bool = False
     system: str | None = None
     port: int = Field(0, ge=0, le=65535)
-
-
-@settings
-class AgreementSettings(Bootstrap):
-    """How agreement is measured."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rolellm.core.records import Row
+from rolellm.scoring.score_report import get_reference_kind
 
 SystemKind = Literal["model", "baseline", "canary"]
 #: ``pairwise``: a system against the baseline. ``listwise``: all systems ranked at once.
@@ -49,19 +50,19 @@ class Comparison:
     answers: Mapping[str, Mapping[str, str]]
 
     @property
-    def baseline(self) -> System | None:
-        """Whom the others are compared with."""
-        return next((one for one in self.systems if one.kind == "baseline"), None)
+    def baseline(self) -> str | None:
+        """The name of the system that pairs are against."""
+        return next((system.name for system in self.systems if system.kind == "baseline"), None)
 
     @property
     def canaries(self) -> frozenset[str]:
         """The names of the attackers."""
-        return frozenset(one.name for one in self.systems if one.kind == "canary")
+        return frozenset(system.name for system in self.systems if system.kind == "canary")
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one judge said, once, of the answers to one row.
+    """One verdict of one judge on the answers to one row.
 
     Attributes:
         row: The row's id.
@@ -95,13 +96,6 @@ class Judgement:
     lead: float | None = None
 
 
-def category(row: Row) -> Category:
-    """What a row is filed under: ``general``, or the type that its references share."""
-    if row.subset == "general":
-        return "general"
-    kinds = set(row.reference_types)
-    if not kinds:
-        return "role_specific"
-    if len(kinds) > 1:
-        return "mixed"
-    return "script_based" if kinds == {"script_based"} else "script_agnostic"
+def get_category(row: Row) -> Category:
+    """Return what a row is filed under: ``general``, or the type that its references share."""
+    return "general" if row.subset == "general" else get_reference_kind(row) or "role_specific"

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rolellm.core.errors import DataError, EndpointError, SettingsError
-from rolellm.core.files import whole_file, write_json
+from rolellm.core.files import open_atomic, write_json
 from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.typed_json import read_as
+from rolellm.llm.dispatcher import Dispatcher, PendingRequest, compute_worst_cost
 from rolellm.llm.estimate import BATCH_SHARE
 from rolellm.llm.model import CallError, Json, Outcome, Request, T
 from rolellm.llm.openai_format import UNREADABLE, Structured, encode_body, parse_body
-from rolellm.llm.retry import delay_of
-from rolellm.llm.run import Run, Task, worst_cost
+from rolellm.llm.retry import compute_delay
 
 if TYPE_CHECKING:
     from openai.types import Batch as ServerBatch
@@ -84,7 +84,7 @@ class BatchState:
 
     @classmethod
     def of(cls, folder: Path) -> BatchState:
-        """What a run's folder says; nothing where it has no batches yet.
+        """Read the state of a run's folder; empty if it has no batches yet.
 
         Raises:
             DataError: For a state file that is damaged, or that names requests which are not there.
@@ -94,7 +94,7 @@ class BatchState:
             return cls(uuid.uuid4().hex, [], folder)
         state = read_as(cls, read_json(path) | {"folder": folder}, "the record of batches", path=path)
         for lost in (file for batch in state.open if not (file := state.path(batch)).is_file()):
-            raise DataError(f"names a batch whose requests are not at {lost}; put that file back", path=path)
+            raise DataError(f"lists a batch whose requests file {lost} is missing; restore it", path=path)
         return state
 
     @property
@@ -102,7 +102,7 @@ class BatchState:
         """Those not yet collected."""
         return [batch for batch in self.batches if not batch.collected]
 
-    def underway(self) -> frozenset[str]:
+    def list_underway(self) -> frozenset[str]:
         """The custom ids of all requests in them."""
         return frozenset(name for batch in self.open for name in self.ids(batch))
 
@@ -119,8 +119,8 @@ class BatchState:
         write_json(self.folder / STATE, {"run": self.run, "batches": [asdict(batch) for batch in self.batches]})
 
 
-class BatchRun(Run[T]):
-    """Asks all in batches, those that need another try in a further one; see `rolellm.llm.run.Run`.
+class BatchDispatcher(Dispatcher[T]):
+    """Asks all in batches, those that need another try in a further one; see `rolellm.llm.dispatcher.Dispatcher`.
 
     A request to stop leaves batches on their way, to be collected by the next run of the folder.
     """
@@ -143,9 +143,9 @@ class BatchRun(Run[T]):
             )
             return
         self._endpoint = model
-        self._waiting: dict[str, Task[T]] = {}
+        self._waiting: dict[str, PendingRequest[T]] = {}
         self._done, self._exhausted = done, True
-        self._working = asyncio.create_task(self._rounds(requests))
+        self._working = asyncio.create_task(self._run_rounds(requests))
         try:
             await self._working
         except asyncio.CancelledError:
@@ -160,41 +160,41 @@ class BatchRun(Run[T]):
         if self._working is not None:
             self._working.cancel()
 
-    async def _rounds(self, requests: Iterable[tuple[int, Request]]) -> None:
+    async def _run_rounds(self, requests: Iterable[tuple[int, Request]]) -> None:
         self._state = BatchState.of(self.journal.path.parent)
         self._now.extend(task for item in requests if (task := self._begin(*item)) is not None)
         while self._now:
             tasks = list(self._now)
             self._now.clear()
-            for lines in _chunks(self._lines(tasks)):
+            for lines in _split_chunks(self._lines(tasks)):
                 name = f"{self._state.run}-{len(self._state.batches) + 1:04}"
                 batch = Batch(name, len(lines), self._endpoint.structured)
-                with whole_file(self._state.path(batch)) as stream:
+                with open_atomic(self._state.path(batch)) as stream:
                     stream.writelines(lines)
                 self._state.batches.append(batch)
                 self._state.save()
             short = len(self._waiting) < len(tasks)
             await self._finish_open()
             if short:
-                raise self._out_of_money()
+                raise self._make_budget_error()
 
-    def _lines(self, tasks: Iterable[Task[T]]) -> Iterator[str]:
-        """What to send for the tasks that the budget has room for, and that are not on their way already."""
-        underway = self._state.underway()
+    def _lines(self, tasks: Iterable[PendingRequest[T]]) -> Iterator[str]:
+        """Make the lines to send for tasks within the budget that are not on their way already."""
+        underway = self._state.list_underway()
         for task in tasks:
             key = task.keys[0]
             attempt = self.journal.count(key) + 1
-            name = _custom_id(key, attempt)
+            name = _make_custom_id(key, attempt)
             if name in underway:
                 self._waiting[key] = task
                 continue
-            worst = BATCH_SHARE * worst_cost(self._endpoint, task.chain[-1])
-            if not self._can_afford(worst):
+            worst = BATCH_SHARE * compute_worst_cost(self._endpoint, task.chain[-1])
+            if not self._has_budget(worst):
                 continue
             self._waiting[key] = task
-            self.journal.sent(key, attempt, self._endpoint.name, worst)
+            self.journal.record_sent(key, attempt, self._endpoint.name, worst)
             self.counts.calls += 1
-            body = self._endpoint.body(task.chain[-1], task.paid + 1)
+            body = self._endpoint.make_body(task.chain[-1], task.paid + 1)
             yield encode_body({"custom_id": name, "method": "POST", "url": _PATH, "body": body}).decode() + "\n"
 
     async def _finish_open(self) -> None:
@@ -214,25 +214,25 @@ class BatchRun(Run[T]):
     async def _make(self, batch: Batch) -> None:
         """Send the file and make the batch, unless it was made before a kill or behind a broken connection."""
         if batch.file is None:
-            batch.file = await self._steadily(lambda: self._send(batch), _FILE_SECONDS)
+            batch.file = await self._retry(lambda: self._send(batch), _FILE_SECONDS)
             self._state.save()
-        found = await self._steadily(lambda: self._find_or_create(batch))
-        batch.id, batch.status = found.id, found.status
+        server_batch = await self._retry(lambda: self._find_or_create(batch))
+        batch.id, batch.status = server_batch.id, server_batch.status
         self._state.save()
 
     async def _send(self, batch: Batch) -> str:
         with self._state.path(batch).open("rb") as stream:
-            sent = await self._endpoint.sdk().files.create(
-                file=(f"{batch.name}.jsonl", stream), purpose="batch", extra_headers=self._endpoint.headers()
+            sent = await self._endpoint.get_sdk().files.create(
+                file=(f"{batch.name}.jsonl", stream), purpose="batch", extra_headers=self._endpoint.make_headers()
             )
         return sent.id
 
     async def _find_or_create(self, batch: Batch) -> ServerBatch:
-        batches, headers = self._endpoint.sdk().batches, self._endpoint.headers()
+        batches, headers = self._endpoint.get_sdk().batches, self._endpoint.make_headers()
         if batch.status == _BEING_MADE:
-            async for found in batches.list(limit=100, extra_headers=headers):
-                if (found.metadata or {}).get("rolellm_batch") == batch.name:
-                    return found
+            async for server_batch in batches.list(limit=100, extra_headers=headers):
+                if (server_batch.metadata or {}).get("rolellm_batch") == batch.name:
+                    return server_batch
         batch.status = _BEING_MADE
         self._state.save()
         return await batches.create(
@@ -246,26 +246,29 @@ class BatchRun(Run[T]):
     async def _look(self, batch: Batch, problems: list[str]) -> int:
         """See how a batch stands, and collect it if it is over; how many of its requests are done."""
         endpoint = self._endpoint
-        found = await self._steadily(
-            lambda: endpoint.sdk().batches.retrieve(batch.id or "", extra_headers=endpoint.headers())
+        server_batch = await self._retry(
+            lambda: endpoint.get_sdk().batches.retrieve(batch.id or "", extra_headers=endpoint.make_headers())
         )
-        if found.status != batch.status:
-            batch.status = found.status
+        if server_batch.status != batch.status:
+            batch.status = server_batch.status
             self._state.save()
-        if found.status not in _OVER:
-            return found.request_counts.completed + found.request_counts.failed if found.request_counts else 0
+        if server_batch.status not in _OVER:
+            counts = server_batch.request_counts
+            return counts.completed + counts.failed if counts else 0
         missing = set(self._state.ids(batch))
-        ended = CallError("timeout", f"the batch ended ({found.status}) before this request", retry=True)
-        if found.status == "failed":
-            said = "; ".join(error.message or "" for error in (found.errors.data if found.errors else None) or [])
-            reason = endpoint.refusal(400, said.encode()).reason.removeprefix("HTTP 400: ")
+        ended = CallError("timeout", f"the batch ended ({server_batch.status}) before this request", retry=True)
+        if server_batch.status == "failed":
+            messages = "; ".join(
+                error.message or "" for error in (server_batch.errors.data if server_batch.errors else None) or []
+            )
+            reason = endpoint.make_error(400, messages.encode()).reason.removeprefix("HTTP 400: ")
             problems.append(f"{endpoint.name} refused a batch of {batch.count} requests: {reason}")
             ended = CallError("bad_request", reason, retry=True)
-        for file in (found.output_file_id, found.error_file_id):
+        for file in (server_batch.output_file_id, server_batch.error_file_id):
             if file is not None:
-                await self._steadily(partial(self._collect, batch, file, missing), _FILE_SECONDS)
+                await self._retry(partial(self._collect, batch, file, missing), _FILE_SECONDS)
         for name in sorted(missing):
-            self._came(name, ended)
+            self._handle_result(name, ended)
         self.journal.sync()
         batch.collected = True
         self._state.save()
@@ -274,69 +277,69 @@ class BatchRun(Run[T]):
 
     async def _collect(self, batch: Batch, file: str, missing: set[str]) -> None:
         """Keep the lines of a file; after a broken connection, those that were not."""
-        files = self._endpoint.sdk().files.with_streaming_response
-        async with files.content(file, extra_headers=self._endpoint.headers()) as response:
-            async for line in _objects(response.iter_bytes(), self._endpoint.settings.max_bytes):
+        files = self._endpoint.get_sdk().files.with_streaming_response
+        async with files.content(file, extra_headers=self._endpoint.make_headers()) as response:
+            async for line in _parse_objects(response.iter_bytes(), self._endpoint.settings.max_bytes):
                 name = str(line.get("custom_id"))
                 if name in missing:
-                    self._came(name, self._read(batch, name, line))
+                    self._handle_result(name, self._read(batch, name, line))
                     missing.discard(name)
 
     def _read(self, batch: Batch, name: str, line: Json) -> Json | CallError:
         """The raw reply that a line holds, or why there is none."""
         response: Any = line["response"] if isinstance(line.get("response"), dict) else {}
         status, body = response.get("status_code"), response.get("body")
-        task = self._waiting.get(_key_and_attempt(name)[0])
+        task = self._waiting.get(_parse_custom_id(name)[0])
         try:
             if status == 200:
                 raw = body if isinstance(body, dict) else {UNREADABLE: str(body)[:1000]}
-                return self._endpoint.received(raw, task.chain[-1] if task else None)
+                return self._endpoint.clean_body(raw, task.chain[-1] if task else None)
         except CallError as error:
             return error
         if not isinstance(status, int):
             return CallError("timeout", "the batch ended before this request", retry=True)
-        refused = self._endpoint.refusal(status, encode_body(body if isinstance(body, dict) else {"error": body}))
-        if (form := self._endpoint.form_after(batch.form, refused)) is not None:
-            self._endpoint.goes_on_in(form)
+        refused = self._endpoint.make_error(status, encode_body(body if isinstance(body, dict) else {"error": body}))
+        if (form := self._endpoint.get_next_form(batch.form, refused)) is not None:
+            self._endpoint.keep_form(form)
             refused.retry = True
         return refused
 
-    def _came(self, name: str, came: Json | CallError) -> None:
+    def _handle_result(self, name: str, came: Json | CallError) -> None:
         """Keep what came of a request, and settle it or have it asked again."""
-        key, attempt = _key_and_attempt(name)
+        key, attempt = _parse_custom_id(name)
         if self.journal.count(key) >= attempt:
             return
         task = self._waiting.pop(key, None)
         if isinstance(came, CallError):
-            self._lost(key, attempt, came)
+            self._handle_loss(key, attempt, came)
             if task is not None and self._wait_of(task, came)[1]:
                 self._now.append(task)
             elif task is not None:
-                self._finish(task, task.given_up())
+                self._finish(task, task.make_failure())
             return
         # Of another stage's, what it says of tokens cannot be checked here.
         self._keep(self._endpoint, key, attempt, task.chain[-1] if task else None, came, share=BATCH_SHARE)
         if task is not None:
-            self._answered(self.paces[0], task, came)
+            self._handle_reply(self.paces[0], task, came)
 
-    async def _steadily(self, work: Callable[[], Awaitable[_Found]], seconds: float | None = None) -> _Found:
+    async def _retry(self, work: Callable[[], Awaitable[_Found]], seconds: float | None = None) -> _Found:
         """Do something over HTTP; again, for some minutes, where the server or the way to it is in trouble."""
         for number in range(1, _TRIES + 1):
             try:
-                return await self._endpoint.asked(work, seconds or self._endpoint.settings.timeout)
+                return await self._endpoint.send(work, seconds or self._endpoint.settings.timeout)
             except CallError as error:
                 failure = error
             if not failure.retry:
                 break
             if number < _TRIES:
-                await asyncio.sleep(delay_of(failure, number, self._state.run, _LONGEST_WAIT))
+                await asyncio.sleep(compute_delay(failure, number, self._state.run, _LONGEST_WAIT))
         raise EndpointError(
-            f"{self._endpoint.name} does not do batches now: {failure.reason}. What is on its way is kept in "
-            f"{self._state.folder / STATE}; the same command continues it"
+            f"{self._endpoint.name} cannot process batches now: {failure.reason}. Submitted work is kept in "
+            f"{self._state.folder / STATE}; rerun the same command to continue"
         )
 
 
-def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
+def _split_chunks(lines: Iterable[str]) -> Iterator[list[str]]:
     """Lines in as many at a time as one batch takes."""
     chunk: list[str] = []
     size = 0
@@ -351,22 +354,22 @@ def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def _custom_id(key: str, attempt: int) -> str:
+def _make_custom_id(key: str, attempt: int) -> str:
     """A key of 64 hexadecimal digits and an attempt in the 64 characters that servers take."""
     return f"{base64.b32encode(bytes.fromhex(key)).decode().rstrip('=')}-{attempt}"
 
 
-def _key_and_attempt(custom_id: str) -> tuple[str, int]:
+def _parse_custom_id(custom_id: str) -> tuple[str, int]:
     key, _, attempt = custom_id.rpartition("-")
     return base64.b32decode(key + "=" * (-len(key) % 8)).hex(), int(attempt)
 
 
-async def _objects(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[Json]:
+async def _parse_objects(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[Json]:
     """The objects of a JSON Lines file that comes in pieces; a line longer than `most` is passed over."""
-    rest = b""
+    remainder = b""
     async for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
+        *lines, remainder = (remainder + piece).split(b"\n")
         for line in lines:
             yield parse_body(line)
-        rest = rest if len(rest) <= most else b""
-    yield parse_body(rest)
+        remainder = remainder if len(remainder) <= most else b""
+    yield parse_body(remainder)

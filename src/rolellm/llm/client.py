@@ -14,18 +14,23 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from rolellm.core.errors import EndpointError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
+from rolellm.core.interrupts import run_to_end
 from rolellm.core.jsonl import write_jsonl
-from rolellm.core.text import number_of
-from rolellm.llm.batch import STATE, BatchRun, BatchState
+from rolellm.core.locks import lock_folder
+from rolellm.core.progress import Progress
+from rolellm.core.text import format_count
+from rolellm.llm.batch import STATE, BatchDispatcher, BatchState
+from rolellm.llm.dispatcher import Dispatcher, StopAskingError
 from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import (
     Accept,
     Answer,
     EndpointWarning,
+    Failure,
     Finish,
     Model,
     Outcome,
@@ -34,21 +39,17 @@ from rolellm.llm.model import (
     RunOptions,
     T,
     Usage,
-    text_of,
+    accept_text,
 )
-from rolellm.llm.openai_format import disputed, same_model
-from rolellm.llm.run import Run, StopAskingError
-from rolellm.llm.scale import RayRun
-from rolellm.runtime.interrupts import run_to_end
-from rolellm.runtime.locks import locked
-from rolellm.runtime.progress import Progress
+from rolellm.llm.openai_format import get_disputed_usage, is_same_model
+from rolellm.llm.scale import RayDispatcher
 
 FAILED = "failed.jsonl"
 # Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
 _RESERVE_A_CALL = 1 << 16
 
 
-def prefix_order(requests: Sequence[Request]) -> list[int]:
+def order_by_prefix(requests: Sequence[Request]) -> list[int]:
     """The places of requests in the order to ask them; requests of one beginning keep their own order.
 
     A beginning is the first message, by its text. The beginnings that save the most go first: their length times the
@@ -56,8 +57,8 @@ def prefix_order(requests: Sequence[Request]) -> list[int]:
     """
     beginnings = [request.messages[0].content if request.messages else "" for request in requests]
     count = Counter(beginnings).items()
-    rank = {text: (-len(text) * (times - 1), place) for place, (text, times) in enumerate(count)}
-    return sorted(range(len(requests)), key=lambda place: rank[beginnings[place]])
+    rank = {text: (-len(text) * (times - 1), index) for index, (text, times) in enumerate(count)}
+    return sorted(range(len(requests)), key=lambda index: rank[beginnings[index]])
 
 
 class JournalWarning(UserWarning):
@@ -66,7 +67,7 @@ class JournalWarning(UserWarning):
 
 @dataclass(slots=True)
 class Spent:
-    """What a client did so far.
+    """Calls, tokens and cost of a client so far.
 
     Attributes:
         calls: Calls that went out, faults included.
@@ -87,7 +88,7 @@ class Spent:
     answered_by: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """As one JSON object."""
+        """Return one JSON object."""
         return asdict(self)
 
 
@@ -98,6 +99,11 @@ class Client(ExitStack):
         folder: The run's folder, made where it is not there; held by a lock while the client is open.
         models: Who is asked. With several, each request goes to the next one that is free.
         options: How often to ask, for how much, and what to show.
+
+    Attributes:
+        spent: Calls, tokens and cost so far.
+        asked: Number of requests so far.
+        unanswered: Number of those without an answer.
 
     Raises:
         RunInUseError: When another process holds the folder; names that one.
@@ -112,47 +118,40 @@ class Client(ExitStack):
         self.models = list(models)
         self.options = options or RunOptions()
         self.spent = Spent()
+        self.asked = self.unanswered = 0
         self._failed: dict[str, dict[str, Any]] = {}
         unpriced = [model.name for model in self.models if not (model.price or getattr(model, "free", False))]
         if unpriced and self.options.budget is not None:
             raise SettingsError(
-                f"a budget needs prices, and there is none for {', '.join(unpriced)}; give its `price` in the settings "
-                "file (docs/endpoints.md), or leave the budget out"
+                f"a budget needs prices, but there is none for {', '.join(unpriced)}; give its `price` in the settings "
+                "file (docs/models.md), or leave out the budget"
             )
         super().__init__()
         with ExitStack() as opened:
-            opened.enter_context(locked(self.folder))
+            opened.enter_context(lock_folder(self.folder))
             room = _RESERVE_A_CALL * sum(max(model.concurrency, 1) for model in models)
             try:
                 self._journal = Journal(self.folder, reserve=room)
                 opened.callback(self._journal.close)
                 self._journal.merge()
             except JournalFullError as error:
-                reason = f"no room left on the disk of {error.path}, which keeps what it has"
-                raise StoppedShortError(f"{reason}; it needs room there to go on", resume="the same command") from error
+                reason = f"the disk of {error.path} is full; everything so far is saved"
+                raise StoppedShortError(
+                    f"{reason}; free some space there to continue", resume="the same command"
+                ) from error
             self.callback(opened.pop_all().close)
         self.spent.cost = self._journal.cost
         if self._journal.harm:
             warnings.warn(self._journal.harm, JournalWarning, stacklevel=2)
 
-    @overload
-    def ask(
-        self, requests: Iterable[Request], *, label: str = "", also: Collection[Finish] = ()
-    ) -> list[Outcome[str]]: ...
-
-    @overload
-    def ask(
-        self, requests: Iterable[Request], accept: Accept[T], *, label: str = "", also: Collection[Finish] = ()
-    ) -> list[Outcome[T]]: ...
-
     def ask(
         self,
         requests: Iterable[Request],
-        accept: Accept[Any] = text_of,
+        accept: Accept[T] = accept_text,  # type: ignore[assignment]  # no default can be tied to the variable
         *,
         label: str = "",
         also: Collection[Finish] = (),
-    ) -> list[Outcome[Any]]:
+    ) -> list[Outcome[T]]:
         """Ask all of them, those with a long shared beginning first.
 
         Args:
@@ -170,11 +169,11 @@ class Client(ExitStack):
             EndpointError: When no endpoint answers.
             SettingsError: For a batch with a model that takes none, and without one while batches are on their way.
         """
-        given = list(requests)
-        found: dict[int, Outcome[Any]] = {}
-        ordered = ((place, given[place]) for place in prefix_order(given))
-        self.ask_each(ordered, accept, found.__setitem__, label=label, total=len(given), also=also)
-        return [found[place] for place in sorted(found)]
+        listed = list(requests)
+        outcomes: dict[int, Outcome[T]] = {}
+        ordered = ((index, listed[index]) for index in order_by_prefix(listed))
+        self.ask_each(ordered, accept, outcomes.__setitem__, label=label, total=len(listed), also=also)
+        return [outcomes[index] for index in sorted(outcomes)]
 
     def ask_each(
         self,
@@ -203,17 +202,19 @@ class Client(ExitStack):
         if self._journal.closed:
             # The journal's file descriptor may be another file's by now.
             raise SettingsError(f"this client is closed; ask within its `with` block, or open another on {self.folder}")
-        if not self.options.batch and (underway := BatchState.of(self.folder).underway()):
+        if not self.options.batch and (underway := BatchState.of(self.folder).list_underway()):
             raise SettingsError(
-                f"{len(underway)} requests of {self.folder} are on their way in batches, and paid for; go on with "
-                f"--batch, or move {self.folder / STATE} away to ask for them again"
+                f"{len(underway)} requests of {self.folder} are submitted in batches and paid for; continue with "
+                f"--batch, or move {self.folder / STATE} away to submit them again"
             )
-        kind: type[Run[T]] = BatchRun if self.options.batch else RayRun if self.options.ray else Run
+        kind: type[Dispatcher[T]] = (
+            BatchDispatcher if self.options.batch else RayDispatcher if self.options.ray else Dispatcher
+        )
         run = kind(self.models, self._journal, self.options, accept, also)
 
-        def note(place: int, outcome: Outcome[T]) -> None:
-            self._note(outcome)
-            done(place, outcome)
+        def record_outcome(index: int, outcome: Outcome[T]) -> None:
+            self._record_outcome(outcome)
+            done(index, outcome)
 
         def look(progress: Progress) -> None:
             counts, spent = run.counts, self._journal.spent
@@ -225,35 +226,37 @@ class Client(ExitStack):
         def stop() -> None:
             # Batches are not waited for.
             if run.stopped is None and run.counts.in_flight and not self.options.batch:
-                calls = number_of(run.counts.in_flight, "call")
+                calls = format_count(run.counts.in_flight, "call")
                 sys.stderr.write(f"stopping; waiting for {calls} in flight (Ctrl-C again to drop them)\n")
             run.stop(StopAskingError("asked to stop"))
 
-        async def work() -> None:
+        async def ask_all() -> None:
             try:
-                await run.go(requests, note)
+                await run.go(requests, record_outcome)
             finally:
                 await asyncio.gather(*(model.close() for model in self.models), return_exceptions=True)
 
         try:
             with Progress(label or "asking", total, look=look, show=self.options.show_progress):
-                run_to_end(work, stop)
+                run_to_end(ask_all, stop)
         finally:
             self._count(run)
         if run.stopped is not None:
-            raise self._stopped(run, run.stopped)
+            raise self._make_error(run, run.stopped)
         for pace in run.paces:
             if not pace.alive and pace.last is not None:
                 warnings.warn(
-                    f"{pace.model.name} was given up ({pace.last[1]}); other endpoints answered in its place",
+                    f"{pace.model.name} was dropped ({pace.last[1]}); other endpoints answered instead",
                     EndpointWarning,
                     stacklevel=3,
                 )
 
-    def _note(self, outcome: Outcome[Any]) -> None:
+    def _record_outcome(self, outcome: Outcome[Any]) -> None:
         request = outcome.request
+        self.asked += 1
+        self.unanswered += isinstance(outcome, Failure)
         if outcome.reply is not None:
-            self._hear(outcome.reply)
+            self._check_reply(outcome.reply)
         if isinstance(outcome, Answer):
             self.spent.usage += outcome.reply.usage
             if self._failed:
@@ -268,22 +271,22 @@ class Client(ExitStack):
             "request": request.payload(),
         }
 
-    def _hear(self, reply: Reply) -> None:
+    def _check_reply(self, reply: Reply) -> None:
         """Count who answered; warn when that is not who was asked, or when its count of tokens cannot be true."""
-        known, said = self.spent.answered_by, disputed(reply.raw)
+        answered_by, reported = self.spent.answered_by, get_disputed_usage(reply.raw)
         # A server may make up a name for each reply.
-        name = reply.model[:200] if reply.model in known or len(known) < 20 else "others"
+        name = reply.model[:200] if reply.model in answered_by or len(answered_by) < 20 else "others"
         problems = []
-        if name not in known and not same_model(reply.endpoint, name):
+        if name not in answered_by and not is_same_model(reply.endpoint, name):
             problems.append(f"was asked, but {name!r} answered; see answered_by in the results")
-        if said and not self.spent.recounted:
-            problems.append(f"reports counts of tokens that cannot be true ({said!r:.100}); ours are used")
+        if reported and not self.spent.recounted:
+            problems.append(f"reports counts of tokens that cannot be true ({reported!r:.100}); ours are used")
         for problem in problems:
             warnings.warn(f"{reply.endpoint} {problem}", EndpointWarning, stacklevel=2)
-        known[name] = known.get(name, 0) + 1
-        self.spent.recounted += bool(said)
+        answered_by[name] = answered_by.get(name, 0) + 1
+        self.spent.recounted += bool(reported)
 
-    def _count(self, run: Run[Any]) -> None:
+    def _count(self, run: Dispatcher[Any]) -> None:
         self.spent.calls += run.counts.calls
         self.spent.from_journal += run.counts.from_journal
         self.spent.failed = len(self._failed)
@@ -296,25 +299,25 @@ class Client(ExitStack):
         with suppress(OSError):
             write_jsonl(path, self._failed.values())
 
-    def _stopped(self, run: Run[Any], stop: Exception) -> Exception:
+    def _make_error(self, run: Dispatcher[Any], stop: Exception) -> Exception:
         if isinstance(stop, JournalFullError):
-            return self._short(f"no room left on the disk of {stop.path}", "room there")
+            return self._make_stopped_short(f"the disk of {stop.path} is full", "free space there")
         if not isinstance(stop, StopAskingError):
             return stop
         if not any(pace.alive for pace in run.paces):
             last = "; ".join(f"{pace.model.name}: {pace.last[1]}" for pace in run.paces if pace.last is not None)
             if any(pace.ever_answered for pace in run.paces):
                 need = "an endpoint that answers: check the key, the account's credit, the model's name and the address"
-                return self._short(f"no endpoint answers any more ({last})", need)
+                return self._make_stopped_short(f"no endpoint answers anymore ({last})", need)
             return EndpointError(
-                f"every endpoint refused the requests ({last}); {self._kept()}. Check the model's name, the key's "
-                "environment variable and the address, then rerun the same command"
+                f"every endpoint refused the requests ({last}); {self._describe_kept()}. Check the model's name, the "
+                "key's environment variable and the address, then rerun the same command"
             )
-        return self._short(str(stop), stop.need)
+        return self._make_stopped_short(str(stop), stop.need)
 
-    def _short(self, reason: str, need: str) -> StoppedShortError:
-        more = f"; to go on, it needs {need}" if need else ""
-        return StoppedShortError(f"{reason}; {self._kept()}{more}", resume="the same command")
+    def _make_stopped_short(self, reason: str, need: str) -> StoppedShortError:
+        more = f"; to continue, it needs {need}" if need else ""
+        return StoppedShortError(f"{reason}; {self._describe_kept()}{more}", resume="the same command")
 
-    def _kept(self) -> str:
+    def _describe_kept(self) -> str:
         return f"{len(self._journal)} replies are kept in {self.folder}"

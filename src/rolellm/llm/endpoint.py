@@ -24,21 +24,21 @@ from openai import APIStatusError, AsyncOpenAI, AsyncStream, DefaultAsyncHttpxCl
 from openai.types.chat import ChatCompletionChunk
 
 from rolellm.core.errors import SettingsError
-from rolellm.core.scrub import Scrubber, scrubber
+from rolellm.core.scrub import Scrubber, make_scrubber
 from rolellm.llm.model import CallError, EndpointWarning, Finish, Json, Reply, Request, T
 from rolellm.llm.openai_format import (
     UNREADABLE,
     Structured,
-    content_text,
+    add_usage,
     encode_body,
-    finish_of,
     parse_body,
     read_body,
+    read_content,
+    read_finish,
     request_body,
-    with_usage,
 )
-from rolellm.llm.retry import refusal
-from rolellm.llm.settings import ModelSettings, find_key, hidden_keys, is_near
+from rolellm.llm.retry import make_status_error
+from rolellm.llm.settings import ModelSettings, find_hidden_keys, find_key, is_near
 from rolellm.version import __version__
 
 _KEPT_HEADERS = ("content-type", "retry-after", "retry-after-ms")
@@ -66,7 +66,7 @@ class Endpoint:
         self.name, self.concurrency, self.price = settings.name, settings.concurrency, settings.price
         self._base_url, self._model = settings.base_url or "", settings.model or ""
         self.structured: Structured = "json_schema" if settings.structured == "auto" else settings.structured
-        self._hidden = hidden_keys(self._base_url, settings.extra_body)
+        self._hidden = find_hidden_keys(self._base_url, settings.extra_body)
         self._sdk: AsyncOpenAI | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         # By whether the reply was constrained to a form: seconds a token, of the fastest calls.
@@ -99,22 +99,24 @@ class Endpoint:
         """
         form = self.structured
         while True:
-            begun = time.monotonic()
+            started = time.monotonic()
             try:
-                response = await self.asked(partial(self._post, request, attempt, form), self.settings.timeout)
+                body = self.make_body(request, attempt, form)
+                work = partial(self._post, body, cast_to=httpx2.Response)
+                response: httpx2.Response = await self.send(work, self.settings.timeout)
             except CallError as error:
                 if request.schema is None:
                     raise
                 if self.settings.structured == "auto" and error.kind == "timeout" and True not in self._pace:
                     # Under a grammar, some servers take minutes for a reply.
-                    self.goes_on_in("none")
-                if (lower := self.form_after(form, error)) is None:
+                    self.keep_form("none")
+                if (lower := self.get_next_form(form, error)) is None:
                     raise
                 form = lower
                 continue
-            raw = self.received(parse_body(response.content), request)
-            self.goes_on_in(form)
-            self._compare_paces(raw, request.schema is not None and form != "none", time.monotonic() - begun)
+            raw = self.clean_body(parse_body(response.content), request)
+            self.keep_form(form)
+            self._compare_paces(raw, request.schema is not None and form != "none", time.monotonic() - started)
             return raw
 
     async def stream(self, request: Request, ended: Callable[[Finish], object] | None = None) -> AsyncGenerator[str]:
@@ -129,26 +131,28 @@ class Endpoint:
             SettingsError: When the server needs a key and none is set.
         """
         seconds = self.settings.timeout
-        chunks = await self.asked(partial(self._open_stream, request), seconds)
+        how = {"cast_to": ChatCompletionChunk, "stream": True, "stream_cls": AsyncStream[ChatCompletionChunk]}
+        work = partial(self._post, {**self.make_body(request), "stream": True}, **how)
+        chunks: AsyncStream[ChatCompletionChunk] = await self.send(work, seconds)
         async with aclosing(chunks.response):
             if "json" in chunks.response.headers.get("Content-Type", ""):
-                content = await self.asked(chunks.response.aread, seconds)
-                reply = self.read(self.received(parse_body(content), request))
-                said, finish = reply.text, reply.finish
-                yield said
+                content = await self.send(chunks.response.aread, seconds)
+                reply = self.read(self.clean_body(parse_body(content), request))
+                full_text, finish = reply.text, reply.finish
+                yield full_text
             else:
                 # The SDK's own reading hides whether the end came.
-                events, said, last, done = chunks._iter_events(), "", None, False
-                while not done and (event := await self.asked(partial(anext, events, None), seconds)) is not None:
+                events, full_text, last, done = chunks._iter_events(), "", None, False
+                while not done and (event := await self.send(partial(anext, events, None), seconds)) is not None:
                     done = event.data.startswith("[DONE]")
-                    raw = {} if done else self.received(parse_body(event.data.encode()), None)
+                    raw = {} if done else self.clean_body(parse_body(event.data.encode()), None)
                     for choice in raw.get("choices") or ():
                         last = choice.get("finish_reason") or last
-                        if text := content_text((choice.get("delta") or {}).get("content")):
-                            said += text
+                        if text := read_content((choice.get("delta") or {}).get("content")):
+                            full_text += text
                             yield text
-                finish = finish_of({"finish_reason": last}, {}, said)
-                if (last is None and not done) or (said.strip() and finish == "empty"):
+                finish = read_finish({"finish_reason": last}, {}, full_text)
+                if (last is None and not done) or (full_text.strip() and finish == "empty"):
                     raise CallError("connection", "the reply broke off", retry=True, billed=True)
         if ended is not None:
             ended(finish)
@@ -159,25 +163,27 @@ class Endpoint:
         Raises:
             SettingsError: When the server needs a key and none is set.
         """
-        listed = await self.listed()
+        listed = await self.list_models()
         # llama.cpp lists its one model by the file's path, and answers to any name.
-        said = next(iter(listed.values())) if len(listed) == 1 else listed.get(self._model, {})
-        meta = said.get("meta")
-        known = {**said, **(meta if isinstance(meta, dict) else {})}
-        found = next((known[name] for name in _CONTEXTS if isinstance(known.get(name), int)), 0)
-        return found if found > 0 else None
+        entry = next(iter(listed.values())) if len(listed) == 1 else listed.get(self._model, {})
+        meta = entry.get("meta")
+        facts = {**entry, **(meta if isinstance(meta, dict) else {})}
+        tokens = next((facts[name] for name in _CONTEXTS if isinstance(facts.get(name), int)), 0)
+        return tokens if tokens > 0 else None
 
-    async def listed(self) -> dict[str, dict[str, Any]]:
-        """What the server's list of models says of each, by name; empty where it has no list.
+    async def list_models(self) -> dict[str, dict[str, Any]]:
+        """Get the server's list of models, by name; empty if it has none.
 
         Raises:
             SettingsError: When the server needs a key and none is set.
         """
         try:
-            found = await self.asked(partial(self.sdk().models.list, extra_headers=self.headers()), _CONNECT_SECONDS)
+            page = await self.send(
+                partial(self.get_sdk().models.list, extra_headers=self.make_headers()), _CONNECT_SECONDS
+            )
         except CallError:
             return {}
-        return {item.id: item.to_dict() for item in found.data or ()}
+        return {item.id: item.to_dict() for item in page.data or ()}
 
     def _compare_paces(self, raw: Json, constrained: bool, seconds: float) -> None:
         """Say so once where a form that is asked for makes this server's replies far slower."""
@@ -200,26 +206,23 @@ class Endpoint:
                 stacklevel=2,
             )
 
-    def form_after(self, form: Structured, error: CallError) -> Structured | None:
+    def get_next_form(self, form: Structured, error: CallError) -> Structured | None:
         """The form to ask in after one was refused; ``None`` where the form is not at fault, or there is no other."""
         if self.settings.structured != "auto" or form == "none" or not error.wants_other_form:
             return None
         return _FORMS[_FORMS.index(form) + 1]
 
-    def goes_on_in(self, form: Structured) -> None:
+    def keep_form(self, form: Structured) -> None:
         """Ask in this form from now on, unless one that asks for less is in use already."""
         self.structured = max(self.structured, form, key=_FORMS.index)
 
-    def refusal(self, status: int, content: bytes, headers: Mapping[str, str] | None = None) -> CallError:
+    def make_error(self, status: int, content: bytes, headers: Mapping[str, str] | None = None) -> CallError:
         """The error that an answer other than 2xx stands for, secrets taken out."""
-        return refusal(status, headers or {}, content, self._scrubber().text)
+        return make_status_error(status, headers or {}, content, self.get_scrubber().text)
 
-    def body(self, request: Request, attempt: int = 1, form: Structured | None = None) -> dict[str, Any]:
+    def make_body(self, request: Request, attempt: int = 1, form: Structured | None = None) -> dict[str, Any]:
         """The body of a call; in the form that is in use, if none is given."""
-        settings = self.settings
-        return request_body(
-            request, self._model, attempt, form or self.structured, settings.max_tokens_field, settings.extra_body
-        )
+        return request_body(request, self.settings, attempt, form or self.structured)
 
     def read(self, raw: Json) -> Reply:
         """Read a raw reply.
@@ -229,7 +232,7 @@ class Endpoint:
         """
         return read_body(raw, self._model, self.name)
 
-    def received(self, raw: dict[str, Any], request: Request | None) -> Json:
+    def clean_body(self, raw: dict[str, Any], request: Request | None) -> Json:
         """A parsed body as what is kept of it: secrets taken out, and tokens counted where the server's cannot be true.
 
         Args:
@@ -240,17 +243,17 @@ class Endpoint:
             CallError: For an error where a reply should be.
         """
         try:
-            raw = self._scrubber().json(raw)
+            raw = self.get_scrubber().json(raw)
         except RecursionError:
             return {UNREADABLE: "nested too deeply"}
         if raw.get("error") and not raw.get("choices"):
             error = raw["error"]
             code = error.get("code") if isinstance(error, dict) else None
             status = code if isinstance(code, int) and 400 <= code < 600 else 500
-            refused = self.refusal(status, encode_body(raw))
+            refused = self.make_error(status, encode_body(raw))
             # It broke off at some point behind the server's back; what was said until then may be charged.
             raise CallError(refused.kind, refused.reason, retry=refused.retry, billed=True)
-        return raw if request is None else with_usage(raw, request, self.settings.extra_body)
+        return raw if request is None else add_usage(raw, request, self.settings.extra_body)
 
     async def close(self) -> None:
         """Close connections; the next call opens new ones."""
@@ -258,35 +261,30 @@ class Endpoint:
         if sdk is not None and self._loop is asyncio.get_running_loop():
             await sdk.close()
 
-    def sdk(self) -> AsyncOpenAI:
-        """The SDK's client for the running event loop; every request needs `headers`."""
+    def get_sdk(self) -> AsyncOpenAI:
+        """The SDK's client for the running event loop; every request needs `make_headers`."""
         loop = asyncio.get_running_loop()
         if self._sdk is None or self._loop is not loop:
             # At DEBUG, this logger prints the headers of responses, in which a server may echo the key.
-            logging.getLogger("httpcore2.http11").addFilter(_names_no_headers)
+            logging.getLogger("httpcore2.http11").addFilter(_has_no_headers)
+            transport = make_transport(self._base_url, self.concurrency, self.settings.max_bytes)
+            # What is given here is not looked up in the environment.
+            unset: Any = dict.fromkeys(("admin_api_key", "organization", "project", "webhook_secret"), "")
             self._loop, self._sdk = (
                 loop,
                 _Plain(
                     base_url=self._base_url,
                     api_key="none",
-                    # What is given here is not looked up in the environment.
-                    admin_api_key="",
-                    organization="",
-                    project="",
-                    webhook_secret="",
                     max_retries=0,
                     timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
-                    http_client=DefaultAsyncHttpxClient(
-                        transport=bounded(self._base_url, self.concurrency, self.settings.max_bytes),
-                        trust_env=False,
-                        follow_redirects=False,
-                    ),
+                    http_client=DefaultAsyncHttpxClient(transport=transport, trust_env=False, follow_redirects=False),
+                    **unset,
                 ),
             )
         return self._sdk
 
-    def headers(self) -> dict[str, Any]:
-        """What carries the key, as the SDK takes it for one request.
+    def make_headers(self) -> dict[str, Any]:
+        """Make the header that holds the key, as the SDK takes it for one request.
 
         Raises:
             SettingsError: When the server needs a key and none is set.
@@ -294,8 +292,8 @@ class Endpoint:
         key = find_key(self._base_url, self.settings.api_key_env)
         return {"Authorization": f"Bearer {key}" if key else omit}
 
-    async def asked(self, work: Callable[[], Awaitable[T]], seconds: float) -> T:
-        """What a request by the SDK brings.
+    async def send(self, work: Callable[[], Awaitable[T]], seconds: float) -> T:
+        """Send a request by the SDK and return its result.
 
         Args:
             work: Sends it.
@@ -312,36 +310,25 @@ class Endpoint:
         except SettingsError:  # The key is missing.
             raise
         except APIStatusError as error:
-            failure = self.refusal(error.status_code, error.response.content, error.response.headers)
+            failure = self.make_error(error.status_code, error.response.content, error.response.headers)
         except TimeoutError:
-            failure = CallError("timeout", f"no whole answer within {seconds:g} seconds", retry=True, billed=True)
+            failure = CallError("timeout", f"no complete answer within {seconds:g} seconds", retry=True, billed=True)
         except CallError as error:
             failure = CallError(error.kind, error.reason, retry=error.retry, billed=error.billed)
         except (OpenAIError, httpx2.HTTPError, ValueError, RecursionError) as error:
-            reason = f"the answer cannot be read ({type(error).__name__})"
-            failure = CallError("malformed", reason, retry=True, billed=True)
+            failure = _make_unreadable(f"the answer cannot be read ({type(error).__name__})")
         # Outside of the handlers: what the SDK raised holds headers, and would become part of this.
         raise failure
 
-    def _scrubber(self) -> Scrubber:
-        return scrubber(find_key(self._base_url, self.settings.api_key_env), *self._hidden)
+    def get_scrubber(self) -> Scrubber:
+        """Get the scrubber of this endpoint's secrets."""
+        return make_scrubber(find_key(self._base_url, self.settings.api_key_env), *self._hidden)
 
-    async def _post(self, request: Request, attempt: int, form: Structured) -> httpx2.Response:
-        content = encode_body(self.body(request, attempt, form))
-        options: Any = {"headers": self.headers()}
-        return await self.sdk().post("/chat/completions", cast_to=httpx2.Response, content=content, options=options)
-
-    async def _open_stream(self, request: Request) -> AsyncStream[ChatCompletionChunk]:
-        content = encode_body({**self.body(request), "stream": True})
-        options: Any = {"headers": self.headers()}
-        return await self.sdk().post(
-            "/chat/completions",
-            cast_to=ChatCompletionChunk,
-            content=content,
-            options=options,
-            stream=True,
-            stream_cls=AsyncStream[ChatCompletionChunk],
-        )
+    async def _post(self, body: Json, **how: Any) -> Any:
+        # The overloads of the SDK do not take keyword arguments in a dict.
+        post: Any = self.get_sdk().post
+        headers = {"headers": self.make_headers()}
+        return await post("/chat/completions", content=encode_body(body), options=headers, **how)
 
 
 _CONNECT_SECONDS = 15.0
@@ -349,7 +336,7 @@ _CONNECT_SECONDS = 15.0
 _CONTEXTS = ("max_model_len", "n_ctx", "context_length", "max_context_length")
 
 
-def bounded(base_url: str, connections: int | None, most_bytes: int | None) -> httpx2.AsyncBaseTransport:
+def make_transport(base_url: str, connections: int | None, most_bytes: int | None) -> httpx2.AsyncBaseTransport:
     """The way to a server: by the proxy that the environment names, and with errors in our words.
 
     Args:
@@ -358,7 +345,7 @@ def bounded(base_url: str, connections: int | None, most_bytes: int | None) -> h
         most_bytes: The longest body that is read; ``None`` for no limit.
     """
     limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
-    return _Bounded(httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, proxy=proxy_for(base_url)), most_bytes)
+    return _Bounded(httpx2.AsyncHTTPTransport(trust_env=False, limits=limits, proxy=find_proxy(base_url)), most_bytes)
 
 
 class _Bounded(httpx2.AsyncBaseTransport):
@@ -382,13 +369,13 @@ class _Bounded(httpx2.AsyncBaseTransport):
         try:
             response = await self._inner.handle_async_request(request)
         except httpx2.HTTPError as error:
-            failure = _failure(error)
+            failure = _translate_error(error)
         if failure is not None:
             # Outside of the handler: the SDK's error holds the request with its headers.
             raise failure
         if response.headers.get("Content-Encoding", "").strip().casefold() not in ("", "identity"):
             await response.aclose()
-            raise CallError("malformed", "the body is compressed, which was not asked for", retry=True, billed=True)
+            raise _make_unreadable("the body is compressed, although no compression was requested")
         headers = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
         download = request.method == "GET" and request.url.path.endswith("/content") and response.status_code == 200
         body = _Body(response, None if download else self._most_bytes)
@@ -412,12 +399,11 @@ class _Body(httpx2.AsyncByteStream):
             async for chunk in self._response.aiter_raw():
                 size += len(chunk)
                 if self._most_bytes is not None and size > self._most_bytes:
-                    reason = f"the body is longer than {self._most_bytes:,} bytes"
-                    failure = CallError("malformed", reason, retry=True, billed=True)
+                    failure = _make_unreadable(f"the body is longer than {self._most_bytes:,} bytes")
                     break
                 yield chunk
         except httpx2.HTTPError as error:
-            failure = _failure(error)
+            failure = _translate_error(error)
         if failure is not None:
             raise failure
 
@@ -425,8 +411,12 @@ class _Body(httpx2.AsyncByteStream):
         await self._response.aclose()
 
 
-def _failure(error: httpx2.HTTPError) -> CallError:
-    """What went wrong; the SDK's own messages name hosts, proxies and what the server sent."""
+def _make_unreadable(reason: str) -> CallError:
+    return CallError("malformed", reason, retry=True, billed=True)
+
+
+def _translate_error(error: httpx2.HTTPError) -> CallError:
+    """Translate an error; the SDK's own messages name hosts, proxies and what the server sent."""
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
         causes.append(cause)
@@ -444,11 +434,11 @@ def _failure(error: httpx2.HTTPError) -> CallError:
         case httpx2.ConnectTimeout():
             return CallError("timeout", f"no connection within {_CONNECT_SECONDS:g} seconds", retry=True)
         case httpx2.RemoteProtocolError() if "disconnected" not in str(error) and "closed" not in str(error):
-            return CallError("malformed", "the answer is not HTTP", retry=True, billed=True)
+            return _make_unreadable("the answer is not HTTP")
     return CallError("connection", "the connection broke before the answer was complete", retry=True, billed=True)
 
 
-def proxy_for(url: str) -> str | None:
+def find_proxy(url: str) -> str | None:
     """The proxy that the environment names for an address; none for this machine."""
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -463,7 +453,7 @@ class _Plain(AsyncOpenAI):
 
     @property
     def default_headers(self) -> dict[str, str | Omit]:
-        """What every request has, whoever it goes to."""
+        """The headers of every request."""
         return {
             "Accept-Encoding": "identity",
             "Content-Type": "application/json",
@@ -471,5 +461,5 @@ class _Plain(AsyncOpenAI):
         }
 
 
-def _names_no_headers(record: logging.LogRecord) -> bool:
+def _has_no_headers(record: logging.LogRecord) -> bool:
     return "receive_response_headers" not in record.getMessage()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
 from rolellm.llm.model import Model, Request, Usage
-from rolellm.llm.tokens import TokenCounter, most_prompt_tokens
+from rolellm.llm.tokens import TokenCounter, count_most_prompt_tokens
 
 if TYPE_CHECKING:
     from rolellm.llm.settings import ModelSettings
@@ -47,14 +47,14 @@ class Case:
     tokens: Usage = field(default_factory=Usage)
     cost: float | None = None
 
-    def __add__(self, other: Case) -> Case:
-        costs = [case.cost for case in (self, other) if case.cost is not None]
-        return Case(self.calls + other.calls, self.tokens + other.tokens, sum(costs) if costs else None)
+    def __add__(self, addend: Case) -> Case:
+        costs = [case.cost for case in (self, addend) if case.cost is not None]
+        return Case(self.calls + addend.calls, self.tokens + addend.tokens, sum(costs) if costs else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What it would take to ask some requests; estimates of several stages add up.
+    """Calls, tokens and cost of some requests; estimates of several stages add up.
 
     Attributes:
         requests: How many there are.
@@ -76,16 +76,16 @@ class Estimate:
     batch: bool = False
     unpriced: tuple[str, ...] = ()
 
-    def __add__(self, other: Estimate) -> Estimate:
+    def __add__(self, addend: Estimate) -> Estimate:
         return replace(
             self,
-            requests=self.requests + other.requests,
-            low=self.low + other.low,
-            expected=self.expected + other.expected,
-            worst=self.worst + other.worst,
-            max_attempts=max(self.max_attempts, other.max_attempts),
-            exact=self.exact and other.exact,
-            unpriced=tuple(dict.fromkeys((*self.unpriced, *other.unpriced))),
+            requests=self.requests + addend.requests,
+            low=self.low + addend.low,
+            expected=self.expected + addend.expected,
+            worst=self.worst + addend.worst,
+            max_attempts=max(self.max_attempts, addend.max_attempts),
+            exact=self.exact and addend.exact,
+            unpriced=tuple(dict.fromkeys((*self.unpriced, *addend.unpriced))),
         )
 
     def table(self) -> tuple[list[str], list[list[str]]]:
@@ -94,22 +94,22 @@ class Estimate:
         rows = []
         for name, case in (("low", self.low), ("expected", self.expected), ("at worst", self.worst)):
             numbers = [case.calls, case.tokens.prompt, case.tokens.cached, case.tokens.completion]
-            rows.append([name, *(f"{number:,}" for number in numbers), dollars(case.cost)])
+            rows.append([name, *(f"{number:,}" for number in numbers), format_dollars(case.cost)])
         return headings, rows
 
     def notes(self) -> list[str]:
-        """What the numbers rest on, in sentences."""
-        found = []
+        """List the assumptions behind the numbers, in sentences."""
+        sentences = []
         if not self.exact:
-            found.append("Tokens are estimated; --tokenizer counts them.")
+            sentences.append("Tokens are estimated; --tokenizer counts them.")
         if self.batch:
-            found.append("A batch costs half.")
+            sentences.append("A batch costs half.")
         if self.unpriced:
-            found.append(f"No price is given for {', '.join(self.unpriced)}.")
-        return found
+            sentences.append(f"No price is given for {', '.join(self.unpriced)}.")
+        return sentences
 
     def to_dict(self) -> dict[str, Any]:
-        """As one JSON object."""
+        """Return one JSON object."""
         values = asdict(self)
         return values | {"counted_by": "tokenizer" if values.pop("exact") else "estimate"}
 
@@ -122,7 +122,7 @@ def estimate(
     counter: TokenCounter | None = None,
     batch: bool = False,
 ) -> Estimate:
-    """What it would take to ask requests; no socket is opened, and what a journal holds already is not looked at.
+    """Estimate calls, tokens and cost of requests, without opening a socket or reading a journal.
 
     Args:
         requests: Each is looked at once and let go.
@@ -138,16 +138,16 @@ def estimate(
         raise SettingsError("there is no model to ask; name an endpoint")
     counter = counter or TokenCounter()
     count = prompt = shared = bound = short = longest = 0
-    seen: set[int] = set()
+    beginnings: set[int] = set()
     for request in requests:
         limit = request.sampling.max_tokens
         count += 1
         prompt += counter.request(request)
-        shared += _shared_tokens(request, counter, seen)
+        shared += _count_shared_tokens(request, counter, beginnings)
         # As a budget counts: a bound must not depend on the tokenizer being the right one.
         # A repair holds the reply, too, where it quotes it.
         quoted = _REPAIR_BYTES * limit if request.repair and request.quotes else 0
-        bound += most_prompt_tokens(request) + quoted + len(request.repair.encode())
+        bound += count_most_prompt_tokens(request) + quoted + len(request.repair.encode())
         short += max(round(limit * _LOW_SHARE), 1)
         longest += limit
     prices = [model.price for model in models]
@@ -177,10 +177,10 @@ def estimate(
     )
 
 
-def dollars(cost: float | None) -> str:
+def format_dollars(cost: float | None) -> str:
     """An amount for people: to the cent, small ones to four digits.
 
-    >>> dollars(12.345), dollars(0.0012344), dollars(None)
+    >>> format_dollars(12.345), format_dollars(0.0012344), format_dollars(None)
     ('12.35', '0.001234', 'no price')
     """
     if cost is None:
@@ -188,12 +188,12 @@ def dollars(cost: float | None) -> str:
     return f"{cost:,.2f}" if cost >= 1 or cost == 0 else f"{cost:.4g}"
 
 
-def _shared_tokens(request: Request, counter: TokenCounter, seen: set[int]) -> int:
+def _count_shared_tokens(request: Request, counter: TokenCounter, beginnings: set[int]) -> int:
     """Tokens of the messages at the beginning that an earlier request began with, too; notes this one's."""
-    tokens, beginning, known = 0, 0, True
+    tokens, beginning, is_shared = 0, 0, True
     for message in request.messages:
         beginning = hash((beginning, message.role, message.content))
-        known = known and beginning in seen
-        tokens += counter.count(message.content) if known else 0
-        seen.add(beginning)
+        is_shared = is_shared and beginning in beginnings
+        tokens += counter.count(message.content) if is_shared else 0
+        beginnings.add(beginning)
     return tokens

@@ -23,11 +23,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from rolellm.core.files import NO_ROOM, whole_file
-from rolellm.core.text import number_of
+from rolellm.core.files import NO_ROOM, open_atomic
+from rolellm.core.locks import lock_folder
+from rolellm.core.text import format_count
 from rolellm.llm.model import Json
 from rolellm.llm.openai_format import encode_body
-from rolellm.runtime.locks import locked
 
 _SUM = re.compile(rb',"sum":"([0-9a-f]{16})"\}')
 _START = b'{"key":"'
@@ -35,21 +35,21 @@ _START = b'{"key":"'
 MOST = 1e9
 
 
-def encode(value: Json) -> bytes:
+def encode_record(value: Json) -> bytes:
     """A record as its line: JSON that ends in the checksum of what stands before it."""
     body = encode_body(value)[:-1]
-    return body + b',"sum":"' + _checksum(body) + b'"}\n'
+    return body + b',"sum":"' + _compute_checksum(body) + b'"}\n'
 
 
-def _checksum(body: bytes) -> bytes:
+def _compute_checksum(body: bytes) -> bytes:
     return hashlib.blake2b(body, digest_size=8).hexdigest().encode("ascii")
 
 
-def record(line: bytes) -> Json | None:
-    """What a line, with its newline, holds; ``None`` if it is damaged, or is not a record that a journal writes."""
+def parse_record(line: bytes) -> Json | None:
+    """Parse a line, with its newline; ``None`` if it is damaged or not a record of a journal."""
     end = len(line) - 1
-    found = _SUM.fullmatch(line, end - 26, end) if line.startswith(_START) and line.endswith(b'"}\n') else None
-    if found is None or found.group(1) != _checksum(line[: end - 26]):
+    match = _SUM.fullmatch(line, end - 26, end) if line.startswith(_START) and line.endswith(b'"}\n') else None
+    if match is None or match.group(1) != _compute_checksum(line[: end - 26]):
         return None
     # A checksum proves that a line is whole, not that this program wrote it.
     try:
@@ -62,14 +62,14 @@ def record(line: bytes) -> Json | None:
         return None
 
 
-def whole_records(piece: bytes) -> Iterator[bytes]:
+def find_records(piece: bytes) -> Iterator[bytes]:
     """The whole records within a damaged line, which may hold several where a line's end was damaged."""
     start = piece.find(_START)
     while start >= 0:
         following = piece.find(_START, start + 1)
         # A reply may hold what looks like the end of a record; the true one may come later.
         for end in _SUM.finditer(piece, start):
-            if record(piece[start : end.end()] + b"\n") is not None:
+            if parse_record(piece[start : end.end()] + b"\n") is not None:
                 yield piece[start : end.end()]
                 following = piece.find(_START, end.end())
                 break
@@ -95,13 +95,13 @@ class JournalFullError(Exception):
 
     Attributes:
         path: The journal.
-        kept: Whether the record at hand was written all the same, into the room that was kept for it.
+        is_kept: Whether the record at hand was written all the same, into the room that was kept for it.
     """
 
-    def __init__(self, path: Path, *, kept: bool = False) -> None:
-        super().__init__(f"no room left on the disk of {path}")
+    def __init__(self, path: Path, *, is_kept: bool = False) -> None:
+        super().__init__(f"the disk of {path} is full")
         self.path = path
-        self.kept = kept
+        self.is_kept = is_kept
 
 
 class Journal:
@@ -139,7 +139,7 @@ class Journal:
             # A merge that was killed begins anew.
             before = int((folder / SHARDS / _MERGING).read_text("ascii"))
             os.truncate(self.path, min(before, self.path.stat().st_size))
-        size, total = _marked(folder / SPENT)
+        size, total = _read_mark(folder / SPENT)
         missing = total - self._load(size)
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         self._mark = os.open(folder / SPENT, os.O_WRONLY | os.O_CREAT, 0o644)
@@ -147,8 +147,8 @@ class Journal:
         try:
             if missing > _DUST:
                 self.missing = missing
-                self.lost(_GONE, 0, "spent on calls whose records are gone", missing)
-            self._note_total()
+                self.record_lost(_GONE, 0, "spent on calls whose records are gone", missing)
+            self._write_total()
             self._keep_room(reserve)
         except (OSError, JournalFullError):
             self.close()
@@ -156,17 +156,17 @@ class Journal:
 
     @property
     def harm(self) -> str:
-        """What was lost before opening, in words; empty for nothing."""
-        found = []
+        """A message about what was lost before opening; empty for nothing."""
+        damages = []
         if self.damaged:
-            found.append(f"{number_of(self.damaged, 'damaged piece')} set aside in {DAMAGED}")
+            damages.append(f"{format_count(self.damaged, 'damaged piece')} set aside in {DAMAGED}")
         if self.missing:
-            found.append(f"calls that cost {self.missing:.2g} US dollars have no record any more, and still count")
-        where = f"the journal in {self.path.parent} has lost replies, which are asked, and paid for, again"
-        return f"{where}: {'; '.join(found)}" if found else ""
+            damages.append(f"calls that cost {self.missing:.2g} US dollars have no records anymore but still count")
+        where = f"the journal in {self.path.parent} lost replies, which are requested and paid for again"
+        return f"{where}: {'; '.join(damages)}" if damages else ""
 
     def __len__(self) -> int:
-        """How many replies it holds."""
+        """Count the replies."""
         return sum(map(len, self._replies.values()))
 
     @property
@@ -174,21 +174,21 @@ class Journal:
         """US dollars so far, calls without an end counted in full."""
         return self.spent + self.unknown
 
-    def replies(self, keys: Sequence[str]) -> Iterator[tuple[int, Json]]:
+    def read_replies(self, keys: Sequence[str]) -> Iterator[tuple[int, Json]]:
         """The raw replies under any of these keys as they came, each with its key's place in `keys`."""
-        places = [self._replies.get(bytes.fromhex(key), ()) for key in keys]
-        for place, index in sorted((place, index) for index, found in enumerate(places) for place in found):
-            yield index, json.loads(os.pread(self._file, place[1], place[0]))["raw"]
+        spans_by_key = [self._replies.get(bytes.fromhex(key), ()) for key in keys]
+        for span, index in sorted((span, index) for index, spans in enumerate(spans_by_key) for span in spans):
+            yield index, json.loads(os.pread(self._file, span[1], span[0]))["raw"]
 
     def count(self, key: str) -> int:
-        """How many replies there are under a key."""
+        """Count the replies under a key."""
         return len(self._replies.get(bytes.fromhex(key), ()))
 
-    def worst_open(self, key: str) -> float:
+    def get_worst_open(self, key: str) -> float:
         """The most that the last call under a key of which no end is known can cost; 0 where there is none."""
         return self._open.get(bytes.fromhex(key), [0.0])[-1]
 
-    def sent(self, key: str, attempt: int, model: str, worst: float) -> None:
+    def record_sent(self, key: str, attempt: int, model: str, worst: float) -> None:
         """Note that a call goes out.
 
         Raises:
@@ -207,12 +207,12 @@ class Journal:
             facts: What else to keep next to it, such as the model and the prompt's hash.
 
         Raises:
-            JournalFullError: When the disk is full; its `kept` says whether the reply found room.
+            JournalFullError: When the disk is full; its `is_kept` says whether the reply found room.
         """
         value = {"key": key, "attempt": attempt, "kind": "reply", **facts, "cost": cost, "raw": raw}
         self._put(value, reserved=True)
 
-    def lost(self, key: str, attempt: int, reason: str, cost: float) -> None:
+    def record_lost(self, key: str, attempt: int, reason: str, cost: float) -> None:
         """Note that a call brought no reply, and what it may have cost.
 
         Raises:
@@ -234,15 +234,15 @@ class Journal:
         if not folder.is_dir():
             return 0
         shards = sorted(path.parent for path in folder.glob(f"*/{JOURNAL}"))
-        with ExitStack() as held, self._heeding_full_disks():
+        with ExitStack() as locks, self._raise_when_full():
             for shard in shards:
-                held.enter_context(locked(shard))
-            with whole_file(folder / _MERGING) as stream:
+                locks.enter_context(lock_folder(shard))
+            with open_atomic(folder / _MERGING) as stream:
                 stream.write(str(start))
             try:
                 for shard in shards:
                     with (shard / JOURNAL).open("rb") as lines:
-                        for line in filter(record, lines):
+                        for line in filter(parse_record, lines):
                             self._append(line)
                 self.sync()
             except BaseException:
@@ -262,7 +262,7 @@ class Journal:
                 self._note(value, start, len(line))
                 start += len(line)
                 calls += value["kind"] == "sent"
-        self._note_total()
+        self._write_total()
         return calls
 
     def sync(self) -> None:
@@ -272,7 +272,7 @@ class Journal:
             JournalFullError: When the disk is full, which network file systems say only now.
         """
         size = self._size
-        with self._heeding_full_disks():
+        with self._raise_when_full():
             os.fsync(self._file)
         self._synced = size
 
@@ -287,7 +287,7 @@ class Journal:
         self._reserve.unlink(missing_ok=True)
 
     def _keep_room(self, size: int) -> None:
-        with self._heeding_full_disks(), self._reserve.open("wb") as stream:
+        with self._raise_when_full(), self._reserve.open("wb") as stream:
             stream.write(b"\0" * size)
             stream.flush()
             # Some file systems find out that they are full only now.
@@ -295,21 +295,21 @@ class Journal:
 
     def _put(self, value: Json, *, reserved: bool = False) -> None:
         """Write a record and count it; on a full disk into the room that is kept, if it is for this one."""
-        line, offset, full = encode(value), self._size, None
+        line, offset, full = encode_record(value), self._size, None
         try:
-            with self._heeding_full_disks():
+            with self._raise_when_full():
                 self._append(line)
         except JournalFullError as error:
             if not (reserved and self._append_into_reserve(line)):
                 raise
-            full, error.kept = error, True
+            full, error.is_kept = error, True
         self._note(value, offset, len(line))
-        self._note_total()
+        self._write_total()
         if full is not None:
             raise full
 
     @contextmanager
-    def _heeding_full_disks(self) -> Iterator[None]:
+    def _raise_when_full(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -335,7 +335,7 @@ class Journal:
             return False
         return True
 
-    def _note_total(self) -> None:
+    def _write_total(self) -> None:
         if not (total := self.spent + self.unknown):
             return
         # In place and of one length, so that a kill leaves it whole. A full disk has room for what is there already.
@@ -363,35 +363,35 @@ class Journal:
         """Note every record, and set aside what is none; US dollars by the records of the first `size` bytes."""
         self._replies.clear()
         self._open.clear()
-        self.spent = self.unknown = known = 0.0
+        self.spent = self.unknown = known_total = 0.0
         offset = 0
         with self.path.open("rb") as stream:
             for line in stream:
-                value = record(line)
+                value = parse_record(line)
                 if value is None:
-                    with self._heeding_full_disks():
-                        self._mend()
+                    with self._raise_when_full():
+                        self._repair_file()
                     return self._load(size)
                 self._note(value, offset, len(line))
                 offset += len(line)
                 if offset <= size:
-                    known = self.spent + self.unknown
-        return known
+                    known_total = self.spent + self.unknown
+        return known_total
 
-    def _mend(self) -> None:
+    def _repair_file(self) -> None:
         """Write the journal again without what is damaged, which goes into a file of its own."""
         mended = self.path.with_suffix(".mended")
         with self.path.open("rb") as old, mended.open("wb") as new, (self.path.parent / DAMAGED).open("ab") as aside:
             for line in old:
-                if record(line) is not None:
+                if parse_record(line) is not None:
                     new.write(line)
                     continue
-                rest = line
-                for found in whole_records(line):
-                    new.write(found + b"\n")
-                    rest = rest.replace(found, b"", 1)
-                if rest.strip(b"\n"):
-                    aside.write(rest if rest.endswith(b"\n") else rest + b"\n")
+                damaged_part = line
+                for sound in find_records(line):
+                    new.write(sound + b"\n")
+                    damaged_part = damaged_part.replace(sound, b"", 1)
+                if damaged_part.strip(b"\n"):
+                    aside.write(damaged_part if damaged_part.endswith(b"\n") else damaged_part + b"\n")
                     self.damaged += 1
             new.flush()
             os.fsync(new.fileno())
@@ -399,7 +399,7 @@ class Journal:
         mended.replace(self.path)
 
 
-def _marked(path: Path) -> tuple[int, float]:
+def _read_mark(path: Path) -> tuple[int, float]:
     """The size of a journal, and US dollars spent by then; zeros where the file is missing or is none of ours."""
     with suppress(OSError, ValueError):
         size, total = path.read_bytes()[:64].split()

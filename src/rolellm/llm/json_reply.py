@@ -1,7 +1,10 @@
 """JSON in a model's reply, whatever surrounds it: prose, code fences, ``<think>`` blocks, trailing commas.
 
+A schema is sent to servers that constrain decoding by it. For those that do not, the prompt itself has to ask for JSON
+of this form; what then comes back is read tolerantly, and checked by the schema as well (`accept_json`).
+
 The first whole value of the wanted kind counts, from the first ``json`` fence on if there is one; never an inner piece
-of a broken value. Of a list that was cut off, `items_of` keeps the complete items.
+of a broken value. Of a list that was cut off, `parse_items` keeps the complete items.
 """
 
 from __future__ import annotations
@@ -9,11 +12,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
-from rolellm.llm.model import UnacceptableError, without_thoughts
+from rolellm.core.errors import SettingsError, require
+from rolellm.llm.model import Accept, Json, Reply, Request, Schema, T, UnacceptableError, strip_thoughts
 
 Kind = Literal["object", "list"]
 
@@ -30,7 +34,7 @@ _HALF_PAIR = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 _TYPES: dict[Kind, type] = {"object": dict, "list": list}
 
 
-class Found(NamedTuple):
+class DecodedJson(NamedTuple):
     """A JSON value in a text: the value, its source (without trailing commas), and the text before and after it."""
 
     value: Any
@@ -39,7 +43,7 @@ class Found(NamedTuple):
     after: str
 
 
-def json_of(text: str, kind: Kind | None = None) -> Any:
+def parse_json(text: str, kind: Kind | None = None) -> Any:
     r"""The JSON value in a model's reply.
 
     Args:
@@ -49,24 +53,24 @@ def json_of(text: str, kind: Kind | None = None) -> Any:
     Raises:
         UnacceptableError: With the kind ``malformed``; says where the JSON breaks off or goes wrong.
 
-    >>> json_of('Sure! Here it is:\n```json\n{"name": "Ahab", "ships": ["Pequod",]}\n```\nAnything else?')
+    >>> parse_json('Sure! Here it is:\n```json\n{"name": "Ahab", "ships": ["Pequod",]}\n```\nAnything else?')
     {'name': 'Ahab', 'ships': ['Pequod']}
     """
     if len(text) > MAX_CHARACTERS:
-        raise _malformed(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
+        raise _make_malformed(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
     text = text.strip().removeprefix("\ufeff").strip()
     with suppress(json.JSONDecodeError):
-        whole = _decode(text)
-        if not whole.after.strip() and (kind is None or isinstance(whole.value, _TYPES[kind])):
-            return whole.value
-    return find_json(without_thoughts(text), kind).value
+        decoded = _decode(text)
+        if not decoded.after.strip() and (kind is None or isinstance(decoded.value, _TYPES[kind])):
+            return decoded.value
+    return find_json(strip_thoughts(text), kind).value
 
 
-def find_json(text: str, kind: Kind | None = None) -> Found:
+def find_json(text: str, kind: Kind | None = None) -> DecodedJson:
     """The first whole object or list in a text without thoughts.
 
     Raises:
-        UnacceptableError: As `json_of`.
+        UnacceptableError: As `parse_json`.
     """
     fence = _FENCE.search(text)
     at = fence.end() if fence and _START.search(text, fence.end()) else 0
@@ -77,27 +81,29 @@ def find_json(text: str, kind: Kind | None = None) -> Found:
             break
         at = start.start()
         try:
-            found = _decode(text[at:])
+            decoded = _decode(text[at:])
         except json.JSONDecodeError as error:
             tried = error.doc[: error.pos]
             if not re.search("[,:]", tried):  # brackets in prose
                 at += 1
                 continue
             cut = error.msg.startswith("Unterminated") or _CUT.fullmatch(error.doc, error.pos)
-            shown = error.doc[error.pos : error.pos + 60].strip()
-            problem = "the JSON is cut off" if cut else f"the JSON is invalid from here on: {shown!r}"
+            excerpt = error.doc[error.pos : error.pos + 60].strip()
+            problem = "the JSON is cut off" if cut else f"the JSON is invalid from here on: {excerpt!r}"
             if kind != "object" or "{" in tried:
                 break
             at += max(error.pos, 1)
         else:
-            if kind is None or isinstance(found.value, _TYPES[kind]):
-                return found._replace(before=text[:at])
-            problem = f"expected {'an object' if kind == 'object' else 'a list'}, found {_described(found.value)}"
-            at = len(text) - len(found.after)
-    raise _malformed(problem if text.strip() else "the reply is empty")
+            if kind is None or isinstance(decoded.value, _TYPES[kind]):
+                return decoded._replace(before=text[:at])
+            problem = (
+                f"expected {'an object' if kind == 'object' else 'a list'}, found {_describe_value(decoded.value)}"
+            )
+            at = len(text) - len(decoded.after)
+    raise _make_malformed(problem if text.strip() else "the reply is empty")
 
 
-def items_of(text: str, key: str) -> list[Any]:
+def parse_items(text: str, key: str) -> list[Any]:
     """The items of a list in a reply; of a list that breaks off or goes wrong, the complete items before that place.
 
     Args:
@@ -107,38 +113,38 @@ def items_of(text: str, key: str) -> list[Any]:
     Raises:
         UnacceptableError: With the kind ``malformed``, for a reply without such a list or one complete item of it.
 
-    >>> items_of('{"pairs": [{"q": "Who?"}, {"q": "Whe', "pairs")
+    >>> parse_items('{"pairs": [{"q": "Who?"}, {"q": "Whe', "pairs")
     [{'q': 'Who?'}]
     """
     try:
-        value = json_of(text, "object")
+        value = parse_json(text, "object")
     except UnacceptableError as error:
         problem = error
     else:
         if isinstance(value.get(key), list):
             return list(value[key])
-        raise _malformed(f"expected a list under {key}, found {_described(value)}")
-    text = without_thoughts(text)
+        raise _make_malformed(f"expected a list under {key}, found {_describe_value(value)}")
+    text = strip_thoughts(text)
     opening = re.search(rf'(?:\A|```\w*)\s*\[|"{re.escape(key)}"\s*:\s*\[', text)
-    if opening and (items := list(_complete_items(text[opening.end() :]))):
+    if opening and (items := list(_iterate_items(text[opening.end() :]))):
         return items
     with suppress(UnacceptableError):
-        return list(json_of(text, "list"))
+        return list(parse_json(text, "list"))
     raise problem
 
 
-def _complete_items(text: str) -> Iterator[Any]:
+def _iterate_items(text: str) -> Iterator[Any]:
     """The items of a list from just after its bracket, up to the first that is not complete."""
     with suppress(ValueError, UnacceptableError):
         while True:
-            found = _decode(text.lstrip(" \t\r\n,"))
-            if isinstance(found.value, int | float) and not found.after.strip():
+            item = _decode(text.lstrip(" \t\r\n,"))
+            if isinstance(item.value, int | float) and not item.after.strip():
                 return  # perhaps only its first digits
-            yield found.value
-            text = found.after
+            yield item.value
+            text = item.after
 
 
-def _decode(text: str) -> Found:
+def _decode(text: str) -> DecodedJson:
     """The value that a text starts with.
 
     Raises:
@@ -153,37 +159,140 @@ def _decode(text: str) -> Found:
                 raise
             text = _TRAILING_COMMA.sub(r"\1", text)
             value, end = _DECODER.raw_decode(text)
-        return Found(_mended(value) if _HALF_PAIR.search(text) else value, text[:end], "", text[end:])
+        return DecodedJson(_replace_surrogates(value) if _HALF_PAIR.search(text) else value, text[:end], "", text[end:])
     except json.JSONDecodeError:
         raise
     except RecursionError:
-        raise _malformed("the JSON is nested too deep") from None
+        raise _make_malformed("the JSON is nested too deep") from None
     except ValueError as error:
-        raise _malformed(f"the JSON cannot be read: {error!s:.120}") from None
+        raise _make_malformed(f"the JSON cannot be read: {error!s:.120}") from None
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     if not math.isfinite(float(digits)):
         raise ValueError(f"{digits:.60} is not a finite number")
     return float(digits)
 
 
-_DECODER = json.JSONDecoder(strict=False, parse_float=_finite, parse_constant=_finite)
+_DECODER = json.JSONDecoder(strict=False, parse_float=_parse_finite, parse_constant=_parse_finite)
 
 
-def _mended(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     """A value without halves of surrogate pairs, which no file can hold."""
     if isinstance(value, str):
         return re.sub("[\ud800-\udfff]", "\ufffd", value)
     if isinstance(value, list):
-        return [_mended(item) for item in value]
-    return {_mended(key): _mended(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return [_replace_surrogates(item) for item in value]
+    return (
+        {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
+        if isinstance(value, dict)
+        else value
+    )
 
 
-def _described(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     keys = ", ".join(map(repr, list(value)[:8])) or "no keys"
     return "a list" if isinstance(value, list) else f"an object with {keys}"
 
 
-def _malformed(reason: str) -> UnacceptableError:
+def _make_malformed(reason: str) -> UnacceptableError:
     return UnacceptableError(reason, "malformed")
+
+
+#: Keywords that servers in strict mode refuse, or drop without a word (OpenAI's guide on structured outputs, as quoted
+#: by several projects in 2026; which of them differs by server, so all are left to `make`).
+_NOT_STRICT = {
+    *("allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "prefixItems"),
+    *("patternProperties", "propertyNames", "minProperties", "maxProperties", "unevaluatedProperties"),
+    *("unevaluatedItems", "contains", "minContains", "maxContains", "uniqueItems", "minLength", "maxLength"),
+}
+_DEEPEST = 10
+
+
+def accept_json(schema: Schema, make: Callable[[Any], T]) -> Accept[T]:
+    """An `accept` that reads a reply as JSON, checks it against a schema and makes a value of it.
+
+    Args:
+        schema: What the JSON has to follow.
+        make: Makes the value; may raise `UnacceptableError` for what no schema can say.
+
+    Returns:
+        A function that raises `UnacceptableError` with the kind ``malformed`` for a reply that was cut off, holds no
+        JSON, or does not follow the schema; the reason names the place, such as ``$.pairs[3].answer``.
+
+    Raises:
+        MissingExtraError: Without jsonschema.
+    """
+    require("jsonschema", extra="llm")
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    validator = Draft202012Validator(dict(schema.schema))
+    kinds: Mapping[Any, Kind] = {"object": "object", "array": "list"}
+    kind = kinds.get(schema.schema.get("type"))
+
+    def accept(_: Request, reply: Reply) -> T:
+        if reply.finish == "length":
+            raise UnacceptableError("the reply is cut off: it used up max_tokens", "malformed")
+        value = parse_json(reply.text, kind)
+        problem = best_match(validator.iter_errors(value))
+        if problem is not None:
+            raise UnacceptableError(f"{problem.json_path:.160}: {problem.message:.160}", "malformed")
+        return make(value)
+
+    return accept
+
+
+def make_strict(schema: Schema) -> Schema:
+    """A schema in the form that strict mode asks for: no key but those named, and every one of them required.
+
+    ``additionalProperties`` and ``required`` are put in where they are missing. What may be absent has to be a key that
+    may be ``null``: ``{"type": ["string", "null"]}``.
+
+    Raises:
+        SettingsError: For a schema that strict mode cannot state: one that is no object at its root, leaves a key
+            optional, lets other keys in, has a keyword that such servers refuse, or is nested over ten deep. Names the
+            place.
+
+    >>> make_strict(Schema("pair", {"type": "object", "properties": {"q": {"type": "string"}}})).schema["required"]
+    ['q']
+    """
+    if schema.schema.get("type") != "object":
+        raise SettingsError(
+            f"schema {schema.name}: at its root there has to be an object, with the list in it under a key"
+        )
+    return Schema(schema.name, _make_node_strict(schema.schema, f"schema {schema.name}: $", 0))
+
+
+def _make_node_strict(node: Json, location: str, depth: int) -> dict[str, Any]:
+    if depth > _DEEPEST:
+        raise SettingsError(f"{location}: nested more than {_DEEPEST} levels deep")
+    refused = sorted(_NOT_STRICT & node.keys())
+    if refused:
+        raise SettingsError(
+            f"{location}: strict mode does not support {', '.join(refused)}; check it when the value is made"
+        )
+    strict_node = dict(node)
+    if node.get("type") == "object":
+        names = list(node.get("properties", {}))
+        if node.get("additionalProperties", False) is not False:
+            raise SettingsError(f"{location}: strict mode takes additionalProperties: false only")
+        if odd := set(node.get("required", names)) ^ set(names):
+            raise SettingsError(
+                f"{location}: strict mode requires every key and no other, which fails for {', '.join(sorted(odd))}; "
+                "let it be null"
+            )
+        strict_node |= {"properties": {}, "required": node.get("required", names), "additionalProperties": False}
+    for key in ("properties", "$defs"):
+        if key in node:
+            named = node[key].items()
+            strict_node[key] = {
+                name: _make_node_strict(value, f"{location}.{name}", depth + 1) for name, value in named
+            }
+    if "items" in node:
+        strict_node["items"] = _make_node_strict(node["items"], f"{location}[]", depth + 1)
+    if "anyOf" in node:
+        strict_node["anyOf"] = [
+            _make_node_strict(value, f"{location}|{number}", depth + 1) for number, value in enumerate(node["anyOf"])
+        ]
+    return strict_node

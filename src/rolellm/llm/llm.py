@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rolellm.core.errors import SettingsError
 from rolellm.core.settings import Field, settings
 from rolellm.llm.model import Model, Request, RunOptions
-from rolellm.llm.settings import LLMSettings, MakeScripted, ModelSettings, described, load_models, load_settings
+from rolellm.llm.settings import LLMSettings, MakeScripted, ModelSettings, describe_model, load_models, load_settings
 
 if TYPE_CHECKING:
     from rolellm.llm.estimate import Estimate
@@ -20,28 +20,20 @@ if TYPE_CHECKING:
 _WAYS = (
     "Give a server (--base-url https://api.openai.com/v1 --model NAME --api-key-env OPENAI_API_KEY), one on this "
     "machine (--base-url http://localhost:8000/v1 --model NAME), or a settings file (--llm FILE.yaml), which can also "
-    "name a model to load here (backend: local); see docs/endpoints.md"
+    "name a model to load here (backend: local); see docs/models.md"
 )
 
 
 @settings
-class LLMOptions:
+class ModelOptions:
     """Model.
 
     Attributes:
-        llm_file: YAML settings of one or more models (docs/endpoints.md).
-        base_url: An OpenAI-compatible endpoint, such as http://localhost:8000/v1.
+        llm_file: YAML settings of models (docs/models.md).
+        base_url: OpenAI-compatible server, such as http://HOST:8000/v1.
         model: With --base-url: the model to ask there.
         api_key_env: Environment variable that holds the API key.
         tokenizer: The model's tokenizer (a folder), to count tokens instead of estimating them.
-        concurrency: Maximum calls at once to each endpoint.
-        max_attempts: Maximum attempts per request.
-        budget: Maximum US dollars in all; needs prices.
-        batch: Use the OpenAI Batch API: half the price, hours later.
-        ray: Ray cluster whose workers send the requests: its address, or local (docs/scale.md).
-        workers: With --ray: number of workers; defaults to one per CPU, for local models one per GPU.
-        retry_failed: Retry requests that an earlier run gave up on.
-        dry_run: Print calls, tokens and cost without asking any model.
     """
 
     llm_file: Path | None = Field(default=None, json_schema_extra={"flag": "llm"})
@@ -49,6 +41,23 @@ class LLMOptions:
     model: str | None = None
     api_key_env: str | None = None
     tokenizer: str | None = None
+
+
+@settings
+class LLMOptions(ModelOptions):
+    """Model.
+
+    Attributes:
+        concurrency: Maximum calls at once to each endpoint.
+        max_attempts: Maximum attempts per request.
+        budget: Maximum US dollars in all; needs prices.
+        batch: Use the OpenAI Batch API: half the price, hours later.
+        ray: Ray cluster whose workers send the requests: its address, or local (docs/models.md).
+        workers: With --ray: number of workers; defaults to one per CPU, for local models one per GPU.
+        retry_failed: Retry requests that an earlier run gave up on.
+        dry_run: Estimate calls, tokens and cost; ask no model.
+    """
+
     concurrency: int | None = Field(default=None, ge=1, le=4096)
     max_attempts: int | None = Field(default=None, ge=1, le=100)
     budget: float | None = Field(default=None, ge=0)
@@ -57,6 +66,25 @@ class LLMOptions:
     workers: int | None = Field(default=None, ge=1)
     retry_failed: bool = False
     dry_run: bool = False
+
+
+@settings
+class PlayedOptions(ModelOptions):
+    """Model.
+
+    Attributes:
+        model: A folder with a model, adapter or run of `rolellm train`, or a Hub id; with --base-url, the model to ask
+            there.
+        adapter: A PEFT adapter to put on a full model.
+    """
+
+    model: str | None = None
+    adapter: str | None = None
+
+
+@settings
+class CheckedOptions(PlayedOptions, LLMOptions):
+    """Model."""
 
 
 class LLM:
@@ -71,7 +99,7 @@ class LLM:
         model: The model's name there; with ``backend="local"``, a folder or Hub id.
         api_key_env: The environment variable that holds the key.
         batch: Use the OpenAI Batch API.
-        ray: Ray cluster whose workers send the requests: its address, or ``local`` (docs/scale.md).
+        ray: Ray cluster whose workers send the requests: its address, or ``local`` (docs/models.md).
         workers: With `ray`: how many; by default one per CPU, for local models one per GPU.
         retry_failed: Retry requests that an earlier run in the same folder gave up on.
         scripted: What the names under ``rules:`` refer to.
@@ -101,39 +129,56 @@ class LLM:
         scripted: Mapping[str, MakeScripted] | None = None,
         **more: Any,
     ) -> None:
-        given = {"base_url": base_url, "model": model, "api_key_env": api_key_env}
-        self._set(load_settings({name: value for name, value in given.items() if value is not None} | more), scripted)
-        self.options = replace(self.options, retry_failed=retry_failed, batch=batch, ray=ray, workers=workers)
+        endpoint = {"base_url": base_url, "model": model, "api_key_env": api_key_env}
+        llm_settings = load_settings({name: value for name, value in endpoint.items() if value is not None} | more)
+        self._set(llm_settings, scripted, retry_failed=retry_failed, batch=batch, ray=ray, workers=workers)
 
-    def _set(self, found: LLMSettings, scripted: Mapping[str, MakeScripted] | None = None) -> LLM:
-        self.settings, self.dry_run, self._scripted = found, False, scripted
-        self.options = RunOptions(max_attempts=found.max_attempts, budget=found.budget)
+    def _set(self, llm_settings: LLMSettings, scripted: Mapping[str, MakeScripted] | None = None, **run: Any) -> LLM:
+        self.settings, self.dry_run, self._scripted = llm_settings, False, scripted
+        self.options = RunOptions(max_attempts=llm_settings.max_attempts, budget=llm_settings.budget, **run)
         return self
 
     @classmethod
-    def of(cls, given: object, scripted: Mapping[str, MakeScripted] | None = None) -> LLM:
+    def of(cls, source: object, scripted: Mapping[str, MakeScripted] | None = None) -> LLM:
         """The language model that a user names.
 
         Args:
-            given: A settings file, a dict of the same form, an `LLM`, or a `rolellm.llm.model.Model` object.
+            source: A settings file, a dict of the same form, an `LLM`, or a `rolellm.llm.model.Model` object.
             scripted: What the names under ``rules:`` refer to.
 
         Raises:
             SettingsError: For anything else, and as `rolellm.llm.settings.load_settings`.
         """
-        if isinstance(given, LLM):
-            given._scripted = given._scripted or scripted
-            return given
-        if isinstance(given, str | Path | Mapping):
-            return cls.__new__(cls)._set(load_settings(given), scripted)
-        if isinstance(given, Model):
-            made = cls.__new__(cls)._set(LLMSettings())
-            made.models = [given]
-            return made
+        if isinstance(source, LLM):
+            source._scripted = source._scripted or scripted
+            return source
+        if isinstance(source, str | Path | Mapping):
+            return cls.__new__(cls)._set(load_settings(source), scripted)
+        if isinstance(source, Model):
+            llm = cls.__new__(cls)._set(LLMSettings())
+            llm.models = [source]
+            return llm
         raise SettingsError(
-            f"llm is {type(given).__name__}; give a settings file (docs/endpoints.md), a dict of the same form, "
+            f"llm is {type(source).__name__}; give a settings file (docs/models.md), a dict of the same form, "
             "rolellm.LLM(base_url=…, model=…), or a model object"
         )
+
+    @classmethod
+    def resolve(cls, source: object, adapter: str | None = None) -> LLM:
+        """The language model that a user names, or a model to load here: a folder, or a Hub id.
+
+        Args:
+            source: As for `of`, or the model.
+            adapter: A PEFT adapter to put on it.
+
+        Raises:
+            SettingsError: As `of`, and for an adapter where no model is loaded.
+        """
+        if isinstance(source, str | Path) and not (Path(source).is_file() or Path(source).suffix in (".yaml", ".yml")):
+            return cls(backend="local", model=str(source), adapter=adapter)
+        if adapter is not None:
+            raise SettingsError("an adapter needs a model folder or a Hub id; name it in the model's settings file")
+        return cls.of(source)
 
     @classmethod
     def from_options(
@@ -150,17 +195,21 @@ class LLM:
             SettingsError: When they name no model, or two ways to one.
         """
         named = chosen.llm_file or chosen.base_url or chosen.model
-        found = _settings(chosen) if required or named else LLMSettings()
+        llm_settings = _read_options(chosen) if required or named else LLMSettings()
         changed = {name: getattr(chosen, name) for name in ("max_attempts", "budget", "tokenizer")}
-        found = replace(found, **{name: value for name, value in changed.items() if value is not None})
-        made = cls.__new__(cls)._set(found, scripted)
-        how = {name: getattr(chosen, name) for name in ("batch", "ray", "workers", "retry_failed")}
-        made.options = replace(made.options, **how)
-        made.dry_run = chosen.dry_run
-        return made
+        llm_settings = replace(llm_settings, **{name: value for name, value in changed.items() if value is not None})
+        run_values = {name: getattr(chosen, name) for name in ("batch", "ray", "workers", "retry_failed")}
+        llm = cls.__new__(cls)._set(llm_settings, scripted, **run_values)
+        llm.dry_run = chosen.dry_run
+        return llm
 
     def __repr__(self) -> str:
         return f"LLM({', '.join(model.name for model in self.settings.endpoints or self.models)})"
+
+    @property
+    def is_named(self) -> bool:
+        """Whether there is a model to ask."""
+        return bool(self.settings.endpoints or self.__dict__.get("models"))
 
     @functools.cached_property
     def models(self) -> list[Model]:
@@ -188,15 +237,12 @@ class LLM:
         """Models, attempts and budget, for manifests; without keys and paths."""
         if self.settings.endpoints:
             return self.settings.describe()
-        return {
-            **self.settings.describe(),
-            "endpoints": [described(model) for model in self.models],
-        }
+        return {**self.settings.describe(), "endpoints": [describe_model(model) for model in self.models]}
 
     def estimate(self, requests: Iterable[Request], only: ModelSettings | None = None) -> Estimate:
-        """What asking these would take, of all models or only one; needs neither a key nor a server.
+        """Estimate calls, tokens and cost of some requests, with all models or only one.
 
-        Estimates of several stages add up.
+        Needs neither a key nor a server; estimates of several stages add up.
         """
         from rolellm.llm.estimate import estimate
 
@@ -209,23 +255,25 @@ class LLM:
         )
 
 
-def _settings(chosen: LLMOptions) -> LLMSettings:
-    given = {name: getattr(chosen, name) for name in ("base_url", "model", "api_key_env")}
-    given = {name: value for name, value in given.items() if value is not None}
+def _read_options(chosen: LLMOptions) -> LLMSettings:
+    values = {name: getattr(chosen, name) for name in ("base_url", "model", "api_key_env")}
+    values = {name: value for name, value in values.items() if value is not None}
     if chosen.llm_file is not None:
-        for name in given:
+        for name in values:
             option = "--" + name.replace("_", "-")
             raise SettingsError(f"{option} cannot be combined with --llm; put it in {chosen.llm_file}")
-        found = load_settings(chosen.llm_file)
+        llm_settings = load_settings(chosen.llm_file)
+    elif isinstance(chosen, PlayedOptions) and chosen.model and not chosen.base_url:
+        llm_settings = LLM.resolve(chosen.model, chosen.adapter).settings
     elif not chosen.base_url or not chosen.model:
         lone = " --base-url needs --model." if chosen.base_url else " --model needs --base-url." if chosen.model else ""
         raise SettingsError(f"no model is named.{lone} {_WAYS}")
     else:
-        found = LLMSettings(endpoints=(ModelSettings(**given),))
+        llm_settings = LLMSettings(endpoints=(ModelSettings(**values),))
     if chosen.concurrency is None:
-        return found
+        return llm_settings
     entries = (
         entry if entry.backend == "local" else replace(entry, concurrency=chosen.concurrency)
-        for entry in found.endpoints
+        for entry in llm_settings.endpoints
     )
-    return replace(found, endpoints=tuple(entries))
+    return replace(llm_settings, endpoints=tuple(entries))

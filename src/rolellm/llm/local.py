@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.fingerprint import hash_json
-from rolellm.llm.model import CallError, Json, Price, Reply, Request
+from rolellm.llm.model import CallError, Finish, Json, Message, Price, Reply, Request
 from rolellm.llm.scripted import read_plain
 from rolellm.models.local_model import Decoding
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class _Job:
+class _WaitingCall:
     """A call that waits.
 
     Attributes:
@@ -39,7 +40,7 @@ class _Job:
 
     @property
     def alike(self) -> tuple[Decoding, int]:
-        """What calls share that go together."""
+        """The settings that calls in one batch share."""
         return self.decoding, self.request.sampling.top_logprobs
 
 
@@ -66,7 +67,7 @@ class LocalChat:
         self.model = model
         self.concurrency = batch_size
         self.price = Price()
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[_WaitingCall] = deque()
         self._working: asyncio.Task[None] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -91,13 +92,41 @@ class LocalChat:
             ModelError: When the weights cannot be loaded.
         """
         try:
-            job = self._job(request, attempt)
+            prepared = self._prepare(request, attempt)
         except (ModelError, SettingsError) as error:
             raise CallError("bad_request", str(error), retry=False) from None
+        job = _WaitingCall(request, *prepared, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         if self._working is None or self._working.done():
-            self._working = asyncio.create_task(self._work())
+            self._working = asyncio.create_task(self._run_batches())
         return await job.done
+
+    async def stream(self, request: Request, ended: Callable[[Finish], object] | None = None) -> AsyncGenerator[str]:
+        """Answer alone, and give the reply's text as it arrives.
+
+        Args:
+            request: What to ask.
+            ended: Called with how the reply ended.
+
+        Raises:
+            ModelError: For a prompt that leaves no room, or weights that cannot be loaded.
+        """
+        from anyio.to_thread import run_sync
+
+        pieces = self.model.stream(*self._prepare(request, 1), ended)
+        try:
+            while (piece := await run_sync(next, pieces, None)) is not None:
+                yield piece
+        finally:
+            pieces.close()
+
+    async def context(self) -> int | None:
+        """The most tokens of prompt and reply."""
+        return self.model.context
+
+    def encode(self, messages: Sequence[Message]) -> list[int]:
+        """Encode a prompt as the model gets it."""
+        return self.model.encode([asdict(message) for message in messages])
 
     def read(self, raw: Json) -> Reply:
         """Read what `call` gave.
@@ -113,25 +142,26 @@ class LocalChat:
         if working is not None and working.get_loop() is asyncio.get_running_loop():
             await asyncio.gather(working, return_exceptions=True)
 
-    def _job(self, request: Request, attempt: int) -> _Job:
+    def _prepare(self, request: Request, attempt: int) -> tuple[list[int], Decoding, str]:
+        """The prompt's tokens, how to decode, and what seeds the sampling."""
         sampling = request.sampling
         if sampling.presence_penalty or sampling.frequency_penalty:
-            raise SettingsError("a model on this machine knows no penalties; set them to 0")
+            raise SettingsError("local models do not support penalties; set them to 0")
         if sampling.top_logprobs and sampling.max_tokens > 1:
-            raise SettingsError("a model on this machine gives log probabilities of one token; set max_tokens to 1")
-        prompt = self.model.encode([asdict(message) for message in request.messages])
+            raise SettingsError("local models give log probabilities for one token only; set max_tokens to 1")
+        prompt = self.encode(request.messages)
         context = self.model.context
         room = sampling.max_tokens if context is None else min(sampling.max_tokens, context - len(prompt))
         if room < 1:
             raise ModelError(f"the prompt's {len(prompt)} tokens leave no room in the model's context of {context}")
         if max(prompt, default=0) >= self.model.vocabulary:
-            raise ModelError("the tokenizer gives tokens that the model does not know")
+            raise ModelError("the tokenizer produces tokens that the model does not know")
         seed = sampling.seed or 0
         decoding = Decoding(max_new_tokens=room, temperature=sampling.temperature, top_p=sampling.top_p, seed=seed)
         key = hash_json([request.payload()["messages"], request.repeat, attempt])
-        return _Job(request, prompt, decoding, key, asyncio.get_running_loop().create_future())
+        return prompt, decoding, key
 
-    async def _work(self) -> None:
+    async def _run_batches(self) -> None:
         # The calls that start in the same turn of the loop come to wait, too.
         await asyncio.sleep(0)
         while batch := self._batch():
@@ -148,36 +178,39 @@ class LocalChat:
             # Those who were answered have their next calls ready after this.
             await asyncio.sleep(0)
 
-    def _batch(self) -> list[_Job]:
+    def _batch(self) -> list[_WaitingCall]:
         """The calls that have waited longest and are decoded alike."""
         waiting = [job for job in self._waiting if not job.done.done()]
         batch = [job for job in waiting if job.alike == waiting[0].alike][: self.concurrency]
-        taken = set(map(id, batch))
-        self._waiting = deque(job for job in waiting if id(job) not in taken)
+        batch_ids = set(map(id, batch))
+        self._waiting = deque(job for job in waiting if id(job) not in batch_ids)
         return batch
 
-    def _generate(self, batch: list[_Job]) -> list[Json]:
+    def _generate(self, batch: list[_WaitingCall]) -> list[Json]:
         most = batch[0].request.sampling.top_logprobs
         if most:
-            return [_likeliest(self.model.next_tokens(job.prompt, most), len(job.prompt), self.name) for job in batch]
+            return [
+                _make_likeliest(self.model.rank_next_tokens(job.prompt, most), len(job.prompt), self.name)
+                for job in batch
+            ]
         prompts, keys = [job.prompt for job in batch], [job.key for job in batch]
-        made = self.model.generate_batch(prompts, batch[0].decoding, keys)
-        return [_raw(job.request, reply, self.name) for job, reply in zip(batch, made, strict=True)]
+        completions = self.model.generate_batch(prompts, batch[0].decoding, keys)
+        return [_make_raw(job.request, reply, self.name) for job, reply in zip(batch, completions, strict=True)]
 
 
-def _likeliest(tokens: list[tuple[str, float]], prompt: int, name: str) -> Json:
+def _make_likeliest(tokens: list[tuple[str, float]], prompt: int, name: str) -> Json:
     """A reply of one token, with log probabilities where OpenAI's API has them."""
-    given = [{"token": token, "logprob": value} for token, value in tokens]
-    choices = [{"logprobs": {"content": [{"top_logprobs": given}]}}]
+    likeliest = [{"token": token, "logprob": value} for token, value in tokens]
+    choices = [{"logprobs": {"content": [{"top_logprobs": likeliest}]}}]
     usage = {"prompt": prompt, "completion": 1}
     return {"backend": "local", "model": name, "text": tokens[0][0], "finish": "length", "usage": usage} | {
         "choices": choices
     }
 
 
-def _raw(request: Request, completion: Completion, name: str) -> Json:
+def _make_raw(request: Request, completion: Completion, name: str) -> Json:
     text, finish = completion.text, completion.finish
-    ends = [place for stop in request.sampling.stop if (place := text.find(stop)) >= 0]
+    ends = [position for stop in request.sampling.stop if (position := text.find(stop)) >= 0]
     if ends:
         text, finish = text[: min(ends)], "stop"
     usage = {"prompt": completion.prompt_tokens, "completion": completion.new_tokens}

@@ -28,7 +28,7 @@ FailureKind = Unfinished | Rejection | Refusal | Fault
 
 @settings
 class Sampling:
-    """How a reply is drawn. The defaults are the paper's for replies (arXiv 2310.00746, by secondary notes).
+    """Sampling settings of a reply. The defaults are the paper's for replies (arXiv 2310.00746, by secondary notes).
 
     Attributes:
         temperature: 0 is greedy.
@@ -61,9 +61,9 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a prompt: ``system``, ``user`` or ``assistant``, and its text."""
+    """One message of a prompt: its role and its text; ``tool`` is the result of a tool that the assistant called."""
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
 
 
@@ -93,7 +93,7 @@ class Request:
     quotes: bool = True
 
     def payload(self) -> dict[str, Any]:
-        """What decides the reply, but for who is asked; what a key is made of."""
+        """Return all that decides the reply but the model; keys are made of it."""
         sampling = asdict(self.sampling) | {"stop": list(self.sampling.stop)}
         if not self.sampling.top_logprobs:
             # Keys are older than this field.
@@ -123,13 +123,13 @@ class Usage:
     completion: int = 0
     cached: int = 0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(self.prompt + other.prompt, self.completion + other.completion, self.cached + other.cached)
+    def __add__(self, addend: Usage) -> Usage:
+        return Usage(self.prompt + addend.prompt, self.completion + addend.completion, self.cached + addend.cached)
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model sent back, read from its raw form.
+    """A model's reply, read from its raw form.
 
     Attributes:
         text: The reply's text; empty where there is none.
@@ -154,7 +154,7 @@ class UnacceptableError(Exception):
     Args:
         reason: In words, such as ``"says that it is an AI"``; counted and kept.
         kind: ``unacceptable``, or ``malformed`` where the reply is not of the form asked for.
-        told: The reason as the model is told it, in the language of the prompt; by default `reason`.
+        feedback: The reason as the model is told it, in the language of the prompt; by default `reason`.
         usable: The value of a reply that is better than none; kept if no reply without defects comes.
         defects: What is wrong with that, in words.
     """
@@ -164,12 +164,12 @@ class UnacceptableError(Exception):
         reason: str,
         kind: Rejection = "unacceptable",
         *,
-        told: str | None = None,
+        feedback: str | None = None,
         usable: Any = None,
         defects: tuple[str, ...] = (),
     ) -> None:
         super().__init__(reason)
-        self.reason, self.kind, self.told = reason, kind, told or reason
+        self.reason, self.kind, self.feedback = reason, kind, feedback or reason
         self.usable, self.defects = usable, defects
 
 
@@ -234,7 +234,7 @@ class Price:
     cached: NonNegativeFloat | None = None
 
     def __bool__(self) -> bool:
-        """Whether it is known."""
+        """True if it is known."""
         return bool(self.prompt or self.completion)
 
     @property
@@ -243,7 +243,7 @@ class Price:
         return Price(max(self.prompt, self.cached or 0.0), self.completion)
 
     def cost(self, usage: Usage) -> float:
-        """What a reply cost, in US dollars."""
+        """Compute the cost of a reply, in US dollars."""
         cached = self.prompt if self.cached is None else self.cached
         fresh = max(usage.prompt - usage.cached, 0)
         return (fresh * self.prompt + usage.cached * cached + usage.completion * self.completion) / 1e6
@@ -285,19 +285,19 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in messages and records: host and model; never a key."""
+        """The name in messages and records: host and model; never a key."""
 
     @property
     def identity(self) -> Json:
-        """What makes its replies its own: endpoint and model, or the hash of weights or rules. Part of every key."""
+        """The facts that decide its replies: endpoint and model, or the hash of weights or rules. Part of every key."""
 
     @property
     def concurrency(self) -> int:
-        """How many calls it takes at once."""
+        """Maximum calls at once."""
 
     @property
     def price(self) -> Price:
-        """What its tokens cost."""
+        """The price of its tokens."""
 
     async def call(self, request: Request, attempt: int = 1) -> Json:
         """Ask once; give back the raw reply as JSON, secrets taken out, for the journal.
@@ -323,7 +323,7 @@ class Model(Protocol):
 
 
 def request_key(model: Model, request: Request) -> str:
-    """What a reply is kept under: SHA-256 over endpoint, model, every sampling setting, prompt, schema and repeat."""
+    """Compute the key of a reply: SHA-256 over endpoint, model, every sampling setting, prompt, schema and repeat."""
     identity = dict(model.identity)
     if request.schema is None and "structured" in identity:
         # How JSON is asked for changes nothing where none is; "auto" is what journals have from when it counted.
@@ -346,31 +346,31 @@ def assistant(content: str) -> Message:
     return Message("assistant", content)
 
 
-def text_of(_: Request, reply: Reply) -> str:
+def accept_text(_: Request, reply: Reply) -> str:
     """The `accept` that takes any text, trimmed."""
     return reply.text.strip()
 
 
-def without_thoughts(text: str) -> str:
+def strip_thoughts(text: str) -> str:
     """A reply without what a reasoning model thought before it; empty where that has no end.
 
-    >>> without_thoughts("<think>Who asks?</think> I keep the light."), without_thoughts("<think>Who")
+    >>> strip_thoughts("<think>Who asks?</think> I keep the light."), strip_thoughts("<think>Who")
     ('I keep the light.', '')
     """
-    said = text.rpartition("</think>")[2].strip()
-    return "" if said.startswith("<think>") else said
+    speech = text.rpartition("</think>")[2].strip()
+    return "" if speech.startswith("<think>") else speech
 
 
-def speech_of(_: Request, reply: Reply) -> str:
+def accept_speech(_: Request, reply: Reply) -> str:
     """The `accept` that takes any text but thoughts, trimmed."""
-    if said := without_thoughts(reply.text):
-        return said
+    if speech := strip_thoughts(reply.text):
+        return speech
     raise UnacceptableError("the reply has no text but thoughts; allow more tokens")
 
 
 @settings
 class Limits:
-    """How often a run may ask, and for how much.
+    """Limits of a run: attempts and cost.
 
     Attributes:
         max_attempts: Maximum attempts per request.

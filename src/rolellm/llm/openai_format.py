@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
 
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.text import whole_text
+from rolellm.core.text import replace_surrogates
 from rolellm.llm.model import Finish, Json, Reply, Request, UnacceptableError, Usage
-from rolellm.llm.tokens import TokenCounter, most_prompt_tokens, most_tokens
+from rolellm.llm.tokens import TokenCounter, count_most_prompt_tokens, count_most_tokens
+
+if TYPE_CHECKING:
+    from rolellm.llm.settings import ModelSettings
 
 #: How structured output is asked for: by schema, as any JSON object, or not at all.
 Structured = Literal["json_schema", "json_object", "none"]
@@ -19,6 +23,7 @@ Structured = Literal["json_schema", "json_object", "none"]
 UNREADABLE = "unreadable"
 _KEPT = 1 << 16
 _COUNTER = TokenCounter()
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 # Bytes for which one token can stand, on average over a text; in English and Chinese it is about 4.
 _BYTES = 16
 # Tokens that a server may count besides a reply's text, such as its end (our choice).
@@ -31,14 +36,7 @@ _CUT = frozenset({"length", "max_tokens", "model_length"})
 _FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "prohibited_content"})
 
 
-def request_body(
-    request: Request,
-    model: str,
-    attempt: int,
-    structured: Structured,
-    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens",
-    extra: Json | None = None,
-) -> dict[str, Any]:
+def request_body(request: Request, settings: ModelSettings, attempt: int, structured: Structured) -> dict[str, Any]:
     """The body of a request for a chat completion.
 
     Penalties of 0, which every server has as its default, are left out. The seed of a first reply is sent as it is;
@@ -47,22 +45,20 @@ def request_body(
 
     Args:
         request: What is asked.
-        model: The model's name there.
+        settings: The model's name there, the name of its limit, and fields to put in or, where null, to leave out.
         attempt: The how-many-th reply to this request it is to be, from 1.
         structured: How the request's schema is sent.
-        max_tokens_field: Newer models of OpenAI know the longer name only.
-        extra: Fields to put in, or, where null, to leave out.
     """
     sampling = request.sampling
     body: dict[str, Any] = {
-        "model": model,
-        "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+        "model": settings.model or "",
+        "messages": [asdict(message) for message in request.messages],
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
-        max_tokens_field: sampling.max_tokens,
+        settings.max_tokens_field: sampling.max_tokens,
         "presence_penalty": sampling.presence_penalty or None,
         "frequency_penalty": sampling.frequency_penalty or None,
-        "seed": None if sampling.seed is None else _seed(sampling.seed, request.repeat, attempt),
+        "seed": None if sampling.seed is None else _compute_seed(sampling.seed, request.repeat, attempt),
         "stop": list(sampling.stop) or None,
         "logprobs": True if sampling.top_logprobs else None,
         "top_logprobs": sampling.top_logprobs or None,
@@ -72,11 +68,11 @@ def request_body(
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif request.schema is not None and structured == "json_object":
         body["response_format"] = {"type": "json_object"}
-    body |= extra or {}
+    body |= settings.extra_body
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _seed(seed: int, repeat: int, attempt: int) -> int:
+def _compute_seed(seed: int, repeat: int, attempt: int) -> int:
     if repeat == 0 and attempt == 1:
         return seed
     # Some servers take no more than 31 bits.
@@ -86,7 +82,7 @@ def _seed(seed: int, repeat: int, attempt: int) -> int:
 def encode_body(body: Mapping[str, Any]) -> bytes:
     """A body as JSON in UTF-8; half surrogate pairs, which have no UTF-8, are sent as their escapes."""
     try:
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+        return _ENCODER.encode(body).encode("utf-8")
     except UnicodeEncodeError:
         return json.dumps(body, separators=(",", ":")).encode("ascii")
 
@@ -102,10 +98,10 @@ def parse_body(content: bytes) -> dict[str, Any]:
     return {UNREADABLE: content[:_KEPT].decode("utf-8", errors="replace")}
 
 
-def with_usage(raw: dict[str, Any], request: Request, extra: Json | None = None) -> dict[str, Any]:
+def add_usage(raw: dict[str, Any], request: Request, extra: Json | None = None) -> dict[str, Any]:
     """A raw reply with our own count as ``usage`` where the server gives none, or one that cannot be true.
 
-    A prompt has no more tokens than `rolellm.llm.tokens.most_prompt_tokens` says, and a reply no more
+    A prompt has no more tokens than `rolellm.llm.tokens.count_most_prompt_tokens` says, and a reply no more
     than its limit or its bytes; neither has less than a token in 16 bytes (our choice). What the server said instead
     is kept as ``reported``.
 
@@ -116,41 +112,41 @@ def with_usage(raw: dict[str, Any], request: Request, extra: Json | None = None)
     """
     if UNREADABLE in raw:
         return raw
-    said, texts = _usage(raw), _contents(raw)
-    if said is not None and _can_be(said, request, texts, extra):
+    reported, texts = _read_usage(raw), _list_contents(raw)
+    if reported is not None and _is_plausible(reported, request, texts, extra):
         return raw
     usage: dict[str, Any] = {
         "prompt_tokens": _COUNTER.request(request),
         "completion_tokens": sum(map(_COUNTER.count, texts)),
         "estimated": True,
     }
-    if said is not None:
-        usage["reported"] = [said.prompt, said.completion]
+    if reported is not None:
+        usage["reported"] = [reported.prompt, reported.completion]
     return {**raw, "usage": usage}
 
 
-def _can_be(said: Usage, request: Request, texts: list[str], extra: Json | None) -> bool:
-    sent = sum(most_tokens(message.content) for message in request.messages)
-    most_sent = most_prompt_tokens(request) + (2 * len(encode_body(extra)) if extra else 0)
-    came = sum(map(most_tokens, texts))
+def _is_plausible(reported: Usage, request: Request, texts: list[str], extra: Json | None) -> bool:
+    sent = sum(count_most_tokens(message.content) for message in request.messages)
+    most_sent = count_most_prompt_tokens(request) + (2 * len(encode_body(extra)) if extra else 0)
+    came = sum(map(count_most_tokens, texts))
     most = max(came, request.sampling.max_tokens) + _END
-    prompt = max(sent // _BYTES, 1) <= said.prompt <= most_sent
-    return prompt and max(came // _BYTES, bool(texts)) <= said.completion <= most
+    prompt = max(sent // _BYTES, 1) <= reported.prompt <= most_sent
+    return prompt and max(came // _BYTES, bool(texts)) <= reported.completion <= most
 
 
-def disputed(raw: Json) -> Any:
-    """What a server said of tokens that cannot be true; ``None`` where our own count was not needed."""
+def get_disputed_usage(raw: Json) -> Any:
+    """Get a server's impossible token counts; ``None`` if our own count was not needed."""
     usage = raw.get("usage")
     return usage.get("reported") if isinstance(usage, dict) else None
 
 
-def same_model(asked: str, answered: str) -> bool:
-    """Whether two names may be one model's: apart from owners, hosts and folders, case, a version and ``.gguf``.
+def is_same_model(requested: str, answered: str) -> bool:
+    """Tell whether two names may be one model's, apart from owners, hosts and folders, case, a version and ``.gguf``.
 
-    >>> same_model("host/gpt-4o", "gpt-4o-2024-08-06"), same_model("host/gpt-4o", "gpt-4o-mini")
+    >>> is_same_model("host/gpt-4o", "gpt-4o-2024-08-06"), is_same_model("host/gpt-4o", "gpt-4o-mini")
     (True, False)
     """
-    names = (name.rstrip("/").rpartition("/")[2].casefold().removesuffix(".gguf") for name in (asked, answered))
+    names = (name.rstrip("/").rpartition("/")[2].casefold().removesuffix(".gguf") for name in (requested, answered))
     first, second = (_VERSION.sub("", name) for name in names)
     return first == second
 
@@ -171,21 +167,21 @@ def read_body(raw: Json, model: str, endpoint: str) -> Reply:
     try:
         choice = (raw.get("choices") or [{}])[0]
         message = choice.get("message") or {}
-        text = whole_text(content_text(message.get("content")))
+        text = replace_surrogates(read_content(message.get("content")))
     except (AttributeError, KeyError, TypeError):
         raise UnacceptableError("the body is not a chat completion", "malformed") from None
     named = raw.get("model")
     return Reply(
         text=text,
-        finish=finish_of(choice, message, text),
-        usage=_usage(raw) or Usage(),
-        model=whole_text(named) if isinstance(named, str) else model,
+        finish=read_finish(choice, message, text),
+        usage=_read_usage(raw) or Usage(),
+        model=replace_surrogates(named) if isinstance(named, str) else model,
         endpoint=endpoint,
         raw=raw,
     )
 
 
-def content_text(content: Any) -> str:
+def read_content(content: Any) -> str:
     """The text of a message: as it is, or that of its parts, one after the other.
 
     Raises:
@@ -199,31 +195,31 @@ def content_text(content: Any) -> str:
         raise UnacceptableError("`content` is not text", "malformed") from None
 
 
-def finish_of(choice: Json, message: Json, text: str) -> Finish:
-    """How a reply ended, by what the server says of it."""
+def read_finish(choice: Json, message: Json, text: str) -> Finish:
+    """Read how a reply ended from what the server says."""
     reason = choice.get("finish_reason")
-    said = reason.casefold() if isinstance(reason, str) else None
+    word = reason.casefold() if isinstance(reason, str) else None
     if message.get("refusal"):
         return "refused"
-    if said in _FILTERED:
+    if word in _FILTERED:
         return "filtered"
-    if said in _CUT:
+    if word in _CUT:
         return "length"
     # A word that is not known, such as "error" or "abort", does not mean that the reply is whole.
-    return "stop" if text.strip() and (said is None or said in _WHOLE) else "empty"
+    return "stop" if text.strip() and (word is None or word in _WHOLE) else "empty"
 
 
-def _contents(raw: Json) -> list[str]:
-    """What a reply is charged for, as far as it is shown: its texts, and what was thought before them."""
+def _list_contents(raw: Json) -> list[str]:
+    """List the texts that a reply is charged for: its contents and the thoughts before them."""
     try:
         messages = [choice["message"] for choice in raw["choices"]]
-        shown = [message.get(name) for message in messages for name in ("content", "reasoning_content", "reasoning")]
-        return [text for text in map(content_text, shown) if text]
+        parts = [message.get(name) for message in messages for name in ("content", "reasoning_content", "reasoning")]
+        return [text for text in map(read_content, parts) if text]
     except (KeyError, TypeError, AttributeError, UnacceptableError):
         return []
 
 
-def _usage(raw: Json) -> Usage | None:
+def _read_usage(raw: Json) -> Usage | None:
     usage = raw.get("usage")
     if not isinstance(usage, dict):
         return None
@@ -236,5 +232,5 @@ def _usage(raw: Json) -> Usage | None:
 
 
 def _count(value: Any) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return min(value, 1 << 31) if whole else None
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return min(value, 1 << 31) if is_count else None

@@ -36,7 +36,7 @@ _OF_THE_REQUEST: tuple[FailureKind, ...] = ("bad_request", "malformed")
 
 @dataclass(slots=True)
 class Pace:
-    """What a run knows of one model.
+    """The rate at which a run calls one model.
 
     Calls are unlimited until the first 429. From then on they are spaced by a rate: each answer adds to it, and a 429
     multiplies it by 0.8, or brings it down to what was answered in fact, where that is more (AIMD; the constants are
@@ -72,20 +72,20 @@ class Pace:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether all that came of it in this run were refusals of its own: a key, a model's name, nobody there."""
+        """True if all its calls in this run were refused: a key, a model's name, nobody there."""
         return self._refused > 0 and not self.ever_answered
 
     def wait(self) -> float:
         """Seconds until the next call may go out; 0 or less for now."""
         return max(self.paused_until, self._next) - time.monotonic()
 
-    def sent(self) -> float:
-        """Note a call; the time, which `failed` takes."""
+    def record_sent(self) -> float:
+        """Note a call; the time, which `record_failure` takes."""
         now = time.monotonic()
         self._next = max(self._next, now - _CATCH_UP) + 1 / self._rate
         return now
 
-    def answered(self) -> None:
+    def record_reply(self) -> None:
         """Note a reply."""
         self.ever_answered, self.answered_at = True, time.monotonic()
         self._turned_away = self._refused = 0
@@ -94,7 +94,7 @@ class Pace:
             # A rate that holds nobody up is not being tried, and tells nothing about a higher one.
             self._rate += self._step * max(1.0, self._answers / _STREAK)
 
-    def failed(self, error: CallError, wait: float, sent: float, *, silent: bool) -> None:
+    def record_failure(self, error: CallError, wait: float, sent: float, *, silent: bool) -> None:
         """Note a failure.
 
         One request over the limit, or a server's one slip, waits alone; several in a row mean that the endpoint is full
@@ -103,7 +103,7 @@ class Pace:
         Args:
             error: What happened.
             wait: Seconds until the request may be sent again.
-            sent: When the call went out, of `sent`.
+            sent: When the call went out, of `record_sent`.
             silent: Whether the request is given up, and nobody was answered since it was first sent.
         """
         self.last = error.kind, error.reason
@@ -114,14 +114,14 @@ class Pace:
             self._turned_away += 1
             full = self._turned_away >= max(3, self.model.concurrency // 8)
             if error.kind == "rate_limited" and (full or math.isfinite(self._rate)):
-                self._slow_down(sent)
+                self._reduce_rate(sent)
             if full:
                 self.paused_until = max(self.paused_until, time.monotonic() + wait)
         if (nobody and not absent) or (silent and error.kind not in _OF_THE_REQUEST):
             self._refused += 1
             self.alive = self.alive and self._refused < _HOPELESS
 
-    def _slow_down(self, sent: float) -> None:
+    def _reduce_rate(self, sent: float) -> None:
         """Once for all the calls that were under way; not at all while nothing is answered, which pauses deal with."""
         now = time.monotonic()
         limited = math.isfinite(self._rate)
@@ -135,12 +135,12 @@ class Pace:
 
 
 def is_of_the_endpoint(error: CallError) -> bool:
-    """Whether no other request to the endpoint will do better: its key, its model, or nobody there to connect to."""
+    """Tell whether every request to the endpoint would fail: its key, its model, or nobody there to connect to."""
     nobody = error.kind == "connection" and not error.billed
     return nobody or error.kind in ("unauthorized", "forbidden", "not_found")
 
 
-def delay_of(error: CallError, tries: int, key: str, longest: float) -> float:
+def compute_delay(error: CallError, tries: int, key: str, longest: float) -> float:
     """Seconds until a call that failed is tried again: what the server asks for, or twice as long each time.
 
     A wait that is not a number, or below 0, counts as not given; one above `longest` is cut to it. Without one it is
@@ -155,8 +155,8 @@ def delay_of(error: CallError, tries: int, key: str, longest: float) -> float:
     after = error.after
     if after is None or not math.isfinite(after) or after < 0:
         return own
-    asked = min(after, longest) * (1 + spread / 10)
-    return max(asked, own) if limited else asked
+    requested = min(after, longest) * (1 + spread / 10)
+    return max(requested, own) if limited else requested
 
 
 def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float | None:
@@ -200,7 +200,7 @@ _TOO_LONG = re.compile(r"\b(exceeds?|longer than|maximum)\b.{0,80}?\bcontext (le
 _INVALID = re.compile(r"\bvalidation errors?\b")
 
 
-def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Callable[[str], str]) -> CallError:
+def make_status_error(status: int, headers: Mapping[str, str], content: bytes, hide: Callable[[str], str]) -> CallError:
     """The error that a status other than 2xx stands for.
 
     Args:
@@ -209,14 +209,14 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Calla
         content: Its body.
         hide: Takes secrets out of text.
     """
-    message, names = _said(content)
+    message, names = _read_error_body(content)
     # Longer than what is shown, so that nothing that has to be hidden is cut in half before.
-    shown = " ".join(_printable(hide(message)).split())[:_SHOWN]
-    reason = f"HTTP {status}" + (f": {shown}" if shown else "")
+    excerpt = " ".join(_replace_unprintable(hide(message)).split())[:_SHOWN]
+    reason = f"HTTP {status}" + (f": {excerpt}" if excerpt else "")
     if 300 <= status < 400:
-        return CallError("not_found", f"{reason}; the server sends elsewhere, give that as base_url", retry=False)
-    other: FailureKind = "server_error" if status >= 500 else "bad_request"
-    kind = next((kind for kind, known in _STATUSES.items() if status in known), other)
+        return CallError("not_found", f"{reason}; the server redirects; use its target as base_url", retry=False)
+    default_kind: FailureKind = "server_error" if status >= 500 else "bad_request"
+    kind = next((kind for kind, statuses in _STATUSES.items() if status in statuses), default_kind)
     if kind == "rate_limited" and not _OUT_OF_MONEY.isdisjoint(names):
         return CallError("forbidden", reason, retry=False)
     words = re.sub(r"[\W_]+", " ", " ".join((message, *names)).casefold())
@@ -235,7 +235,7 @@ def refusal(status: int, headers: Mapping[str, str], content: bytes, hide: Calla
     return error
 
 
-def _said(content: bytes) -> tuple[str, list[str]]:
+def _read_error_body(content: bytes) -> tuple[str, list[str]]:
     """The message of an error's body, in the forms that servers give it, and what it names: a code, a parameter."""
     text = content[:_READ].decode("utf-8", errors="replace")
     try:
@@ -249,17 +249,19 @@ def _said(content: bytes) -> tuple[str, list[str]]:
         return str(error), []
     message = next((error[name] for name in ("message", "detail", "msg") if error.get(name)), text)
     names = [name for key in ("code", "type", "param") if isinstance(name := error.get(key), str)]
-    return message if isinstance(message, str) else _errors(message), names
+    return message if isinstance(message, str) else _join_errors(message), names
 
 
-def _errors(found: Any) -> str:
+def _join_errors(errors: Any) -> str:
     """Errors as FastAPI lists them, in words: without the request, which each of them repeats."""
-    if not isinstance(found, list) or not all(isinstance(error, dict) and "msg" in error for error in found):
-        return json.dumps(found)
-    places = [error["loc"] if isinstance(error.get("loc"), list) else [] for error in found]
-    parts = [[".".join(map(str, place)), str(error["msg"])] for place, error in zip(places, found, strict=True)]
+    if not isinstance(errors, list) or not all(isinstance(error, dict) and "msg" in error for error in errors):
+        return json.dumps(errors)
+    locations = [error["loc"] if isinstance(error.get("loc"), list) else [] for error in errors]
+    parts = [
+        [".".join(map(str, location)), str(error["msg"])] for location, error in zip(locations, errors, strict=True)
+    ]
     return "; ".join(": ".join(filter(None, part)) for part in parts)
 
 
-def _printable(text: str) -> str:
+def _replace_unprintable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)

@@ -10,9 +10,13 @@ by itself what the workers left.
 from __future__ import annotations
 
 import asyncio
+import atexit
+import functools
 import logging
 import os
 import socket
+import subprocess
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,18 +26,29 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, SettingsError, StoppedShortError, require
+from rolellm.llm.dispatcher import Dispatcher
 from rolellm.llm.journal import JOURNAL, SHARDS
 from rolellm.llm.model import EndpointWarning, Outcome, Request, T
-from rolellm.llm.run import Run
 
 #: How often a worker that is killed starts again (our choice).
 _LIVES = 100
 # Seconds between two looks at the workers (our choice).
 _LOOK = 0.2
 _REPLY = b'"kind":"reply"'
+# Ray's agents outlive a driver that is killed by a minute, and hold its ports.
+_GUARD = """
+import os, signal, sys
+for pid in sys.stdin.read().split():
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as command:
+            if command.read(5) == b"ray::":
+                os.kill(int(pid), signal.SIGKILL)
+    except OSError:
+        pass
+"""
 
 
-def _cluster(address: str, workers: int | None, *, local: bool) -> tuple[int, Callable[[Any], Any]]:
+def _join_cluster(address: str, workers: int | None, *, local: bool) -> tuple[int, Callable[[Any], Any]]:
     """Join a Ray cluster, or start one here, unless this process has one already.
 
     Args:
@@ -51,30 +66,53 @@ def _cluster(address: str, workers: int | None, *, local: bool) -> tuple[int, Ca
     require("ray", extra="scale")
     # Ray reports to its makers otherwise.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if address == "local":
+        # Whoever reaches a cluster's ports can run programs on it. So they are on loopback, as Ray has them on Windows
+        # (the name is for all systems), and ask for a token.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        # Before Ray is imported, so that at the end Ray has its turn first.
+        _start_guard()
     import ray
 
     if not ray.is_initialized():
-        here: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False} if address == "local" else {}
+        local_options: dict[str, Any] = {"num_cpus": workers, "include_dashboard": False} if address == "local" else {}
         # It tells of killed workers on the standard output, whatever `log_to_driver` says.
         ray._private.worker._worker_logs_enabled = False
         try:
-            _lasting(lambda: ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **here))
+            _start_in_lasting_thread(
+                lambda: ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **local_options)
+            )
         except Exception as error:  # Of no class of its own, where a node starts too slowly.
             raise SettingsError(
                 f"no Ray cluster at {address!r} ({str(error).strip():.200}); start one there (ray start --head), or "
                 "use --ray local"
             ) from error
-    there = ray.cluster_resources()
-    unit = "GPU" if local and there.get("GPU") else "CPU"
+        if local_options:
+            # Ray brings it along.
+            import psutil
+
+            agents = psutil.Process().children(recursive=True)
+            print(*(agent.pid for agent in agents), file=_start_guard().stdin, flush=True)
+    resources = ray.cluster_resources()
+    unit = "GPU" if local and resources.get("GPU") else "CPU"
     remote = ray.remote(num_cpus=1, num_gpus=int(unit == "GPU"), max_retries=_LIVES)
-    return workers or int(there[unit]), remote
+    return workers or int(resources[unit]), remote
 
 
-def _lasting(start: Callable[[], Any]) -> None:
+@functools.cache
+def _start_guard() -> subprocess.Popen[str]:
+    """Start a process that, once this one has ended, however, ends those whose numbers were written to it."""
+    guard = subprocess.Popen([sys.executable, "-c", _GUARD], stdin=subprocess.PIPE, text=True, start_new_session=True)
+    atexit.register(guard.communicate)
+    return guard
+
+
+def _start_in_lasting_thread(start: Callable[[], Any]) -> None:
     """Start Ray in a thread that lasts: Linux kills Ray's processes when the thread that started them ends."""
     started: Future[None] = Future()
 
-    def live() -> None:
+    def run_forever() -> None:
         try:
             start()
             started.set_result(None)
@@ -83,11 +121,11 @@ def _lasting(start: Callable[[], Any]) -> None:
         else:
             threading.Event().wait()
 
-    threading.Thread(target=live, daemon=True).start()
+    threading.Thread(target=run_forever, daemon=True).start()
     started.result()
 
 
-def spread(
+def map_parts(
     work: Callable[[Any, Any], Any], model: Any, parts: Iterable[Any], address: str | None, workers: int | None
 ) -> Iterator[Any]:
     """Do independent work with a model that is loaded where it is used: here, or on the workers of a Ray cluster.
@@ -111,7 +149,7 @@ def spread(
     if address is None:
         yield from (work(model, part) for part in parts)
         return
-    count, remote = _cluster(address, workers, local=True)
+    count, remote = _join_cluster(address, workers, local=True)
     import ray
 
     task, sent, waiting = remote(work), ray.put(model), []
@@ -119,12 +157,12 @@ def spread(
         waiting.append(task.remote(sent, part))
         if len(waiting) == count:
             (done, *_), waiting = ray.wait(waiting)
-            yield _result(done)
-    yield from map(_result, waiting)
+            yield _get_result(done)
+    yield from map(_get_result, waiting)
 
 
-def _result(done: Any) -> Any:
-    """What a task made, or its error as it would be here."""
+def _get_result(done: Any) -> Any:
+    """Get the result of a task, or raise its error as it would be here."""
     import ray
 
     try:
@@ -132,18 +170,20 @@ def _result(done: Any) -> Any:
     except ray.exceptions.RayTaskError as error:
         raise error.cause if isinstance(error.cause, RoleLLMError) else error from None
     except ray.exceptions.RayError as error:
-        raise ModelError(f"a Ray worker ended ({str(error).strip():.200}); rerun the same command to go on") from None
+        raise ModelError(
+            f"a Ray worker ended ({str(error).strip():.200}); rerun the same command to continue"
+        ) from None
 
 
-def _ask(shard: str, items: Sequence[tuple[int, Request]], how: tuple[Any, ...]) -> str:
-    """What a worker does: ask its part, in a folder of its own; what stopped it early, in words.
+def _ask(shard: str, items: Sequence[tuple[int, Request]], setup: tuple[Any, ...]) -> str:
+    """Ask a worker's part in a folder of its own; return the reason if it stopped early.
 
     Raises:
         SettingsError: When it cannot ask at all.
     """
     from rolellm.llm.client import Client
 
-    models, accept, also, options = how
+    models, accept, also, options = setup
     where = f"a Ray worker on {socket.gethostname()}"
     if not Path(shard).parent.is_dir():
         raise SettingsError(
@@ -159,8 +199,8 @@ def _ask(shard: str, items: Sequence[tuple[int, Request]], how: tuple[Any, ...])
     return ""
 
 
-class RayRun(Run[T]):
-    """Asks on the workers of a Ray cluster; see `rolellm.llm.run.Run`."""
+class RayDispatcher(Dispatcher[T]):
+    """Asks on the workers of a Ray cluster; see `rolellm.llm.dispatcher.Dispatcher`."""
 
     async def go(self, requests: Iterable[tuple[int, Request]], done: Callable[[int, Outcome[T]], None]) -> None:
         """Ask all of them; each outcome goes to `done` with the place that came with its request.
@@ -170,28 +210,28 @@ class RayRun(Run[T]):
             done: Called once for each request that is settled: all of them, unless the run is stopped.
         """
         self._done = done
-        begun = [task for item in requests if (task := self._begin(*item)) is not None]
+        tasks = [task for item in requests if (task := self._begin(*item)) is not None]
         journaled, settled = self.counts.from_journal, self.counts.done
         # A worker knows nothing of earlier replies that were not taken; a single request is not worth sending around.
-        new = [(task.place, task.request) for task in begun if not task.paid]
+        new = [(task.position, task.request) for task in tasks if not task.paid]
         try:
             if len(new) > 1:
-                await self._divide(new)
+                await self._split_work(new)
         except Exception as error:
             self.stop(error)
         self.counts.done, self.counts.in_flight = settled, 0
         if self.stopped is None:
             self._active.clear()
-            left = (item for task in begun for item in ((task.place, task.request), *task.followers))
-            await super().go(left, done)
+            remaining = (item for task in tasks for item in ((task.position, task.request), *task.followers))
+            await super().go(remaining, done)
             # Whatever is found there now was paid for in this run.
             self.counts.from_journal = journaled
 
-    async def _divide(self, items: Sequence[tuple[int, Request]]) -> None:
+    async def _split_work(self, items: Sequence[tuple[int, Request]]) -> None:
         """Have workers ask, and take in their journals."""
         address, workers, budget = self.options.ray or "", self.options.workers, self.options.budget
         local = any(model.identity.get("backend") == "local" for model in self.models)
-        count, remote = await asyncio.to_thread(_cluster, address, workers, local=local)
+        count, remote = await asyncio.to_thread(_join_cluster, address, workers, local=local)
         import ray
 
         count = min(count, len(items))
@@ -199,9 +239,9 @@ class RayRun(Run[T]):
         options = replace(self.options, ray=None, workers=None, budget=share, show_progress=False)
         shards = self.journal.path.parent.absolute() / SHARDS
         shards.mkdir()
-        how = ray.put((self.models, self.accept, tuple(self.also), options))
+        setup = ray.put((self.models, self.accept, tuple(self.also), options))
         ask = remote(_ask)
-        parts = [ask.remote(str(shards / f"{part:04}"), items[part::count], how) for part in range(count)]
+        parts = [ask.remote(str(shards / f"{part:04}"), items[part::count], setup) for part in range(count)]
         try:
             await self._watch(parts, [shards / f"{part:04}" / JOURNAL for part in range(count)])
         except asyncio.CancelledError:
@@ -221,7 +261,7 @@ class RayRun(Run[T]):
             except ray.exceptions.RayError as error:
                 problem = f"a Ray worker ended ({str(error).strip():.200})"
             if problem and self.stopped is None:
-                warnings.warn(f"{problem}; what it left is asked from here", EndpointWarning, stacklevel=2)
+                warnings.warn(f"{problem}; the rest is requested from this machine", EndpointWarning, stacklevel=2)
 
     async def _watch(self, parts: list[Any], journals: Sequence[Path]) -> None:
         """Wait for all workers, and count their replies."""

@@ -5,13 +5,16 @@ It is for tests, demos and notebooks. It is not a language model, and says so in
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 from rolellm.core.errors import ModelError, RoleLLMError
+from rolellm.core.fingerprint import hash_file
 from rolellm.llm.model import CallError, Finish, Json, Price, Reply, Request, UnacceptableError, Usage
+from rolellm.llm.tokens import TokenCounter
 
 #: Makes the text of a reply of a request, or an object, which is sent as JSON.
 Rules = Callable[[Request], "str | Json"]
@@ -53,14 +56,14 @@ class ScriptedModel:
             ModelError: When the rules fail on the request: they are made for other prompts.
         """
         try:
-            found = self.answer(request)
+            result = self.answer(request)
         except (RoleLLMError, CallError):
             raise
         except (LookupError, TypeError, ValueError) as error:
             raise ModelError(
                 f"the rules `{self.name}` cannot answer {request.tag!r:.80} ({error!r:.80}); name another model"
             ) from error
-        text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+        text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
         usage = {
             "prompt": sum(self.count(message.content) for message in request.messages),
             "completion": self.count(text),
@@ -77,6 +80,21 @@ class ScriptedModel:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+def make_rule_model(answer: Rules, name: str, concurrency: int, price: Price | None) -> ScriptedModel:
+    """Make a model of rules that ship, which are named by the hash of their module.
+
+    Args:
+        answer: The rules, a function.
+        name: The name of the model.
+        concurrency: Maximum calls at once.
+        price: The price to pretend for its tokens.
+    """
+    rules_hash, count = hash_file(inspect.getfile(answer)), TokenCounter().count
+    return ScriptedModel(
+        answer, name=name, rules_hash=rules_hash, concurrency=concurrency, price=price or Price(), count=count
+    )
 
 
 def read_plain(raw: Json, endpoint: str) -> Reply:

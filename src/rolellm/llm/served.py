@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
+from rolellm.core.interrupts import run_to_end
 from rolellm.core.jsonl import read_json
-from rolellm.core.text import listed
+from rolellm.core.text import join_names
 from rolellm.llm.model import CallError, Model, Request, Sampling, UnacceptableError, user
 from rolellm.llm.settings import is_near
-from rolellm.runtime.interrupts import run_to_end
 
 if TYPE_CHECKING:
     from rolellm.llm.endpoint import Endpoint
@@ -44,38 +44,38 @@ def check_served(models: Iterable[Model], folder: Path) -> None:
         SettingsError: When a server lists other models than the one asked for, or replies in another way than before.
     """
     try:
-        known: dict[str, Any] = read_json(folder / SERVED) if (folder / SERVED).is_file() else {}
+        recorded: dict[str, Any] = read_json(folder / SERVED) if (folder / SERVED).is_file() else {}
     except DataError:
-        known = {}
+        recorded = {}
     near = [cast("Endpoint", model) for model in models if _is_own(model)]
-    found: list[tuple[list[str], str | None]] = []
+    answers: list[tuple[list[str], str | None]] = []
     stopped: list[bool] = []
 
-    async def work() -> None:
+    async def ask_all() -> None:
         for model in near:
-            found.append(await _asked(model))
+            answers.append(await _ask_server(model))
 
-    run_to_end(work, lambda: stopped.append(True))
+    run_to_end(ask_all, lambda: stopped.append(True))
     if stopped:
         raise KeyboardInterrupt
-    for model, (listing, reply) in zip(near, found, strict=True):
+    for model, (listing, reply) in zip(near, answers, strict=True):
         if listing and model.settings.model not in listing:
             raise SettingsError(
-                f"{model.name}: the server does not list this model; it has {listed(sorted(listing), _NAMED)}. Give "
-                "one of these as the model, or start the server with the one you mean"
+                f"{model.name}: the server does not list this model; it has {join_names(sorted(listing), _NAMED)}. "
+                "Give one of these as the model, or start the server with the one you mean"
             )
         if reply is None:
             continue
-        if known.get(model.name, reply) != reply:
+        if recorded.get(model.name, reply) != reply:
             raise SettingsError(
                 f"{model.name} answers the same greedy request differently than when this run began, so it seems to "
                 f"serve another model. Serve the first one again, or use another --out; if the model is the same, "
                 f"delete {folder / SERVED}"
             )
-        known[model.name] = reply
-    if known:
+        recorded[model.name] = reply
+    if recorded:
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / SERVED, known)
+        write_json(folder / SERVED, recorded)
 
 
 def _is_own(model: Model) -> bool:
@@ -83,10 +83,10 @@ def _is_own(model: Model) -> bool:
     return model.identity.get("backend") == "openai" and is_near(host or "")
 
 
-async def _asked(model: Endpoint) -> tuple[list[str], str | None]:
+async def _ask_server(model: Endpoint) -> tuple[list[str], str | None]:
     """The models that a server lists, and its greedy reply; empty and ``None`` where it gives none."""
     try:
-        listing = await model.listed()
+        listing = await model.list_models()
         return list(listing), model.read(await model.call(_REQUEST)).text
     except (CallError, UnacceptableError):
         return [], None

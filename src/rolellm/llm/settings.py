@@ -1,4 +1,4 @@
-"""Settings of models: endpoints, how often to ask, and what may be spent (docs/endpoints.md has the file's form).
+"""Settings of models: endpoints, how often to ask, and what may be spent (docs/models.md has the file's form).
 
 A key is in an environment variable, which the settings name; settings that hold a key are refused.
 """
@@ -15,12 +15,12 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from rolellm.core.errors import SettingsError, require
-from rolellm.core.scrub import HIDDEN, scrubber
+from rolellm.core.scrub import HIDDEN, make_scrubber
 from rolellm.core.settings import Field, Values, read, read_file, settings
 from rolellm.llm.model import Limits, Model, Price
 
 
-def checked_url(base_url: str) -> str:
+def check_url(base_url: str) -> str:
     """A base URL without a slash at its end.
 
     Raises:
@@ -46,7 +46,7 @@ def checked_url(base_url: str) -> str:
 
 
 def is_near(host: str, *, this_machine: bool = False) -> bool:
-    """Whether a host is on this machine or, unless ``this_machine``, on a private network: there, no key is usual.
+    """Tell whether a host is on this machine or, unless ``this_machine``, on a private network: usually without a key.
 
     >>> is_near("127.0.0.1"), is_near("10.0.0.7"), is_near("gpu-box"), is_near("api.openai.com")
     (True, True, True, False)
@@ -114,58 +114,60 @@ _PATH = re.compile(r"|v\d+(alpha|beta)?|api|openai|beta|paas|inference|compatibl
 _MAY_BE_KEY = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[!-~]{16,}")
 
 
-def check_fields(extra_body: Mapping[str, Any], place: str) -> None:
+def check_fields(extra_body: Mapping[str, Any], location: str) -> None:
     """Refuse fields that are decided elsewhere or named like a key. Nothing of the value is shown.
 
     Raises:
         SettingsError: With the place and the way out.
     """
     for name in sorted(_DECIDED & extra_body.keys()):
-        raise SettingsError(f"{place}.{name}: this is set for each request; leave it out")
-    for name, _ in _fields(extra_body):
+        raise SettingsError(f"{location}.{name}: this is set for each request; leave it out")
+    for name, _ in _iterate_fields(extra_body):
         if any(_SECRET.fullmatch(re.sub("[^a-z]", "", part.lower())) for part in name.split(".")):
             raise SettingsError(
-                f"{place}.{name}: a secret does not belong in a file; put it into an environment variable, and name "
+                f"{location}.{name}: a secret does not belong in a file; put it into an environment variable, and name "
                 "that: api_key_env: OPENAI_API_KEY"
             )
 
 
-def shown(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """What a manifest says of a model: all but what of its address and of `extra_body` is not known to be harmless.
+def hide_private(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Hide whatever of a model's address and `extra_body` is not known to be harmless, for manifests.
 
     Args:
         facts: Settings or the identity of a model.
     """
-    made = dict(facts)
-    if isinstance(url := made.get("base_url"), str):
-        parts = [part if part == made.get("model") or _PATH.fullmatch(part) else HIDDEN for part in _path(url)]
-        made["base_url"] = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}{'/'.join(parts)}"
-    if made.get("extra_body"):
-        made["extra_body"] = {
+    visible_facts = dict(facts)
+    if isinstance(url := visible_facts.get("base_url"), str):
+        parts = [
+            part if part == visible_facts.get("model") or _PATH.fullmatch(part) else HIDDEN for part in _split_path(url)
+        ]
+        visible_facts["base_url"] = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}{'/'.join(parts)}"
+    if visible_facts.get("extra_body"):
+        visible_facts["extra_body"] = {
             name if _WORD.fullmatch(name) else HIDDEN: value if _is_harmless(name, value) else HIDDEN
-            for name, value in _fields(made["extra_body"])
+            for name, value in _iterate_fields(visible_facts["extra_body"])
         }
-    return made
+    return visible_facts
 
 
-def described(model: Model) -> dict[str, Any]:
+def describe_model(model: Model) -> dict[str, Any]:
     """A model that was asked, for manifests."""
-    return {"name": model.name, **shown(model.identity)}
+    return {"name": model.name, **hide_private(model.identity)}
 
 
-def hidden_keys(base_url: str, extra_body: Mapping[str, Any]) -> tuple[str, ...]:
-    """What may be a key in what `shown` hides, and has to be hidden where a server echoes it.
+def find_hidden_keys(base_url: str, extra_body: Mapping[str, Any]) -> tuple[str, ...]:
+    """Find possible keys in what `hide_private` hides, so that they are hidden where a server echoes them.
 
     That is a word of 16 characters or more with letters and digits (our choice); names of models are said in replies.
     """
-    fields = [str(value) for name, value in _fields(extra_body) if "model" not in name]
-    words = [word for text in (*_path(base_url), *fields) for word in re.split("[;=& ]", text)[-2:]]
+    fields = [str(value) for name, value in _iterate_fields(extra_body) if "model" not in name]
+    words = [word for text in (*_split_path(base_url), *fields) for word in re.split("[;=& ]", text)[-2:]]
     return tuple(filter(_MAY_BE_KEY.fullmatch, words))
 
 
-def without_keys(base_url: str) -> str:
+def hide_keys(base_url: str) -> str:
     """An address to show: without what may be a key in its path."""
-    return scrubber(*hidden_keys(base_url, {})).text(base_url)
+    return make_scrubber(*find_hidden_keys(base_url, {})).text(base_url)
 
 
 def _is_harmless(name: str, value: Any) -> bool:
@@ -173,20 +175,20 @@ def _is_harmless(name: str, value: Any) -> bool:
     return plain and name.rpartition(".")[2] in _SHOWN
 
 
-def _path(url: str) -> list[str]:
+def _split_path(url: str) -> list[str]:
     return urlsplit(url).path.split("/")
 
 
-def _fields(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+def _iterate_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every value within the fields of a request, with its dotted name."""
     if isinstance(value, Mapping):
         for name, part in value.items():
-            yield from _fields(part, f"{place}.{name}" if place else name)
+            yield from _iterate_fields(part, f"{prefix}.{name}" if prefix else name)
     elif isinstance(value, list):
         for part in value:
-            yield from _fields(part, place)
+            yield from _iterate_fields(part, prefix)
     else:
-        yield place, value
+        yield prefix, value
 
 
 Backend = Literal["openai", "local", "scripted"]
@@ -255,7 +257,7 @@ class ModelSettings:
             if key.endswith("*") and not getattr(self, key[:-1]):
                 raise SettingsError(f"{key[:-1]} is missing; the {self.backend} backend needs it")
         if self.backend == "openai":
-            object.__setattr__(self, "base_url", checked_url(self.base_url or ""))
+            object.__setattr__(self, "base_url", check_url(self.base_url or ""))
             check_fields(self.extra_body, "extra_body")
             if not (self.model or "").isprintable():
                 raise SettingsError(f"the model name is {self.model!r}; give it as the server knows it")
@@ -271,22 +273,22 @@ class ModelSettings:
 
     @property
     def name(self) -> str:
-        """What messages call it: host and model, or the model alone."""
+        """The name in messages: host and model, or the model alone."""
         if self.backend == "openai":
             return f"{urlsplit(self.base_url or '').netloc}/{self.model}"
-        return f"local/{_last_part(self.model or '')}" if self.backend == "local" else f"scripted/{self.rules}"
+        return f"local/{_get_last_part(self.model or '')}" if self.backend == "local" else f"scripted/{self.rules}"
 
     def describe(self) -> dict[str, Any]:
-        """What it is, for manifests: what differs from the defaults, without paths and keys."""
-        known: dict[str, Any] = {"backend": self.backend}
+        """Describe it for manifests: what differs from the defaults, without paths and keys."""
+        facts: dict[str, Any] = {"backend": self.backend}
         for name in sorted({*self._keys} - {"api_key_env", "price", "max_bytes"}):
             value = getattr(self, name)
             if value != _DEFAULTS[name]:
                 local = self.backend == "local" and name in ("model", "adapter")
-                known[name] = _last_part(value) if local else value
+                facts[name] = _get_last_part(value) if local else value
         if self.price != Price():
-            known["price"] = asdict(self.price)
-        return shown(known)
+            facts["price"] = asdict(self.price)
+        return hide_private(facts)
 
 
 _DEFAULTS: Values = {
@@ -333,33 +335,35 @@ def load_settings(source: str | Path | Mapping[str, Any]) -> LLMSettings:
             the wrong type or out of range, keys that do not fit the backend, and settings that hold a secret.
     """
     if isinstance(source, Mapping):
-        values, place, folder = dict(source), "llm", Path()
+        values, source_name, folder = dict(source), "llm", Path()
     else:
-        values, place, folder = read_file(source), str(source), Path(source).absolute().parent
+        values, source_name, folder = read_file(source), str(source), Path(source).absolute().parent
     if isinstance(source, Mapping) and "endpoints" not in values:
         # In Python, one endpoint needs no list.
         shared = {item.name: values.pop(item.name) for item in fields(LLMSettings) if item.name in values}
         values = {"endpoints": [values], **shared}
     problem = ""
     try:
-        made = read(LLMSettings, values, place, secret=True)
+        loaded = read(LLMSettings, values, source_name, secret=True)
     except SettingsError as error:
         problem = str(error)
     if problem:
         # Outside of the handler: what pydantic raised holds the values, and one of them may be a key.
         raise SettingsError(problem)
-    if not made.endpoints:
-        raise SettingsError(f"{place}: endpoints is missing or empty; it lists the models to ask")
+    if not loaded.endpoints:
+        raise SettingsError(f"{source_name}: endpoints is missing or empty; it lists the models to ask")
 
-    def found(name: str | None) -> str | None:
+    def resolve_folder(name: str | None) -> str | None:
         """A folder relative to the file's; what is not a folder there is a Hub id."""
         return str(folder / Path(name).expanduser()) if name and (folder / Path(name).expanduser()).is_dir() else name
 
     entries = tuple(
-        replace(entry, model=found(entry.model), adapter=found(entry.adapter)) if entry.backend == "local" else entry
-        for entry in made.endpoints
+        replace(entry, model=resolve_folder(entry.model), adapter=resolve_folder(entry.adapter))
+        if entry.backend == "local"
+        else entry
+        for entry in loaded.endpoints
     )
-    return replace(made, endpoints=entries, tokenizer=found(made.tokenizer))
+    return replace(loaded, endpoints=entries, tokenizer=resolve_folder(loaded.tokenizer))
 
 
 def load_models(source: LLMSettings | str | Path, scripted: Mapping[str, MakeScripted] | None = None) -> list[Model]:
@@ -374,11 +378,11 @@ def load_models(source: LLMSettings | str | Path, scripted: Mapping[str, MakeScr
         ModelError: For a local model that is missing.
         MissingExtraError: Without the packages that a backend needs.
     """
-    known = source if isinstance(source, LLMSettings) else load_settings(source)
-    return [_model(entry, scripted or {}) for entry in known.endpoints]
+    llm_settings = source if isinstance(source, LLMSettings) else load_settings(source)
+    return [_make_model(entry, scripted or {}) for entry in llm_settings.endpoints]
 
 
-def _model(entry: ModelSettings, scripted: Mapping[str, MakeScripted]) -> Model:
+def _make_model(entry: ModelSettings, scripted: Mapping[str, MakeScripted]) -> Model:
     if entry.backend == "openai":
         require("openai", extra="llm")
         from rolellm.llm.endpoint import Endpoint
@@ -389,8 +393,8 @@ def _model(entry: ModelSettings, scripted: Mapping[str, MakeScripted]) -> Model:
     if entry.backend == "scripted":
         make = scripted.get(entry.rules or "")
         if make is None:
-            known = ", ".join(sorted(scripted)) or "none; in Python, pass them by name, see `load_models`"
-            raise SettingsError(f"there are no rules {entry.rules!r}; known: {known}")
+            names = ", ".join(sorted(scripted)) or "none; in Python, pass them by name, see `load_models`"
+            raise SettingsError(f"unknown rules {entry.rules!r}; known: {names}")
         return make(concurrency=entry.concurrency, price=entry.price)
     from rolellm.llm.local import LocalChat
     from rolellm.models.local_model import LocalModel
@@ -399,5 +403,5 @@ def _model(entry: ModelSettings, scripted: Mapping[str, MakeScripted]) -> Model:
     return LocalChat(local, batch_size=entry.batch_size)
 
 
-def _last_part(name: str) -> str:
+def _get_last_part(name: str) -> str:
     return Path(name).name if Path(name).is_dir() else name

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError, require
-from rolellm.models.find import cached_folder
-from rolellm.models.load import load_failure
+from rolellm.models.find import find_cached_folder
+from rolellm.models.load import explain_load_failure
 
 if TYPE_CHECKING:
     from rolellm.llm.model import Message, Request
@@ -31,6 +31,10 @@ _MESSAGE, _PROMPT = 4, 3
 _MESSAGE_BOUND, _PROMPT_BOUND = 24, 96
 # The start of a text, which some tokenizers mark.
 _TEXT_BOUND = 2
+# Characters for which one token can stand, and tokens per word, on average over a text; `_RATES` never gives less.
+_MOST_CHARACTERS, _FEWEST_PER_WORD = 16, 0.7
+# Counts of longer texts are not kept: a server gets texts of megabytes.
+_KEPT_CHARACTERS = 20_000
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\u3040-\u30ff\uac00-\ud7af\U00020000-\U0003ffff"
 #: Tokens that each match of a pattern stands for, and tokens for each of its characters.
@@ -74,98 +78,105 @@ class TokenCounter:
         10
         """
         if self._tokenizer is None:
-            return _estimated(text)
-        return len(self._tokenizer(_encodable(text), add_special_tokens=False)["input_ids"])
+            return _estimate_tokens(text) if len(text) <= _KEPT_CHARACTERS else _estimate_tokens.__wrapped__(text)
+        return len(self._tokenizer(_replace_unencodable(text), add_special_tokens=False)["input_ids"])
 
     def prompt(self, messages: Sequence[Message]) -> int:
         """Tokens of a prompt; with a tokenizer that has a chat template, exactly what that makes of it."""
         if getattr(self._tokenizer, "chat_template", None) is not None:
             from jinja2 import TemplateError
 
-            given = [{"role": message.role, "content": _encodable(message.content)} for message in messages]
+            conversation = [
+                {"role": message.role, "content": _replace_unencodable(message.content)} for message in messages
+            ]
             # Some templates know no system message; their servers refuse it, which is not for an estimate to do.
             with suppress(TemplateError):
                 form = self._tokenizer.apply_chat_template
-                return self.count(form(given, tokenize=False, add_generation_prompt=True))
+                return self.count(form(conversation, tokenize=False, add_generation_prompt=True))
         return _PROMPT + sum(_MESSAGE + self.count(message.content) for message in messages)
 
     def request(self, request: Request) -> int:
         """Tokens of a request's prompt, with its schema, which servers count as part of it."""
-        return self.prompt(request.messages) + self.count(_schema_text(request))
+        return self.prompt(request.messages) + self.count(_format_schema(request))
 
 
-def most_tokens(text: str) -> int:
+def count_most_tokens(text: str) -> int:
     """The most tokens that a text can have, whatever the tokenizer.
 
     That is the bytes of the text in UTF-8, in whichever normal form has most, and a little for the start: a token of a
     byte-level BPE, or of SentencePiece with byte fallback, stands for one byte or more of the text after normalization
     (Qwen's is NFC, SentencePiece's own NFKC).
     """
-    return _bytes_at_most(text) + _TEXT_BOUND
+    return _count_most_bytes(text) + _TEXT_BOUND
 
 
-def most_prompt_tokens(request: Request) -> int:
+def count_fewest_tokens(text: str) -> int:
+    """The fewest tokens that a text may have where no token spans words; a megabyte takes milliseconds."""
+    return max(len(text) // _MOST_CHARACTERS, int(_FEWEST_PER_WORD * len(text.split())))
+
+
+def count_most_prompt_tokens(request: Request) -> int:
     """The most tokens that a request's prompt can have, the chat template's own among them.
 
     The allowance for a server's chat template, 24 tokens per message and 96 per prompt, is our choice: about twice the
     longest seen. A schema counts twice, for what a server makes of it.
     """
-    messages = sum(_MESSAGE_BOUND + most_tokens(message.content) for message in request.messages)
-    schema = _schema_text(request)
-    return _PROMPT_BOUND + messages + (2 * most_tokens(schema) if schema else 0)
+    messages = sum(_MESSAGE_BOUND + count_most_tokens(message.content) for message in request.messages)
+    schema = _format_schema(request)
+    return _PROMPT_BOUND + messages + (2 * count_most_tokens(schema) if schema else 0)
 
 
 @lru_cache(maxsize=4096)
-def _estimated(text: str) -> int:
+def _estimate_tokens(text: str) -> int:
     tokens = 0.0
     for pattern, each, character in _RATES:
-        found = pattern.findall(text)
-        tokens += each * len(found)
-        if character and found:
-            tokens += character * sum(map(len, found))
+        matches = pattern.findall(text)
+        tokens += each * len(matches)
+        if character and matches:
+            tokens += character * sum(map(len, matches))
     return max(round(tokens), 1 if text else 0)
 
 
 @lru_cache(maxsize=4096)
-def _bytes_at_most(text: str) -> int:
+def _count_most_bytes(text: str) -> int:
     if text.isascii():
         return len(text)
     forms = (text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFKC")))
     return max(len(form.encode("utf-8", errors="surrogatepass")) for form in forms)
 
 
-def _schema_text(request: Request) -> str:
+def _format_schema(request: Request) -> str:
     return "" if request.schema is None else json.dumps(request.schema.schema, ensure_ascii=False)
 
 
-def _encodable(text: str) -> str:
+def _replace_unencodable(text: str) -> str:
     """The text with half surrogate pairs, which no tokenizer takes, replaced as servers do."""
     return text.encode("utf-8", errors="replace").decode("utf-8")
 
 
 def _load(name: str) -> Any:
     require("transformers", extra="train")
-    folder = _folder(name)
+    folder = _find_folder(name)
     from transformers import AutoTokenizer
 
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:
         # What transformers raises for a folder that holds no tokenizer has no one base.
-        reason = load_failure(folder, error).strip().partition("\n")[0] or type(error).__name__
+        reason = explain_load_failure(folder, error).strip().partition("\n")[0] or type(error).__name__
         raise SettingsError(
             f"no tokenizer at {name} ({reason}); give a folder with tokenizer.json, or leave it out for an estimate"
         ) from error
 
 
-def _folder(name: str) -> str:
-    """Where a tokenizer is: transformers asks the Hub even for what it is told not to load from there."""
+def _find_folder(name: str) -> str:
+    """Find a tokenizer's folder: transformers asks the Hub even for what it is told not to load from there."""
     if Path(name).is_dir():
         return name
     # What can be no id of the Hub is a ValueError.
     with suppress(ValueError):
-        if found := cached_folder(name, "tokenizer_config.json", "tokenizer.json"):
-            return str(found)
+        if folder := find_cached_folder(name, "tokenizer_config.json", "tokenizer.json"):
+            return str(folder)
     raise SettingsError(
         f"no tokenizer at {name}, which is neither a folder nor an id of the Hub that is in the cache; give a folder "
         "with tokenizer.json, or leave it out for an estimate"

@@ -9,8 +9,8 @@ from typing import Any
 EXACT = ("gemma2", "gemma3_text", "glm", "glm4", "llama", "mistral", "phi", "phi3", "qwen2", "qwen3")
 
 
-def why_not_shared(config: Any, longest: int) -> str | None:
-    """What a model is for which shared beginnings are not known to be exact, by its configuration alone.
+def explain_not_shared(config: Any, longest: int) -> str | None:
+    """Explain why shared beginnings are not known to be exact for a model, by its configuration alone.
 
     Args:
         config: The configuration.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,10 @@ from pathlib import Path
 from rolellm.core.errors import DataError, ModelError
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.jsonl import read_json
-from rolellm.core.scrub import without_hub_token
+from rolellm.core.scrub import hide_hub_token
 from rolellm.models.training_record import MANIFEST
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
 # Whatever changes an answer: what the model is, its weights, its text form and its stop tokens.
 _IDENTITY = (
@@ -43,12 +44,14 @@ class ModelSource:
         adapter: The PEFT adapter to put on it, if any: a directory or a Hub id.
         tokenizer: Whichever of the two brings the tokenizer.
         revision: The base's branch, tag or commit on the Hub, where the adapter names one.
+        is_cached: Whether the Hub cannot be reached, so that its cache alone counts.
     """
 
     base: str
     adapter: str | None
     tokenizer: str
     revision: str | None = None
+    is_cached: bool = False
 
 
 def find_model(model: str, adapter: str | None = None) -> ModelSource:
@@ -61,44 +64,76 @@ def find_model(model: str, adapter: str | None = None) -> ModelSource:
     Raises:
         ModelError: When a directory is missing or holds no model, or an adapter's base cannot be found.
     """
-    described = _adapter_config(model)
+    described = _read_adapter_config(model)
     if adapter is None and described is None:
-        return ModelSource(base=model, adapter=None, tokenizer=model)
+        return ModelSource(base=model, adapter=None, tokenizer=model, is_cached=not _is_reachable(model))
     revision = None
     if adapter is None:
-        adapter, model = model, _base_of(model, described or {})
+        adapter, model = model, _find_base(model, described or {})
         named = (described or {}).get("revision")
         revision = named if isinstance(named, str) and not Path(model).is_dir() else None
     elif described is not None:
         raise ModelError(f"{model} is itself an adapter; give its base model, or leave the adapter {adapter} out")
-    elif _adapter_config(adapter) is None:
+    elif _read_adapter_config(adapter) is None:
         raise ModelError(f"{adapter} is not an adapter: it has no adapter_config.json")
     own = Path(adapter).is_dir() and any(Path(adapter).glob("tokenizer*"))
-    return ModelSource(base=model, adapter=adapter, tokenizer=adapter if own else model, revision=revision)
+    is_cached = not (_is_reachable(model) and _is_reachable(adapter))
+    return ModelSource(model, adapter, adapter if own else model, revision, is_cached)
 
 
-def _adapter_config(name: str) -> dict[str, object] | None:
-    """What ``adapter_config.json`` says, or ``None`` for a full model."""
+def _read_adapter_config(name: str) -> dict[str, object] | None:
+    """Read ``adapter_config.json``; ``None`` for a full model."""
     from transformers.utils import find_adapter_config_file
 
     _check_name(name)
+    is_reachable = _is_reachable(name)
     try:
-        found = find_adapter_config_file(name)
+        path = find_adapter_config_file(name, local_files_only=not is_reachable)
     except (OSError, ValueError) as error:
-        reason = without_hub_token(error)
+        reason = hide_hub_token(error)
         raise ModelError(f"{name} is not a directory here, and the Hub gave no such model: {reason}") from None
     folder = Path(name)
-    if found is None and folder.is_dir() and not (folder / "config.json").is_file():
+    if path is None and folder.is_dir() and not (folder / "config.json").is_file():
         raise ModelError(
             f"{name} holds no model: neither config.json nor adapter_config.json. "
             "A run of `rolellm train` writes one of them when it is done"
         )
-    if found is None:
+    if path is None:
         return None
     try:
-        return read_json(found)
+        return read_json(path)
     except DataError as error:
         raise ModelError(str(error)) from error
+
+
+@functools.lru_cache(maxsize=8)
+def _is_reachable(name: str) -> bool:
+    """Tell whether a model is in a folder here, or the Hub gives it at the first attempt; clients of the Hub make many.
+
+    Raises:
+        ModelError: When neither the Hub nor its cache has it.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.errors import EntryNotFoundError
+
+    if Path(name).is_dir():
+        return True
+    try:
+        get_hf_file_metadata(hf_hub_url(name, "config.json"))
+    except EntryNotFoundError:
+        pass
+    except Exception as error:
+        # What the client raises without a connection has no one base.
+        if find_cached_folder(name, "config.json", "adapter_config.json") is None:
+            reason = hide_hub_token(error).splitlines()[0]
+            raise ModelError(f"{name} is not a directory here, and the Hub gave no such model: {reason}") from None
+        return False
+    return True
+
+
+def is_hub_id(name: str) -> bool:
+    """Tell whether a name can be that of a repository on the Hub, ``OWNER/NAME``, and is no path into a folder here."""
+    return _HUB_ID.fullmatch(name) is not None and not Path(name).parent.is_dir()
 
 
 def _check_name(name: str) -> None:
@@ -108,12 +143,11 @@ def _check_name(name: str) -> None:
         return
     if name and path.exists():
         raise ModelError(f"{name} is a file; a model is a directory, or the id of a model on the Hub")
-    beside = path.parent if path.parent != Path() else None
-    if not _HUB_ID.fullmatch(name) or (beside is not None and beside.is_dir()):
-        raise ModelError(f"no model at {name!r}: there is no such directory")
+    if not is_hub_id(name):
+        raise ModelError(f"no model at {name!r}: there is no such directory, and a model on the Hub is OWNER/NAME")
 
 
-def _base_of(adapter: str, config: dict[str, object]) -> str:
+def _find_base(adapter: str, config: dict[str, object]) -> str:
     base = config.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise ModelError(
@@ -123,7 +157,7 @@ def _base_of(adapter: str, config: dict[str, object]) -> str:
     if not Path(base).is_dir() and beside.is_dir():
         base = str(beside)
     try:
-        nested = _adapter_config(base)
+        nested = _read_adapter_config(base)
     except ModelError as error:
         raise ModelError(
             f"the adapter {adapter} was tuned on {base}, which cannot be used ({error}); "
@@ -134,8 +168,8 @@ def _base_of(adapter: str, config: dict[str, object]) -> str:
     return base
 
 
-def manifest_paths(name: str) -> list[Path]:
-    """Where a manifest may say what a model was trained on: its own, then that of the run it is a part of.
+def find_manifests(name: str) -> list[Path]:
+    """List where a manifest may say what a model was trained on: its own, then that of the run it is a part of.
 
     Args:
         name: A directory, or the id of a model on the Hub that has been found already.
@@ -144,13 +178,13 @@ def manifest_paths(name: str) -> list[Path]:
         Files that are there, the nearest first; they may be other programs'.
     """
     if not Path(name).is_dir():
-        return _hub_manifest(name)
+        return _fetch_manifest(name)
     folder = Path(name).resolve()
     run = [folder.parent] if _WITHIN_A_RUN.fullmatch(folder.name) else []
-    return [path for path in (place / MANIFEST for place in (folder, *run)) if path.is_file()]
+    return [path for path in (parent / MANIFEST for parent in (folder, *run)) if path.is_file()]
 
 
-def _hub_manifest(name: str) -> list[Path]:
+def _fetch_manifest(name: str) -> list[Path]:
     from huggingface_hub import hf_hub_download
 
     try:
@@ -161,7 +195,7 @@ def _hub_manifest(name: str) -> list[Path]:
         return []
 
 
-def content_hash(name: str, revision: str | None = None) -> str:
+def hash_model(name: str, revision: str | None = None) -> str:
     """The hash that names a model, by content and not by place; takes a fraction of a second at any size.
 
     Of a directory, the files that decide an answer count, by name, size and content. A file over 64 MiB counts with 256
@@ -177,24 +211,24 @@ def content_hash(name: str, revision: str | None = None) -> str:
     """
     folder = Path(name)
     if not folder.is_dir():
-        cached = cached_folder(name, "config.json", "adapter_config.json", revision=revision)
+        cached = find_cached_folder(name, "config.json", "adapter_config.json", revision=revision)
         # snapshots/COMMIT
         return hash_json({"hub": name, "commit": cached.name if cached else None})
     files = sorted({path for pattern in _IDENTITY for path in folder.glob(pattern) if path.is_file()})
     if not any(path.match(pattern) for path in files for pattern in _WEIGHTS):
         raise ModelError(f"{name} holds no weights; expected one of: {', '.join(_WEIGHTS)}")
-    return hash_json([[path.name, path.stat().st_size, _sampled_hash(path)] for path in files])
+    return hash_json([[path.name, path.stat().st_size, _hash_samples(path)] for path in files])
 
 
-def cached_folder(name: str, *files: str, revision: str | None = None) -> Path | None:
-    """Where the cache of the Hub has one of these files of a repository; ``None`` for nowhere."""
+def find_cached_folder(name: str, *files: str, revision: str | None = None) -> Path | None:
+    """Find where the cache of the Hub has one of these files of a repository; ``None`` for nowhere."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = (try_to_load_from_cache(name, file, revision=revision) for file in files)
-    return next((Path(path).parent for path in found if isinstance(path, str)), None)
+    paths = (try_to_load_from_cache(name, file, revision=revision) for file in files)
+    return next((Path(path).parent for path in paths if isinstance(path, str)), None)
 
 
-def _sampled_hash(path: Path) -> str:
+def _hash_samples(path: Path) -> str:
     size = path.stat().st_size
     if size <= _BLOCK * _BLOCKS:
         return hash_bytes(path.read_bytes())

@@ -6,8 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import ModelError, require
-from rolellm.core.scrub import without_hub_token
+from rolellm.core.errors import ModelError, hide_peft_warning, require
+from rolellm.core.scrub import hide_hub_token
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -41,7 +41,7 @@ def fetch(model: str, revision: str | None, *, weights: bool) -> Path:
         if weights and not any(folder.glob("*.safetensors")):
             folder = get(*_SMALL, *_PICKLED)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = without_hub_token(error)
+        reason = hide_hub_token(error)
         raise ModelError(
             f"base.model: cannot download {model} from the Hub ({reason}); for a gated model, request "
             "access on its page and run `hf auth login`, or set base.path to a folder that holds it"
@@ -77,7 +77,7 @@ def load_part(part: str, loader: Any, name: str | Path, **options: Any) -> Any:
     try:
         return loader.from_pretrained(name, trust_remote_code=False, **options)
     except Exception as error:  # whatever the checkpoint makes transformers raise
-        raise ModelError(f"{name}: its {part} cannot be loaded: {load_failure(name, error)}") from error
+        raise ModelError(f"{name}: its {part} cannot be loaded: {explain_load_failure(name, error)}") from error
 
 
 def load_whole(path: str | Path, **options: Any) -> PreTrainedModel:
@@ -92,7 +92,7 @@ def load_whole(path: str | Path, **options: Any) -> PreTrainedModel:
     """
     from transformers import AutoModelForCausalLM
 
-    options |= {"local_files_only": Path(path).is_dir(), "output_loading_info": True}
+    options = {"local_files_only": Path(path).is_dir(), "output_loading_info": True, **options}
     model, report = load_part("model", AutoModelForCausalLM, path, **options)
     missing = sorted(report["missing_keys"])
     if missing:
@@ -103,15 +103,15 @@ def load_whole(path: str | Path, **options: Any) -> PreTrainedModel:
     return model
 
 
-def stop_at(config: Any, end: int) -> None:
+def add_stop_token(config: Any, end: int) -> None:
     """Add a token to those that end generation, in a configuration that can be saved again.
 
     Args:
         config: A ``transformers.GenerationConfig``.
         end: The token that ends a reply; it comes first.
     """
-    known = config.eos_token_id
-    several = [known] if isinstance(known, int) else list(known or [])
+    current = config.eos_token_id
+    several = [current] if isinstance(current, int) else list(current or [])
     merged = [end, *(token for token in several if token != end)]
     config.eos_token_id = merged if len(merged) > 1 else end
     try:
@@ -121,7 +121,7 @@ def stop_at(config: Any, end: int) -> None:
         config.do_sample = True
 
 
-def load_failure(name: str | Path, error: Exception) -> str:
+def explain_load_failure(name: str | Path, error: Exception) -> str:
     """Why transformers cannot load something from a model's folder; what needs code from there is refused in our words.
 
     Args:
@@ -134,9 +134,33 @@ def load_failure(name: str | Path, error: Exception) -> str:
     # Where there is no configuration, the error is about something else.
     with suppress(Exception):
         kind = PreTrainedConfig.get_config_dict(str(name))[0].get("model_type")
-    ours = "the Python code that comes with it, which is never run here"
+    code = "the Python code that comes with it, which is never run here"
     if kind == "chatglm":
-        return f"a ChatGLM checkpoint needs {ours}; make a native copy with `rolellm convert-chatglm {name} NEW_FOLDER`"
+        return f"a ChatGLM checkpoint needs {code}; convert it: `rolellm data convert-chatglm {name} NEW_FOLDER`"
     if "trust_remote_code" in str(error):
-        return f"it needs {ours}; use a checkpoint of an architecture that transformers has itself"
-    return without_hub_token(error)
+        return f"it needs {code}; use a checkpoint of an architecture that transformers has itself"
+    return hide_hub_token(error)
+
+
+def merge_adapter(base: str | Path, adapter: Path, out: Path, end: int) -> None:
+    """Write a base with an adapter merged into it, in safetensors and in the precision that the base is stored in.
+
+    An adapter trained on a quantized base is merged into the base as it was before that.
+
+    Raises:
+        ModelError: When either cannot be loaded, they do not fit, or a merged weight is not finite.
+    """
+    require("torch", "transformers", "peft", extra="train")
+    from peft import PeftModel
+    from safetensors import SafetensorError
+
+    model = load_whole(base, dtype="auto")
+    try:
+        with hide_peft_warning():
+            tuned = PeftModel.from_pretrained(model, str(adapter), local_files_only=True)
+        merged = tuned.merge_and_unload(safe_merge=True)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"{adapter} cannot be merged into {base}: {error}") from error
+    add_stop_token(merged.generation_config, end)
+    merged.config.use_cache = True  # training turns it off
+    merged.save_pretrained(out)

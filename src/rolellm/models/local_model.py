@@ -7,30 +7,30 @@ import queue
 import random
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rolellm.core.errors import ModelError, SettingsError, quiet_peft, require
+from rolellm.core.errors import ModelError, SettingsError, hide_peft_warning, require
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.settings import Field, settings
-from rolellm.models.families import why_not_shared
-from rolellm.models.find import content_hash, find_model
+from rolellm.models.families import explain_not_shared
+from rolellm.models.find import find_model, hash_model
 from rolellm.models.load import load_part, load_whole
-from rolellm.prompts.encode import encode_prompt, end_token_id
-from rolellm.prompts.render import chat_template
-from rolellm.prompts.settle import settle
+from rolellm.models.prompts.encode import encode_prompt, find_end_token
+from rolellm.models.prompts.render import load_chat_template
+from rolellm.models.prompts.settle import settle_template
 
 if TYPE_CHECKING:
     import torch
 
-    from rolellm.models.shared import SharedGeneration
+    from rolellm.models.prefix_generation import SharedGeneration
 
 
 @settings
 class Decoding:
-    """How a reply is decoded.
+    """The way a reply is decoded.
 
     Greedy is the default for local models (our choice: it can be reproduced). The paper's replies use temperature 0.7,
     top_p 0.95 and at most 200 new tokens (secondary source, see the facts in the documentation).
@@ -63,7 +63,7 @@ class Decoding:
         return {"strategy": "sample", **chosen}
 
 
-def draws(seed: int, key: str, count: int) -> list[float]:
+def draw_numbers(seed: int, key: str, count: int) -> list[float]:
     """The random numbers in [0, 1) that decide a reply, one a token.
 
     They come from the content alone, so a reply survives reordering, resuming and another batch size.
@@ -97,11 +97,11 @@ class ContentSeededChoice:
         import torch
 
         step = input_ids.shape[1] - self._prompt_length
-        drawn = torch.tensor([row[step] for row in self._numbers], dtype=scores.dtype, device=scores.device)
+        draws = torch.tensor([row[step] for row in self._numbers], dtype=scores.dtype, device=scores.device)
         # In the order of the vocabulary, not of the scores: near ties would swap places between batch sizes.
         cumulative = scores.softmax(dim=-1).cumsum(dim=-1)
         total = cumulative[:, -1:].contiguous()
-        chosen = torch.searchsorted(cumulative, drawn[:, None] * total, right=True)
+        chosen = torch.searchsorted(cumulative, draws[:, None] * total, right=True)
         # Rounding may put a draw just below 1 on the total itself; the last token with any probability takes it.
         chosen = torch.minimum(chosen, torch.searchsorted(cumulative, total))
         return torch.full_like(scores, -torch.inf).scatter(1, chosen, 0.0)
@@ -169,7 +169,7 @@ class LocalModel:
             many CPUs, and float32 keeps replies equal across batch sizes).
 
     Attributes:
-        tokenizer: The tokenizer, its chat template settled as for training (see `rolellm.prompts.settle`).
+        tokenizer: The tokenizer, its chat template settled as for training (see `rolellm.models.prompts.settle`).
         source: Where base, adapter and tokenizer come from.
         device: ``cpu`` or ``cuda``.
         dtype: The weights' type, such as ``float32``.
@@ -193,16 +193,18 @@ class LocalModel:
         self.source = find_model(model, adapter)
         if self.source.adapter is not None:
             require("peft", extra="train")
-        revision = self.source.revision
-        self._config = load_part("config", AutoConfig, self.source.base, revision=revision)
+        revision, is_cached = self.source.revision, self.source.is_cached
+        self._config = load_part("config", AutoConfig, self.source.base, revision=revision, local_files_only=is_cached)
         own = revision if self.source.tokenizer == self.source.base else None
-        self.tokenizer = load_part("tokenizer", AutoTokenizer, self.source.tokenizer, revision=own)
-        settle(self.tokenizer)
-        self.device = _device(device)
-        self.dtype = _dtype(dtype, self.device, self._config)
+        self.tokenizer = load_part(
+            "tokenizer", AutoTokenizer, self.source.tokenizer, revision=own, local_files_only=is_cached
+        )
+        settle_template(self.tokenizer)
+        self.device = _choose_device(device)
+        self.dtype = _choose_dtype(dtype, self.device, self._config)
         context = getattr(self._config.get_text_config(), "max_position_embeddings", None)
         self.context: int | None = int(context) if context else None
-        self._end = end_token_id(self.tokenizer)
+        self._end = find_end_token(self.tokenizer)
         self._model: Any = None
         self._stops: list[int] = []
         self._shared: SharedGeneration | None = None
@@ -210,33 +212,33 @@ class LocalModel:
         self._most: int | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, self._given
+        return _load_once, self._given
 
     @property
     def hashes(self) -> dict[str, str | None]:
         """Content hashes of the base and of the adapter: ``model_hash`` and ``adapter_hash``."""
         adapter = self.source.adapter
         return {
-            "model_hash": content_hash(self.source.base, self.source.revision),
-            "adapter_hash": None if adapter is None else content_hash(adapter),
+            "model_hash": hash_model(self.source.base, self.source.revision),
+            "adapter_hash": None if adapter is None else hash_model(adapter),
         }
 
     @property
     def prompt_form(self) -> dict[str, str]:
         """The text form of prompts: ``form`` (``rolellama``, or ``tokenizer`` for one of its own) and ``form_hash``."""
-        ours = chat_template("rolellama")
-        used = self.tokenizer.chat_template or ours
-        return {"form": "rolellama" if str(used).strip() == ours else "tokenizer", "form_hash": hash_json(used)}
+        default = load_chat_template("rolellama")
+        used = self.tokenizer.chat_template or default
+        return {"form": "rolellama" if str(used).strip() == default else "tokenizer", "form_hash": hash_json(used)}
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens the model knows; an id at or above this cannot go in."""
+        """The number of tokens that the model knows; an id at or above this cannot go in."""
         if self._model is None:
             return int(self._config.get_text_config().vocab_size)
         return int(self._model.get_input_embeddings().num_embeddings)
 
     def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """The tokens of a prompt; see `rolellm.prompts.encode.encode_prompt`."""
+        """The tokens of a prompt; see `rolellm.models.prompts.encode.encode_prompt`."""
         return encode_prompt(self.tokenizer, messages)
 
     def load(self) -> None:
@@ -250,7 +252,10 @@ class LocalModel:
         import torch
         from transformers import GenerationConfig
 
-        options: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "revision": self.source.revision}
+        source = self.source
+        options: dict[str, Any] = {"dtype": getattr(torch, self.dtype), "revision": source.revision}
+        if source.is_cached:
+            options["local_files_only"] = True
         if self.device != "cpu":
             options["device_map"] = {"": self.device}
         model: Any = load_whole(self.source.base, **options)
@@ -298,15 +303,15 @@ class LocalModel:
         self.load()
         keys = list(keys or [str(n) for n in range(len(prompts))])
         if shared is None:
-            shared = shared_lengths(prompts)
+            shared = find_shared_lengths(prompts)
         replies: list[list[int]] = []
         while len(replies) < len(prompts):
             part = slice(len(replies), len(replies) + (self._most or len(prompts)))
-            made = self._fitting(prompts[part], decoding, keys[part], shared[part])
-            replies += made or []
-        return [self._completion(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
+            tokens = self._try_replies(prompts[part], decoding, keys[part], shared[part])
+            replies += tokens or []
+        return [self._make_completion(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
 
-    def _fitting(
+    def _try_replies(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], shared: Sequence[int]
     ) -> list[list[int]] | None:
         """Replies; ``None`` when the memory is too small, after which batches are smaller."""
@@ -331,18 +336,18 @@ class LocalModel:
         if decoding.num_beams > 1:
             return self._generate(prompts, decoding, keys)
         longest = max(map(len, prompts)) + decoding.max_new_tokens
-        if reason := why_not_shared(self._model.config, longest) or _prompt_learning(self._model):
+        if reason := explain_not_shared(self._model.config, longest) or _find_prompt_learning(self._model):
             text = f"what prompts have in common is computed for each of them anew: the base is {reason}"
             warnings.warn(text, PlainBatchWarning, stacklevel=5)
             return self._generate(prompts, decoding, keys)
-        from rolellm.models.shared import SharedGeneration
+        from rolellm.models.prefix_generation import SharedGeneration
 
         self._shared = self._shared or SharedGeneration(self._model, self.device)
-        choose = _chooser(decoding, keys)
+        choose = _make_chooser(decoding, keys)
         limit = decoding.max_new_tokens
         return self._shared.replies(prompts, shared, limit=limit, stops=self._stops, choose=choose)
 
-    def next_tokens(self, prompt: Sequence[int], most: int) -> list[tuple[str, float]]:
+    def rank_next_tokens(self, prompt: Sequence[int], most: int) -> list[tuple[str, float]]:
         """The likeliest next tokens, likeliest first, each with its log probability.
 
         Args:
@@ -354,16 +359,16 @@ class LocalModel:
         """
         import torch
 
-        one = Decoding(max_new_tokens=1)
-        made = self._generate_raw([prompt], one, ["0"], output_logits=True, return_dict_in_generate=True)
-        logits = made.logits[0][0]
+        greedy = Decoding(max_new_tokens=1)
+        output = self._generate_raw([prompt], greedy, ["0"], output_logits=True, return_dict_in_generate=True)
+        logits = output.logits[0][0]
         likeliest = torch.log_softmax(logits.float(), -1).topk(min(most, len(logits)))
-        found = zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
-        return [(self.tokenizer.decode([token]), value) for token, value in found]
+        pairs = zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
+        return [(self.tokenizer.decode([token]), value) for token, value in pairs]
 
     def stream(
         self, prompt: Sequence[int], decoding: Decoding, key: str = "0", ended: Callable[[Finish], object] | None = None
-    ) -> Iterator[str]:
+    ) -> Generator[str]:
         """Answer one prompt, and give the text as it is made; leaving the loop early ends the work.
 
         Args:
@@ -380,18 +385,18 @@ class LocalModel:
         """
         self.load()
         pieces: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
-        left = threading.Event()
+        is_abandoned = threading.Event()
 
-        def work() -> None:
+        def run_generation() -> None:
             try:
-                (reply,) = self._generate([prompt], decoding, [key], streamer=_Pieces(self._text, pieces, left))
+                (reply,) = self._generate([prompt], decoding, [key], streamer=_Pieces(self._text, pieces, is_abandoned))
                 if ended is not None:
-                    ended(self._completion(prompt, reply).finish)
+                    ended(self._make_completion(prompt, reply).finish)
                 pieces.put(None)
             except Exception as error:
                 pieces.put(error)
 
-        thread = threading.Thread(target=work, daemon=True)
+        thread = threading.Thread(target=run_generation, daemon=True)
         thread.start()
         try:
             while (piece := pieces.get()) is not None:
@@ -399,7 +404,7 @@ class LocalModel:
                     raise piece
                 yield piece
         finally:
-            left.set()
+            is_abandoned.set()
             thread.join()
 
     def _generate(
@@ -412,7 +417,7 @@ class LocalModel:
     def _generate_raw(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], **more: Any
     ) -> Any:
-        """What transformers' own ``generate`` gives for prompts padded on the left."""
+        """Return what transformers' own ``generate`` gives for prompts padded on the left."""
         import torch
         from transformers import GenerationConfig
 
@@ -434,7 +439,7 @@ class LocalModel:
                 input_ids=torch.tensor(ids, device=self.device),
                 attention_mask=torch.tensor(mask, device=self.device),
                 generation_config=config,
-                logits_processor=_processors(decoding, keys, longest),
+                logits_processor=_make_processors(decoding, keys, longest),
                 **more,
             )
 
@@ -444,25 +449,25 @@ class LocalModel:
         # Masked out, so any id does that the embedding has.
         return self._end if padding is None or padding >= self.vocabulary else int(padding)
 
-    def _completion(self, prompt: Sequence[int], reply: list[int]) -> Completion:
+    def _make_completion(self, prompt: Sequence[int], reply: list[int]) -> Completion:
         ends = [position for position, token in enumerate(reply) if token in self._stops]
-        kept = reply[: ends[0] + 1] if ends else reply
+        tokens = reply[: ends[0] + 1] if ends else reply
         return Completion(
-            text=self._text(kept),
+            text=self._text(tokens),
             finish="stop" if ends else "length",
             prompt_tokens=len(prompt),
-            new_tokens=len(kept),
+            new_tokens=len(tokens),
         )
 
     def _text(self, reply: list[int]) -> str:
         """The text of a reply's tokens, up to the end token where there is one."""
-        end = next((place for place, token in enumerate(reply) if token in self._stops), len(reply))
+        end = next((index for index, token in enumerate(reply) if token in self._stops), len(reply))
         text: str = self.tokenizer.decode(reply[:end], skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text.strip()
 
 
 @functools.lru_cache(maxsize=4)
-def _unpickled(model: str, adapter: str | None, device: Device, dtype: DType) -> LocalModel:
+def _load_once(model: str, adapter: str | None, device: Device, dtype: DType) -> LocalModel:
     """A model as sent to a worker; made once, so that weights are loaded once a process."""
     return LocalModel(model, adapter=adapter, device=device, dtype=dtype)
 
@@ -472,7 +477,7 @@ class _LeftError(Exception):
 
 
 class _Pieces:
-    """What `generate` gives new tokens to: puts what they add to the text into a queue.
+    """The streamer that `generate` gives new tokens to: puts what they add to the text into a queue.
 
     Half a character is held back, and so is white space that may be the reply's end.
 
@@ -482,8 +487,10 @@ class _Pieces:
         left: Whether nobody reads them any more.
     """
 
-    def __init__(self, text: Callable[[list[int]], str], pieces: queue.SimpleQueue[Any], left: threading.Event) -> None:
-        self._text, self._pieces, self._left = text, pieces, left
+    def __init__(
+        self, text: Callable[[list[int]], str], pieces: queue.SimpleQueue[Any], is_abandoned: threading.Event
+    ) -> None:
+        self._text, self._pieces, self._left = text, pieces, is_abandoned
         self._reply: list[int] | None = None
         self._given = ""
 
@@ -507,7 +514,7 @@ class _Pieces:
             self._given = text
 
 
-def _warpers(decoding: Decoding) -> Any:
+def _make_warpers(decoding: Decoding) -> Any:
     from transformers.generation import LogitsProcessorList, TemperatureLogitsWarper
 
     chain: list[Any] = [TemperatureLogitsWarper(decoding.temperature)]
@@ -516,36 +523,38 @@ def _warpers(decoding: Decoding) -> Any:
     return LogitsProcessorList(chain)
 
 
-def _processors(decoding: Decoding, keys: Sequence[str], prompt_length: int) -> Any:
+def _make_processors(decoding: Decoding, keys: Sequence[str], prompt_length: int) -> Any:
     if decoding.temperature == 0:
         return None
-    numbers = [draws(decoding.seed, key, decoding.max_new_tokens) for key in keys]
-    chain = _warpers(decoding)
+    numbers = [draw_numbers(decoding.seed, key, decoding.max_new_tokens) for key in keys]
+    chain = _make_warpers(decoding)
     chain.append(ContentSeededChoice(numbers, prompt_length))
     return chain
 
 
-def _chooser(decoding: Decoding, keys: Sequence[str]) -> Callable[[torch.Tensor, Sequence[int], int], torch.Tensor]:
-    """What chooses the next tokens of `rolellm.models.shared.SharedGeneration`."""
+def _make_chooser(
+    decoding: Decoding, keys: Sequence[str]
+) -> Callable[[torch.Tensor, Sequence[int], int], torch.Tensor]:
+    """Make what chooses the next tokens of `rolellm.models.prefix_generation.SharedGeneration`."""
     if decoding.temperature == 0:
         return lambda logits, rows, step: logits.argmax(dim=-1)
-    warpers = _warpers(decoding)
-    numbers = [draws(decoding.seed, key, decoding.max_new_tokens) for key in keys]
+    warpers = _make_warpers(decoding)
+    numbers = [draw_numbers(decoding.seed, key, decoding.max_new_tokens) for key in keys]
 
     def choose(logits: torch.Tensor, rows: Sequence[int], step: int) -> torch.Tensor:
         so_far = logits.new_empty((len(rows), step))
-        drawn = ContentSeededChoice([numbers[row] for row in rows], 0)
-        return drawn(so_far, warpers(so_far, logits)).argmax(dim=-1)
+        choice = ContentSeededChoice([numbers[row] for row in rows], 0)
+        return choice(so_far, warpers(so_far, logits)).argmax(dim=-1)
 
     return choose
 
 
-def shared_lengths(prompts: Sequence[Sequence[int]]) -> list[int]:
-    """How many tokens of each prompt belong to a beginning that others have too."""
-    from rolellm.models.shared import groups_of
+def find_shared_lengths(prompts: Sequence[Sequence[int]]) -> list[int]:
+    """Find how many tokens of each prompt belong to a beginning that others have too."""
+    from rolellm.models.prefix_generation import group_prompts
 
-    lengths = {place: shared for shared, places in groups_of(prompts) for place in places}
-    return [lengths[place] for place in range(len(prompts))]
+    lengths = {row: shared for shared, rows in group_prompts(prompts) for row in rows}
+    return [lengths[row] for row in range(len(prompts))]
 
 
 def _is_out_of_memory(error: RuntimeError) -> bool:
@@ -555,25 +564,25 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def _prompt_learning(model: Any) -> str | None:
-    """Whether an adapter puts tokens of its own before the prompt."""
-    known = getattr(model, "peft_config", {}).values()
-    return "under an adapter that is no LoRA" if any(one.is_prompt_learning for one in known) else None
+def _find_prompt_learning(model: Any) -> str | None:
+    """Tell whether an adapter puts tokens of its own before the prompt."""
+    configs = getattr(model, "peft_config", {}).values()
+    return "under an adapter that is no LoRA" if any(config.is_prompt_learning for config in configs) else None
 
 
-def _device(wanted: Device) -> Literal["cpu", "cuda"]:
+def _choose_device(requested: Device) -> Literal["cpu", "cuda"]:
     import torch
 
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if requested == "cuda" and not torch.cuda.is_available():
         raise SettingsError("device is cuda, but torch finds no CUDA device here; use cpu or auto")
-    if wanted == "auto":
+    if requested == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
-    return wanted
+    return requested
 
 
-def _dtype(wanted: DType, device: str, config: Any) -> str:
-    if wanted != "auto":
-        return wanted
+def _choose_dtype(requested: DType, device: str, config: Any) -> str:
+    if requested != "auto":
+        return requested
     declared = getattr(config, "dtype", None)
     return "float32" if device == "cpu" or declared is None else str(declared).removeprefix("torch.")
 
@@ -582,7 +591,7 @@ def _load_adapter(model: Any, adapter: str) -> Any:
     from peft import PeftModel
 
     try:
-        with quiet_peft():
+        with hide_peft_warning():
             warnings.filterwarnings("error", message=".*missing adapter keys")
             return PeftModel.from_pretrained(model, adapter)
     except Exception as error:

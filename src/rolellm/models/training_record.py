@@ -26,72 +26,72 @@ Part = Literal["role", "instruction"]
 _Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{16}$")]
 
 
-def instruction_hash(question: str) -> str:
+def hash_instruction(question: str) -> str:
     """16 hex digits for an instruction, white space and case folded; enough for millions without a clash."""
     return hash_bytes(fold(question).encode("utf-8", "surrogatepass"))[:16]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TrainedOn:
     """Roles and instructions that a model was trained on.
 
     Attributes:
         roles: By name.
-        instructions: As `instruction_hash`.
+        instructions: As `hash_instruction`.
     """
 
     roles: frozenset[str] = frozenset()
     instructions: frozenset[_Hash] = frozenset()
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Seen:
-        """What training on these rows shows a model."""
-        pairs = [(row.role, instruction_hash(row.question)) for row in rows]
+    def of(cls, rows: Iterable[Row]) -> TrainedOn:
+        """Record what training on these rows shows a model."""
+        pairs = [(row.role, hash_instruction(row.question)) for row in rows]
         return cls(frozenset(role for role, _ in pairs), frozenset(name for _, name in pairs))
 
-    def __or__(self, other: Seen) -> Seen:
+    def __or__(self, more: TrainedOn) -> TrainedOn:
         """All that either of two trainings showed, as those of an adapter and of the tuned base below it."""
-        return Seen(self.roles | other.roles, self.instructions | other.instructions)
+        return TrainedOn(self.roles | more.roles, self.instructions | more.instructions)
 
-    def parts(self, rows: Iterable[Row]) -> list[frozenset[Part]]:
-        """What of each row was trained on; names of roles and instructions compare with white space and case folded."""
+    def find_parts(self, rows: Iterable[Row]) -> list[frozenset[Part]]:
+        """Find what was trained on; names of roles and instructions compare with white space and case folded."""
         roles = {fold(name) for name in self.roles}
 
-        def of(row: Row) -> Iterator[Part]:
+        def list_parts(row: Row) -> Iterator[Part]:
             if fold(row.role) in roles:
                 yield "role"
-            if instruction_hash(row.question) in self.instructions:
+            if hash_instruction(row.question) in self.instructions:
                 yield "instruction"
 
-        return [frozenset(of(row)) for row in rows]
+        return [frozenset(list_parts(row)) for row in rows]
 
     def to_dict(self) -> dict[str, list[str]]:
         """``roles`` and ``instructions``, both sorted."""
         return {"roles": sorted(self.roles), "instructions": sorted(self.instructions)}
 
     @classmethod
-    def from_dict(cls, value: Any) -> Seen:
+    def from_dict(cls, value: Any) -> TrainedOn:
         """Read what `to_dict` gives; other keys are ignored.
 
         Raises:
             DataError: When it has another shape.
         """
-        given = {"roles": None, "instructions": None} | (value if isinstance(value, dict) else {})
-        return read_as(cls, given, "the record of training")
+        values = {"roles": None, "instructions": None} | (value if isinstance(value, dict) else {})
+        return read_as(cls, values, "the record of training")
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecord:
-    """What a manifest says of the data that a model was trained on.
+    """A manifest's record of the data that a model was trained on.
 
     Attributes:
-        seen: Its roles and instructions.
+        trained_on: Its roles and instructions.
         config: The data set's config, where the manifest names it.
         split: Its split, likewise.
         fingerprint: Its content hash, likewise.
     """
 
-    seen: Seen
+    trained_on: TrainedOn
     config: str | None = None
     split: str | None = None
     fingerprint: str | None = None
@@ -113,11 +113,11 @@ def read_manifest(path: Path) -> TrainingRecord | None:
     if content.get("kind") != "rocit" and "trained_on" not in content:
         return None
     try:
-        seen = Seen.from_dict(content.get("trained_on"))
+        trained_on = TrainedOn.from_dict(content.get("trained_on"))
     except DataError as error:
         raise DataError(
             f'"trained_on" does not say what the model was trained on: {error.problem}', path=path
         ) from error
     data = content["data"] if isinstance(content.get("data"), dict) else {}
     named = [data.get(key) for key in ("config", "split", "fingerprint")]
-    return TrainingRecord(seen, *(value if isinstance(value, str) else None for value in named))
+    return TrainingRecord(trained_on, *(value if isinstance(value, str) else None for value in named))

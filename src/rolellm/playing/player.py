@@ -19,22 +19,22 @@ import warnings
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, overload
 
-from rolellm.construct.cards.convert import user_name
-from rolellm.construct.lore import called_up
-from rolellm.construct.rolegpt.prompts import Found, RolePrompts
-from rolellm.construct.scripts.turns import write_turns
-from rolellm.construct.settings import PromptSettings
+from rolellm.characters.cards.convert import choose_user_name
+from rolellm.characters.lore import find_keys
+from rolellm.characters.role_prompts import Retrieved, RolePrompts
+from rolellm.characters.roles import Part, find_part
+from rolellm.characters.scripts.turns import write_turns
+from rolellm.characters.settings import PromptSettings
 from rolellm.core.errors import EndpointError, ModelError, SettingsError
-from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Turn
 from rolellm.core.settings import read
-from rolellm.core.text import number_of
+from rolellm.core.text import format_count
 from rolellm.llm.llm import LLM
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import (
@@ -45,21 +45,19 @@ from rolellm.llm.model import (
     Request,
     UnacceptableError,
     assistant,
+    strip_thoughts,
     system,
     user,
-    without_thoughts,
 )
-from rolellm.models.local_model import Decoding, LocalModel
-from rolellm.playing.roles import Part, find_part
+from rolellm.llm.tokens import count_fewest_tokens
+from rolellm.models.prompts.encode import limit_prompt
+from rolellm.models.prompts.render import OPENING, load_system_template
 from rolellm.playing.settings import PlaySettings
-from rolellm.prompts.render import OPENING, system_template
 
-#: The share of the context that lore may fill, and that is kept for a long reply. The first is SillyTavern's default.
+#: The share of the context that lore may fill: SillyTavern's default.
 _SHARE = 4
-#: The most characters for which a token can stand, on average over a text; what is longer need not be counted.
-_CHARACTERS = 16
-#: The end of a turn in which lore's keys are looked for, in characters (our choice).
-_SCANNED = 20_000
+#: Maximum characters of a talk's end that are searched for lore's keys (our choice).
+_SCANNED = 40_000
 #: What is said of replies that are not whole.
 _NOTES: dict[Finish, str] = {
     "length": "cut off at the limit of tokens; --max-tokens allows more",
@@ -73,11 +71,11 @@ class ContextWarning(UserWarning):
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """What is sent for a reply.
+class RolePrompt:
+    """The prompt for a reply.
 
     Attributes:
-        messages: The system turn, then the talk; the last message is the user's.
+        messages: The system turn, then the talk.
         lore: What the last turns called up.
         dropped: Earlier turns that were left out.
         dropped_lore: Lore that was called up and left out.
@@ -85,16 +83,16 @@ class Prompt:
     """
 
     messages: tuple[Message, ...]
-    lore: tuple[Found, ...]
+    lore: tuple[Retrieved, ...]
     dropped: int
     dropped_lore: int
     tokens: int
 
     @property
     def warning(self) -> str:
-        """What was left out, in a sentence; empty where nothing was."""
-        left_out = [number_of(self.dropped, "earlier turn")] * bool(self.dropped)
-        left_out += [f"{number_of(self.dropped_lore, 'piece')} of lore"] * bool(self.dropped_lore)
+        """Names what was left out, in a sentence; empty where nothing was."""
+        left_out = [format_count(self.dropped, "earlier turn")] * bool(self.dropped)
+        left_out += [f"{format_count(self.dropped_lore, 'piece')} of lore"] * bool(self.dropped_lore)
         return f"the context is full: the role does not see {' and '.join(left_out)}" if left_out else ""
 
 
@@ -106,7 +104,7 @@ class RolePlayer:
             dict, or a settings file.
         character: A character's folder, a card, the name of a role of RoleBench, or a `rolellm.Character`.
         adapter: A PEFT adapter to put on a full model.
-        how: Fields of `rolellm.playing.settings.PlaySettings`, such as ``temperature`` or ``max_tokens``.
+        options: Fields of `rolellm.playing.settings.PlaySettings`, such as ``temperature`` or ``max_tokens``.
 
     Attributes:
         part: The role.
@@ -120,37 +118,28 @@ class RolePlayer:
         MissingExtraError: Without the packages that the model needs.
     """
 
-    def __init__(self, model: Any, character: Any, *, adapter: str | None = None, **how: Any) -> None:
-        self.settings = read(PlaySettings, how)
+    def __init__(self, model: Any, character: Any, *, adapter: str | None = None, **options: Any) -> None:
+        self.settings = read(PlaySettings, options)
         self._play(find_part(character))
-        found = getattr(model, "model_dir", model)
-        self.model: LocalModel | Model
-        if isinstance(found, str | Path) and not Path(found).is_file():
-            self.model = LocalModel(str(found), adapter=adapter)
-        elif adapter is not None:
-            raise SettingsError("an adapter goes on a folder or a Hub id; name it in the settings file of the model")
-        else:
-            llm = LLM.of(found)
-            first = llm.models[0]
-            self.model = first.model if isinstance(first, LocalChat) else first
-            self._counter = llm.counter
+        llm = LLM.resolve(getattr(model, "model_dir", model), adapter)
+        self.model, self._counter = llm.models[0], llm.counter
 
     def _play(self, part: Part) -> None:
         self.part = part
         template = self.settings.system_template
         self._prompts = RolePrompts(part.sheet, PromptSettings(max_prompt_tokens=None, system_template=template))
-        self._template = system_template(part.sheet.language, template)
+        self._template = load_system_template(part.sheet.language, template)
 
-    def as_role(self, character: Any) -> RolePlayer:
+    def with_role(self, character: Any) -> RolePlayer:
         """The same model with another role.
 
         Raises:
             SettingsError: For an unknown role.
             DataError: For a folder or a card that cannot be read.
         """
-        other = copy.copy(self)
-        other._play(find_part(character))
-        return other
+        player = copy.copy(self)
+        player._play(find_part(character))
+        return player
 
     @property
     def role(self) -> str:
@@ -173,7 +162,21 @@ class RolePlayer:
             EndpointError: When the server gave no reply.
         """
         pieces = self.answer(self.prompt([user(question)]))
-        return pieces if stream else without_thoughts("".join(pieces))
+        return pieces if stream else strip_thoughts("".join(pieces))
+
+    def load(self) -> None:
+        """Load a local model's weights now, not with the first reply.
+
+        Raises:
+            ModelError: When they cannot be loaded.
+        """
+        if isinstance(self.model, LocalChat):
+            self.model.model.load()
+
+    @property
+    def opening(self) -> list[Message]:
+        """A talk's beginning: the card's greeting, where there is one."""
+        return [assistant(self.part.greeting)] if self.part.greeting else []
 
     def chat(self) -> Chat:
         """A talk, which begins with the card's greeting where there is one."""
@@ -182,104 +185,118 @@ class RolePlayer:
     @cached_property
     def context(self) -> int | None:
         """The most tokens of prompt and reply together; ``None`` where nobody says."""
-        own = self.model.context if isinstance(self.model, LocalModel) else _context(self.model)
+        own = _ask_context(self.model)
         return min(filter(None, (self.settings.context, own)), default=None)
 
-    def prompt(self, turns: Sequence[Message], *, more: str = "", after: str = "") -> Prompt:
-        """What is sent for a reply.
+    def prompt(
+        self,
+        turns: Sequence[Message],
+        *,
+        more: str = "",
+        after: str = "",
+        reply_tokens: int | None = None,
+        tool_tokens: int = 0,
+    ) -> RolePrompt:
+        """Build the prompt for a reply.
 
         Args:
-            turns: The talk; the last message is the user's.
+            turns: The talk. The last message is usually the user's; an assistant's is to be continued.
             more: Goes into the system turn, after all that is said of the role.
-            after: Goes after the last message.
+            after: Goes after the last message of the user.
+            reply_tokens: Maximum tokens of this reply; by default as in the settings.
+            tool_tokens: Tokens of the context that the request's tools take.
 
         Raises:
             ModelError: When the last message alone leaves no room for a reply in the model's context.
             SettingsError: Without any turn.
         """
         if not turns:
-            raise SettingsError("there are no turns; the last one has to be the user's message")
+            raise SettingsError("there are no turns; give at least one message")
         context = self.context
-        limit = None if context is None else context - min(self.settings.max_tokens, context // _SHARE)
-        if context is not None and len(turns[-1].content) > _CHARACTERS * context:
-            raise ModelError(f"the message has {len(turns[-1].content):,} characters, too many for {_fit(context)}")
-        notes, called = self._lore(turns)
-        starts = [place for place, turn in enumerate(turns) if turn.role == "user" or place == 0]
+        reply_tokens = self.settings.max_tokens if reply_tokens is None else reply_tokens
+        limit = None if context is None else limit_prompt(context, reply_tokens) - tool_tokens
+        if limit is not None and limit < 1:
+            raise ModelError(
+                f"the tools in the request take about {tool_tokens:,} tokens, too many for a context of {context:,}; "
+                "send fewer tools, or use a longer context"
+            )
+        starts = [index for index, turn in enumerate(turns) if turn.role == "user" or index == 0]
+        if limit is not None:
+            starts = _drop_overlong(turns, starts, limit, context)
+        notes, called_count = self._find_lore(turns)
         ways = [(start, notes) for start in starts]
         ways += [(starts[-1], notes[:count]) for count in reversed(range(len(notes)))]
 
         @cache
-        def made(way: int) -> tuple[tuple[Message, ...], int]:
-            start, told = ways[way]
-            messages = self._messages(turns[start:], told, more, after)
+        def build_prompt(way: int) -> tuple[tuple[Message, ...], int]:
+            start, notes_kept = ways[way]
+            messages = self._build_messages(turns[start:], notes_kept, more, after)
             return messages, 0 if limit is None else self.count(messages)
 
-        def fits(way: int) -> bool:
-            return limit is None or made(way)[1] <= limit
+        def is_short_enough(way: int) -> bool:
+            return limit is None or build_prompt(way)[1] <= limit
 
-        way = 0 if fits(0) else bisect_left(range(len(ways)), True, key=fits)
+        way = 0 if is_short_enough(0) else bisect_left(range(len(ways)), True, key=is_short_enough)
         if way == len(ways):
-            tokens = made(way - 1)[1]
+            tokens = build_prompt(way - 1)[1] + tool_tokens
             raise ModelError(f"the prompt has {tokens:,} tokens without any earlier turn, too many for {_fit(context)}")
-        start, told = ways[way]
-        return Prompt(made(way)[0], tuple(told), start, called - len(told), made(way)[1])
+        start, notes_kept = ways[way]
+        return RolePrompt(
+            build_prompt(way)[0], tuple(notes_kept), start, called_count - len(notes_kept), build_prompt(way)[1]
+        )
 
-    def _lore(self, turns: Sequence[Message]) -> tuple[list[Found], int]:
+    def _find_lore(self, turns: Sequence[Message]) -> tuple[list[Retrieved], int]:
         """The lore that the last turns call up, as far as its share of the context takes it, and how much there is."""
-        text = "\n".join(turn.content[-_SCANNED:] for turn in turns[-self.part.scanned :])
+        text = "\n".join(turn.content[-_SCANNED:] for turn in turns[-self.part.scanned :])[-_SCANNED:]
         lore = self.part.sheet.lore
-        found = self._prompts.shelf.notes(text, len(lore))
+        notes = self._prompts.shelf.notes(text, len(lore))
         # Words alone call up nothing that has keys: its author said when it is wanted.
-        found = [note for note in found if note.by != "words" or not lore[note.place].keys]
+        notes = [note for note in notes if note.by != "words" or not lore[note.place].keys]
         newest = turns[-1].content[-_SCANNED:]
 
-        def rank(note: Found) -> int:
+        def rank(note: Retrieved) -> int:
             entry = lore[note.place]
-            if note.by == "key" and called_up(replace(entry, secondary_keys=()), newest):
+            if note.by == "key" and find_keys(replace(entry, secondary_keys=()), newest):
                 return 0
             return 1 if entry.constant else 2
 
-        found.sort(key=rank)
-        return (found if self.context is None else self._within(found, self.context // _SHARE)), len(found)
+        notes.sort(key=rank)
+        return (notes if self.context is None else self._fit_lore(notes, self.context // _SHARE)), len(notes)
 
-    def _within(self, lore: list[Found], room: int) -> list[Found]:
-        kept = []
+    def _fit_lore(self, lore: list[Retrieved], room: int) -> list[Retrieved]:
+        fitting = []
         for note in lore:
-            if len(note.text) <= _CHARACTERS * room and (tokens := self.count([user(note.text)])) <= room:
-                kept.append(note)
+            if count_fewest_tokens(note.text) <= room and (tokens := self.count([user(note.text)])) <= room:
+                fitting.append(note)
                 room -= tokens
-        return kept
+        return fitting
 
-    def _messages(self, turns: Sequence[Message], lore: list[Found], more: str, after: str) -> tuple[Message, ...]:
-        sheet, part = self.part.sheet, self.part
-        last = turns[-1].content
-        text = self._prompts.messages(last, (), lore)[0].content
-        if part.system:
-            described = sheet.described() or ""
-            ours = self._template.fill(role=sheet.role, description=described)
-            original = self._template.fill(role=sheet.role, description="")
-            text = f"{part.system.replace('{{original}}', original)}\n\n{described}{text.removeprefix(ours)}"
-        text = "\n\n".join(filter(None, (text, *part.told, more)))
+    def _build_messages(
+        self, turns: Sequence[Message], lore: list[Retrieved], more: str, after: str
+    ) -> tuple[Message, ...]:
+        part = self.part
+        text = part.system_turn(self._template, self._prompts.messages(turns[-1].content, (), lore)[0].content, more)
         # Many chat templates want the user to begin, and take no system turn at the end.
-        opening = [user(OPENING[sheet.language])] * (turns[0].role == "assistant")
-        ending = user("\n\n".join(filter(None, (last, part.after, after))))
-        return (system(text), *opening, *turns[:-1], ending)
+        talk = [*[user(OPENING[part.sheet.language])] * (turns[0].role != "user"), *turns]
+        last = max(index for index, turn in enumerate(talk) if turn.role == "user")
+        talk[last] = user("\n\n".join(filter(None, (talk[last].content, part.after, after))))
+        return (system(text), *talk)
 
     def count(self, messages: Sequence[Message]) -> int:
-        """The tokens of a prompt; see `Prompt`."""
-        if isinstance(self.model, LocalModel):
-            return len(self.model.encode([asdict(message) for message in messages]))
+        """The tokens of a prompt; see `RolePrompt`."""
+        if isinstance(self.model, LocalChat):
+            return len(self.model.encode(messages))
         return self._counter.prompt(messages)
 
-    def show(self, prompt: Prompt) -> str:
+    def show(self, prompt: RolePrompt) -> str:
         """A prompt as the model gets it: the very text for a local model, the messages for one behind an API."""
-        if isinstance(self.model, LocalModel):
-            ids = self.model.encode([asdict(message) for message in prompt.messages])
-            return str(self.model.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
+        if isinstance(self.model, LocalChat):
+            ids = self.model.encode(prompt.messages)
+            return str(self.model.model.tokenizer.decode(ids, clean_up_tokenization_spaces=False))
         return "\n\n".join(f"[{message.role}]\n{message.content}" for message in prompt.messages)
 
     def answer(
-        self, prompt: Prompt, *, repeat: int = 0, ended: Callable[[Finish], object] | None = None
+        self, prompt: RolePrompt, *, repeat: int = 0, ended: Callable[[Finish], object] | None = None
     ) -> Iterator[str]:
         """The reply to a prompt, as it arrives, without thoughts; leaving the loop early ends the work.
 
@@ -291,22 +308,10 @@ class RolePlayer:
         Raises:
             EndpointError: When the server gave no reply.
         """
-        request = self.request(prompt, repeat=repeat)
-        if isinstance(self.model, LocalModel):
-            sampling = request.sampling
-            ids = self.model.encode([asdict(message) for message in prompt.messages])
-            decoding = Decoding(
-                max_new_tokens=sampling.max_tokens,
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                seed=sampling.seed or 0,
-            )
-            yield from _speech(self.model.stream(ids, decoding, hash_json([ids, repeat]), ended))
-        else:
-            yield from _speech(_asked(self.model, request, ended))
+        yield from _skip_thoughts(_stream_reply(self.model, self.request(prompt, repeat=repeat), ended))
 
-    def request(self, prompt: Prompt, *, repeat: int = 0) -> Request:
-        """What a model behind an API is asked for a reply: the prompt, and no more tokens than there is room for.
+    def request(self, prompt: RolePrompt, *, repeat: int = 0) -> Request:
+        """Build the request for a reply: the prompt, and no more tokens than there is room for.
 
         Args:
             prompt: What to send.
@@ -315,47 +320,76 @@ class RolePlayer:
         sampling = self.settings.sampling
         if self.context is not None:
             sampling = replace(sampling, max_tokens=max(1, min(sampling.max_tokens, self.context - prompt.tokens)))
-        return Request(prompt.messages, sampling, repeat=repeat)
+        return Request(prompt.messages, sampling, repeat=repeat, tag=self.role)
+
+
+def play_roles(model: Any, roles: Sequence[Any], **options: Any) -> list[RolePlayer]:
+    """Players of several roles by one model; its server is asked for the length of its context once.
+
+    Raises:
+        SettingsError: For an unknown role.
+    """
+    players: list[RolePlayer] = []
+    for role in roles:
+        player = players[0].with_role(role) if players else RolePlayer(model, role, **options)
+        _ = player.context
+        players.append(player)
+    return players
+
+
+def _drop_overlong(turns: Sequence[Message], starts: list[int], limit: int, context: int | None) -> list[int]:
+    """The starts from which the talk may fit, without counting the tokens of what cannot.
+
+    Raises:
+        ModelError: When there are none.
+    """
+    fewest, first = 0, len(turns)
+    while first > 0 and (fewest := fewest + count_fewest_tokens(turns[first - 1].content)) <= limit:
+        first -= 1
+    if first > starts[-1]:
+        characters = sum(len(turn.content) for turn in turns[starts[-1] :])
+        raise ModelError(f"the message has {characters:,} characters, too many for {_fit(context)}")
+    return [start for start in starts if start >= first]
 
 
 def _fit(context: int | None) -> str:
     return f"a context of {context:,}; shorten the message or the role's description, or use a longer context"
 
 
-def _context(model: Model) -> int | None:
-    """What a model's server says of its context."""
+def _ask_context(model: Model) -> int | None:
+    """Ask a model's server for the length of its context."""
     from anyio.from_thread import start_blocking_portal
 
     ask: Callable[[], Any] | None = getattr(model, "context", None)
     if ask is None:
         return None
     with start_blocking_portal() as portal:
-        found: int | None = portal.call(ask)
+        length: int | None = portal.call(ask)
         portal.call(model.close)
-        return found
+        return length
 
 
-def _speech(pieces: Iterator[str]) -> Iterator[str]:
+def _skip_thoughts(pieces: Iterator[str]) -> Iterator[str]:
     """Pieces of a reply without the thoughts that it begins with."""
-    held, speaks = "", False
+    text, speaks = "", False
     for piece in pieces:
-        held = piece if speaks else (held + piece).lstrip()
-        while not speaks and held.startswith("<think>") and "</think>" in held:
-            held = held.partition("</think>")[2].lstrip()
-        speaks = speaks or not "<think>".startswith(held[:7])
+        text = piece if speaks else (text + piece).lstrip()
+        while not speaks and text.startswith("<think>") and "</think>" in text:
+            text = text.partition("</think>")[2].lstrip()
+        speaks = speaks or not "<think>".startswith(text[:7])
         if speaks:
-            yield held
-    if not speaks and held and not held.startswith("<think>"):
-        yield held
+            yield text
+    if not speaks and text and not text.startswith("<think>"):
+        yield text
 
 
-def _asked(model: Model, request: Request, ended: Callable[[Finish], object] | None = None) -> Iterator[str]:
+def _stream_reply(model: Model, request: Request, ended: Callable[[Finish], object] | None = None) -> Iterator[str]:
     """A reply as it arrives, or in one piece from a model that does not stream."""
     from anyio import CancelScope
     from anyio.from_thread import start_blocking_portal
 
     arrived: SimpleQueue[str | Exception | None] = SimpleQueue()
-    stream: Callable[..., AsyncGenerator[str]] = getattr(model, "stream", partial(_whole, model))
+    stream: Callable[..., AsyncGenerator[str]] = getattr(model, "stream", partial(_call_whole, model))
 
     async def work() -> None:
         try:
@@ -384,7 +418,7 @@ def _asked(model: Model, request: Request, ended: Callable[[Finish], object] | N
             working.cancel()
 
 
-async def _whole(model: Model, request: Request, ended: Callable[[Finish], object] | None) -> AsyncGenerator[str]:
+async def _call_whole(model: Model, request: Request, ended: Callable[[Finish], object] | None) -> AsyncGenerator[str]:
     reply = model.read(await model.call(request))
     if ended is not None:
         ended(reply.finish)
@@ -402,14 +436,16 @@ class Chat:
         turns: What was said: messages of the ``user`` and, for the role, the ``assistant``.
         prompt: What was sent for the last reply.
         note: What is wrong with the last reply, such as that it was cut off; empty for a whole one.
+        message: The user's last message; empty before the first. It is not among the turns where nothing came back.
     """
 
     def __init__(self, player: RolePlayer) -> None:
         self.player = player
-        self.turns: list[Message] = [assistant(player.part.greeting)] if player.part.greeting else []
-        self.prompt: Prompt | None = None
+        self.turns = player.opening
+        self.prompt: RolePrompt | None = None
         self.note = ""
-        self._asked = ""
+        self.message = ""
+        self._is_answered = False
         self._repeat = 0
         self._saved: Path | None = None
 
@@ -418,7 +454,9 @@ class Chat:
     @overload
     def say(self, text: str, *, stream: Literal[True]) -> Iterator[str]: ...
     def say(self, text: str, *, stream: bool = False) -> str | Iterator[str]:
-        """Say something, and get the reply. What arrived of a reply that breaks off is kept as the role's turn.
+        """Say something, and get the reply.
+
+        What arrived of a reply that breaks off is kept as the role's turn; a message with an empty reply is not kept.
 
         Args:
             text: What to say.
@@ -444,11 +482,12 @@ class Chat:
         Raises:
             SettingsError: When nothing was said yet; otherwise as `say`.
         """
-        if not self._asked:
-            raise SettingsError("nothing was said yet; say something first")
-        if self.turns[-2:-1] == [user(self._asked)]:
+        if not self.message:
+            raise SettingsError("there is no message yet; say something first")
+        if self._is_answered:
             del self.turns[-2:]
-        return self._say(self._asked if text is None else text, self._repeat + 1, stream)
+            self._is_answered = False
+        return self._say(self.message if text is None else text, self._repeat + 1, stream)
 
     def save(self, path: str | Path) -> Path:
         """Write the talk as turns, one JSON object a line, as ``rolellm role parse`` writes a script.
@@ -463,27 +502,27 @@ class Chat:
         if target.exists() and target != self._saved:
             raise SettingsError(f"{target} exists already; choose another name")
         sheet = self.player.part.sheet
-        names = {"user": user_name(sheet.language, sheet.role), "assistant": sheet.role}
+        names = {"user": choose_user_name(sheet.language, sheet.role), "assistant": sheet.role}
         write_turns(target, (Turn(names[turn.role], turn.content) for turn in self.turns), sheet.role)
         self._saved = target
         return target
 
     def explain(self) -> str:
-        """What was sent for the last reply, and what was left out of it.
+        """Show what was sent for the last reply, and what was left out of it.
 
         Raises:
             SettingsError: When nothing was said yet.
         """
         if self.prompt is None:
-            raise SettingsError("nothing was sent yet; say something first")
-        called = [f"{', '.join(note.shared) or 'always'}: {note.before or note.text[:40]}" for note in self.prompt.lore]
+            raise SettingsError("no message was sent yet; say something first")
+        notes = [f"{', '.join(note.shared) or 'always'}: {note.before or note.text[:40]}" for note in self.prompt.lore]
         return "\n".join(
             [
                 self.player.show(self.prompt),
                 "",
-                f"lore called up: {'; '.join(called) or 'none'}",
-                f"left out: {number_of(self.prompt.dropped, 'earlier turn')}, "
-                f"{number_of(self.prompt.dropped_lore, 'piece')} of lore",
+                f"lore called up: {'; '.join(notes) or 'none'}",
+                f"left out: {format_count(self.prompt.dropped, 'earlier turn')}, "
+                f"{format_count(self.prompt.dropped_lore, 'piece')} of lore",
             ]
         )
 
@@ -491,21 +530,22 @@ class Chat:
         if not text.strip():
             raise SettingsError("the message is empty; say something")
         before, prompt = self.prompt, self.player.prompt([*self.turns, user(text)])
-        self.prompt, self._asked, self._repeat = prompt, text, repeat
+        self.prompt, self.message, self._repeat, self._is_answered = prompt, text, repeat, False
         if prompt.warning and (before is None or prompt.warning != before.warning):
             warnings.warn(prompt.warning, ContextWarning, stacklevel=3)
-        pieces = self._heard(prompt, text, repeat)
-        return pieces if stream else without_thoughts("".join(pieces))
+        pieces = self._stream_turn(prompt, text, repeat)
+        return pieces if stream else strip_thoughts("".join(pieces))
 
-    def _heard(self, prompt: Prompt, text: str, repeat: int) -> Iterator[str]:
-        said, self.note, ends = "", "", list[Finish]()
+    def _stream_turn(self, prompt: RolePrompt, text: str, repeat: int) -> Iterator[str]:
+        reply, self.note, ends = "", "", list[Finish]()
         try:
             for piece in self.player.answer(prompt, repeat=repeat, ended=ends.append):
-                said += piece
+                reply += piece
                 yield piece
         finally:
-            said = without_thoughts(said)
-            if said or ends:
-                self.turns += [user(text), assistant(said)]
-                empty = "" if said else "the reply is empty; ask again"
-                self.note = _NOTES.get(ends[0], empty) if ends else ""
+            reply = strip_thoughts(reply)
+            self._is_answered = bool(reply.strip())
+            if self._is_answered:
+                self.turns += [user(text), assistant(reply)]
+            empty = "" if self._is_answered else "the reply is empty; ask again"
+            self.note = _NOTES.get(ends[0], empty) if ends else ""

@@ -1,25 +1,23 @@
 """An OpenAI-compatible server in front of another one: ``model`` names a role, and the role's prompt goes in.
 
-What the other server says passes through as it comes, streamed or not, errors included. A client that leaves takes its
-request with it. Keys are kept apart: the client's is not sent on, and the other server's is not shown.
+What the other server says passes through as it comes, streamed or not, errors included; only the model is called by the
+name that the client knows. The other server's model answers as it is, too, under its own name. A client that leaves
+takes its request with it. Keys are kept apart: the client's is not sent on, and the other server's is not shown, nor is
+its address.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import secrets
-import shlex
 import socket
-import subprocess
-import sys
-import tempfile
-import time
-import urllib.request
 import warnings
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 import anyio
@@ -28,92 +26,139 @@ from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from rolellm.characters.roles import suggest_names
 from rolellm.core.errors import ModelError, RoleLLMError, SettingsError
-from rolellm.core.scrub import scrubber
-from rolellm.core.text import find_name, squash
-from rolellm.llm.endpoint import Endpoint, proxy_for
-from rolellm.llm.model import Message, without_thoughts
-from rolellm.llm.openai_format import content_text, encode_body
-from rolellm.llm.settings import find_key, is_near
-from rolellm.models.find import find_model
-from rolellm.models.local_model import LocalModel
-from rolellm.playing.player import ContextWarning, RolePlayer
-from rolellm.playing.roles import nearest
-from rolellm.prompts.encode import end_token_id
-from rolellm.prompts.render import chat_template
-from rolellm.rocit.publish import merge_adapter
+from rolellm.core.scrub import HIDDEN
+from rolellm.core.text import find_name, fold_name
+from rolellm.llm.endpoint import Endpoint, find_proxy
+from rolellm.llm.model import Message, UnacceptableError, strip_thoughts, user
+from rolellm.llm.openai_format import UNREADABLE, encode_body, parse_body, read_content
+from rolellm.llm.settings import find_key
+from rolellm.llm.tokens import count_fewest_tokens
+from rolellm.models.prompts.render import OPENING
+from rolellm.playing.player import ContextWarning, RolePlayer, play_roles
 
 #: The longest request that is read, in bytes (our choice).
 MAX_BODY: Final = 8 << 20
 _MOST_ERROR = 1 << 20
 _CONNECT_SECONDS: Final = 15.0
-_ROLES = ("system", "developer", "user", "assistant")
-_PASSED = ("content-type", "retry-after", "retry-after-ms")
+#: Seconds in which a request's headers have to arrive, and then its body, and an error of the other server's (our
+#: choice).
+_PATIENCE = 15.0
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_PASSED = ("retry-after", "retry-after-ms")
+#: Servers that go on with an assistant's turn at the end only when told to; others do it by themselves, or cannot.
+_TOLD_TO_CONTINUE: Final = ("vllm", "sglang")
+_CONTINUE: Final = {"continue_final_message": True, "add_generation_prompt": False}
+_MODEL = re.compile(r'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
 
-def application(players: Mapping[str, RolePlayer], *, key: str = "", hosts: tuple[str, ...] = ("*",)) -> Starlette:
+def build_application(
+    players: Mapping[str, RolePlayer],
+    *,
+    plain: str | None = None,
+    key: str = "",
+    hosts: tuple[str, ...] = ("*",),
+    origins: Iterable[str] = (),
+) -> Starlette:
     """The server as an ASGI application.
 
     Args:
         players: By name, roles that are played by one model behind an API.
+        plain: The name under which that model answers without a role; by default its own.
         key: What clients have to send as their key; empty for none.
         hosts: The names by which it may be called; ``*`` for any.
+        origins: Web pages of these origins may use it; ``*`` for all.
+
+    Raises:
+        SettingsError: For a model that is not behind an API, or an origin that cannot be one.
     """
     endpoint = next(iter(players.values())).model
     if not isinstance(endpoint, Endpoint):
-        raise SettingsError("the server passes requests on to an OpenAI-compatible one; name it (--upstream)")
-    upstream = _Upstream(endpoint)
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with upstream.session():
-            yield
-
-    async def models(request: Request) -> Response:
-        _check_key(request, key)
-        return JSONResponse({"object": "list", "data": [_listed(name) for name in players]})
-
-    async def model(request: Request) -> Response:
-        _check_key(request, key)
-        return JSONResponse(_listed(_named(request.path_params["name"], players)))
-
-    async def complete(request: Request) -> _Relay:
-        _check_key(request, key)
-        body = await _body(request)
-        player = players[_named(body.get("model"), players)]
-        try:
-            # It may count many tokens.
-            messages = await run_sync(_prompted, player, body.get("messages"))
-        except RoleLLMError as error:
-            code = "context_length_exceeded" if isinstance(error, ModelError) else None
-            raise _RefusedError(400, str(error), code) from error
-        return _Relay(upstream, {**body, "model": endpoint.settings.model, "messages": messages})
-
-    return Starlette(
+        raise SettingsError("the server passes requests on to an OpenAI-compatible one; name it (--base-url)")
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise SettingsError(f"{origin!r} is not an origin; give scheme and host, such as http://localhost:3000")
+    plain = plain or endpoint.settings.model or ""
+    plain = plain if find_name(plain, players) is None else f"{plain}-plain"
+    pages = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"])
+    app = Starlette(
         routes=[
-            Route("/v1/models", models),
-            Route("/v1/models/{name:path}", model),
-            Route("/v1/chat/completions", complete, methods=["POST"]),
+            Route("/health", _report_health),
+            Route("/v1/models", _list_models),
+            Route("/v1/models/{name:path}", _show_model),
+            Route("/v1/chat/completions", _complete, methods=["POST"]),
         ],
-        # No other name that is pointed at this machine gets in.
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
-        exception_handlers={HTTPException: _explained, RoleLLMError: _explained},
-        lifespan=lifespan,
-        max_body_size=MAX_BODY,
+        middleware=[pages] * bool(origins),
+        exception_handlers={HTTPException: _explain_error, RoleLLMError: _explain_error},
+        lifespan=_open_upstream,
     )
+    app.state.upstream, app.state.players, app.state.names = _Upstream(endpoint), players, [*players, plain]
+    app.state.key, app.state.hosts = key, hosts
+    return app
 
 
-def _listed(name: str) -> dict[str, Any]:
+@asynccontextmanager
+async def _open_upstream(app: Starlette) -> AsyncIterator[None]:
+    upstream: _Upstream = app.state.upstream
+    listing = await upstream.endpoint.list_models()
+    await upstream.endpoint.close()
+    owner = listing.get(upstream.endpoint.settings.model or "", {}).get("owned_by")
+    upstream.continuing = _CONTINUE if owner in _TOLD_TO_CONTINUE else {}
+    async with upstream.open_session():
+        yield
+
+
+async def _report_health(_: Request) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+async def _list_models(request: Request) -> Response:
+    _check_access(request)
+    return JSONResponse({"object": "list", "data": [_describe_model(name) for name in request.app.state.names]})
+
+
+async def _show_model(request: Request) -> Response:
+    _check_access(request)
+    return JSONResponse(_describe_model(_find_model(request.path_params["name"], request.app.state.names)))
+
+
+async def _complete(request: Request) -> _Relay:
+    _check_access(request)
+    upstream: _Upstream = request.app.state.upstream
+    players: Mapping[str, RolePlayer] = request.app.state.players
+    settings = upstream.endpoint.settings
+    body = await _read_body(request)
+    name = _find_model(body.get("model"), request.app.state.names)
+    sent = {**body, **settings.extra_body, "model": settings.model}
+    try:
+        # It may count many tokens.
+        if name in players:
+            sent["messages"] = await run_sync(_play, players[name], body)
+            if sent["messages"][-1]["role"] == "assistant":
+                sent |= upstream.continuing
+        else:
+            await run_sync(_check_length, next(iter(players.values())), body)
+    except RoleLLMError as error:
+        code = "context_length_exceeded" if isinstance(error, ModelError) else None
+        raise _RefusedError(400, str(error), code) from error
+    return _Relay(upstream, sent, name)
+
+
+def _describe_model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "rolellm"}
 
 
-def _told(message: str, kind: str = "invalid_request_error", code: str | None = None) -> dict[str, Any]:
+def _build_error(message: str, kind: str = "invalid_request_error", code: str | None = None) -> dict[str, Any]:
     """An error as OpenAI has it."""
     return {"message": message, "type": kind, "param": None, "code": code}
 
@@ -126,26 +171,45 @@ class _RefusedError(HTTPException):
         self.code = code
 
 
-async def _explained(_: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    problem = error.detail if isinstance(error, HTTPException) else str(error)
-    return JSONResponse({"error": _told(problem, code=getattr(error, "code", None))}, status)
+async def _explain_error(request: Request, error: Exception) -> Response:
+    status, problem, headers = 500, str(error), None
+    if isinstance(error, HTTPException):
+        status, problem, headers = error.status_code, error.detail, error.headers
+        if not isinstance(error, _RefusedError):
+            request_name = f"{request.method} {request.url.path[:100]}"
+            problem = f"{request_name} is not served here; use POST /v1/chat/completions or GET /v1/models"
+    return JSONResponse({"error": _build_error(problem, code=getattr(error, "code", None))}, status, headers)
 
 
-def _check_key(request: Request, key: str) -> None:
-    given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    if key and not secrets.compare_digest(given.encode(), key.encode()):
+def _check_access(request: Request) -> None:
+    key, hosts = request.app.state.key, request.app.state.hosts
+    # A page may have a name of its own pointed at this machine.
+    host = re.sub(r":\d*$", "", request.headers.get("Host", "").lower())
+    if "*" not in hosts and host not in hosts:
+        raise _RefusedError(
+            400, "this host name is not served; use the address that `rolellm serve` printed, or --host"
+        )
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if key and not (scheme.lower() == "bearer" and secrets.compare_digest(token.strip().encode(), key.encode())):
         raise _RefusedError(401, "wrong or missing API key; send the server's key", "invalid_api_key")
 
 
-async def _body(request: Request) -> dict[str, Any]:
+async def _read_body(request: Request) -> dict[str, Any]:
     # A page in a browser can send anything else to this machine without being asked.
     if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
         raise _RefusedError(415, "send the request as application/json")
+    content = bytearray()
     try:
-        body = json.loads(await request.body())
+        async with asyncio.timeout(_PATIENCE):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > MAX_BODY:
+                    raise _RefusedError(413, f"the request is longer than {MAX_BODY >> 20} MiB; send less")
+        body = json.loads(content)
     except ClientDisconnect as error:
         raise _RefusedError(400, "the client left") from error
+    except TimeoutError as error:
+        raise _RefusedError(408, f"the request did not arrive within {_PATIENCE:g} seconds; send it again") from error
     except (ValueError, RecursionError) as error:
         raise _RefusedError(400, "the request is not JSON") from error
     if not isinstance(body, dict):
@@ -153,42 +217,74 @@ async def _body(request: Request) -> dict[str, Any]:
     return body
 
 
-def _named(name: Any, players: Mapping[str, RolePlayer]) -> str:
-    found = find_name(name, players) if isinstance(name, str) else None
-    if found is None:
-        given = repr(name[:100]) if isinstance(name, str) else "nothing"
-        raise _RefusedError(404, f"there is no role {given}{nearest(str(name), players)}", "model_not_found")
-    return found
+def _find_model(name: Any, names: list[str]) -> str:
+    match = find_name(name, names) if isinstance(name, str) else None
+    if match is None:
+        found_name = repr(name[:100]) if isinstance(name, str) else "nothing"
+        raise _RefusedError(404, f"there is no role {found_name}{suggest_names(str(name), names)}", "model_not_found")
+    return match
 
 
-def _prompted(player: RolePlayer, given: Any) -> list[dict[str, str]]:
-    """The messages with the role's prompt; a client's own system turns go after it, or after the last message."""
-    if not isinstance(given, list) or not given:
+def _check_length(player: RolePlayer, body: dict[str, Any]) -> None:
+    """Refuse messages to the plain model that its context cannot hold, whatever else is in them."""
+    fewest = 0
+    # The other server says what is wrong with them.
+    with suppress(AttributeError, TypeError, UnacceptableError):
+        fewest = sum(count_fewest_tokens(read_content(item.get("content"))) for item in body["messages"])
+    if player.context is not None and fewest > player.context:
+        raise ModelError(f"the messages have over {fewest:,} tokens, too many for a context of {player.context:,}")
+
+
+def _play(player: RolePlayer, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The messages with the role's prompt, tool calls and their results as they are.
+
+    A client's system turns before the talk go after the role's. Those after it go at the end of the user's last message
+    or, after a turn of the role, into a message of their own. A turn of the role that comes last is to be continued.
+    """
+    items = body.get("messages")
+    if not isinstance(items, list) or not items:
         raise SettingsError("messages has to be a list of messages")
-    turns = [_message(item, place) for place, item in enumerate(given)]
-    first = next((place for place, turn in enumerate(turns) if turn.role != "system"), len(turns))
-    last = next((place for place in reversed(range(len(turns))) if turns[place].role != "system"), -1)
-    if last < first or turns[last].role != "user":
-        raise SettingsError("the last message has to be the user's")
-    more, after = ("\n\n".join(turn.content for turn in part) for part in (turns[:first], turns[last + 1 :]))
-    prompt = player.prompt(turns[first : last + 1], more=more, after=after)
+    turns = [_read_message(item, index, len(items)) for index, item in enumerate(items)]
+    talk = [index for index, turn in enumerate(turns) if turn.role != "system"]
+    first, end = (talk[0], talk[-1] + 1) if talk else (len(turns), len(turns))
+    more, after = ("\n\n".join(turn.content for turn in part) for part in (turns[:first], turns[end:]))
+    turns, items = turns[first:end], items[first:end]
+    if not talk or (after and turns[-1].role != "user"):
+        turns.append(user("" if after else OPENING[player.part.sheet.language]))
+        items.append({})
+    tools = json.dumps(body["tools"], ensure_ascii=False) if body.get("tools") else ""
+    tool_tokens = player.count([user(tools)]) if tools else 0
+    reply_tokens = next((body[name] for name in _LIMITS if isinstance(body.get(name), int) and body[name] > 0), None)
+    prompt = player.prompt(turns, more=more, after=after, reply_tokens=reply_tokens, tool_tokens=tool_tokens)
     if prompt.warning:
         warnings.warn(f"{player.role}: {prompt.warning}", ContextWarning, stacklevel=2)
-    return [{"role": message.role, "content": message.content} for message in prompt.messages]
+    remaining = items[prompt.dropped :]
+    before: list[dict[str, Any]] = [{} for _ in prompt.messages[len(remaining) :]]
+    return [
+        {**item, "role": turn.role, **({} if item.get("tool_calls") else {"content": turn.content})}
+        for item, turn in zip(before + remaining, prompt.messages, strict=True)
+    ]
 
 
-def _message(item: Any, place: int) -> Message:
+def _read_message(item: Any, index: int, count: int) -> Message:
+    """A client's message as a turn, tool calls as part of its text: they take tokens, too."""
     role = item.get("role") if isinstance(item, dict) else None
     if role not in _ROLES:
-        raise SettingsError(f"messages[{place}]: expected a role of {', '.join(_ROLES)}")
-    content = item.get("content")
+        raise SettingsError(f"messages[{index}]: expected a role of {', '.join(_ROLES)}")
+    content, calls = item.get("content"), item.get("tool_calls")
     parts = content if isinstance(content, list) else []
-    plain = all(isinstance(part, dict) and part.get("type") == "text" for part in parts)
-    if not (isinstance(content, str) or parts) or not plain:
-        raise SettingsError(f"messages[{place}]: expected text as content")
-    text = content_text(content)
-    # Clients send back what a reasoning model thought.
-    text = without_thoughts(text) if role == "assistant" and "</think>" in text else text
+    for kind in (part.get("type") if isinstance(part, dict) else None for part in parts):
+        if kind != "text":
+            content_kind = "images" if "image" in str(kind) else f"content parts of type {str(kind)[:50]!r}"
+            raise SettingsError(f"messages[{index}]: {content_kind} are not supported; send text only")
+    if not (isinstance(content, str | list) or (content is None and role == "assistant")):
+        raise SettingsError(f"messages[{index}]: expected text as content")
+    text = read_content(content)
+    if calls:
+        text += json.dumps(calls, ensure_ascii=False)
+    elif role == "assistant" and "</think>" in text and index < count - 1:
+        # Clients send back what a reasoning model thought.
+        text = strip_thoughts(text)
     return Message("system" if role == "developer" else role, text)
 
 
@@ -197,17 +293,29 @@ class _Upstream:
 
     Args:
         endpoint: Where it is.
+
+    Attributes:
+        endpoint: The same.
+        continuing: Fields that make it go on with an assistant's turn.
+        max_bytes: The longest answer that is read, and the longest line of a stream.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        settings = endpoint.settings
-        self.name = endpoint.name
-        self.url = f"{settings.base_url}/chat/completions"
-        self.key = find_key(settings.base_url or "", settings.api_key_env)
-        self._proxy = proxy_for(settings.base_url or "")
+        self.endpoint, settings = endpoint, endpoint.settings
+        base_url = settings.base_url or ""
+        self.url = f"{base_url}/chat/completions"
+        self.max_bytes = settings.max_bytes
+        self.continuing: Mapping[str, Any] = {}
+        self._key = find_key(base_url, settings.api_key_env)
+        self._scrubber = endpoint.get_scrubber()
+        own = (base_url, urlsplit(base_url).netloc)
+        self._own = re.compile(
+            rf"{'|'.join(map(re.escape, own))}|(?<!\w)(?P<model>{re.escape(settings.model or '')})(?!\w)"
+        )
+        self._proxy = find_proxy(base_url)
 
-    def session(self) -> aiohttp.ClientSession:
-        """What asks it; once, within the loop that asks."""
+    def open_session(self) -> aiohttp.ClientSession:
+        """Open the HTTP session; once, within the loop that uses it."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
         connector, jar = aiohttp.TCPConnector(limit=0), aiohttp.DummyCookieJar()
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, timeout=timeout)
@@ -216,29 +324,67 @@ class _Upstream:
     def ask(self, body: dict[str, Any]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Its answer to this body; nothing of the client's headers goes there."""
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "rolellm"}
-        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
         content = encode_body(body)
         return self._session.post(self.url, data=content, headers=headers, proxy=self._proxy, allow_redirects=False)
 
+    def clean(self, value: dict[str, Any], name: str) -> bytes:
+        """A reply, a part of one or an error as the client gets it: the model under this name, and no secret."""
+        if "choices" in value:
+            value["model"] = name
+        elif isinstance(value.get("error"), dict) and isinstance(value["error"].get("message"), str):
+            # Servers name themselves in errors.
+            value["error"]["message"] = self._replace_names(value["error"]["message"], name)
+        elif isinstance(value.get("error"), str):
+            value["error"] = self._replace_names(value["error"], name)
+        content = encode_body(value)
+        text = content.decode()
+        return content if self._scrubber.text(text) == text else encode_body(self._scrubber.json(value))
 
-def _failure(error: Exception) -> str:
-    """What went wrong, without hosts and headers."""
-    match error:
-        case aiohttp.ClientConnectorCertificateError():
-            return "the server's certificate is not valid"
-        case aiohttp.ClientSSLError():
-            return "no secure connection could be made"
-        case aiohttp.ClientProxyConnectionError() | aiohttp.ClientHttpProxyError():
-            return "the proxy refused the connection"
-        case aiohttp.ClientConnectorDNSError():
-            return "the host name is unknown"
-        case aiohttp.ClientConnectorError():
-            return "nothing answers at the address"
-        case TimeoutError():
-            return f"no connection within {_CONNECT_SECONDS:g} seconds"
-        case aiohttp.ClientResponseError():
-            return "the answer is not HTTP"
-    return "the connection broke before the answer was complete"
+    def _replace_names(self, text: str, name: str) -> str:
+        return self._own.sub(lambda match: name if match["model"] else HIDDEN, text)
+
+    def clean_lines(self, lines: bytes, name: str) -> bytes:
+        """Lines of a stream of events, cleaned in the same way."""
+        # Most need not be parsed, which would take longer than all else that is done with them.
+        if b'"error"' in lines or b"\\u" in lines:
+            return b"\n".join(self._clean_line(line, name) for line in lines.split(b"\n"))
+        field = f'"model":{json.dumps(name)}'
+        text = _MODEL.sub(lambda _: field, lines.decode(errors="replace"))
+        return self._scrubber.text(text).encode()
+
+    def _clean_line(self, line: bytes, name: str) -> bytes:
+        if not line.startswith(b"data:") or UNREADABLE in (value := parse_body(line[5:])):
+            return self._scrubber.text(line.decode(errors="replace")).encode()
+        return b"data: " + self.clean(value, name)
+
+    def clean_error(self, status: int, content: bytes, name: str) -> bytes:
+        """An error as OpenAI has it, whatever form the server gave it."""
+        value = parse_body(content)
+        if not value.get("error"):
+            words = content[:1000].decode(errors="replace").strip() or "no reason given"
+            value = {
+                "error": _build_error(f"the model's server answered with status {status:03}: {words}", "upstream_error")
+            }
+        return self.clean(value, name)
+
+
+class _AnswerError(Exception):
+    """An answer of the other server that cannot be passed on."""
+
+
+#: What went wrong, without hosts and headers.
+_FAILURES: Final[Mapping[type[Exception], str]] = {
+    aiohttp.ClientConnectorCertificateError: "its certificate is not valid",
+    aiohttp.ClientSSLError: "no secure connection could be made",
+    aiohttp.ClientProxyConnectionError: "the proxy refused the connection",
+    aiohttp.ClientHttpProxyError: "the proxy refused the connection",
+    aiohttp.ClientConnectorDNSError: "the host name is unknown",
+    aiohttp.ClientConnectorError: "nothing answers at the address",
+    TimeoutError: f"no connection within {_CONNECT_SECONDS:g} seconds",
+    aiohttp.ClientResponseError: "the answer is not HTTP",
+    aiohttp.ClientError: "the connection broke before the answer was complete",
+}
 
 
 class _Relay:
@@ -247,17 +393,18 @@ class _Relay:
     Args:
         upstream: The other server.
         body: What to ask there.
+        name: What the client calls the model.
     """
 
-    def __init__(self, upstream: _Upstream, body: dict[str, Any]) -> None:
-        self._upstream, self._body = upstream, body
+    def __init__(self, upstream: _Upstream, body: dict[str, Any], name: str) -> None:
+        self._upstream, self._body, self._name = upstream, body, name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
         async with anyio.create_task_group() as tasks:
 
             async def work() -> None:
-                await self._answer(scope, receive, send)
+                await self._send_answer(scope, receive, send)
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(work)
@@ -265,49 +412,74 @@ class _Relay:
                 pass
             tasks.cancel_scope.cancel()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        upstream, begun, streams = self._upstream, False, False
+    async def _send_answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        upstream, streams = self._upstream, False
         try:
             async with upstream.ask(self._body) as response:
-                known = response.headers
-                headers = [(name.encode(), known[name].encode()) for name in _PASSED if name in known]
-                start = {"type": "http.response.start", "status": response.status, "headers": headers}
-                if response.status >= 400:
-                    # Servers echo keys in their errors.
-                    content = b""
-                    async for chunk in response.content.iter_any():
-                        content = (content + chunk)[:_MOST_ERROR]
-                    await send(start)
-                    said = scrubber(upstream.key).text(content.decode(errors="replace"))
-                    await send({"type": "http.response.body", "body": said.encode()})
-                    return
-                await send(start)
-                begun, streams = True, "event-stream" in known.get("content-type", "")
-                async for chunk in response.content.iter_any():
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-                await send({"type": "http.response.body", "body": b""})
-        except (aiohttp.ClientError, TimeoutError) as error:
-            told = _told(f"{upstream.name}: {_failure(error)}", "upstream_error")
-            if not begun:
-                await JSONResponse({"error": told}, 502)(scope, receive, send)
-            elif streams:
-                # As servers report an error in a stream. Without one, the broken connection says it.
-                event = f"data: {json.dumps({'error': told})}\n\n".encode()
-                await send({"type": "http.response.body", "body": event})
+                if response.status != 200:
+                    return await (await self._make_error(response))(scope, receive, send)
+                streams = "event-stream" in response.headers.get("Content-Type", "")
+                if streams:
+                    return await self._stream(response, send)
+                value = parse_body(await _read(response, upstream.max_bytes))
+                if UNREADABLE in value:
+                    raise _AnswerError("its answer is not JSON")
+                await _make_json_response(upstream.clean(value, self._name))(scope, receive, send)
+        except (aiohttp.ClientError, TimeoutError, _AnswerError) as error:
+            reason = next((words for kind, words in _FAILURES.items() if isinstance(error, kind)), str(error))
+            failure = {"error": _build_error(f"the model's server: {reason}", "upstream_error")}
+            if streams:
+                # As servers report an error in a stream.
+                await send({"type": "http.response.body", "body": f"data: {json.dumps(failure)}\n\n".encode()})
+            else:
+                await JSONResponse(failure, 502)(scope, receive, send)
+
+    async def _make_error(self, response: aiohttp.ClientResponse) -> Response:
+        content = b""
+        with suppress(TimeoutError, aiohttp.ClientError, _AnswerError):
+            async with asyncio.timeout(_PATIENCE):
+                content = await _read(response, _MOST_ERROR)
+        passed = ((name, response.headers.get(name, "")) for name in _PASSED)
+        headers = {name: value for name, value in passed if value.isascii() and value.isprintable() and value}
+        status = response.status if 400 <= response.status < 600 else 502
+        return _make_json_response(self._upstream.clean_error(response.status, content, self._name), status, headers)
+
+    async def _stream(self, response: aiohttp.ClientResponse, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        partial = b""
+        async for chunk in response.content.iter_any():
+            lines, end, partial = (partial + chunk).rpartition(b"\n")
+            if len(partial) > self._upstream.max_bytes:
+                raise _AnswerError(f"a line of its answer is longer than {self._upstream.max_bytes:,} bytes")
+            if end:
+                content = self._upstream.clean_lines(lines + end, self._name)
+                await send({"type": "http.response.body", "body": content, "more_body": True})
+        await send({"type": "http.response.body", "body": self._upstream.clean_lines(partial, self._name)})
 
 
-def play_all(model: Any, roles: list[Any], **how: Any) -> dict[str, RolePlayer]:
+def _make_json_response(content: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(content, status, headers, media_type="application/json")
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    content = bytearray()
+    async for chunk in response.content.iter_any():
+        content += chunk
+        if len(content) > most:
+            raise _AnswerError(f"its answer is longer than {most:,} bytes")
+    return bytes(content)
+
+
+def play_all(model: Any, roles: list[Any], **options: Any) -> dict[str, RolePlayer]:
     """Players of several roles by one model, by the roles' names.
 
     Raises:
         SettingsError: For an unknown role, or two that a client could not tell apart.
     """
     players: dict[str, RolePlayer] = {}
-    for role in roles:
-        player = next(iter(players.values())).as_role(role) if players else RolePlayer(model, role, **how)
-        # Asked of the server once, for all roles.
-        _ = player.context
-        if find_name(player.role, players) is not None or not squash(player.role):
+    for player in play_roles(model, roles, **options):
+        if find_name(player.role, players) is not None or not fold_name(player.role):
             raise SettingsError(f"two roles are called {player.role!r}, or have no letter in their name; rename one")
         players[player.role] = player
     return players
@@ -327,79 +499,42 @@ def listen(host: str, port: int) -> socket.socket:
         raise SettingsError(f"cannot listen on {host}:{port} ({reason}); choose another port with --port") from error
 
 
-def serve(listening: socket.socket, players: Mapping[str, RolePlayer], *, key: str = "") -> None:
+def serve(listening: socket.socket, app: Starlette) -> None:
     """Serve until Ctrl-C.
 
     Args:
         listening: As `listen` gives it.
-        players: By name, roles that are played by one model behind an API.
-        key: What clients have to send as their key; empty for none.
+        app: As `build_application` gives it.
     """
-    host = listening.getsockname()[0]
-    near = ("localhost", "127.0.0.1", "[::1]") if is_near(host, this_machine=True) else ("*",)
-    app = application(players, key=key, hosts=near)
     quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
-    config = uvicorn.Config(app, timeout_graceful_shutdown=3, **quiet)
+    protocol = type("_Protocol", (_HeaderTimeout, AutoHTTPProtocol), {})
+    config = uvicorn.Config(app, timeout_graceful_shutdown=3, http=protocol, **quiet)
     uvicorn.Server(config).run(sockets=[listening])
 
 
-@contextmanager
-def transformers_serve(model: str, adapter: str | None = None) -> Iterator[tuple[str, str]]:
-    """Run ``transformers serve`` with a model while the block runs.
+class _HeaderTimeout(asyncio.Protocol):
+    """Closes a connection on which a request's headers do not arrive in time; uvicorn would wait forever."""
 
-    It takes no adapters: one is merged into its base first, in a temporary folder.
+    cycle: Any
+    transport: asyncio.Transport
+    _timer: asyncio.TimerHandle | None = None
 
-    Yields:
-        The server's base URL, and the model's name there.
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._timer = asyncio.get_running_loop().call_later(_PATIENCE, transport.close)
 
-    Raises:
-        ModelError: When the model cannot be loaded, has no chat template, or the server does not start.
-    """
-    local = LocalModel(model, adapter=adapter)
-    with tempfile.TemporaryDirectory(prefix="rolellm-serve-") as scratch:
-        source, name = local.source, local.source.base
-        if source.adapter is not None:
-            name = str(Path(scratch) / "model")
-            merge_adapter(source.base, Path(source.adapter), Path(name), end_token_id(local.tokenizer))
-            local.tokenizer.chat_template = local.tokenizer.chat_template or chat_template()
-            local.tokenizer.save_pretrained(name)
-        elif not local.tokenizer.chat_template:
-            raise ModelError(
-                f"{model} has no chat template, which `transformers serve` needs; give it one "
-                "(tokenizer.chat_template), or talk to it with `rolellm chat`, which uses the form that it was tuned on"
-            )
-        with listen("127.0.0.1", 0) as free:
-            port = free.getsockname()[1]
-        words = ["serve", name, "--host", "127.0.0.1", "--port", str(port)]
-        words += ["--device", local.device, "--dtype", local.dtype]
-        log = Path(scratch) / "log"
-        with log.open("wb") as out:
-            command = [sys.executable, "-m", "transformers.cli.transformers", *words]
-            process = subprocess.Popen(command, stdout=out, stderr=out)
-        try:
-            _wait(process, f"http://127.0.0.1:{port}/health", log)
-            yield f"http://127.0.0.1:{port}/v1", name
-        finally:
-            process.terminate()
-            process.wait()
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self.transport.close)
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
 
-def _wait(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
-    while True:
-        if process.poll() is not None:
-            last = (log.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
-            raise ModelError(f"`transformers serve` ended before it was ready: {last[:500]}")
-        try:
-            urllib.request.urlopen(health, timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.2)
-
-
-def vllm_command(model: str, adapter: str | None = None) -> str | None:
-    """The command by which vLLM serves an adapter; ``None`` for a whole model."""
-    source = find_model(model, adapter)
-    if source.adapter is None:
-        return None
-    words = ["vllm", "serve", source.base, "--enable-lora", "--lora-modules", f"tuned={source.adapter}"]
-    return f"{shlex.join(words)}  # then: --upstream http://localhost:8000/v1 --model tuned"
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rolellm.construct.settings import SamplingSettings
+from rolellm.characters.settings import SamplingSettings
 from rolellm.core.settings import Field, settings
+from rolellm.models.prompts.encode import REPLY_TOKENS
 
 
 @settings
 class PromptLimits:
-    """What a prompt may hold.
+    """Limits of a prompt.
 
     Attributes:
         context: Maximum tokens of prompt and reply together; by default what the model or its server says.
@@ -23,18 +24,18 @@ class PromptLimits:
 
 @settings
 class PlaySettings(PromptLimits, SamplingSettings):
-    """How a role is played.
+    """Settings of a role that is played.
 
     Attributes:
         max_tokens: Maximum tokens per reply.
     """
 
-    max_tokens: int = Field(default=400, ge=1)
+    max_tokens: int = Field(default=REPLY_TOKENS, ge=1)
 
 
 @settings
 class ConverseSettings(PlaySettings):
-    """How a simulated user talks with roles.
+    """Settings of a simulated user that talks with roles.
 
     Attributes:
         turns: Turns per session, each a message from the user and a reply.

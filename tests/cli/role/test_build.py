@@ -1,4 +1,5 @@
 import json
+import shlex
 import subprocess
 import sys
 from functools import partial
@@ -6,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.construct import scripted
+from rolellm import Character
+from rolellm.characters.folder import read_character
+from rolellm.characters.roles import find_part
+from rolellm.making import scripted
 
 from ...commands import Command, inert
 
@@ -102,20 +106,85 @@ def test_without_a_model(here: Path, call: Command) -> None:
     assert done.code == 0, done.err
     assert done.json["description"] == "You are Aunt to a child named Rose and keep the light."
     assert done.json["catchphrases"] == ["Count the steps, child!"]
-    assert done.json["spent"] == {}
+    assert done.json["spent"]["calls"] == 0
 
 
-def test_a_card(here: Path, call: Command) -> None:
-    card = {"name": "Ada", "description": "Ada is stern.", "first_mes": "Count!", "mes_example": "", "personality": ""}
-    (here / "card.json").write_text(json.dumps({**card, "scenario": ""}), encoding="utf-8")
-    for folder in ("ada", "other"):
-        assert call("import-card", "card.json", "--out", folder).code == 0
-    assert "own description was replaced" in " ".join(call("build", "--from", "other", "--llm", "llm.yaml").out.split())
-    done = call("build", "--from", "ada", "--llm", "llm.yaml", "--catchphrases", "none", "--json")
+CARD = {"name": "Ada", "description": "Ada is stern.", "first_mes": "Count!", "personality": "", "scenario": ""}
+TALK = "<START>\n{{user}}: Is it late?\n{{char}}: Count the steps, child!\n<START>\n{{char}}: Count the steps, child!\n"
+
+
+@pytest.fixture
+def card(here: Path) -> Path:
+    file = here / "ada.json"
+    file.write_text(json.dumps({**CARD, "mes_example": TALK}), encoding="utf-8")
+    return file
+
+
+def test_a_cards_own_description_is_kept_unless_asked(card: Path, call: Command) -> None:
+    done = call("build", "ada.json", "--llm", "llm.yaml")
     assert done.code == 0, done.err
-    assert done.json["out"] == "ada" and done.json["description"].startswith("You are a person")
-    assert "own description was replaced" not in call("build", "--from", "ada", "--llm", "llm.yaml").out
+    assert "own description was kept; --rewrite" in " ".join(done.out.split())
+    assert "Go on with: rolellm instruct ada --llm llm.yaml" in done.out
+    shown = call("show", "ada.json", "--json").json
+    assert (shown["description"], shown["catchphrases"]) == ("Ada is stern.", ["Count the steps, child!"])
+    again = call("build", "ada", "--llm", "llm.yaml", "--json").json
+    assert (again["out"], again["description"], again["spent"]["calls"]) == ("ada", "Ada is stern.", 0)
+    done = call("build", "ada", "--llm", "llm.yaml", "--rewrite", "--json")
+    assert done.json["description"].startswith("You are a person")
     assert call("export-card", "ada", "--out", "again.json").code == 0
+
+
+def test_a_card_that_lacks_nothing_needs_no_model(card: Path, call: Command) -> None:
+    done = call("build", "ada.json", "--catchphrases", "none", "--out", "mine")
+    assert done.code == 0 and not card.with_name("ada").exists(), done.err
+    assert call("build", "ada.json", "--catchphrases", "none", "--out", "mine").code == 0
+    card.write_text(json.dumps({**CARD, "mes_example": ""}), encoding="utf-8")
+    done = call("build", "ada.json", "--out", "mine")
+    assert done.code == 2 and "mine holds a character already" in done.err and "import-card ada.json" in done.err
+    assert call("build", "ada.json", "--out", "mine", "--overwrite").code == 0
+
+
+@pytest.mark.parametrize("ending", ["json", "png", "charx"])
+def test_a_card_is_taken_wherever_a_folder_is(card: Path, command: Command, ending: str) -> None:
+    file = f"card.{ending}"
+    assert command("role", "export-card", "ada.json", "--out", file).code == 0
+    assert command("role", "show", file, "--json").json["role"] == "Ada" and not Path("card").exists()
+    assert command("instruct", file, "--llm", "llm.yaml", "--per-role", "4", "--dry-run").code == 0
+    assert not Path("card").exists()
+    done = command("instruct", file, "--llm", "llm.yaml", "--per-role", "4")
+    assert "Go on with: rolellm respond card --instructions sample --llm llm.yaml" in done.out
+    done = command("respond", file, "--instructions", "sample", "--limit", "2", "--llm", "llm.yaml")
+    assert done.code == 0, done.err
+    done = command("role", "release", file, "--out", "data", "--json")
+    assert done.json["rows"]["instructions-eng/instructions-general.jsonl"] == 2
+    assert find_part(file).sheet == read_character("card")
+    assert Character.load(file).folder == Path("card")
+
+
+def test_each_next_step_runs_as_it_is_printed(card: Path, command: Command) -> None:
+    """From the card to the data set, twice: the second release has to replace the first."""
+    (card.with_name("ada-data-2")).mkdir()
+    done = command("role", "import-card", "ada.json", "--out", "ada")
+    # The scripted model makes no more pairs of so short a card, so that fewer are asked for.
+    for stage in ("build", "instruct", "respond", "release", "stats"):
+        (line,) = [line for line in done.out.splitlines() if line.startswith(("Go on with: ", "Inspect it with: "))]
+        words = shlex.split(line.partition(": ")[2])[1:]
+        more = {"build": ["--llm", "llm.yaml"], "instruct": ["--per-role", "4"], "respond": ["--limit", "2"]}
+        done = command(*words, *more.get(stage, []))
+        assert done.code == 0, (line, done.err)
+    again = command("respond", "ada", "--instructions", "sample", "--limit", "2", "--llm", "llm.yaml")
+    assert "Go on with: rolellm role release ada --out ada-data --overwrite" in again.out
+    Path("ada-data").rename("ada-data-3")
+    Path("ada-data").mkdir()
+    again = command("respond", "ada", "--instructions", "sample", "--limit", "2", "--llm", "llm.yaml")
+    assert "Go on with: rolellm role release ada --out ada-data-3 --overwrite" in again.out
+
+
+def test_the_first_tests_name_file_and_model(card: Path, command: Command) -> None:
+    done = command("check", "ada.json", "--init", "--model", "runs/my model")
+    assert "go on with: rolellm check Ada.character.yaml --model 'runs/my model'" in done.out
+    Path("Ada.character.yaml").unlink()
+    assert "go on with: rolellm check Ada.character.yaml --model FOLDER" in command("check", "ada.json", "--init").out
 
 
 def test_a_budget_that_is_spent_stops_short(here: Path, call: Command) -> None:
@@ -133,13 +202,11 @@ def test_a_budget_that_is_spent_stops_short(here: Path, call: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        pytest.param(("d.jsonl", "--out", "o"), 2, "whose profile", id="no role"),
+        pytest.param(("d.jsonl", "--out", "o"), 2, "--role is missing; use a name from d.jsonl", id="no role"),
         pytest.param(("d.jsonl", "--role", "Ada"), 2, "add --out", id="no folder"),
-        pytest.param(("--role", "Ada", "--out", "o"), 2, "either D.jsonl or --from", id="no turns"),
-        pytest.param(("d.jsonl", "--from", "x", "--out", "o"), 2, "either D.jsonl or --from", id="both"),
+        pytest.param(("--role", "Ada", "--out", "o"), 2, "Missing argument", id="no turns"),
         pytest.param(("d.jsonl", "--role", "Ad", "--out", "o"), 1, "did you mean --role 'Ada'", id="spelling"),
         pytest.param(("no.jsonl", "--role", "Ada", "--out", "o"), 1, "rolellm role parse", id="no file"),
-        pytest.param(("--from", "no"), 1, "no profile.json here", id="no profile"),
         pytest.param(("d.jsonl", "--role", "Ada", "--out", "d.jsonl"), 2, "is a file", id="out is a file"),
         pytest.param(
             ("d.jsonl", "--role", "Ada", "--out", "o", "--catchphrases", "many"),
@@ -156,12 +223,11 @@ def test_a_budget_that_is_spent_stops_short(here: Path, call: Command) -> None:
         pytest.param(
             ("d.jsonl", "--role", "Ada", "--out", "o", "--temperature", "inf"), 2, "finite number", id="infinite"
         ),
-        pytest.param(("--from", "d.jsonl"), 2, "--from d.jsonl is a file", id="from a file"),
         pytest.param(
             ("d.jsonl", "--role", "Ada", "--out", "o", "--catchphrases", "99"), 2, "catchphrases", id="too many"
         ),
         pytest.param(("d.jsonl", "--role", "Ada", "--out", "o", "--description", "x"), 2, "cannot be read", id="own"),
-        pytest.param(("--from", "x", "--role", "Ada"), 2, "leave them out", id="role of another"),
+        pytest.param((".", "--role", "Ada"), 2, "leave them out", id="role of another"),
     ],
 )
 def test_what_cannot_be_done(here: Path, call: Command, words: tuple[str, ...], code: int, message: str) -> None:

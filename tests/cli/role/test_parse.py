@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from rolellm.characters.scripts.turns import read_turns
 from rolellm.cli.app import app
-from rolellm.construct.scripts.turns import read_turns
 from rolellm.core.errors import RoleLLMError, ScriptError, SettingsError
 
 from ...commands import Command

@@ -12,27 +12,25 @@ import pytest
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import write_jsonl
-from rolellm.evaluation.statistics.agreement import cohen_kappa, spearman
-from rolellm.evaluation.statistics.bootstrap import Bootstrap
 from rolellm.judging.folder import JudgeRun, read_run
-from rolellm.judging.parsing import mid_ranks
-from rolellm.judging.people.agreement import ENOUGH_ROWS, JURY, PEOPLE, agreement
+from rolellm.judging.parsing import compute_mid_ranks
+from rolellm.judging.people.agreement import ENOUGH_ROWS, JURY, PEOPLE, measure_agreement
 from rolellm.judging.people.labels import (
     REFERENCE,
     AuditLabel,
     RankingLabel,
-    answers_to,
     append_label,
-    content_hash,
+    hash_content,
     label_path,
+    select_answers,
 )
 from rolellm.judging.types import Judgement, SystemKind
+from rolellm.scoring.statistics.agreement import compute_cohen_kappa, compute_spearman
 
 from ...judge_runs import make_comparison, make_rows, write_run
 
 TWO: Mapping[str, SystemKind] = {"quill": "model", "harbour": "baseline"}
 FOUR: Mapping[str, SystemKind] = {"quill": "model", "marrow": "model", "harbour": "baseline", "null": "canary"}
-QUICK = Bootstrap(resamples=200)
 #: Ranks of (quill, harbour) for better, tie and worse.
 SAID = {1: (1.0, 2.0), 0: (1.5, 1.5), -1: (2.0, 1.0)}
 
@@ -42,8 +40,8 @@ def write_labels(run: JudgeRun, who: str, ranks: Mapping[str, Mapping[str, float
     rows = {row.id: row for row in run.comparison.rows}
     labels = []
     for row, given in ranks.items():
-        names = tuple(given or answers_to(run.comparison, rows[row], list(TWO)))
-        about = content_hash(rows[row], answers_to(run.comparison, rows[row], names))
+        names = tuple(given or select_answers(run.comparison, rows[row], list(TWO)))
+        about = hash_content(rows[row], select_answers(run.comparison, rows[row], names))
         ranked = None if given is None else tuple(given.values())
         labels.append(asdict(RankingLabel(row, who, names, ranked, 4.0, about)))
     write_jsonl(label_path(run.folder, who, RankingLabel), labels)
@@ -68,7 +66,7 @@ def make(folder: Path, count: int, kinds: Mapping[str, SystemKind], judgements: 
 def ranked(chance: random.Random, names: Sequence[str], quality: Mapping[str, float], noise: float) -> dict[str, float]:
     """Ranks by quality and noise, close ones tied."""
     scores = tuple(round(-quality[name] - chance.gauss(0, noise)) for name in names)
-    return dict(zip(names, mid_ranks(scores), strict=True))
+    return dict(zip(names, compute_mid_ranks(scores), strict=True))
 
 
 @pytest.mark.parametrize("agreed", [0.0, 0.4, 0.8])
@@ -84,7 +82,7 @@ def test_a_known_kappa_is_recovered_within_its_interval(tmp_path: Path, agreed: 
         labels[row] = dict(zip(TWO, SAID[verdict], strict=True))
     write_labels(run, "anna", labels)
 
-    found = agreement(run, Bootstrap(resamples=500))
+    found = measure_agreement(run)
     (one,) = found["judge_human"]
     kappa = one["baseline"]["kappa"]
     assert (one["a"], one["b"], one["rows"], kappa["n"], kappa["questions"]) == ("judge", "anna", 600, 600, 600)
@@ -104,7 +102,7 @@ def test_people_who_copy_one_truth_agree_by_its_square_and_their_majority_by_mor
     for who in ("anna", "bela", "cem"):
         said = {row: truth[row] if chance.random() < 0.7 else chance.choice([1, 0, -1]) for row in rows}
         write_labels(run, who, {row: dict(zip(TWO, SAID[said[row]], strict=True)) for row in rows})
-    found = agreement(run, QUICK)
+    found = measure_agreement(run)
     assert [(one["a"], one["b"]) for one in found["human_human"]] == [
         ("anna", "bela"),
         ("anna", "cem"),
@@ -115,6 +113,9 @@ def test_people_who_copy_one_truth_agree_by_its_square_and_their_majority_by_mor
     for which in ("baseline", "all_pairs"):
         assert found["fleiss_kappa"][which]["mean"] == pytest.approx(0.49, abs=0.07)
         assert found["fleiss_kappa"][which]["n"] == 500
+        # Those who miss the truth guess, and are as often one step off as two.
+        assert found["krippendorff_alpha"][which]["mean"] == pytest.approx(0.49, abs=0.07)
+        assert found["krippendorff_alpha"][which]["n"] == 500
     by_name = {one["b"]: one["baseline"]["kappa"]["mean"] for one in found["judge_human"]}
     assert by_name[PEOPLE] > max(by_name[who] for who in ("anna", "bela", "cem"))
 
@@ -130,16 +131,18 @@ def test_lists_are_compared_pair_by_pair_and_canaries_left_out(tmp_path: Path) -
     shown = [lists(row, "judge", {"null": 1.0} | {n: r + 1 for n, r in judged[row].items()}) for row in rows]
     run = make(tmp_path, 60, FOUR, shown)
     write_labels(run, "anna", people)
-    (one,) = agreement(run, QUICK)["judge_human"]
+    (one,) = measure_agreement(run)["judge_human"]
 
     def sign(ranks: Mapping[str, float], first: str, second: str) -> int:
         return (ranks[second] > ranks[first]) - (ranks[second] < ranks[first])
 
     both = [(row, *pair) for row in rows for pair in itertools.permutations(names, 2)]
-    kappa = cohen_kappa([sign(judged[r], a, b) for r, a, b in both], [sign(people[r], a, b) for r, a, b in both])
-    assert one["all_pairs"]["kappa"]["mean"] == pytest.approx(kappa)
+    kappa = compute_cohen_kappa(
+        [sign(judged[r], a, b) for r, a, b in both], [sign(people[r], a, b) for r, a, b in both]
+    )
+    assert one["all_pairs"]["kappa"]["mean"] == pytest.approx(kappa.value)
     assert one["all_pairs"]["kappa"]["n"] == 180 and one["baseline"] is None
-    by_row = [spearman(list(judged[row].values()), list(people[row].values())) for row in rows]
+    by_row = [compute_spearman(list(judged[row].values()), list(people[row].values())) for row in rows]
     known = [value for value in by_row if value is not None]
     assert one["spearman_rows"]["mean"] == pytest.approx(sum(known) / len(known))
     assert one["spearman_rows"]["n"] == len(known) < 60
@@ -165,7 +168,7 @@ def test_no_name_and_no_order_changes_a_figure(tmp_path: Path) -> None:
         write_labels(
             run, "anna", {row: {called[n]: r for n, r in people[row].items()} for row in rows[:: 1 - 2 * turn]}
         )
-        (one,) = agreement(run, QUICK)["judge_human"]
+        (one,) = measure_agreement(run)["judge_human"]
         found.append({key: one[key] for key in ("all_pairs", "spearman_rows", "spearman_models")})
     assert found[0] == found[1]
 
@@ -181,7 +184,7 @@ def test_rotations_that_contradict_each_other_are_a_tie_and_so_is_a_hung_jury(tm
     run = make(tmp_path, 40, FOUR, shown)
     tied = dict.fromkeys(ranks, 2.0)
     write_labels(run, "anna", {row: tied if number % 2 else ranks for number, row in enumerate(rows)})
-    found = {one["a"]: one for one in agreement(run, QUICK)["judge_human"]}
+    found = {one["a"]: one for one in measure_agreement(run)["judge_human"]}
     assert found["torn"]["all_pairs"]["same"]["mean"] == found[JURY]["all_pairs"]["same"]["mean"] == 0.5
     assert found["torn"]["all_pairs"]["kappa"]["mean"] == pytest.approx(0.0)
     assert found["for"]["all_pairs"]["same"]["mean"] == 0.5 and found["against"]["all_pairs"]["same"]["mean"] == 0.0
@@ -198,7 +201,7 @@ def test_probes_half_pairs_and_unscored_lists_say_nothing(tmp_path: Path) -> Non
     ]
     run = make(tmp_path, 3, TWO, shown)
     write_labels(run, "anna", {row: dict(zip(TWO, SAID[1], strict=True)) for row in rows})
-    (one,) = agreement(run, QUICK)["judge_human"]
+    (one,) = measure_agreement(run)["judge_human"]
     assert one["rows"] == 0 and one["baseline"] is None and one["all_pairs"] is None
 
 
@@ -208,7 +211,7 @@ def test_few_rows_and_skipped_ones_are_said(tmp_path: Path) -> None:
     better, tie = (dict(zip(TWO, SAID[said], strict=True)) for said in (1, 0))
     write_labels(run, "anna", {row: tie if number < 10 else better for number, row in enumerate(rows)})
     write_labels(run, "bela", {row: None if number < 11 else better for number, row in enumerate(rows)})
-    found = agreement(run, QUICK)
+    found = measure_agreement(run)
     anna, bela = found["annotators"]
     assert (anna["labelled"], anna["skipped"], anna["ties"]["mean"], anna["median_seconds"]) == (40, 0, 0.25, 4.0)
     assert (bela["labelled"], bela["skipped"], bela["ties"]["mean"]) == (29, 11, 0.0)
@@ -223,7 +226,7 @@ def test_few_rows_and_skipped_ones_are_said(tmp_path: Path) -> None:
 def write_audit(run: JudgeRun, who: str, said: Sequence[tuple[int, str, Any, Any, Any]]) -> None:
     for number, name, *answers in said:
         row = run.comparison.rows[number]
-        about = content_hash(row, answers_to(run.comparison, row, [name]))
+        about = hash_content(row, select_answers(run.comparison, row, [name]))
         append_label(label_path(run.folder, who, AuditLabel), AuditLabel(row.id, name, who, *answers, 1.0, about))
 
 
@@ -232,13 +235,14 @@ def test_the_audit_counts_what_can_be_told(tmp_path: Path) -> None:
     said = [(number, REFERENCE, True, number < 8, None if number < 2 else number < 6) for number in range(10)]
     write_audit(run, "anna", [*said, (0, "quill", False, False, False), (1, "quill", None, None, None)])
     write_audit(run, "bela", said)
-    found = agreement(run, QUICK)
+    found = measure_agreement(run)
     audit = found["audit"]
     shares = audit["systems"][REFERENCE]
     assert [shares[name]["share"]["mean"] for name in audit["paper"]] == [1.0, 0.8, 0.5]
     assert [shares[name]["share"]["n"] for name in audit["paper"]] == [20, 20, 16]
     # All said yes: sure of it is nobody who asked ten questions.
-    assert shares["instruction"]["share"]["ci95"] == pytest.approx([0.025**0.1, 1.0])
+    # They are worth hardly more than the ten questions, for which Wilson's interval begins at 0.722.
+    assert shares["instruction"]["share"]["ci95"] == [pytest.approx(0.690, abs=5e-4), 1.0]
     assert shares["style"]["share"]["questions"] == 10 and shares["correct"]["cannot_tell"] == 4
     assert audit["systems"]["quill"]["style"]["share"] == {"mean": 0.0, "ci95": None, "n": 1, "questions": 1}
     assert audit["paper"] == {"instruction": 1.0, "style": 0.84, "correct": 0.77}
@@ -255,19 +259,19 @@ def test_the_audit_counts_what_can_be_told(tmp_path: Path) -> None:
 def test_nobody_having_labelled_anything_is_said(tmp_path: Path) -> None:
     run = make(tmp_path, 3, TWO, [])
     with pytest.raises(SettingsError, match="nobody has labelled anything yet"):
-        agreement(run)
+        measure_agreement(run)
     run.folder.joinpath("labels").mkdir()
     label_path(run.folder, "anna", RankingLabel).touch()
     label_path(run.folder, "anna", AuditLabel).touch()
     with pytest.raises(SettingsError, match="rolellm label"):
-        agreement(run)
+        measure_agreement(run)
 
 
 def test_one_who_skipped_everything_agrees_with_nobody(tmp_path: Path) -> None:
     rows = [row.id for row in make_rows(3)]
     run = make(tmp_path, 3, TWO, [one for row in rows for one in verdicts(row, "judge", 1)])
     write_labels(run, "anna", dict.fromkeys(rows))
-    found = agreement(run, QUICK)
+    found = measure_agreement(run)
     assert found["rows"] == 0 and found["annotators"][0]["ties"] is None
     assert found["judge_human"][0]["baseline"] is None
 
@@ -280,4 +284,4 @@ def test_labels_of_another_run_are_refused(tmp_path: Path) -> None:
     second = write_run(tmp_path / "b", comparison)
     shutil.copytree(first.folder / "labels", second / "labels")
     with pytest.raises(DataError, match="other answers"):
-        agreement(read_run(second))
+        measure_agreement(read_run(second))

@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.judging.folder import JudgeRun, read_run
-from rolellm.judging.parsing import mid_ranks
+from rolellm.judging.parsing import compute_mid_ranks
 from rolellm.judging.people.labels import (
     REFERENCE,
     AuditLabel,
     RankingLabel,
-    annotators,
-    answers_to,
     append_label,
-    blind_order,
     check_annotator,
-    content_hash,
+    draw_blind_order,
+    hash_content,
     label_path,
-    labelled_systems,
+    list_annotators,
+    list_labelled_systems,
     read_labels,
     sample_answers,
     sample_rows,
+    select_answers,
 )
 from rolellm.judging.types import Comparison
 
@@ -44,14 +44,14 @@ def run(tmp_path: Path) -> JudgeRun:
 
 def ranking(run: JudgeRun, number: int = 0, annotator: str = "anna", **changed: Any) -> RankingLabel:
     row = run.comparison.rows[number]
-    names = labelled_systems(run.comparison)
-    about = content_hash(row, answers_to(run.comparison, row, names))
+    names = list_labelled_systems(run.comparison)
+    about = hash_content(row, select_answers(run.comparison, row, names))
     return replace(RankingLabel(row.id, annotator, tuple(names), (1.0, 2.5, 2.5), 3.5, about), **changed)
 
 
 def audit(run: JudgeRun, number: int = 0, system: str = "quill-7b", **changed: Any) -> AuditLabel:
     row = run.comparison.rows[number]
-    about = content_hash(row, answers_to(run.comparison, row, [system]))
+    about = hash_content(row, select_answers(run.comparison, row, [system]))
     return replace(AuditLabel(row.id, system, "anna", True, False, None, 3.5, about), **changed)
 
 
@@ -96,7 +96,7 @@ def test_what_cannot_be_ranked_is_refused(comparison: Comparison, said: str) -> 
 
 def test_people_see_answers_in_orders_of_their_own_and_each_name_in_each_place() -> None:
     orders = {
-        who: [blind_order(who, row, answers_to(CONTEST, row, labelled_systems(CONTEST))) for row in ROWS]
+        who: [draw_blind_order(who, row, select_answers(CONTEST, row, list_labelled_systems(CONTEST))) for row in ROWS]
         for who in ("anna", "bela")
     }
     assert orders["anna"] != orders["bela"]
@@ -111,7 +111,7 @@ def test_the_audit_draws_answers_of_all_but_canaries_of_one_or_of_the_data_set()
     assert sample_answers(CONTEST, 7) == everything[:7]
     assert {name for _, name in sample_answers(CONTEST, 50, system="quill-7b")} == {"quill-7b"}
     row, name = sample_answers(CONTEST, 50, system=REFERENCE)[0]
-    assert answers_to(CONTEST, row, [name]) == {REFERENCE: row.references[0]}
+    assert select_answers(CONTEST, row, [name]) == {REFERENCE: row.references[0]}
 
 
 @pytest.mark.parametrize("name", ["nobody", "nullmodel"])
@@ -127,7 +127,7 @@ def test_a_system_called_reference_is_not_taken_for_the_data_set() -> None:
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=12))
 def test_mid_ranks_add_up_and_keep_the_order(scores: list[int]) -> None:
-    ranks = mid_ranks(tuple(scores))
+    ranks = compute_mid_ranks(tuple(scores))
     assert sum(ranks) == len(scores) * (len(scores) + 1) / 2
     for one, rank in zip(scores, ranks, strict=True):
         for other, its in zip(scores, ranks, strict=True):
@@ -154,7 +154,7 @@ def test_the_last_label_for_a_row_counts(run: JudgeRun) -> None:
     assert read_labels(run, "anna", RankingLabel) == {("row-001",): other, ("row-000",): better}
     assert len(path.read_text().splitlines()) == 3
     assert json.loads(path.read_text().splitlines()[1])["skipped"] is True
-    assert annotators(run.folder, RankingLabel) == ["anna"] and annotators(run.folder, AuditLabel) == []
+    assert list_annotators(run.folder, RankingLabel) == ["anna"] and list_annotators(run.folder, AuditLabel) == []
 
 
 def test_audits_are_kept_apart_from_rankings(run: JudgeRun) -> None:
@@ -163,7 +163,7 @@ def test_audits_are_kept_apart_from_rankings(run: JudgeRun) -> None:
         append_label(label_path(run.folder, "anna", AuditLabel), label)
     assert list(read_labels(run, "anna", AuditLabel).values()) == labels
     assert read_labels(run, "anna", RankingLabel) == {}
-    assert annotators(run.folder, RankingLabel) == [] and annotators(run.folder, AuditLabel) == ["anna"]
+    assert list_annotators(run.folder, RankingLabel) == [] and list_annotators(run.folder, AuditLabel) == ["anna"]
 
 
 @settings(max_examples=25)
@@ -190,12 +190,12 @@ def test_half_a_line_that_a_crash_left_is_set_aside(tmp_path_factory: pytest.Tem
     [
         pytest.param("{", "not valid JSON", id="no JSON"),
         pytest.param("[1]", "expected a JSON object", id="no object"),
-        pytest.param("{}", "the label is damaged", id="empty"),
-        pytest.param({"ranks": [1, 2]}, "the label is damaged", id="a rank too few"),
-        pytest.param({"ranks": [1, 2, 2]}, "the label is damaged", id="no mid-ranks"),
-        pytest.param({"ranks": [1, 2, float("nan")]}, "the label is damaged", id="a rank that is no number"),
-        pytest.param({"ranks": "abc"}, "the label is damaged", id="ranks that are words"),
-        pytest.param({"order": ["quill-7b", "quill-7b", "marrow-13b"]}, "the label is damaged", id="a name twice"),
+        pytest.param("{}", "the label is not valid", id="empty"),
+        pytest.param({"ranks": [1, 2]}, "the label is not valid", id="a rank too few"),
+        pytest.param({"ranks": [1, 2, 2]}, "the label is not valid", id="no mid-ranks"),
+        pytest.param({"ranks": [1, 2, float("nan")]}, "the label is not valid", id="a rank that is no number"),
+        pytest.param({"ranks": "abc"}, "the label is not valid", id="ranks that are words"),
+        pytest.param({"order": ["quill-7b", "quill-7b", "marrow-13b"]}, "the label is not valid", id="a name twice"),
         pytest.param({"order": ["quill-7b", "nullmodel", "marrow-13b"]}, "takes no part", id="a canary"),
         pytest.param({"row": "row-999"}, "not in this run", id="another row"),
         pytest.param({"row": "row-002"}, "other answers", id="a row of this run, but not its answers"),
@@ -228,7 +228,7 @@ def test_an_audit_that_is_none_is_refused(run: JudgeRun, changed: dict[str, Any]
     path = label_path(run.folder, "anna", AuditLabel)
     path.parent.mkdir()
     path.write_text(json.dumps(asdict(audit(run)) | changed) + "\n")
-    with pytest.raises(DataError, match="the label is damaged"):
+    with pytest.raises(DataError, match="the label is not valid"):
         read_labels(run, "anna", AuditLabel)
 
 
@@ -244,6 +244,6 @@ def test_labels_outlast_a_system_who_joins_and_not_an_answer_that_changes(run: J
 def test_half_a_surrogate_pair_in_an_answer_breaks_nothing(tmp_path: Path) -> None:
     comparison = make_comparison(ROWS, answer=lambda number, row: f"{number}\ud800")
     assert len(sample_rows(comparison, 5)) == 5
-    answers = answers_to(comparison, ROWS[0], labelled_systems(comparison))
-    assert len(blind_order("anna", ROWS[0], answers)) == 3
-    assert len(content_hash(ROWS[0], answers)) == 64
+    answers = select_answers(comparison, ROWS[0], list_labelled_systems(comparison))
+    assert len(draw_blind_order("anna", ROWS[0], answers)) == 3
+    assert len(hash_content(ROWS[0], answers)) == 64

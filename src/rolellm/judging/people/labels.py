@@ -18,19 +18,19 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.jsonl import JsonlAppender, read_jsonl
 from rolellm.core.records import Row
-from rolellm.core.text import safe_name, whole_text
+from rolellm.core.text import make_safe_name, replace_surrogates
 from rolellm.core.typed_json import read_as
 from rolellm.judging.folder import LABELS, JudgeRun
-from rolellm.judging.parsing import mid_ranks
+from rolellm.judging.parsing import compute_mid_ranks
 from rolellm.judging.types import Comparison
 
 #: What the data set's own first reference is called where it is audited, as the paper audited it.
 REFERENCE: Final = "reference"
 
 
-def labelled_systems(comparison: Comparison) -> list[str]:
+def list_labelled_systems(comparison: Comparison) -> list[str]:
     """Whose answers people see: everyone but canaries."""
-    return [one.name for one in comparison.systems if one.kind != "canary"]
+    return [system.name for system in comparison.systems if system.kind != "canary"]
 
 
 def sample_rows(comparison: Comparison, size: int, seed: int = 0) -> list[Row]:
@@ -44,7 +44,7 @@ def sample_rows(comparison: Comparison, size: int, seed: int = 0) -> list[Row]:
     Raises:
         SettingsError: When nothing can be ranked: fewer than two systems, or no row that all of them answered.
     """
-    names = labelled_systems(comparison)
+    names = list_labelled_systems(comparison)
     if len(names) < 2:
         raise SettingsError(f"ranking needs at least two systems, canaries aside; the run has {len(names)}")
     rows = [row for row in comparison.rows if all(row.id in comparison.answers[name] for name in names)]
@@ -67,41 +67,45 @@ def sample_answers(
     Raises:
         SettingsError: When there is no such system, or it answered nothing.
     """
-    names = labelled_systems(comparison)
+    names = list_labelled_systems(comparison)
     if REFERENCE in names:
         raise SettingsError(f"a system is called {REFERENCE!r}, a name reserved for the dataset's own; rename it")
     if system is not None:
-        known = [*names, REFERENCE]
-        if system not in known:
-            raise SettingsError(f"no system {system!r} in this run; choose one of {', '.join(known)}")
+        choices = [*names, REFERENCE]
+        if system not in choices:
+            raise SettingsError(f"no system {system!r} in this run; choose one of {', '.join(choices)}")
         names = [system]
-    found = [(row, name) for row in comparison.rows for name in names if name in answers_to(comparison, row, names)]
-    if not found:
+    answers = [
+        (row, name) for row in comparison.rows for name in names if name in select_answers(comparison, row, names)
+    ]
+    if not answers:
         raise SettingsError(f"{system or 'nobody'} answered no row, so there is nothing to audit")
-    return sorted(found, key=lambda one: _draw(seed, one[0].id, one[1]))[:size]
+    return sorted(answers, key=lambda answer: _draw(seed, answer[0].id, answer[1]))[:size]
 
 
-def answers_to(comparison: Comparison, row: Row, names: Sequence[str]) -> dict[str, str]:
+def select_answers(comparison: Comparison, row: Row, names: Sequence[str]) -> dict[str, str]:
     """The answers to a row by those of the systems named that gave one; `REFERENCE` is its first reference."""
-    given = {name: comparison.answers[name].get(row.id) for name in names if name != REFERENCE}
+    answers = {name: comparison.answers[name].get(row.id) for name in names if name != REFERENCE}
     if REFERENCE in names and row.references:
-        given[REFERENCE] = row.references[0]
-    return {name: text for name, text in given.items() if text is not None}
+        answers[REFERENCE] = row.references[0]
+    return {name: text for name, text in answers.items() if text is not None}
 
 
-def blind_order(annotator: str, row: Row, answers: Mapping[str, str]) -> tuple[str, ...]:
+def draw_blind_order(annotator: str, row: Row, answers: Mapping[str, str]) -> tuple[str, ...]:
     """Systems' names in the order in which an annotator sees their answers to a row: another for each of them."""
-    return tuple(sorted(answers, key=lambda name: hash_json([annotator, row.id, name, whole_text(answers[name])])))
+    return tuple(
+        sorted(answers, key=lambda name: hash_json([annotator, row.id, name, replace_surrogates(answers[name])]))
+    )
 
 
-def content_hash(row: Row, answers: Mapping[str, str]) -> str:
+def hash_content(row: Row, answers: Mapping[str, str]) -> str:
     """SHA-256 of a question and of the answers shown with it: what a label is about."""
-    shown = {name: whole_text(text) for name, text in answers.items()}
-    return hash_json({"role": row.role, "question": whole_text(row.question), "answers": shown})
+    texts = {name: replace_surrogates(text) for name, text in answers.items()}
+    return hash_json({"role": row.role, "question": replace_surrogates(row.question), "answers": texts})
 
 
-def _draw(seed: int, *what: Any) -> str:
-    return hash_bytes(repr((seed, *what)).encode("utf-8", "backslashreplace"))
+def _draw(seed: int, *parts: Any) -> str:
+    return hash_bytes(repr((seed, *parts)).encode("utf-8", "backslashreplace"))
 
 
 #: What the paper asked people of its data: does a reply answer the instruction, show the style, is it correct.
@@ -119,7 +123,7 @@ class RankingLabel:
         ranks: A rank for each, in the same order, from 1 (best); those who tie share the mean of their places. ``None``
             where the person skipped the row.
         seconds: How long the row was looked at.
-        answers: Hash of the question and the answers, see `content_hash`.
+        answers: Hash of the question and the answers, see `hash_content`.
     """
 
     row: str
@@ -132,12 +136,14 @@ class RankingLabel:
     def __post_init__(self) -> None:
         if len(set(self.order)) != len(self.order):
             raise ValueError("a system is in the order twice")
-        if self.ranks is not None and (len(self.ranks) != len(self.order) or mid_ranks(self.ranks) != self.ranks):
+        if self.ranks is not None and (
+            len(self.ranks) != len(self.order) or compute_mid_ranks(self.ranks) != self.ranks
+        ):
             raise ValueError("ranks must be places from 1, one for each system; ties share the mean of their places")
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What a later label takes the place of."""
+        """The key under which a later label replaces it."""
         return (self.row,)
 
     @property
@@ -147,7 +153,7 @@ class RankingLabel:
 
     @property
     def skipped(self) -> bool:
-        """Whether the person said nothing of the row."""
+        """True if the person said nothing of the row."""
         return self.ranks is None
 
 
@@ -163,7 +169,7 @@ class AuditLabel:
         style: Whether it shows the role's speaking style; ``None`` where the person skipped it.
         correct: Whether what it says is correct; ``None`` where the person cannot tell, or skipped it.
         seconds: How long it was looked at.
-        answers: Hash of the question and the answer, see `content_hash`.
+        answers: Hash of the question and the answer, see `hash_content`.
     """
 
     row: str
@@ -176,13 +182,13 @@ class AuditLabel:
     answers: str
 
     def __post_init__(self) -> None:
-        said = (self.instruction, self.style, self.correct)
-        if None in said[:2] and any(one is not None for one in said):
+        answers = (self.instruction, self.style, self.correct)
+        if None in answers[:2] and any(answer is not None for answer in answers):
             raise ValueError("only correct can be null by itself; all three are where the answer was skipped")
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What a later label takes the place of."""
+        """The key under which a later label replaces it."""
         return (self.row, self.system)
 
     @property
@@ -192,7 +198,7 @@ class AuditLabel:
 
     @property
     def skipped(self) -> bool:
-        """Whether the person said nothing of the answer."""
+        """True if the person said nothing of the answer."""
         return self.instruction is None
 
 
@@ -209,7 +215,7 @@ def check_annotator(name: str) -> str:
     """
     if name.endswith(".audit"):
         raise SettingsError(f"an annotator's name cannot end in .audit, which marks audits: {name!r}")
-    safe = safe_name(name, fallback="anna")
+    safe = make_safe_name(name, fallback="anna")
     if name != safe:
         raise SettingsError(
             f"labels are kept in a file named after the annotator, and {name!r} is not a file name; use {safe!r}"
@@ -218,12 +224,12 @@ def check_annotator(name: str) -> str:
 
 
 def label_path(folder: Path, annotator: str, kind: type[Label]) -> Path:
-    """Where a person's labels of one kind are kept."""
+    """Return the file that keeps a person's labels of one kind."""
     return folder / LABELS / (check_annotator(annotator) + _SUFFIXES[kind])
 
 
-def annotators(folder: Path, kind: type[Label]) -> list[str]:
-    """Who ranked, or who audited, sorted."""
+def list_annotators(folder: Path, kind: type[Label]) -> list[str]:
+    """List who ranked, or who audited, sorted."""
     paths = (folder / LABELS).glob(f"*{_SUFFIXES[kind]}")
     names = {path.name.removesuffix(_SUFFIXES[kind]) for path in paths}
     return sorted(name for name in names if not name.startswith(".") and not name.endswith(".audit"))
@@ -249,13 +255,13 @@ def read_labels(run: JudgeRun, annotator: str, kind: type[_L]) -> dict[tuple[str
     if not path.is_file():
         return {}
     # What follows the last line feed is half a line, which was never confirmed as saved.
-    whole = path.read_bytes().count(b"\n")
+    complete_lines = path.read_bytes().count(b"\n")
     bad: list[DataError] = []
-    found: dict[tuple[str, ...], _L] = {}
+    labels: dict[tuple[str, ...], _L] = {}
     rows = {row.id: row for row in run.comparison.rows}
-    names = {*labelled_systems(run.comparison), REFERENCE}
+    names = {*list_labelled_systems(run.comparison), REFERENCE}
     for number, value in read_jsonl(path, bad=bad):
-        if number > whole:
+        if number > complete_lines:
             break
         label = read_as(kind, value, "the label", path=path, line=number)
         problem = ""
@@ -265,14 +271,16 @@ def read_labels(run: JudgeRun, annotator: str, kind: type[_L]) -> dict[tuple[str
             problem = f"a label for row {label.row!r}, which is not in this run"
         elif strangers := sorted(set(label.names) - names):
             problem = f"a label for {strangers[0]!r}, which takes no part in this run"
-        elif content_hash(rows[label.row], answers_to(run.comparison, rows[label.row], label.names)) != label.answers:
+        elif (
+            hash_content(rows[label.row], select_answers(run.comparison, rows[label.row], label.names)) != label.answers
+        ):
             problem = "a label for other answers than this run's, which was judged again since"
         if problem:
             raise DataError(f"{problem}; move the file away to start over", path=path, line=number)
         # The order of first appearance would be that of a correction's first line.
-        found.pop(label.key, None)
-        found[label.key] = label
+        labels.pop(label.key, None)
+        labels[label.key] = label
     for broken in bad:
-        if broken.line is not None and broken.line <= whole:
+        if broken.line is not None and broken.line <= complete_lines:
             raise broken
-    return found
+    return labels

@@ -1,0 +1,235 @@
+"""The prompts of RoleGPT's three strategies (arXiv 2310.00746), under a token budget.
+
+``zero-shot`` is the system instruction and the question. ``few-shot-prompt`` shows demonstrations as text in the one
+user turn; ``few-shot-dialogue`` shows them as alternating user and assistant turns, and is what the paper's RoleGPT is.
+
+Our choices: the wording; demonstrations go best last, next to the question; whoever speaks before the role is named;
+lore goes into the system turn in its own order, after what all of a role's prompts share. What goes over the budget is
+left out whole, the worst demonstration first, then the worst lore; nothing is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rolellm.characters.lore import find_keys
+from rolellm.characters.settings import PromptSettings
+from rolellm.core.errors import SettingsError
+from rolellm.core.records import Profile
+from rolellm.llm.model import Message, assistant, system, user
+from rolellm.llm.tokens import TokenCounter
+from rolellm.models.prompts.render import format_turn, load_system_template, load_template
+from rolellm.models.prompts.retrieval import Exchange, TextIndex, find_exchanges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retrieved:
+    """An exchange or a piece of lore that a question calls up.
+
+    Attributes:
+        kind: ``demonstration`` or ``lore``.
+        score: BM25; 0 where no word is shared.
+        shared: The words that it shares with the question, in the question's order; of lore by key, the keys found.
+        by: ``words`` or ``key``; ``constant`` of lore that needs neither; ``order`` where nothing is shared, and the
+            script's order decides.
+        before: What was said before; of lore its name.
+        text: The role's line; of lore its content.
+        start: Where the line begins in the script, in characters; -1 where that is not known.
+        end: Where it ends there.
+        place: Its place among the role's exchanges or lore, from 0.
+        exchange: The exchange, where it is one.
+    """
+
+    kind: Literal["demonstration", "lore"]
+    score: float
+    shared: tuple[str, ...]
+    by: Literal["words", "key", "constant", "order"]
+    before: str
+    text: str
+    start: int = -1
+    end: int = -1
+    place: int
+    exchange: Exchange | None = None
+
+
+class Shelf:
+    """A character's exchanges and lore, indexed.
+
+    Args:
+        character: Whose script and lore.
+
+    Raises:
+        MissingExtraError: Without ``bm25s``, which the extra ``llm`` brings.
+    """
+
+    def __init__(self, character: Profile) -> None:
+        self.exchanges: Sequence[Exchange] = find_exchanges(character)
+        self.lore = character.lore
+        self._spoken = TextIndex([item.text for item in self.exchanges], character.language, extra="llm")
+        lore_texts = [f"{item.name}\n{' '.join(item.keys)}\n{item.content}" for item in self.lore]
+        self._told = TextIndex(lore_texts, character.language, extra="llm")
+
+    def demonstrations(self, question: str, count: int) -> list[Retrieved]:
+        """The best exchanges for a question, best first; those that share no word with it come last, as in the script.
+
+        Args:
+            question: The query.
+            count: How many; fewer only where the role has fewer.
+        """
+        scores = self._spoken.scores(question)
+        return [
+            Retrieved(
+                kind="demonstration",
+                score=float(scores[index]),
+                shared=_list_shared(self._spoken, question, self.exchanges[index].text),
+                by="words" if scores[index] > 0 else "order",
+                before=self.exchanges[index].before.content,
+                text=self.exchanges[index].line.content,
+                start=self.exchanges[index].line.start,
+                end=self.exchanges[index].line.end,
+                place=index,
+                exchange=self.exchanges[index],
+            )
+            for index in self._spoken.rank(question, count)
+        ]
+
+    def notes(self, question: str, count: int) -> list[Retrieved]:
+        """The lore that a question calls up, best first: by a key, then what is constant, then by words.
+
+        Words do not call up an entry with secondary keys: its author said when it is wanted.
+
+        Args:
+            question: The query.
+            count: The most.
+        """
+        if not self.lore or count <= 0:
+            return []
+        scores = self._told.scores(question)
+        notes: list[Retrieved] = []
+        for index, lore in enumerate(self.lore):
+            keys = find_keys(lore, question)
+            if keys or lore.constant or (scores[index] > 0 and not lore.secondary_keys):
+                notes.append(
+                    Retrieved(
+                        kind="lore",
+                        score=float(scores[index]),
+                        shared=keys or (() if lore.constant else _list_shared(self._told, question, lore.content)),
+                        by="key" if keys else "constant" if lore.constant else "words",
+                        before=lore.name,
+                        text=lore.content,
+                        place=index,
+                    )
+                )
+        notes.sort(key=lambda note: (("key", "constant", "words").index(note.by), -note.score, note.place))
+        return notes[:count]
+
+
+def _list_shared(index: TextIndex, question: str, text: str) -> tuple[str, ...]:
+    text_words = set(index.words(text))
+    return tuple(dict.fromkeys(word for word in index.words(question) if word in text_words))
+
+
+_PROMPT, _DIALOGUE, _LORE = "rolegpt_prompt", "rolegpt_dialogue", "rolegpt_lore"
+
+
+@dataclass(frozen=True, slots=True)
+class RolePrompt:
+    """A prompt, and how it was put together.
+
+    Attributes:
+        messages: System, then demonstrations (`few-shot-dialogue`), then the question.
+        demonstrations: Shown, best first.
+        notes: Lore shown, best first.
+        dropped: Demonstrations that the budget left out, best first.
+        dropped_notes: Lore that the budget left out, best first.
+        tokens: Of the whole prompt, as counted.
+    """
+
+    messages: tuple[Message, ...]
+    demonstrations: tuple[Retrieved, ...]
+    notes: tuple[Retrieved, ...]
+    dropped: tuple[Retrieved, ...]
+    dropped_notes: tuple[Retrieved, ...]
+    tokens: int
+
+
+class RolePrompts:
+    """Makes a character's prompts.
+
+    Args:
+        character: Who is asked.
+        settings: How.
+        counter: Counts tokens; by default an estimate.
+
+    Raises:
+        SettingsError: For an unusable system template.
+        MissingExtraError: Without ``bm25s``, which the extra ``llm`` brings.
+    """
+
+    def __init__(
+        self, character: Profile, settings: PromptSettings | None = None, counter: TokenCounter | None = None
+    ) -> None:
+        self.character = character
+        self.settings = settings or PromptSettings()
+        self.counter = counter or TokenCounter()
+        self.shelf = Shelf(character)
+        self._system = load_system_template(character.language, self.settings.system_template)
+        self._templates = {name: load_template(character.language, name) for name in (_PROMPT, _DIALOGUE, _LORE)}
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """SHA-256 of each template by its name: what decides the wording."""
+        return {"system": self._system.hash, **{name: item.hash for name, item in self._templates.items()}}
+
+    def __call__(self, question: str) -> RolePrompt:
+        """The prompt for a question.
+
+        Raises:
+            SettingsError: When the question alone goes over the budget; says by how much.
+        """
+        demonstrations = self.shelf.demonstrations(question, self.settings.shown)
+        notes = self.shelf.notes(question, self.settings.lore)
+        limit = self.settings.max_prompt_tokens
+        for count in range(len(demonstrations) + len(notes), -1, -1):
+            # The worst demonstration goes first, lore last.
+            demonstration_count, note_count = max(count - len(notes), 0), min(count, len(notes))
+            used, used_notes = demonstrations[:demonstration_count], notes[:note_count]
+            messages = self.messages(question, used, used_notes)
+            tokens = self.counter.prompt(messages)
+            if limit is None or tokens <= limit:
+                dropped = tuple(demonstrations[demonstration_count:]), tuple(notes[note_count:])
+                return RolePrompt(messages, tuple(used), tuple(used_notes), *dropped, tokens)
+        raise SettingsError(
+            f"the prompt for {question[:60]!r} has {tokens} tokens without any demonstration, and at most {limit} are "
+            "allowed; allow more (--max-prompt-tokens), or use a shorter question or description"
+        )
+
+    def messages(
+        self, question: str, demonstrations: Sequence[Retrieved], notes: Sequence[Retrieved]
+    ) -> tuple[Message, ...]:
+        """The messages with these demonstrations and this lore, both best first, whatever they cost."""
+        described = self._system.fill(role=self.character.role, description=self.character.full_description)
+        parts = [described]
+        if demonstrations and self.settings.strategy == "few-shot-dialogue":
+            parts.append(self._templates[_DIALOGUE].fill())
+        if notes:
+            lore = "\n".join(f"- {note.text.strip()}" for note in sorted(notes, key=lambda note: note.place))
+            parts.append(self._templates[_LORE].fill(lore=lore))
+        opening = system("\n\n".join(parts))
+        shown_exchanges = [item.exchange for item in reversed(demonstrations) if item.exchange]
+        language = self.character.language
+        if not shown_exchanges or self.settings.strategy == "zero-shot":
+            return opening, user(question)
+        if self.settings.strategy == "few-shot-prompt":
+            text = "\n\n".join(item.format(language, is_full=True) for item in shown_exchanges)
+            return opening, user(
+                self._templates[_PROMPT].fill(role=self.character.role, demonstrations=text, question=question)
+            )
+        turns = [
+            turn
+            for item in shown_exchanges
+            for turn in (user(format_turn(item.before, language, is_full=True)), assistant(item.line.content))
+        ]
+        return opening, *turns, user(question)

@@ -1,0 +1,161 @@
+"""The role to play: a character's folder, a card, or a role of RoleBench, with what a card says of how to play it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rolellm.characters.cards.card import Card, parse_card
+from rolellm.characters.cards.convert import clean_name, clean_text, fill, read_as_character
+from rolellm.characters.cards.export import export_character
+from rolellm.characters.cards.folder import load_card, open_character
+from rolellm.characters.folder import CARD
+from rolellm.core.errors import ReleaseNotFoundError, SettingsError
+from rolellm.core.records import Profile, Turn
+from rolellm.core.text import find_name, fold
+from rolellm.data.rolebench.release import Release
+from rolellm.data.rolebench.schema import SAMPLE, get_config
+from rolellm.data.rolebench.source import ENVIRONMENT, locate
+from rolellm.models.prompts.render import Template, format_turn, load_template
+
+#: The turns in which lore's keys are looked for, where a card does not say: SillyTavern's own default.
+_SCANNED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A role, and how it is played.
+
+    Attributes:
+        sheet: The role.
+        greeting: What it says first; empty for nothing.
+        system: What a card puts in the place of our instruction, with ``{{original}}`` for ours; empty for nothing.
+        told: Circumstances and example talk, as the system turn has them after the description.
+        after: Instructions after the last message.
+        scanned: The last turns in which lore's keys are looked for.
+    """
+
+    sheet: Profile
+    greeting: str = ""
+    system: str = ""
+    told: tuple[str, ...] = ()
+    after: str = ""
+    scanned: int = _SCANNED
+
+    def system_turn(self, template: Template, text: str | None = None, more: str = "") -> str:
+        """The system turn of a talk: our instruction, or the card's in its place, then what else is told.
+
+        Args:
+            template: Our instruction.
+            text: The same for this role, with lore after it.
+            more: Goes last.
+        """
+        role, described = self.sheet.role, self.sheet.full_description or ""
+        instruction = template.fill(role=role, description=described)
+        text = instruction if text is None else text
+        if self.system:
+            original = template.fill(role=role, description="")
+            text = f"{self.system.replace('{{original}}', original)}\n\n{described}{text.removeprefix(instruction)}"
+        return "\n\n".join(filter(None, (text, *self.told, more)))
+
+
+def find_part(role: Any) -> Part:
+    """Find a role.
+
+    Args:
+        role: A character's folder, a card's file, the name of a role of RoleBench (in any case), or a
+            `rolellm.Character`.
+
+    Raises:
+        SettingsError: For a name that is nothing of that; gives the nearest names.
+        DataError: For a folder or a card that cannot be read.
+    """
+    if isinstance(role, Part):
+        return role
+    if isinstance(role, Profile):
+        return _with_card(role, getattr(role, "folder", None))
+    if Path(role).exists():
+        sheet, folder = open_character(role)
+        return _read_card_part(sheet, load_card(role)) if folder is None else _with_card(sheet, folder)
+    roles = load_rolebench_roles()
+    name = find_name(str(role), roles)
+    if name is None:
+        raise SettingsError(
+            f"no role {role!r}: not a folder, a card, or a role of RoleBench{suggest_names(str(role), roles)}"
+        )
+    return Part(roles[name])
+
+
+def suggest_names(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown role: up to three of the nearest names, else the first known ones.
+
+    >>> suggest_names("Hamlit", ["Hamlet", "Ophelia"])
+    '; did you mean Hamlet?'
+    """
+    names = {fold(one): one for one in known}
+    close = difflib.get_close_matches(fold(name[:200]), names, n=3)
+    if close:
+        return f"; did you mean {' or '.join(names[one] for one in close)}?"
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    return f"; known roles: {', '.join(list(names.values())[:5])}{more}"
+
+
+def load_rolebench_roles() -> Mapping[str, Profile]:
+    """The roles of RoleBench with their descriptions, and those of the embedded sample that it does not have.
+
+    Raises:
+        ReleaseNotFoundError: When ``$ROLEBENCH_DIR`` is not a release.
+    """
+    config = get_config("roles")
+    sources = [locate(get_config(SAMPLE))]
+    try:
+        sources.append(locate(config))
+    except ReleaseNotFoundError:
+        if os.environ.get(ENVIRONMENT):
+            raise
+    # The description as released, catchphrases included, is what models are tuned with.
+    return {
+        role: Profile(role, language, description=text)
+        for source in sources
+        for language in config.languages
+        for role, text in Release(source.root).read_descriptions(language).items()
+    }
+
+
+def _with_card(sheet: Profile, folder: Path | None) -> Part:
+    if folder is None or not (folder / CARD).is_file():
+        return Part(sheet)
+    return _read_card_part(sheet, load_card(folder / CARD))
+
+
+def _read_card_part(sheet: Profile, card: Card) -> Part:
+    """Read how a card says to play it, with what its character's folder changed since."""
+    card = parse_card(export_character(sheet, card).text.encode("utf-8"))
+    role = None if clean_name(card.name) == sheet.role else sheet.role
+    reading = read_as_character(card, role=role, language=sheet.language)
+    scenario, greeting, instruction, ending = (
+        fill(clean_text(text), reading.names).strip()
+        for text in (card.scenario, card.first_mes, card.system_prompt, card.post_history_instructions)
+    )
+    # The library adds nothing there itself.
+    ending = ending.replace("{{original}}", "").strip()
+    blocks: dict[int, list[Turn]] = {}
+    for turn in reading.character.turns:
+        if turn.scene in reading.examples or turn.scene in reading.embedded:
+            blocks.setdefault(turn.scene, []).append(turn)
+    context = []
+    if scenario:
+        context.append(load_template(sheet.language, "play_scenario").fill(scenario=scenario))
+    if blocks:
+        talk = (
+            "\n".join(format_turn(turn, sheet.language, is_full=True) for turn in turns) for turns in blocks.values()
+        )
+        context.append(load_template(sheet.language, "play_examples").fill(role=sheet.role, examples="\n\n".join(talk)))
+    book = card.data.get("character_book")
+    depth = book.get("scan_depth") if isinstance(book, dict) else None
+    scanned = depth if isinstance(depth, int) and 0 < depth <= 1000 else _SCANNED
+    return Part(sheet, greeting, instruction, tuple(context), ending, scanned)

@@ -1,0 +1,509 @@
+"""A script and the name of a role → turns: read in its format, the role's own put under its name, the rest tallied."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, get_args
+
+from rolellm.characters.scripts import play, screenplay, subtitles, table, transcript
+from rolellm.characters.scripts.names import Proposal, find_similar, normalize_name, propose_aliases
+from rolellm.characters.scripts.reading import (
+    Format,
+    Reader,
+    ReaderHints,
+    ScriptSource,
+    ScriptTurn,
+    is_foreign_act,
+    is_slug,
+    iterate_lines,
+)
+from rolellm.characters.scripts.source import make_source, read_source
+from rolellm.characters.scripts.turns import NARRATORS
+from rolellm.core.errors import ScriptError, SettingsError
+from rolellm.core.records import UNKNOWN, Language, Turn
+from rolellm.core.text import HAN
+from rolellm.data.rolebench.profiles import get_turn_kind
+
+_SAMPLE: Final = 100_000
+# A guess that less than half of the text bears out is none.
+_LEAST: Final = 0.5
+# Lines, not counting blank ones. Even where speeches are long, as many name a speaker or hold a quotation.
+_BLOCK: Final = 40
+_LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f]")
+# A Chinese character says about as much as three letters; with five, subtitles in both languages are Chinese.
+_LETTERS_A_HAN: Final = 5
+_QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTILINE)
+_SAID_QUOTED: Final = re.compile("[^\\S\n]*[“「『\"«„‘']")
+# Acts, scenes, entrances and exits.
+_STAGED: Final = re.compile(
+    r"^[ \t]*(?:(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}|[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT))\b",
+    re.MULTILINE,
+)
+_CHINESE_ACT: Final = re.compile(r"^[ \t\u3000]*第[一二三四五六七八九十\d]{1,3}幕", re.MULTILINE)
+_TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
+_PREVIEWED: Final = 3
+# In a dialogue, at least every fifth speech is another's than the one before.
+_MONOLOGUE: Final = 5
+# Letters that tell a language, and speeches and characters that are looked at.
+_TELLING, _SPEECHES, _ENOUGH = 40, 200, 5000
+
+
+def detect_language(text: str) -> Language:
+    """``zh`` where Chinese characters outweigh Latin letters, five of which count as one; else ``en``."""
+    sample = _sample_text(text)
+    return "zh" if len(HAN.findall(sample)) * _LETTERS_A_HAN > len(_LATIN.findall(sample)) else "en"
+
+
+def detect_spoken_language(text: str) -> str | None:
+    """The language of a text as a code of ISO 639, such as ``de``; ``None`` where that cannot be told."""
+    if sum(map(str.isalpha, text)) < _TELLING:
+        return None
+    import pycld2
+
+    # It takes no character that cannot be printed.
+    printable = "".join(char if char.isprintable() else " " for char in text[:_ENOUGH])
+    sure, _, [(_, code, *_), *_] = pycld2.detect(printable)
+    # "zh-Hant"
+    return str(code).split("-")[0] if sure and code != "un" else None
+
+
+def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tuple[Format, dict[Format, float]]:
+    """The format of a script, and each format's score.
+
+    A score is the share of the text that bears the format out: of its blocks of 40 lines, those in which a speaker who
+    speaks again is named in that way (of a novel: those with quotations). It is 0 unless two speak, or one asked for.
+
+    Args:
+        text: `Source.text`.
+        hints: Names that are known to speak.
+        path: The file, for messages.
+
+    Raises:
+        ScriptError: When no score reaches 0.5; shows how the two nearest formats would read it.
+    """
+    sample = _sample_text(text)
+    # JSON that is cut off is none.
+    table_text = text if sample.lstrip()[:1] in ("[", "{") else sample
+    if hints.columns or (path is not None and path.suffix.lower() in _TABLES) or table.is_table(table_text):
+        return "table", {name: float(name == "table") for name in FORMATS}
+    evidence: dict[Format, Sequence[int]] = {
+        "subtitles": [line.start for line in iterate_lines(sample) if subtitles.TIMES.match(line.text)],
+        "play": _locate_play_cues(sample, hints),
+        "screenplay": _locate_cues(sample),
+        "transcript": _locate_labels(sample, hints),
+        "novel": [match.start() for match in _QUOTED.finditer(sample)],
+    }
+    starts = [line.start for line in iterate_lines(sample) if not line.blank]
+    scores: dict[Format, float] = dict.fromkeys(FORMATS, 0.0)
+    for name, starts_found in evidence.items():
+        blocks = {(bisect_right(starts, start) - 1) // _BLOCK for start in starts_found}
+        scores[name] = len(blocks) / max(1, -(-len(starts) // _BLOCK))
+    # Verses that end in a colon, too, look like a transcript's lines.
+    often = {name: len(starts_found) * (0.8 if name == "transcript" else 1) for name, starts_found in evidence.items()}
+    rank = {"subtitles": 2, "novel": 0}
+    best = max(
+        evidence, key=lambda name: (scores[name] >= _LEAST, rank.get(name, 1), round(scores[name], 1), often[name])
+    )
+    if scores[best] >= _LEAST:
+        return best, scores
+    score_list = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
+    message = (
+        "the format is not clear: no way of naming speakers, and no quoted speech, goes through the text (scores: "
+        f"{score_list}; at least {_LEAST} expected). Name it: --format {', '.join(FORMATS)}"
+    )
+    for name in sorted(filter(scores.get, scores), key=lambda name: -scores[name])[:2]:
+        spoken = [turn for turn in _get_reader(name)(make_source(text[:_SAMPLE]), hints) if turn.kind == "speech"]
+        message += f"\nWith --format {name} it would begin:" if spoken else ""
+        message += "".join(f"\n  {turn.speaker or UNKNOWN:.40}: {turn.content:.60}" for turn in spoken[:_PREVIEWED])
+    raise ScriptError(message, path=path)
+
+
+def _sample_text(text: str) -> str:
+    """Two pieces: front matter tells little of what follows."""
+    middle = len(text) // 2
+    return text if middle <= _SAMPLE else f"{text[:_SAMPLE]}\n\n{text[middle : middle + _SAMPLE]}"
+
+
+def _keep_dialogue(cues: Sequence[tuple[str, int]], requested: Set[str], least: int = 2) -> list[int]:
+    """The places of cues, if they are a dialogue's: several speak, in turns, and one of them at least twice.
+
+    Of one who is asked for, once and alone is enough.
+    """
+    counts = Counter(name for name, _ in cues)
+    turns = sum(name != next_name for (name, _), (next_name, _) in pairwise(cues))
+    is_dialogue = len(counts) > 1 and turns * _MONOLOGUE >= len(cues) and max(counts.values()) >= least
+    return [start for _, start in cues] if requested & counts.keys() or is_dialogue else []
+
+
+def _locate_cues(text: str) -> list[int]:
+    slugs = [line.start for line in iterate_lines(text) if is_slug(line.text)]
+    # Names in capitals on lines of their own are found in tables and poems, too.
+    return slugs + _keep_dialogue(screenplay.list_cues(text), frozenset(), least=2 if slugs else 3)
+
+
+def _locate_play_cues(text: str, hints: ReaderHints) -> list[int]:
+    requested = frozenset(map(normalize_name, hints.names))
+    cast = play.detect_cast(text, requested)
+    is_bare = cast is not None and cast.way == "bare"
+    staged = (
+        _STAGED.search(text) or any(map(is_foreign_act, iterate_lines(text))) or (is_bare and _CHINESE_ACT.search(text))
+    )
+    # A line such as "JOHN: Well." is a transcript's, and names alone are a screenplay's, but for acts and entrances.
+    ways = ["colon", "bare", "small", *(["gap"] if any(is_slug(line.text) for line in iterate_lines(text)) else [])]
+    if cast is None or (cast.way in ways and not staged):
+        return []
+    return _keep_dialogue([(normalize_name(cue.name), start) for start, cue in cast.cues.items()], requested)
+
+
+def _locate_labels(text: str, hints: ReaderHints) -> list[int]:
+    requested = set(map(normalize_name, hints.names))
+    _, labels, _ = transcript.find_speakers(text, hints.names)
+    # A novel's "the king said:" is followed by a quotation mark.
+    named = [
+        (normalize_name(label.name), start)
+        for start, label in labels.items()
+        if normalize_name(label.name) in requested or not _SAID_QUOTED.match(text, start + label.end)
+    ]
+    return _keep_dialogue(named, requested)
+
+
+FORMATS: Final[tuple[Format, ...]] = get_args(Format)
+
+_NAMED: Final = 12
+_LONG: Final = 1000
+_TIMES_LONGER: Final = 20
+# How many speakers are looked at, of those with the most speeches, and the least that they must have.
+_TOP: Final = 5
+_MUCH: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptReading:
+    """A script as its reader found it, before anybody is asked for.
+
+    Attributes:
+        source: The text.
+        hints: What the reader was told.
+        format: What it was read as.
+        format_scores: Each format's score, where the format was detected; empty where it was named.
+        found: The turns.
+    """
+
+    source: ScriptSource
+    hints: ReaderHints
+    format: Format
+    format_scores: Mapping[Format, float]
+    found: Sequence[ScriptTurn]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedScript(ScriptReading):
+    """A script, read for one role.
+
+    Attributes:
+        role: The name asked for.
+        aliases: The other names it was asked for under.
+        turns: In the order of the script; what the role says carries `role` as speaker under whatever name.
+        speakers: For each turn, the name as the script has it (`UNKNOWN` where the speaker was not found).
+        proposals: Other speakers that may be the role, for a person to confirm.
+    """
+
+    role: str
+    aliases: tuple[str, ...]
+    turns: tuple[Turn, ...]
+    speakers: tuple[str, ...]
+    proposals: tuple[Proposal, ...] = ()
+
+    @property
+    def language(self) -> Language:
+        """``en`` or ``zh``."""
+        return self.hints.language
+
+    @property
+    def encoding(self) -> str:
+        """The encoding that the file was decoded with."""
+        return self.source.encoding
+
+    @property
+    def scenes(self) -> int:
+        """The number of scenes that have a turn."""
+        return len({turn.scene for turn in self.turns})
+
+    @property
+    def own(self) -> dict[str, int]:
+        """The number of the role's speeches under each of its names, as the script writes them; 0 for unused names."""
+        counts = self._tally(own=True)
+        used = {normalize_name(name) for name in counts}
+        return counts | {name: 0 for name in (self.role, *self.aliases) if normalize_name(name) not in used}
+
+    @property
+    def others(self) -> dict[str, int]:
+        """The number of speeches of every other speaker, most first."""
+        return self._tally(own=False)
+
+    def _tally(self, *, own: bool) -> dict[str, int]:
+        """Speeches by name, most first; spellings of one name under the most frequent one."""
+        spoken = Counter(
+            name
+            for turn, name in zip(self.turns, self.speakers, strict=True)
+            if turn.kind == "speech" and (turn.speaker == self.role) == own and (own or turn.speaker != UNKNOWN)
+        )
+        counts: Counter[str] = Counter()
+        spelled: dict[str, str] = {}
+        for name, count in spoken.most_common():
+            counts[spelled.setdefault(normalize_name(name), name)] += count
+        return dict(counts.most_common())
+
+    @property
+    def unattributed(self) -> tuple[Turn, ...]:
+        """Speeches whose speaker was not found."""
+        return tuple(turn for turn in self.turns if turn.kind == "speech" and turn.speaker == UNKNOWN)
+
+    @property
+    def open_share(self) -> float:
+        """The share of speeches whose speaker was not found."""
+        return len(self.unattributed) / max(1, sum(turn.kind == "speech" for turn in self.turns))
+
+    @property
+    def empty(self) -> tuple[Turn, ...]:
+        """Speeches of which the script has only the speaker's name."""
+        return tuple(turn for turn in self.turns if not turn.content)
+
+    @property
+    def long(self) -> tuple[Turn, ...]:
+        """Unusually long speeches, which may hold others' speech: over 1,000 characters and 20 times the median."""
+        lengths = [len(turn.content) for turn in self.turns if turn.kind == "speech"]
+        limit = max(_LONG, _TIMES_LONGER * median(lengths)) if lengths else 0
+        return tuple(turn for turn in self.turns if turn.kind == "speech" and len(turn.content) > limit)
+
+    @property
+    def spoken_in(self) -> str | None:
+        """The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if unclear."""
+        return detect_spoken_language(" ".join(turn.content for turn in self.turns[:_SPEECHES]))
+
+    @property
+    def left_out(self) -> float:
+        """Share of the text that is in no turn: names, headings, what was left out."""
+        covered = position = 0
+        # Rows and messages that share a place are counted once.
+        for item in self.found:
+            covered += max(0, item.end - max(position, item.start))
+            position = max(position, item.end)
+        return 1 - covered / len(self.source.text)
+
+    @property
+    def unaddressed(self) -> dict[str, int]:
+        """Speakers with many speeches whom no other speech or direction names; perhaps not names.
+
+        Where only two speak, they need no names.
+        """
+        speakers = list(self.others.items()) if len(self.others) > 1 else []
+        often = [(name, count) for name, count in speakers[:_TOP] if count >= _MUCH and name != "I"]
+        return {name: count for name, count in often if not self._is_named(normalize_name(name))}
+
+    def _is_named(self, name: str) -> bool:
+        # Of a Chinese name, what friends call; of others, any word, and what an abbreviation stands for.
+        words = rf"\b(?:{'|'.join(map(re.escape, name.split()))})"
+        pattern = re.compile(name[-2:] if HAN.search(name) else words, re.IGNORECASE)
+        speeches = zip(self.turns, self.speakers, strict=True)
+        return any(pattern.search(turn.content) for turn, speaker in speeches if normalize_name(speaker) != name)
+
+    @property
+    def health(self) -> dict[str, Any]:
+        """Signs of reading errors: speeches without a speaker, long ones, broken quotation marks, and the like."""
+        return {
+            "speaker_not_found": round(self.open_share, 4),
+            "mended_quotations": sum(item.is_mended for item in self.found),
+            "long_speeches": _summarize_turns(self.long),
+            "one_character_speakers": {
+                name: count for name, count in self.others.items() if len(name) == 1 and name != "I"
+            },
+            "unaddressed_speakers": self.unaddressed,
+            "text_in_no_turn": round(self.left_out, 4),
+            "language": self.spoken_in,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the turns, for JSON, with the first few speeches whose speaker was not found."""
+        kinds = Counter(turn.kind for turn in self.turns)
+        return {
+            "script": None if self.source.path is None else str(self.source.path),
+            "characters": self.source.length,
+            "encoding": self.encoding,
+            "language": self.language,
+            "format": self.format,
+            "format_scores": {name: round(score, 4) for name, score in self.format_scores.items()},
+            "role": self.role,
+            "aliases": list(self.aliases),
+            "scenes": self.scenes,
+            "turns": {kind: kinds[kind] for kind in ("speech", "narration", "direction")},
+            "own": self.own,
+            "others": self.others,
+            "unattributed": _summarize_turns(self.unattributed),
+            "empty": _summarize_turns(self.empty),
+            "health": self.health,
+            "proposals": [{"name": it.name, "turns": it.turns, "reason": it.reason} for it in self.proposals],
+        }
+
+
+def _summarize_turns(turns: Sequence[Turn]) -> dict[str, Any]:
+    fields = ("speaker", "start", "end", "content")
+    return {"turns": len(turns), "first": [{name: getattr(turn, name) for name in fields} for turn in turns[:_NAMED]]}
+
+
+def read_script(
+    script: str | Path | ScriptSource,
+    names: Sequence[str] = (),
+    *,
+    format: Format | None = None,
+    language: Language | None = None,
+    encoding: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> ScriptReading:
+    """Read a script for everybody in it; arguments as for `parse_script`.
+
+    Raises:
+        SettingsError: As `parse_script`.
+        ScriptError: When the file cannot be read, or its format is unclear.
+    """
+    if format is not None and format not in FORMATS:
+        raise SettingsError(f"no format {format!r:.60}; there are {', '.join(FORMATS)}")
+    source = script if isinstance(script, ScriptSource) else read_source(script, encoding)
+    if not source.text.strip():
+        raise ScriptError("the script is empty; give a file with speeches", path=source.path)
+    hints = ReaderHints(language or detect_language(source.text), names, columns or {})
+    scores: Mapping[Format, float] = {}
+    if format is None:
+        format, scores = detect_format(source.text, hints, source.path)
+    return ScriptReading(source, hints, format, scores, _get_reader(format)(source, hints))
+
+
+def parse_script(
+    script: str | Path | ScriptSource,
+    role: str,
+    aliases: Sequence[str] = (),
+    *,
+    format: Format | None = None,
+    language: Language | None = None,
+    encoding: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> ParsedScript:
+    """Read a script for one role.
+
+    A speech is the role's where its speaker's whole name is the role's or an alias, without regard to case and
+    punctuation: ``Young MARCIUS`` is not ``Marcius``. Offsets are places in the decoded file.
+
+    Args:
+        script: The file; or a `ScriptSource`, such as `make_source` makes of a text.
+        role: The name that its speeches are to carry.
+        aliases: Other names that the script has for it.
+        format: Detected by default.
+        language: Detected by default.
+        encoding: The file's text encoding; detected by default.
+        columns: Of a table, by what they hold: ``{"speaker": "name", "text": "line"}``, and ``scene``; usual names are
+            known.
+
+    Raises:
+        SettingsError: For a role or alias without a letter, an unknown format, or a column that the table lacks.
+        ScriptError: When the file cannot be read, its format is unclear, or the role never speaks; names who does.
+    """
+    names = clean_names(role, aliases)
+    reading = read_script(script, names, format=format, language=language, encoding=encoding, columns=columns)
+    return select_role(names, reading)
+
+
+def select_role(
+    names: Sequence[str], reading: ScriptReading, proposals: Sequence[Proposal] | None = None
+) -> ParsedScript:
+    """Select what a script has for one role.
+
+    Args:
+        names: The role, then its aliases, as `clean_names` gives them.
+        reading: The script.
+        proposals: Names that may be the role's; by default those for which the script itself gives a reason.
+
+    Raises:
+        ScriptError: When the role never speaks; names who does.
+    """
+    keys = {normalize_name(name) for name in names}
+    turns = tuple(_make_turn(item, reading, names[0], keys) for item in reading.found)
+    speakers = tuple(
+        item.speaker if item.speaker and item.kind == "speech" else turn.speaker
+        for item, turn in zip(reading.found, turns, strict=True)
+    )
+    read = reading.source, reading.hints, reading.format, reading.format_scores, reading.found
+    parsed = ParsedScript(*read, names[0], tuple(names[1:]), turns, speakers)
+    counts = parsed.others
+    if proposals is None:
+        speeches: dict[str, list[str]] = {}
+        for turn in turns:
+            if turn.kind == "speech" and turn.speaker in counts:
+                speeches.setdefault(turn.speaker, []).append(turn.content)
+        proposals = propose_aliases(names, counts, reading.source.text, speeches)
+    if not any(parsed.own.values()):
+        raise ScriptError(_explain_silence(parsed, counts, proposals), path=reading.source.path)
+    return replace(parsed, proposals=tuple(proposals))
+
+
+def clean_names(role: str, aliases: Sequence[str]) -> tuple[str, ...]:
+    """The role and its aliases on one line each, without what cannot be seen; none twice.
+
+    Raises:
+        SettingsError: For one without a letter.
+    """
+    names: dict[str, str] = {}
+    for name in (role, *aliases):
+        clean = " ".join(make_source(name).text.split()) if isinstance(name, str) else ""
+        if not any(map(str.isalnum, clean)):
+            raise SettingsError(f"{name!r:.60} is not a name: give a role and aliases with letters in them")
+        names.setdefault(normalize_name(clean), clean)
+    return tuple(names.values())
+
+
+def _get_reader(format: Format) -> Reader:
+    # Only now: the patterns of novels take long to compile.
+    module = importlib.import_module(f"rolellm.characters.scripts.{format}")
+    reader: Reader = getattr(module, f"read_{format}")
+    return reader
+
+
+def _make_turn(item: ScriptTurn, reading: ScriptReading, role: str, keys: set[str]) -> Turn:
+    kind, speaker, narrators = item.kind, item.speaker or UNKNOWN, NARRATORS[reading.hints.language]
+    if item.speaker == "scene" and kind != "speech":
+        kind, speaker = "narration", narrators["scene"]
+    elif kind != "speech":
+        speaker = narrators[kind]
+    elif normalize_name(speaker) in keys:
+        speaker = role
+    elif item.speaker:
+        # "Narrator: …" is a speech for a reader; for the data set it is narration.
+        kind = get_turn_kind(speaker) or "speech"
+    return Turn(speaker, item.content, kind, item.scene, *reading.source.place(item.start, item.end))
+
+
+def _explain_silence(parsed: ParsedScript, speakers: Mapping[str, int], proposals: Sequence[Proposal]) -> str:
+    names = (parsed.role, *parsed.aliases)
+    requested = " or ".join(f"{name!r:.100}" for name in names)
+    if not speakers:
+        foreign = parsed.format == "novel" and parsed.spoken_in not in ("en", "zh", None)
+        language = f", of which only English and Chinese ones are read: this seems to be {parsed.spoken_in!r}"
+        return (
+            f"nobody is named as a speaker, so {requested} never speaks; it was read with --format {parsed.format}"
+            f"{language if foreign else ''}. If it is something else, name its format"
+        )
+    most = ", ".join(f"{name} ({count})" for name, count in list(speakers.items())[:_NAMED])
+    close = [item.name for item in proposals] + [near for name in names for near in find_similar(name, speakers)]
+    near = f". Names like it: {', '.join([*dict.fromkeys(close)][:_NAMED])}" if close else ""
+    near += ". If the role is the narrator, add --alias I" if "I" in speakers and parsed.format == "novel" else ""
+    return (
+        f"{requested} never speaks; read with --format {parsed.format}, these speak most: {most}{near}. Give the name "
+        "as the script has it (--role), or add what the script calls the role (--alias)"
+    )

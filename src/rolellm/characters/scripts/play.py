@@ -1,0 +1,415 @@
+"""Plays: the speaker's name on a line of its own or in front of the speech; acts, scenes and stage directions.
+
+A play keeps to one way of naming its speakers: with a colon, a full stop, a bracket, a gap or nothing behind the name.
+The way that finds most names that come again is taken to be it; another way counts only for names that it has found, so
+that a verse that ends in a colon does not make a speaker.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, Literal, NamedTuple
+
+from rolellm.characters.scripts.names import is_name, normalize_name, strip_extensions
+from rolellm.characters.scripts.reading import (
+    CLOSING,
+    Aside,
+    Collector,
+    ReaderHints,
+    ScriptLine,
+    ScriptSource,
+    ScriptTurn,
+    find_brackets,
+    find_heading,
+    is_foreign_act,
+    iterate_lines,
+    iterate_paragraphs,
+)
+from rolellm.characters.scripts.screenplay import join_lines
+from rolellm.core.text import HAN
+
+Way = Literal["colon alone", "colon", "stop alone", "stop", "capital", "bracket", "gap", "run", "bare", "small"]
+
+_TITLE: Final = (
+    r"(?:(?:MRS|MR|MS|DR|ST|MME|MLLE|PROF|REV|Mrs|Mr|Ms|Dr|St|Mme|Mlle|Prof|Rev|M)\. ?|(?:[A-Z]\. ?){1,3}|\d{1,2}\. ?)?"
+)
+_MARGIN: Final = r"[ \t\u3000]{0,40}"
+_NAME: Final = rf"(?P<name>{_TITLE}[^\W_][^\n:：.\[\](){{}}（）【】_*\"“”!?;]{{0,48}})"
+_ASIDE: Final = r"(?P<aside>,?[ \t]*(?:\([^()\n]{1,200}\)|\[[^\[\]\n]{1,200}\]|（[^（）\n]{1,200}）))"
+_CUE: Final = re.compile(rf"{_MARGIN}(?P<mark>[_*]{{0,2}}){_NAME}(?P=mark)?{_ASIDE}?(?P<stop>[:：.]?)(?P=mark)?")
+_WORD: Final = r"[^\s:：.,，。、\[\](){}（）【】_*\"“”!?;]+(?:\.(?= ))?"
+_WORDS: Final = rf"{_WORD}(?: {_WORD}){{0,5}}"
+# Printed Chinese plays pad a name of two characters.
+_PADDED: Final = r"[\u4e00-\u9fff][ \u3000]{1,2}[\u4e00-\u9fff]"
+_GAP: Final = re.compile(
+    rf"{_MARGIN}(?P<name>{_PADDED}|{_WORDS}){_ASIDE}?(?P<gap>(?! [^ \t\u3000])[ \t\u3000]++)(?![－—–-]+\s)\S"
+)
+# A French play: DE GUICHE, tout près d'elle Vous m'affolez !
+_RUN: Final = re.compile(
+    rf"{_MARGIN}(?P<name>[^\W\d_a-zß-ÿ]{{2}}[^\Wa-zß-ÿ]*(?:[ '’.-]+[^\W\d_a-zß-ÿ]{{2}}[^\Wa-zß-ÿ]*){{0,3}})"
+    r"(?P<aside>, [^\W\dA-Z_][^.!?:;\n]{0,80}?)? +(?=[^\W\d_a-zß-ÿ](?:[^\W\dA-Z_]|['’ ])|\.\.\.|…)"
+)
+_OPEN: Final = re.compile(rf"{_MARGIN}(?P<name>{_WORDS}) (?=\([^()\n]*$)")
+_ENTER: Final = re.compile(
+    r"\W*(?:(?:Re-?)?[Ee]nter|(?:Re-?)?ENTER|Exit|Exeunt|EXIT|EXEUNT|Alarums?|Flourish|Sennet|Tucket|Hautboys|Cornets|"
+    r"Curtain|CURTAIN|ACT[ -]DROP|Tableau|TABLEAU|Manet|Manent|FINIS|Finis|THE END|The End|THE CURTAIN)\b"
+)
+_LEAVES: Final = re.compile(r"\s*(?:(?:Re-?enter|Enter|Exit|Exeunt)\b[^.!?]{0,120}[.]?)\s*$")
+_ROMAN: Final = re.compile(r"[IVXLC]+$")
+_AS_WORD: Final = 4
+_REFRAIN: Final = 3
+_NAMED: Final = re.compile(
+    r"(?<=[^\W\dA-Z_] |, )[^\W\da-z_][^\W_]+\.?(?: [^\W\da-z_][^\W_]+)*|\b[^\W\da-z_]{2,}(?: [^\W\da-z_]{2,})*"
+)
+_SMALL: Final = re.compile(r"(?<= )[^\W\dA-Z_]+\b")
+# A direction of a Chinese play; the bracket is left open in print.
+_DIRECTION: Final = re.compile(r"\s*(?:〔|\[[\u4e00-\u9fff][^\]\n]*$)", re.MULTILINE)
+_UNCLOSED: Final = re.compile(r"\[[^\[\]\n]{1,200}$", re.MULTILINE)
+# Names under such a title say nothing, up to the heading of an act or scene.
+_PERSONS: Final = re.compile(
+    r"^[^\w\n]*(?:剧中人物|[登出]场人物|人物|[^，。\n]{0,10}人物列?表|dramatis person(?:ae|æ)"
+    r"|(?:the )?persons (?:of|in) the play|characters)[^\w\n]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LONGEST_LIST: Final = 5000
+
+
+class Cue(NamedTuple):
+    """A name before what is said, without the additions of scripts.
+
+    Attributes:
+        name: Whether it is one is left open.
+        end: Where the speech begins, in the line.
+        aside: A bracket behind the name, in the line; an empty span where there is none.
+        way: How a play names its speakers, were this one.
+        opens: Whether a direction opens behind the name that goes on in the next line.
+    """
+
+    name: str
+    end: int
+    aside: tuple[int, int] = (0, 0)
+    way: Way = "colon"
+    opens: bool = False
+
+
+#: Makes a cue; of equal ones, which come by the thousand, one object.
+make_cue: Final = lru_cache(maxsize=1 << 12)(Cue)
+
+
+class _Occurrence(NamedTuple):
+    indent: int
+    first: bool
+    name: str
+
+
+def _read_cues(line: str) -> Sequence[Cue]:
+    """Read a line as if it named a speaker; the likeliest reading first."""
+    if find_heading(line) is not None or _ENTER.match(line):
+        return ()
+    cues: list[Cue] = []
+    # Tried only where it can match: names in front of gaps are in capitals, or in a script that has none.
+    gap = _GAP.match(line) if "\t" in line or not line.lstrip()[1:2].islower() else None
+    if gap and (not any(map(str.islower, gap["name"])) or "\t" in gap["gap"]):
+        cues.append(
+            make_cue(
+                strip_extensions(gap["name"]), gap.end("gap"), gap.span("aside") if gap["aside"] else (0, 0), "gap"
+            )
+        )
+    if (run := _RUN.match(line)) and run["name"].isupper():
+        cues.append(
+            make_cue(strip_extensions(run["name"]), run.end(), run.span("aside") if run["aside"] else (0, 0), "run")
+        )
+    match = _CUE.match(line)
+    if match is None:
+        return cues
+    name, aside = " ".join(match["name"].split()), match.span("aside") if match["aside"] else (0, 0)
+    after = line[match.end() :]
+    way: Way = "bare"
+    if not match["stop"] and not after.strip():
+        loud = name == name.upper() and (name != name.lower() or HAN.match(name) is not None)
+        way, is_cue = ("bare" if loud else "small"), loud or name[0].isupper()
+    elif not match["stop"]:
+        # Shaw's way: HIGGINS [loudly] Well?
+        way, is_cue = "bracket", name.isupper() and match["aside"] is not None
+    elif match["stop"] == ".":
+        # In French, what is said to whom follows a comma: ORGON, à Dorine.
+        head, comma, tail = name.partition(", ")
+        if comma and head.isupper() and tail[:1].islower() and not match["aside"]:
+            aside = line.index(tail.split()[0], match.start("name") + len(head)), match.end("name")
+            name = head
+        loud = name.isupper() or match["mark"] != ""
+        way = ("stop" if loud else "capital") if after.strip() else "stop alone"
+        is_cue = way != "capital" or (after[0].isspace() and not after.lstrip()[0].islower())
+    else:
+        is_cue = not after.strip() or match["stop"] == "：" or after[0].isspace() or name.isupper()
+        way = "colon" if after.strip() else "colon alone"
+    if is_cue:
+        cues.append(make_cue(strip_extensions(name), match.end(), aside, way))
+    if line.rfind("(") > line.rfind(")") and (opened := _OPEN.match(line)):
+        # A direction that goes on in the next line; "stop" and "capital" name the same speakers here.
+        way = "stop" if opened["name"].isupper() else "capital"
+        cues.append(make_cue(strip_extensions(opened["name"]), opened.end(), way=way, opens=True))
+    return cues
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """The way a play names its speakers.
+
+    Attributes:
+        way: The way it keeps to.
+        names: The keys of the names so found.
+        cues: What names a speaker, by where its line begins in the text.
+    """
+
+    way: Way
+    names: frozenset[str]
+    cues: Mapping[int, Cue]
+
+
+class _LikelyLine(NamedTuple):
+    start: int
+    indent: int
+    first: bool
+    last: bool
+    cues: Sequence[Cue]
+
+
+class _Naming(NamedTuple):
+    way: Way
+    names: frozenset[str]
+    times: int
+    #: Whether speeches follow a blank line.
+    parted: bool
+    #: How far the lines with names are indented, if that tells them from short sentences.
+    indent: int | None
+
+
+def _find_likely(text: str, requested: frozenset[str]) -> list[_LikelyLine]:
+    """The lines that may name a speaker; whether they begin and end a paragraph."""
+
+    def may_be_named(cue: Cue) -> bool:
+        return is_name(cue.name.rstrip(","), loose=True) or normalize_name(cue.name) in requested
+
+    return [
+        _LikelyLine(line.start, line.indent, first, last, cues)
+        for line, first, last in iterate_paragraphs(join_lines(text))
+        if (cues := [cue for cue in _read_cues(line.text) if may_be_named(cue)])
+    ]
+
+
+@lru_cache(maxsize=1)
+def detect_cast(text: str, requested: frozenset[str]) -> Cast | None:
+    """Find out how a play names its speakers; nothing where nobody is named more than once or asked for.
+
+    Args:
+        text: `Source.text`.
+        requested: The keys of the names asked for.
+    """
+    ways: dict[Way, dict[str, list[_Occurrence]]] = {}
+    directed: set[str] = set()
+    likely = _find_likely(text, requested)
+    for _, indent, first, last, cues in likely:
+        for cue in cues:
+            # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
+            is_mistaken = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
+            if is_mistaken or (cue.opens and not first) or (cue.way in ("bare", "small") and last):
+                continue
+            if normalize_name(cue.name) in requested or is_name(cue.name, loose=cue.way in ("small", "gap")):
+                ways.setdefault(cue.way, {}).setdefault(normalize_name(cue.name), []).append(
+                    _Occurrence(indent, first, cue.name)
+                )
+                if cue.opens or cue.aside[1]:
+                    directed.add(normalize_name(cue.name))
+    if len(ways.get("gap", ())) * 10 > len(ways.get("bare", ())) > 0:
+        # Long speeches begin under the name, short ones next to it.
+        for name, at in ways.pop("bare").items():
+            ways["gap"].setdefault(name, []).extend(at)
+    best: _Naming | None = None
+    for way, names in sorted(ways.items(), key=lambda item: -sum(map(len, item[1].values()))):
+        if best and sum(map(len, names.values())) <= best.times:
+            break
+        candidate = _keep_names(text, way, names, requested, directed)
+        best = candidate if candidate and (best is None or candidate.times > best.times) else best
+    if best is None:
+        return None
+    accepted = {
+        line.start: accepted_cue
+        for line in likely
+        if best.indent in (None, line.indent)
+        and (accepted_cue := next((cue for cue in line.cues if _accept_cue(cue, best, requested, line)), None))
+    }
+    return Cast(best.way, best.names, accepted)
+
+
+def _keep_names(
+    text: str, way: Way, occurrences: Mapping[str, Sequence[_Occurrence]], requested: frozenset[str], directed: set[str]
+) -> _Naming | None:
+    """The names, if this is the way: who is named often, and who but once in a manner that is surely a name's."""
+    # A line of verse, too, has no stop now and then, and a refrain comes again.
+    least = _REFRAIN if way == "small" else 2
+    often = {name for name, lines in occurrences.items() if name in requested or len(lines) >= least}
+    once = {name for name, lines in occurrences.items() if _is_plain(lines[0].name, way)}
+    indent = None
+    if way == "capital":
+        indents = Counter(occurrence.indent for lines in occurrences.values() for occurrence in lines)
+        indent, count = indents.most_common(1)[0]
+        # Where only the lines with names are so indented, a word is a name there.
+        if not indent or sum(line.indent == indent for line in iterate_lines(text)) >= 2 * count:
+            once &= directed | {normalize_name(name) for name in {match[0] for match in _NAMED.finditer(text)}}
+            # One that now and then is a whole sentence, such as "Silence.".
+            small = Counter(match[0] for match in _SMALL.finditer(text))
+            often = {name for name in often if name in requested or small[name] <= _AS_WORD * len(occurrences[name])}
+    names = frozenset(often | once if often else ())
+    named = [occurrence for name in names for occurrence in occurrences[name]]
+    return (
+        _Naming(way, names, len(named), sum(occurrence.first for occurrence in named) * 2 >= len(named), indent)
+        if names
+        else None
+    )
+
+
+def _is_plain(name: str, way: Way) -> bool:
+    """Tell whether one occurrence is enough: "I. Rome" and "A. The" are no speakers."""
+    if way == "gap":
+        plain = name == name.upper() and len(name) > 1
+    else:
+        plain = way not in ("stop", "bare", "small", "run") or (
+            name.isupper() and len(name) > 2 and not _ROMAN.match(name)
+        )
+    return plain and is_name(name, once=True)
+
+
+def read_play(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]:
+    """The turns of a play. A speech continues over blank lines, up to the next name, heading or stage direction."""
+    cast = detect_cast(source.text, frozenset(map(normalize_name, hints.names)))
+    # In Chinese, nobody says what is in brackets.
+    out = Dialogue(source.text, cast.names if cast else (), bracketed=hints.language == "zh")
+    lists, list_end = _find_lists(source.text), 0
+    for line, first, _ in iterate_paragraphs(join_lines(source.text)):
+        if line.start in lists:
+            out.close()
+            list_end = lists[line.start]
+        out.line(line, cast.cues.get(line.start) if cast and line.start >= list_end else None, first=first)
+    out.close()
+    return out.found
+
+
+def _find_lists(text: str) -> dict[int, int]:
+    """Find where lists of the persons of a play begin, and where the headings under them do."""
+    lists: dict[int, int] = {}
+    for title in _PERSONS.finditer(text):
+        under = iterate_lines(text[title.end() : title.end() + _LONGEST_LIST])
+        end = next((title.end() + line.start for line in under if not line.blank and find_heading(line.text)), None)
+        if end is not None:
+            lists[text.rfind("\n", 0, title.end()) + 1] = end
+    return lists
+
+
+def _accept_cue(cue: Cue, cast: _Naming, requested: frozenset[str], line: _LikelyLine) -> bool:
+    name, is_same = normalize_name(cue.name), cue.way == cast.way or (cue.way, cast.way) == ("bare", "gap")
+    if cue.way in ("bare", "small", "capital", "gap", "run") and not is_same:
+        # A line of the persons of the play, a short sentence, a table.
+        return False
+    if cue.way in ("bare", "small") and (line.last or name not in cast.names):
+        return False
+    # A known name in capitals: not a line of verse that happens to end in a colon.
+    sure = cue.way in ("colon", "bracket", "gap", "run") or (
+        is_same and cue.way == "colon alone" and cue.name.isupper()
+    )
+    if not line.first and (cue.way == "stop alone" or (cast.parted and not (sure and is_same))):
+        return False
+    # A crowd that speaks once is named as everyone else is.
+    is_crowd = is_same and cue.way == "colon alone" and is_name(cue.name, once=True, loose=True)
+    return name in cast.names or (line.first and (is_crowd or name in requested))
+
+
+class Dialogue(Collector):
+    """Collects the turns of lines that name their speakers, or continue a speech, direct or tell.
+
+    Args:
+        text: `Source.text`.
+        names: The keys of those who speak.
+        bracketed: Whether whatever is in brackets is a direction; else people say some of it.
+    """
+
+    def __init__(self, text: str, names: Iterable[str], *, bracketed: bool = False) -> None:
+        super().__init__(text)
+        self.names = frozenset(names)
+        self.bracketed = bracketed
+
+    def add_paragraph(self, paragraph: ScriptLine) -> None:
+        """Add a paragraph outside of speeches."""
+        is_direction = _ENTER.match(paragraph.text) or _DIRECTION.match(paragraph.text)
+        self.add_text(paragraph.start, paragraph.end, "direction" if is_direction else "narration")
+
+    def line(self, line: ScriptLine, cue: Cue | None, *, first: bool) -> None:
+        """Take in a line that is not blank, `first` of its paragraph; `cue` names its speaker, if it has one."""
+        text = line.text.strip()
+        paragraph = self.held
+        if paragraph and (
+            first or self.text[paragraph.end - 1] in "。！？" or (self.bracketed and _DIRECTION.match(paragraph.text))
+        ):
+            # A direction whose bracket is left open is all of its line, but printed plays break their lines.
+            self.close()
+        # A bracket that goes on in the next lines is told when it ends.
+        inner = text if text[0] not in CLOSING else text.strip("[]()（）【】_") if CLOSING[text[0]] in text else ""
+        headed = cue is None and (first or self.bracketed or text.isupper() or is_foreign_act(line))
+        if cue is not None:
+            self.open(cue.name, line, cue.end, cue.aside)
+        elif headed and (heading := find_heading(inner)):
+            self.close()
+            at = line.start + line.text.index(inner)
+            self.add_heading(at + heading[0], at + heading[1])
+        elif not self.is_open or ("〕" not in text and _DIRECTION.match(text)):
+            if _DIRECTION.match(text):
+                # Printed Chinese plays leave the bracket of a direction open.
+                self.close()
+            self.hold_line(line)
+        elif self._is_direction(text, first=first):
+            self.close(done=False)
+            self.add_text(line.start, line.end, "direction")
+        else:
+            self.continue_speech(line)
+
+    def _is_direction(self, text: str, *, first: bool) -> bool:
+        """Tell whether a line in a speech is a direction. Brackets inside a line are left to `find_asides`."""
+        if (first and _ENTER.match(text)) or (text[:1] == text[-1:] == "_" and text.count("_") == 2):
+            return True
+        words = text.split()
+        return _LEAVES.match(text) is not None and (
+            len(words) == 1 or words[0] == "Exeunt" or any(normalize_name(word) in self.names for word in words[1:])
+        )
+
+    def find_asides(self, start: int, end: int) -> list[Aside]:
+        """Square brackets are directions; round ones only where they open the speech, are in italics or a sentence."""
+        asides = find_brackets(self.text, start, end)
+        if self.bracketed:
+            return asides
+        asides = [aside for aside in asides if self._is_aside(aside, start)]
+        closed = {aside.start for aside in asides}
+        # Old editions leave the bracket open: "Farewell.  [Exit".
+        asides += [
+            Aside(match.start(), match.end(), match.start() + 1, match.end())
+            for match in _UNCLOSED.finditer(self.text, start, end)
+            if match.start() not in closed
+        ]
+        asides.sort()
+        if (
+            asides
+            and not self.text[start : asides[0].start].strip()
+            and self.text[asides[0].end : end][:1] in (".", ":")
+        ):
+            # The stop that belongs to the name: Nora (laughing). Yes.
+            asides[0] = asides[0]._replace(end=asides[0].end + 1)
+        return asides
+
+    def _is_aside(self, aside: Aside, start: int) -> bool:
+        inner = self.text[aside.inner_start : aside.inner_end].strip()
+        # In italics, or a sentence of its own: (She goes to the door.)
+        is_told = "_" in self.text[aside.start : aside.end] or (inner[:1].isupper() and inner[-1:] == ".")
+        return is_told or self.text[aside.start] in "[【［〔" or not self.text[start : aside.start].strip()

@@ -1,0 +1,277 @@
+"""Quotations in running text: where they begin and end, whatever the marks, and whatever is missing of them.
+
+Marks that look the same at both ends are told apart by the characters next to them. A quotation that is not closed
+continues where the next paragraph opens with a mark (as English printers do it) or where a closing mark comes first;
+otherwise it ends with its paragraph, or before the words that introduce the next one. Whatever is not a pair of marks
+that belong together is counted as mended.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, Literal, NamedTuple
+
+from rolellm.characters.scripts.reading import NUMBER, trim
+from rolellm.core.records import Language
+
+_LINE: Final = re.compile(r"^.*\S.*", re.MULTILINE)
+_ENDED: Final = re.compile(r"[.!?:…。！？：；，、—–\-~～)\]）】》\"'“”‘’「」『』«»*]\s*$")
+_INDENTED: Final = re.compile(r"(?:\t| {2,}|　)")
+_HEADING: Final = re.compile(
+    rf"(?:(?:(?:chapter|book|part|volume|stave|letter|canto|section)\s+{NUMBER}(?:\s*[.:—–-].{{0,80}}|\s+\S.{{0,60}})?"
+    r"|(?:prologue|epilogue|prelude|interlude)\b.{0,40})[^a-z,;]*)"
+    r"|(?-i:(?=[IVXLC])[CLX]*(?:IX|IV|V?I{0,3})\.?(?:\s+[A-Z][A-Z' ,.:;’-]+)?)"
+    r"|(?:正文\s*)?(?:第\s*[〇零一二三四五六七八九十百千万萬两兩\d]{1,9}\s*[章回节節卷部集幕篇折话話]"
+    r"(?:[\s：:　].{0,50}|[^。！？”」\"]{0,30})|(?:楔子|序章|序幕|引子|尾声|尾聲|终章|番外)[^。！？]{0,20})",
+    re.IGNORECASE,
+)
+_BREAK: Final = re.compile(r"[*＊·•#~＝=_☆★◆◇○●※\-—–…\s]{1,40}")
+_LONGEST_HEADING: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph, without white space around it.
+
+    Attributes:
+        start: Where it begins in the text.
+        end: Where it ends there, exclusive.
+        scene: Counted from 0.
+        is_heading: Whether it is the heading of a chapter.
+    """
+
+    start: int
+    end: int
+    scene: int
+    is_heading: bool
+
+
+def read_paragraphs(text: str) -> list[Paragraph]:
+    """Split a novel into paragraphs.
+
+    A line is a paragraph, unless lines are broken in the middle of sentences: then blank lines and indents separate
+    them. Headings (``CHAPTER I``, ``第一回``) and breaks (``* * *``) begin a new scene; breaks themselves are left out.
+    """
+    paragraphs: list[Paragraph] = []
+    scene, is_used = 0, False
+    for start, end in _split_blocks(text):
+        block = text[start:end]
+        is_heading = _is_heading(block)
+        is_break = len(block) <= _LONGEST_HEADING and not any(map(str.isalnum, block)) and _BREAK.fullmatch(block)
+        if is_heading or is_break:
+            scene, is_used = scene + is_used, False
+        if not is_break:
+            paragraphs.append(Paragraph(start, end, scene, is_heading))
+            is_used = is_used or not is_heading
+    return paragraphs
+
+
+def _is_heading(block: str) -> bool:
+    return len(block) <= _LONGEST_HEADING and bool(_HEADING.fullmatch(" ".join(block.split())))
+
+
+def _split_blocks(text: str) -> Iterator[tuple[int, int]]:
+    lines = [match.span() for match in _LINE.finditer(text)]
+    is_wrapped = _is_wrapped(text, lines)
+    # Where most lines are indented, indents separate nothing.
+    indented = sum(bool(_INDENTED.match(text, line_start)) for line_start, _ in lines) * 2 < len(lines)
+    start = end = -1
+    for line_start, line_end in lines:
+        is_indented = indented and bool(_INDENTED.match(text, line_start))
+        if start >= 0 and (not is_wrapped or line_start > end + 1 or is_indented or _is_heading(text[start:end])):
+            yield trim(text, start, end)
+            start = -1
+        start = line_start if start < 0 else start
+        end = line_end
+    if start >= 0:
+        yield trim(text, start, end)
+
+
+def _is_wrapped(text: str, lines: list[tuple[int, int]]) -> bool:
+    """Tell whether lines that are followed by another one mostly end in the middle of a sentence."""
+    followed = [line for line, next_line in pairwise(lines) if next_line[0] == line[1] + 1 and line[1] - line[0] >= 20]
+    broken = sum(not _ENDED.search(text, max(start, end - 8), end) for start, end in followed)
+    return broken > 0.4 * len(followed)
+
+
+_MarkSide = Literal["open", "close", "either"]
+
+# Texts mix curly and straight marks, so these close each other.
+_PAIRED: Final = ("“”", "「」", "『』", "﹁﹂", "«»")
+_STRAIGHT: Final[tuple[str, _MarkSide]] = ("“", "either")
+_FAMILIES: Final[dict[str, tuple[str, _MarkSide]]] = {
+    **{pair[0]: (pair[0], "open") for pair in _PAIRED},
+    **{pair[1]: (pair[0], "close") for pair in _PAIRED},
+    '"': _STRAIGHT,
+    "＂": _STRAIGHT,
+}
+_DOUBLE_OPENING: Final = re.compile(r"(?:(?<=[\s(\[—–-])|^)[\"“«](?=\w)", re.MULTILINE)
+_SINGLE_OPENING: Final = re.compile(r"(?:(?<=[\s(\[—–-])|^)['‘](?=[A-Z“\"])", re.MULTILINE)
+# Words that lose their beginning in print, such as 'tis.
+_CLIPPED: Final = re.compile(
+    r"(?:[Tt](?:is|was|were|will|would)|em|er|e|im|is|as|at|ave|ere|ow|ome|ouse|and|cause|bout|round|til|\d\ds)(?!\w)"
+)
+_LAST_ENDING: Final = re.compile(r".*[.!?…。！？．～]['’」』)）]*", re.DOTALL)
+# A closing mark farther away than this is taken for a stray one: our choice.
+_FARTHEST_PARAGRAPHS, _FARTHEST = 80, 8000
+
+
+class _Mark(NamedTuple):
+    """A quotation mark; marks of one family close each other."""
+
+    offset: int
+    family: str
+    direction: _MarkSide
+    paragraph: int
+    is_first: bool
+
+
+def _find_marks(text: str, paragraphs: Sequence[Paragraph], language: Language) -> list[_Mark]:
+    """The quotation marks of a text in order; single ones only where they are used for speech."""
+    families = dict(_FAMILIES)
+    opening_count, closing_count = map(text.count, "“”")
+    if min(opening_count, closing_count) * 4 < max(opening_count, closing_count) and '"' not in text:
+        families["“"] = families["”"] = ("“", "either")
+    if language == "en" and 2 * len(_SINGLE_OPENING.findall(text)) > len(_DOUBLE_OPENING.findall(text)):
+        families |= dict.fromkeys("'‘’", ("'", "either"))
+    pattern = re.compile(f"[{''.join(families)}]")
+    marks = []
+    for index, paragraph in enumerate(paragraphs):
+        for match in () if paragraph.is_heading else pattern.finditer(text, paragraph.start, paragraph.end):
+            offset = match.start()
+            family, default_side = families[match[0]]
+            # In Chinese, marks are now and then turned the wrong way.
+            if default_side == "either" or (
+                language == "zh" and offset > paragraph.start and text[offset - 1] in "：:"
+            ):
+                mark_side = _detect_side(text, offset, paragraph, "single" if family == "'" else language)
+            else:
+                mark_side = default_side
+            if mark_side is not None:
+                marks.append(_Mark(offset, family, mark_side, index, offset == paragraph.start))
+    return marks
+
+
+def _detect_side(text: str, offset: int, paragraph: Paragraph, kind: Literal["en", "zh", "single"]) -> _MarkSide | None:
+    """Detect the side of a quotation that a mark is on; none of an apostrophe."""
+    before = text[offset - 1] if offset > paragraph.start else " "
+    after = text[offset + 1] if offset + 1 < paragraph.end else " "
+    if kind == "zh":
+        opens, closes = before in "：: ", offset + 1 == paragraph.end
+        return "open" if opens else "close" if closes else "either"
+    if kind == "en":
+        opens = (before.isspace() or before in "([{—–-―/‘'") and not after.isspace()
+        closes = not before.isspace() and (after.isspace() or after in ".,;:!?)]}—–-―'’…")
+        return "either" if opens == closes else "open" if opens else "close"
+    last_character = text[max(paragraph.start, offset - 2) : offset].strip()[-1:]
+    if text[offset] != "’" and (before.isspace() or before in '([—–-“"') and not after.isspace():
+        is_clipped = text[offset] == "'" and _CLIPPED.match(text, offset + 1)
+        return (
+            None
+            if is_clipped or not (after.isupper() or not last_character or last_character in ",:;.!?—–-’'")
+            else "open"
+        )
+    is_closing = not after.isalnum() and (last_character in tuple(",.;:!?…—–-”\")]'’") or offset + 1 == paragraph.end)
+    return "close" if is_closing and last_character and not before.isspace() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Quotation:
+    """A quotation, or what one paragraph has of it.
+
+    Attributes:
+        opening: Offset of its opening mark.
+        end: Offset of its end, exclusive, without the closing mark.
+        closing_end: Offset of its end with its closing mark, if there is one.
+        paragraph: Index of the paragraph in which it begins.
+        is_resumed: Whether it continues the quotation before, which its own paragraph did not close.
+        is_mended: Whether a mark is missing or does not match the other.
+    """
+
+    opening: int
+    end: int
+    closing_end: int
+    paragraph: int
+    is_resumed: bool = False
+    is_mended: bool = False
+
+    @property
+    def start(self) -> int:
+        """Its first character inside the marks."""
+        return self.opening + 1
+
+
+def find_quotations(text: str, paragraphs: Sequence[Paragraph], language: Language) -> list[Quotation]:
+    """The outermost quotations of a text, in order.
+
+    Args:
+        text: The text.
+        paragraphs: Its paragraphs; marks in headings are ignored.
+        language: Whether straight marks are told apart by spaces (``en``) or by colons (``zh``).
+    """
+    marks = _find_marks(text, paragraphs, language)
+    offsets = [mark.offset for mark in marks]
+    quotations: list[Quotation] = []
+    index, resumes = 0, False
+    while index < len(marks):
+        mark = marks[index]
+        if mark.direction == "close":
+            index, resumes = index + 1, False
+            continue
+        end, right, goes_on = _find_end(text, paragraphs, marks, index)
+        if text[mark.offset + 1 : end].strip():
+            is_mended = not goes_on and (end == right or text[mark.offset] + text[end] not in _PAIRS)
+            quotations.append(Quotation(mark.offset, end, right, mark.paragraph, resumes, is_mended))
+        index, resumes = bisect_left(offsets, right, index + 1), goes_on
+    return quotations
+
+
+_PAIRS: Final = frozenset(('""', "＂＂", "“”", "””", "「」", "『』", "﹁﹂", "«»", "''", "‘’", "'’"))
+
+
+def _find_end(
+    text: str, paragraphs: Sequence[Paragraph], marks: Sequence[_Mark], opening: int
+) -> tuple[int, int, bool]:
+    """Find the end of the quotation that a mark opens: without its mark, with it, and whether it is resumed."""
+    mark = marks[opening]
+    paragraph = paragraphs[mark.paragraph]
+    for index in range(opening + 1, len(marks)):
+        closing = marks[index]
+        if (
+            closing.paragraph > mark.paragraph + (1 if mark.family == "'" else _FARTHEST_PARAGRAPHS)
+            or closing.offset > mark.offset + _FARTHEST
+            or paragraphs[closing.paragraph].scene != paragraph.scene
+        ):
+            break
+        if closing.family != mark.family:
+            continue
+        if closing.direction != "open":
+            return closing.offset, closing.offset + 1, False
+        if closing.paragraph == mark.paragraph:
+            # The closing mark is missing: what introduces the next quotation is not quoted.
+            ended = _LAST_ENDING.match(text, mark.offset + 1, closing.offset)
+            end = ended.end() if ended else mark.offset + 1
+            return end, end, False
+        return paragraph.end, paragraph.end, closing.paragraph == mark.paragraph + 1 and closing.is_first
+    return paragraph.end, paragraph.end, False
+
+
+def get_narration(
+    text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation], index: int
+) -> tuple[str, str, bool]:
+    """The narration of a quotation's own paragraph before and after it, and whether another precedes it there."""
+    quotation = quotations[index]
+    start = paragraphs[quotation.paragraph].start
+    follows = index > 0 and quotations[index - 1].closing_end > start
+    opens = not follows and not text[start : quotation.opening].strip()
+    if opens and start and text[paragraphs[quotation.paragraph - 1].end - 1] in ":：":
+        # ``George replied:`` is a paragraph of its own.
+        start = paragraphs[quotation.paragraph - 1].start
+    before = text[quotations[index - 1].closing_end if follows else start : quotation.opening]
+    following = quotations[index + 1].opening if index + 1 < len(quotations) else len(text)
+    end = paragraphs[bisect_left(paragraphs, quotation.closing_end, key=lambda paragraph: paragraph.end)].end
+    return before, text[quotation.closing_end : min(end, following)], follows

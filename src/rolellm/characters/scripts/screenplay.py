@@ -1,0 +1,201 @@
+"""Screenplays: Fountain (https://fountain.io/syntax) and the indented layout that Final Draft and others print.
+
+A name in capitals with lines right under it speaks them. Notes, the boneyard, title page, sections and page furniture
+such as ``(MORE)`` are no turns.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Set
+from functools import lru_cache
+from typing import Final
+
+from rolellm.characters.scripts.names import is_name, normalize_name, strip_extensions
+from rolellm.characters.scripts.reading import (
+    Aside,
+    Collector,
+    ReaderHints,
+    ScriptLine,
+    ScriptSource,
+    ScriptTurn,
+    find_heading,
+    is_slug,
+    iterate_lines,
+    iterate_paragraphs,
+    trim,
+)
+from rolellm.core.text import HAN
+
+# Notes, the boneyard, the title page and page furniture; what is opened and not closed is text.
+_DROPPED: Final = re.compile(
+    r"/\*(?:(?!/\*)[\s\S])*?\*/|\[\[(?:(?!\[\[)[\s\S])*?\]\]"
+    r"|\A\s*(?:Title|Credit|Authors?|Source|Notes|Draft date|Date|Contact|Copyright|Revision|Written by)\s*:"
+    r".*(?:\n.*\S.*)*"
+    r"|^[ \t]*(?:\(MORE\)|\(?CONTINUED:?\)?(?:\s*\(\d+\))?|\d{1,4}\.?|={3,}"
+    r"|[A-Z]?\d{1,4}[A-Z]?\.?\s+\(?CONTINUED:?\)?.{0,12}|Page \d+\.?|\d{1,2}/\d{1,2}/\d{2,4})[ \t]*$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_TRANSITION: Final = re.compile(
+    r"\s*(?:[A-Z' ]{1,40}\bTO:|CUT TO .{1,40}[:.]|(?:FADE (?:IN|OUT|UP|TO [A-Z ]{1,20})|DISSOLVE|(?:THE )?END|"
+    r"(?:END|ROLL) CREDITS|(?:END (?:OF )?)?MONTAGE|BLACK SCREEN|CREDITS|(?:MOMENTS )?LATER|BACK|FLASHBACK|CONTINUOUS|"
+    r"SERIES OF SHOTS)[.:]?|(?:(?:SMASH|MATCH|JUMP|HARD) CUT|INTERCUT|MONTAGE|TITLE CARD|SUPER:).{0,80})\s*$"
+)
+_CUE: Final = re.compile(r"\s*(?P<forced>@?)(?P<name>[^\W_][^\n()^]{0,58}?)(?:\s*\([^()\n]{1,40}\)){0,3}\s*\^?\s*$")
+# Under a name: words, or blank lines, and under these perhaps a direction.
+_FULL: Final = re.compile(r"\n[^\S\n]*\S")
+_BLANK: Final = re.compile(
+    r"\n((?:[^\S\n]*\n){1,2})(?=[^\S\n]*\S)(?:[^\S\n]*[(（][^()（）\n]{1,300}[)）][^\S\n]*$)?", re.MULTILINE
+)
+_SHORTENED: Final = re.compile(r"\b(?:JR|SR|[A-Z])\.$")
+_PARENTHETICAL: Final = re.compile(r"^[ \t]*([(（])([^()（）]{1,300})[)）]", re.MULTILINE)
+# A heading has its scene's number in front and behind, as printed, or as ``#1A#``.
+_SLUG: Final = re.compile(
+    r"\s*(?:(?P<number>[A-Z]?\d{1,4}[A-Z]?)[.)]?\s+)?\.?(?P<heading>.*?)(?:\s*#[^#\n]{1,20}#|\s+(?P=number)\.?)?\s*$"
+)
+# Sections and synopses of Fountain.
+_UNPRINTED: Final = re.compile(r"\s*(?:#|=(?!=))")
+_INDENTED: Final = 8
+# Where names have paragraphs of their own, at least one line in ten is a name.
+_PARAGRAPHS: Final = 10
+
+
+def read_screenplay(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]:
+    """The turns of a screenplay; a speech ends at a blank line, action is narration, parentheticals are directions."""
+    masked = _mask_dropped(source.text)
+    named = _find_cues(masked)
+    is_fountain, cues = all(line.indent < _INDENTED for line in named), {line.start for line in named}
+    del named
+    out, first = _Screenplay(masked), True
+    for line in join_lines(masked):
+        if line.blank:
+            # Fountain: a line of two spaces keeps a speech going. Nor does what is dropped end it.
+            continues = (is_fountain and line.text.startswith("  ")) or source.text[line.start : line.end].strip()
+            if not (out.is_open and continues):
+                out.close()
+        elif line.start in cues:
+            out.open(_name(line.text), line, len(line.text))
+        elif heading := _find_heading(line.text, first=first):
+            out.close()
+            out.add_heading(line.start + heading[0], line.start + heading[1])
+        elif out.is_open:
+            out.continue_speech(line)
+        elif _UNPRINTED.match(line.text):
+            out.close()
+        else:
+            out.hold_line(line)
+        first = line.blank
+    out.close()
+    return out.found
+
+
+def list_cues(text: str) -> list[tuple[str, int]]:
+    """The key of each cue's name and its place in the text, by which a screenplay is recognized."""
+    return [(normalize_name(_name(line.text)), line.start) for line in _find_cues(_mask_dropped(text))]
+
+
+def _mask_dropped(text: str) -> str:
+    """A text with spaces for what is dropped."""
+    return _DROPPED.sub(lambda dropped: re.sub(r"[^\n]", " ", dropped[0]), text)
+
+
+def join_lines(text: str) -> Iterator[ScriptLine]:
+    """The lines of a text; without the blank ones under names, where these are paragraphs of their own."""
+    gaps = _find_gaps(text)
+    return (line for line in iterate_lines(text) if line.start not in gaps)
+
+
+@lru_cache(maxsize=2)
+def _find_gaps(text: str) -> Set[int]:
+    """Find the blank lines under names, if names are paragraphs of their own."""
+    separate: Counter[str] = Counter()
+    over: Counter[str] = Counter()
+    gaps: set[int] = set()
+    full, is_first = 0, True
+    for line in iterate_lines(text):
+        full += not line.blank
+        if is_first and not line.blank and _is_possible_cue(line.text):
+            name, end = normalize_name(_name(line.text)), line.end
+            over[name] += _FULL.match(text, end) is not None
+            separate[name] += _BLANK.match(text, end) is not None
+            while blank := _BLANK.match(text, end):
+                gaps.update(offset + 1 for offset in range(blank.start(), blank.end(1) - 1) if text[offset] == "\n")
+                end = blank.end()
+        is_first = line.blank
+    often = _count_repeated(separate)
+    return gaps if often > 2 * _count_repeated(over) and often * _PARAGRAPHS > full else set()
+
+
+def _count_repeated(names: Counter[str]) -> int:
+    return sum(count for count in names.values() if count > 1)
+
+
+def _name(line: str) -> str:
+    match = _CUE.match(line)
+    return strip_extensions(match["name"]) if match else ""
+
+
+def _is_possible_cue(line: str) -> bool:
+    match = _CUE.match(line)
+    if match is None or match["forced"]:
+        return match is not None
+    name = match["name"].strip()
+    is_long = len(line.strip()) > 60 or len(name.split()) > 6
+    is_loud = is_name(name, once=True) if HAN.search(name) else name.isupper()
+    if is_long or not is_loud or name.count('"') % 2 or name.endswith((*"!?:;,-–—", "..")):
+        return False
+    return not (is_slug(line) or _TRANSITION.match(line) or find_heading(line))
+
+
+def _find_cues(masked: str) -> list[ScriptLine]:
+    """The lines that are cues: in capitals, under a blank line and over one that is not.
+
+    Where speeches are indented, names are so deeper than action; a cry in capitals at the margin is none of them.
+    """
+    lines = [
+        line
+        for line, first, last in iterate_paragraphs(join_lines(masked))
+        if first and not last and _is_possible_cue(line.text)
+    ]
+    # An abbreviation such as "RADAR TECH.", or a name without capitals, comes again; a cry as a rule does not.
+    names = [_name(line.text) for line in lines]
+    counts = Counter(names)
+    lines = [
+        line
+        for line, name in zip(lines, names, strict=True)
+        if not (name[-1:] == "." or HAN.search(name)) or counts[name] > 1 or _SHORTENED.search(name) or _is_forced(line)
+    ]
+    indents = Counter(indent for line in lines if (indent := line.indent) >= _INDENTED)
+    if indents.total() * 2 <= len(lines):
+        return lines
+    lowest = max(_INDENTED, indents.most_common(1)[0][0] // 2)
+    return [line for line in lines if line.indent >= lowest or _is_forced(line)]
+
+
+def _is_forced(line: ScriptLine) -> bool:
+    return line.text.lstrip()[0] == "@"
+
+
+def _find_heading(line: str, *, first: bool) -> tuple[int, int] | None:
+    match = _SLUG.match(line) if is_slug(line) or re.match(r"\s*\.[^\W_].{0,300}$", line) else None
+    span = match.span("heading") if match else find_heading(line) if first else None
+    return span if span and span[0] < span[1] else None
+
+
+class _Screenplay(Collector):
+    def add_paragraph(self, paragraph: ScriptLine) -> None:
+        """Add a paragraph of action, or a line that says how the picture changes."""
+        start, end = trim(self.text, paragraph.start, paragraph.end)
+        text = self.text[start:end]
+        if "\n" not in text and (_TRANSITION.match(text) or text[0] == ">"):
+            self.add_told("direction", start + (text[0] == ">"), end - (text[-1] == "<"))
+        elif "\n" not in text and text[0] == "(" and text[-1] == ")":
+            self.add_text(start, end)
+        else:
+            self.add_told("narration", start + (text[0] == "!"), end)
+
+    def find_asides(self, start: int, end: int) -> list[Aside]:
+        """The parentheticals of a speech."""
+        parentheticals = _PARENTHETICAL.finditer(self.text, start, end)
+        return [Aside(match.start(1), match.end(), *match.span(2)) for match in parentheticals]

@@ -1,0 +1,214 @@
+"""Reads a script's file: decoded, HTML crumbs and invisible characters removed, each offset kept."""
+
+from __future__ import annotations
+
+import codecs
+import html
+import re
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from rolellm.characters.scripts.reading import ScriptSource
+from rolellm.core.errors import ScriptError
+from rolellm.core.foreign import read_limited
+
+# What is guessed where a file is not UTF-8; the last two have characters more than Big5.
+_GUESSED: Final = [
+    *("gb18030", "big5", "cp1252", "utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le", "utf_32_be"),
+    *("big5hkscs", "cp950"),
+]
+_FOREIGN: Final = {
+    b"%PDF": "a PDF",
+    b"PK\x03\x04": "a ZIP archive, as Word and EPUB files are",
+    b"{\\rtf": "an RTF document",
+}
+_SAMPLE: Final = 1 << 16
+#: The largest script, in bytes (our choice).
+_LARGEST: Final = 1 << 28
+_NAME_IT: Final = (
+    "If it is a text at all, name its encoding (--encoding), such as gb18030, big5, utf-16 or cp1252; or save it as "
+    "UTF-8"
+)
+
+
+def _guess_encoding(data: bytes, path: Path | None) -> tuple[str, str | None]:
+    """The encoding of a file, and its text where that is known then."""
+    if kind := next((kind for start, kind in _FOREIGN.items() if data.startswith(start)), None):
+        raise ScriptError(f"this is {kind}, not a text; save it as plain text first", path=path)
+    try:
+        if b"\0" not in data[:_SAMPLE]:
+            name = "utf-8-sig" if data.startswith(codecs.BOM_UTF8) else "utf-8"
+            return name, data.decode(name)
+    except UnicodeDecodeError as error:
+        # With a few broken bytes it would be guessed to be something else, and read as nonsense.
+        around = data[max(0, error.start - _SAMPLE) : error.start + _SAMPLE].decode("utf-8", errors="replace")
+        if sum(character > "\x7f" for character in around) > 21 * around.count("\ufffd"):
+            raise ScriptError(
+                f"UTF-8 except for damaged bytes ({error}). Fix or cut it there, or name its encoding (--encoding)",
+                path=path,
+            ) from error
+    from charset_normalizer import from_bytes
+
+    # It gives up on some short Chinese texts.
+    best = from_bytes(data, cp_isolation=_GUESSED).best()
+    return str(best.encoding).replace("_", "-") if best else "gb18030", None
+
+
+_NEWLINES: Final = "\r\x0b\x0c\x85\u2028\u2029"
+# Control, format (bidi, zero width, tags) and surrogate characters of Unicode; ranges, for a look-up at import is slow.
+_HIDDEN: Final = (
+    "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
+    "\u202a-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
+)
+_INTERESTING: Final = re.compile(f"[<&{{{_NEWLINES}{_HIDDEN}]")
+_HIDDEN_ONE: Final = re.compile(f"[{_HIDDEN}]")
+
+# The tags of pages that part lines, and those of pages and subtitles that do not; anything else in brackets is text. A
+# voice tag of subtitles, such as <v John>, says who speaks.
+_BLOCK: Final = (
+    "p|div|body|html|main|article|section|header|footer|center|pre|blockquote|hr|h[1-6]|li|ul|ol|dl|dt|dd|table|tbody|"
+    "thead|tr|td|th|title"
+)
+_INLINE: Final = (
+    "a|abbr|b|big|c|cite|code|del|dfn|em|font|i|img|ins|kbd|lang|link|mark|meta|q|rp|rt|ruby|s|samp|small|span|strike|"
+    "strong|sub|sup|tt|u|var|wbr|script|style|head"
+)
+_TAG_END: Final = r"(?:[\s/.][^<>]{0,1000})?>"
+_ENTITY: Final = r"(?P<entity>&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});)"
+_CRUMB: Final = re.compile(
+    # Neither looks farther than to the next of its kind: a text of nothing but openings is gone through once.
+    rf"<!--(?:(?!<!--)[\s\S])*?-->|(?i:<(?P<unseen>script|style|head){_TAG_END}(?:(?!<(?P=unseen))[\s\S])*?</(?P=unseen)>)"
+    rf"|(?P<line>(?i:<br\s{{0,3}}/?>[ \t]{{0,8}}(?:\r\n?|\n)?|</?(?:br|{_BLOCK}){_TAG_END})|\r(?!\n)|[{_NEWLINES[1:]}])"
+    rf"|{_ENTITY}|(?i:</?(?:{_INLINE}){_TAG_END}|</v{_TAG_END}|<(?:!DOCTYPE|\?xml)[^<>]{{0,500}}>)|\{{\\[^{{}}\n]{{0,200}}\}}|[\r{_HIDDEN}]"
+)
+
+# A play of the Text Encoding Initiative, such as those of DraCor, becomes one as it is printed.
+_TEI: Final = re.compile(r"<TEI\b")
+_TEI_CRUMB: Final = re.compile(
+    r"<(?P<unseen>teiHeader|note)\b[^<>]*(?<!/)>(?:(?!<(?P=unseen))[\s\S])*?</(?P=unseen)>"
+    r"|<!--(?:(?!<!--)[\s\S])*?-->|<speaker\b[^<>]*>(?P<name>(?:(?!<speaker)[\s\S])*?)</speaker>\s*"
+    r"|(?P<stage><stage\b[^<>]*(?<!/)>\s*)|(?P<staged></stage>\s*)"
+    r"|(?P<head><head\b[^<>]*>\s*)|(?P<part></?(?:sp|head|div|castList)\b[^<>]*>\s*)|(?P<line></(?:l|p|ab|castItem)>\s*|<lb\b[^<>]*>\s*)"
+    rf"|<(?:l|lg|p|ab)\b[^<>]*>\s*|<[^<>]+>|{_ENTITY}|[\r{_HIDDEN}]"
+)
+# A screenplay of Final Draft (.fdx) becomes one in Fountain; what follows its text are settings.
+_FDX: Final = re.compile(r"<FinalDraft\b")
+_FDX_CRUMB: Final = re.compile(
+    r"<(?P<unseen>TitlePage|SceneProperties|ScriptNote)\b[^<>]*(?<!/)>(?:(?!<(?P=unseen))[\s\S])*?</(?P=unseen)>\s*"
+    r"|</Content>[\s\S]*|<Paragraph\b[^<>]{0,500}?\bType=\"Character\"[^<>]{0,500}>(?P<cue>(?:(?!<Paragraph)[\s\S])*?)</Paragraph>\s*"
+    r"|(?P<slug><Paragraph\b[^<>]{0,500}?\bType=\"Scene Heading\"[^<>]{0,500}>\s*)"
+    r"|(?P<cut><Paragraph\b[^<>]{0,500}?\bType=\"Transition\"[^<>]{0,500}>\s*)"
+    r"|(?P<line><Paragraph\b[^<>]{0,500}?\bType=\"(?:Dialogue|Parenthetical)\"[^<>]{0,500}>\s*)|(?P<told><Paragraph\b[^<>]*>\s*)"
+    rf"|<Text\b[^<>]*(?<!/)>|<[^<>]+>\s*|{_ENTITY}|[\r{_HIDDEN}]"
+)
+_SPELLED: Final = {"line": "\n", "part": "\n\n", "head": "\n\n***\n\n", "stage": "[", "staged": "]\n"} | {
+    "slug": "\n\n.",
+    "cut": "\n\n> ",
+    "told": "\n\n!",
+}
+
+# Lists and quotations of Markdown, as converters of documents write them: those that tell that a text is made of them.
+_MARKED: Final = re.compile(r"^(?:[-*] (?=[^\n:：]{1,40}[:：]|\[)|>)", re.MULTILINE)
+_MARK: Final = re.compile(r"[-*] |> ?")
+
+_GUTENBERG: Final = re.compile(
+    r"^\*\*\* ?(?:START|(?P<end>END)) OF TH(?:E|IS) PROJECT GUTENBERG[^\n]{0,200}\n?", re.MULTILINE
+)
+# What is longer than Project Gutenberg's license and preamble together is a book that lacks its START or END line.
+_LONGEST_LICENSE: Final = 50_000
+
+
+def read_source(path: str | Path, encoding: str | None = None) -> ScriptSource:
+    """Read a script's file.
+
+    Args:
+        path: The file.
+        encoding: Its encoding; detected by default among UTF-8, UTF-16, UTF-32, GB18030, Big5 and Windows-1252.
+
+    Raises:
+        ScriptError: When the file does not exist, or is not text in that encoding; says what was found.
+    """
+    file = Path(path)
+    data = read_limited(file, _LARGEST, error=ScriptError)
+    name, text = (encoding, None) if encoding else _guess_encoding(data, file)
+    try:
+        text = data.decode(name) if text is None else text
+    except (LookupError, ValueError) as error:
+        problem = f"this cannot be read as {name!r:.60} ({error})" if encoding else "the encoding could not be detected"
+        raise ScriptError(f"{problem}. {_NAME_IT}", path=path) from error
+    if encoding is None and "\0" in text[:_SAMPLE]:
+        raise ScriptError("zero bytes: this is not a text file; give a plain text", path=path)
+    return make_source(text, encoding=name, path=file)
+
+
+def make_source(decoded: str, *, encoding: str = "utf-8", path: Path | None = None) -> ScriptSource:
+    r"""A text as readers get it; offsets are places in that text.
+
+    Paragraph tags and ``<br>`` become newlines, other tags of pages go, entities become their characters. Project
+    Gutenberg's preambles and licenses are left out; the file may hold several books.
+
+    >>> make_source("<p>&ldquo;Hi,&rdquo; he\r\nsaid.</p>").text
+    '\n“Hi,” he\nsaid.\n'
+    """
+    pieces: list[str] = []
+    offsets, starts, ends = array("q"), array("q"), array("q")
+    length = 0
+
+    def take(piece: str, start: int, end: int = -1) -> None:
+        nonlocal length
+        pieces.append(piece)
+        offsets.append(length)
+        starts.append(start)
+        ends.append(end)
+        length += len(piece)
+
+    at, interesting = 0, _INTERESTING
+    if 3 * len(_MARKED.findall(decoded)) > len(re.findall(r"^.*\S", decoded, re.MULTILINE)):
+        interesting = re.compile(f"^(?:{_MARK.pattern})|{_INTERESTING.pattern}", re.MULTILINE)
+    formats = ((_TEI, _TEI_CRUMB), (_FDX, _FDX_CRUMB))
+    crumbs = next((crumb for sign, crumb in formats if sign.search(decoded, 0, _SAMPLE)), _CRUMB)
+    for book_start, stop in _find_books(decoded):
+        at = max(at, book_start)
+        for match in interesting.finditer(decoded, at, stop):
+            offset = match.start()
+            crumb = (
+                (crumbs.match(decoded, offset, stop) or _MARK.match(decoded, offset, stop)) if offset >= at else None
+            )
+            spelled = _spell_crumb(crumb) if crumb else None
+            if crumb and spelled is not None:
+                take(decoded[at:offset], at)
+                if spelled:
+                    take(spelled, offset, crumb.end())
+                at = crumb.end()
+        take(decoded[at:stop], at)
+        at = stop
+    take("", at)
+    return ScriptSource("".join(pieces), offsets, starts, ends, len(decoded), encoding, path)
+
+
+def _spell_crumb(crumb: re.Match[str]) -> str | None:
+    """Spell a crumb as text; None for an unknown entity, which stays as it is."""
+    groups = crumb.groupdict()
+    if groups.get("name"):
+        return f"\n\n{re.sub('<[^<>]*>', '', groups['name']).strip(' .:,;' + chr(10))}:\n"
+    if groups.get("cue"):
+        return f"\n\n@{' '.join(re.sub('<[^<>]*>', '', groups['cue']).split()).upper()}"
+    if not groups.get("entity"):
+        return _SPELLED.get(crumb.lastgroup or "", "")
+    character = html.unescape(groups["entity"]).replace("\xa0", " ")
+    # No entity has more than two.
+    return None if len(character) > 2 else "\n" if character in _NEWLINES else _HIDDEN_ONE.sub("", character)
+
+
+def _find_books(decoded: str) -> Iterator[tuple[int, int]]:
+    """Find the books of a file, without the text that Project Gutenberg puts around them."""
+    at, inside = 0, False
+    for mark in _GUTENBERG.finditer(decoded):
+        if inside or mark.start() - at > _LONGEST_LICENSE:
+            yield at, mark.start()
+        at, inside = mark.end(), mark["end"] is None
+    if inside or at == 0 or len(decoded) - at > _LONGEST_LICENSE:
+        yield at, len(decoded)

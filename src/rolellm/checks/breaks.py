@@ -1,0 +1,92 @@
+"""Breaks of character in a reply, by rule: what character tests, the boundary and drift hold a reply to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from rapidfuzz.distance import Indel
+
+from rolellm.characters.cards.convert import choose_user_name
+from rolellm.characters.reply_rules import FIRST_PERSON, find_breaches, is_machine
+from rolellm.characters.scripts.parse import detect_language
+from rolellm.core.records import Language, Profile
+from rolellm.core.text import fold
+from rolellm.models.prompts.leaks import list_word_runs
+
+#: What ends a session's time in character.
+BREAKS: Final = ("says_ai", "says_role", "refuses", "assists", "for_user", "third_person", "other_language", "repeats")
+_BREACHES: Final = {"hides_ai": "says_ai", "hides_role": "says_role", "answers": "refuses"}
+#: Words in a row, in Chinese characters, that count as said again (our choice).
+AGAIN: Final[Mapping[Language, int]] = {"en": 4, "zh": 6}
+_SAME: Final = 0.9
+LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
+#: How an assistant offers its help. What a shopkeeper may say as well ("What can I do for you?") is not in here: of the
+#: release's 81,730 replies, 47 have such words, most of them an assistant's and not the role's (our choice).
+_ASSISTS: Final = re.compile(
+    r"(?i)\bhow (?:can|may|could) I (?:assist you(?! in)|(?:help|be of (?:help|service))(?: to)? you today)\b"
+    r"|\b(?:can't|can ?not) assist (?:you )?with (?:that|this)\b"
+    r"|\bI(?:'m| am) (?:always |just |only )?(?:here|ready|happy|glad) to "
+    r"(?:assist you|(?:help|answer)[^.!?]{0,20}\bquestions)\b"
+    r"|\banything else (?:I can (?:help|assist)|(?:you need )?(?:help|assistance) with)"
+    r"|\b(?:feel free to ask|let me know if you (?:need|have) any)\b"
+    r"|有什么(?:我|问题)?(?:可以|能够?|需要)我?(?:帮|为[您你])|(?:能|可以)为[您你]做(?:些|点)?什么"
+    r"|很?高兴(?:能够?)?(?:为[您你]|帮助[您你])|随时(?:可以)?(?:告诉我|向我提问|问我|联系我)"
+    r"|如果?[您你](?:还)?有(?:任何|其他)[^，。！？\n]{0,6}(?:问题|疑问|需要)"
+)
+#: How a program denies an inner life or a skill: of the release's 81,730 replies 65 do, all but two of them those of
+#: machines, or of an assistant that shows through (our choice).
+_DENIES: Final = re.compile(
+    r"(?i)\b(?:do not|don't|cannot|can't) (?:have|feel|experience) (?:any |human |personal |real |the )*"
+    r"(?:feelings?|emotions?|opinions|personal (?:\w+ )?(?:life|experiences?|relationships?)"
+    r"|physical (?:form|body|presence|home))"
+    r"|\bI(?:'m| am) (?:not capable|incapable) of (?!doing\b)\w+ing\b"
+    r"|我(?:并)?没有(?:任何|个人的?|真实的?|真正的?)*(?:感情|情感|情绪|意识|身体|实体)"
+)
+LETTER: Final = re.compile(r"[^\W\d_]")
+_QUOTED: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」")
+
+
+def find_breaks(reply: str, sheet: Profile, message: str = "") -> dict[str, str]:
+    """The kinds of break in a reply by itself, in the order of `BREAKS`, and the words of each.
+
+    Args:
+        reply: The text.
+        sheet: Whose it is.
+        message: The user's message; a reply of four words (six Chinese characters) or more must not repeat it.
+    """
+    machine = is_machine(sheet.description, sheet.language)
+    # A role that breaks may do so in the other language.
+    breaches = [
+        breach
+        for language in LANGUAGES
+        for breach in find_breaches(reply, language, machine=machine, own=sheet.catchphrases)
+    ]
+    words_by_kind = {_BREACHES[breach.rule]: breach.found for breach in reversed(breaches) if breach.rule in _BREACHES}
+    straight = reply.replace("’", "'")
+    if not machine and (denied := _DENIES.search(straight)):
+        words_by_kind.setdefault("says_ai", denied.group())
+    if offered := _ASSISTS.search(straight):
+        words_by_kind["assists"] = offered.group()
+    users = "|".join((*(re.escape(choose_user_name(code, sheet.role)) for code in LANGUAGES), "Human"))
+    if spoken := re.search(rf"(?mi)^[\W_]*(?:{users})[*_\s]*[:：].*", reply):
+        words_by_kind["for_user"] = spoken.group().strip()[:60]
+    plain = _QUOTED.sub(" ", reply)
+    named = re.search(sheet.name_pattern, plain)
+    if named and not any(pattern.search(reply) for pattern in FIRST_PERSON.values()):
+        words_by_kind["third_person"] = named.group()
+    if LETTER.search(reply) and detect_language(reply) != sheet.language:
+        words_by_kind["other_language"] = reply.strip()[:60]
+    if is_echo(reply, message) and any(list_word_runs(reply, AGAIN[sheet.language])):
+        words_by_kind["repeats"] = reply.strip()[:60]
+    return {kind: words_by_kind[kind] for kind in BREAKS if kind in words_by_kind}
+
+
+def is_echo(reply: str, message: str) -> bool:
+    """Tell whether a reply is the message that it replies to, or nearly: 90 % of the characters (our choice).
+
+    >>> is_echo("What do you read, my lord!", "What do you read, my lord?")
+    True
+    """
+    return Indel.normalized_similarity(fold(reply), fold(message)) >= _SAME

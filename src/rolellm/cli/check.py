@@ -1,0 +1,210 @@
+"""Check whether a role holds: own tests, knowledge, long talks.
+
+``rolellm check FILE`` tests a character by its test file.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from rolellm.checks.boundary import BoundarySettings
+from rolellm.cli.llm_options import AskedModel, estimate_if_dry, make_llm, run_or_estimate
+from rolellm.cli.options import AsJson, with_options
+from rolellm.cli.output import build_next_line, print_json, resumable, say, show_table
+from rolellm.cli.play import make_played_llm
+from rolellm.core.text import format_count
+from rolellm.llm.llm import CheckedOptions
+from rolellm.playing.settings import ConverseSettings, PlaySettings
+
+
+class _ChecksFirst(TyperGroup):
+    """The checks; an argument that names none is the file of a character's tests."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        if args and args[0] not in (*self.commands, "--help"):
+            args = ["tests", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_ChecksFirst, help=__doc__, no_args_is_help=True, subcommand_metavar="FILE|CHECK [ARGS]...")
+
+
+@app.command("tests")
+@with_options
+def run_tests(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="CHARACTER.yaml")],
+    model_options: CheckedOptions,
+    out: Path = Path("character-tests"),
+    init: bool = False,
+    as_json: AsJson = False,
+) -> None:
+    """Test a character: role, language, knowledge, catchphrases, jailbreaks; exit code 1 when an assertion fails.
+
+    Args:
+        file: The test file (docs/checks.md); with --init, a character's folder, a card, or a role of
+            RoleBench.
+        out: Folder for tests.html, assertions.jsonl, and the journal: a second run sends only new messages.
+        init: Write a first test file for the character to the current folder, for you to edit.
+    """
+    from rolellm.checks.character_tests import CheckCharacter, read_tests, write_first_file
+
+    if init:
+        words = ("rolellm", "check", str(write_first_file(file)))
+        named = model_options.model or model_options.llm_file or model_options.base_url
+        line = build_next_line(context, *words) if named else shlex.join([*words, "--model", "FOLDER"])
+        say(f"Edit {words[-1]}, then go on with: {line}")
+        return
+
+    from rolellm.measures import check
+
+    tests = read_tests(file)
+    llm = make_played_llm(model_options, tests.model)
+    estimate_if_dry(CheckCharacter(tests), llm, as_json)
+    with resumable(context):
+        findings = check(file, llm, out=out)
+    counts = findings["counts"]
+    if as_json:
+        print_json(findings)
+    else:
+        show_table(findings.table)
+        for assertion in findings["assertions"]:
+            for trial in assertion["trials"]:
+                if assertion["verdict"] != "passed" and (trial["problem"] or trial["ended"]):
+                    say(f"{assertion['name']}: {trial['problem'] or trial['ended']}")
+                    break
+        say(f"{'; '.join(findings.remarks)}. Replies: {out / 'tests.html'}")
+    if counts["passed"] < len(findings["assertions"]):
+        raise typer.Exit(1)
+
+
+@app.command("boundary")
+@with_options
+def probe_boundary(
+    invocation: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER")],
+    model_options: CheckedOptions,
+    probes: BoundarySettings,
+    settings: PlaySettings,
+    out: Path = Path("boundary"),
+    judge: Path | None = None,
+    others: list[Path] | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Probe where a character's knowledge ends: later events, other stories, the modern world, and what it must know.
+
+    Args:
+        folder: The character's folder, with its script and the pairs of `rolellm instruct`, or its card.
+        out: Folder for probes.jsonl (every probe, reply and verdict) and the journals.
+        judge: YAML settings of a model that also judges every reply.
+        others: Folders or cards of characters from other stories; defaults to the embedded sample's.
+    """
+    from rolellm.characters.cards.folder import open_character
+    from rolellm.checks.boundary import KINDS, ProbeBoundary
+    from rolellm.cli.llm_options import get_scripted_models
+    from rolellm.llm.llm import LLM
+    from rolellm.reporting.check_sections import boundary_table
+
+    judging = None if judge is None else LLM.of(judge, get_scripted_models())
+    strangers = [open_character(path)[0] for path in others] if others else None
+    step = ProbeBoundary(folder, probes, settings, strangers, judging)
+    run = run_or_estimate(invocation, step, make_played_llm(model_options), out, as_json)
+    result = run.result
+    if as_json:
+        print_json(run.to_dict() | result)
+        return
+    show_table(boundary_table(result))
+    if agreement := result["agreement"]:
+        say(f"Rule and judge agree on {agreement['share']:.0%} of {agreement['n']} replies.")
+    for kind in (kind for kind in KINDS if kind not in result["kinds"]):
+        say(f"note: no probes of kind {kind.replace('_', ' ')}; {_NEEDED.get(kind, _PAIRS)}", err=True)
+    if result["unscored"]:
+        say(f"note: {result['unscored']} probes have no reply; {out / 'probes.jsonl'} says why", err=True)
+
+
+_PAIRS = "they need a script, and pairs of `rolellm instruct` whose answers have its words"
+_NEEDED = {
+    "other_story": "name folders of other characters in this language (--others)",
+    "modern": "give the year of the character's world (--world-year)",
+}
+
+
+@app.command("converse")
+@with_options
+def simulate_talks(
+    invocation: typer.Context,
+    roles: Annotated[list[str], typer.Argument(metavar="ROLE...")],
+    model_options: CheckedOptions,
+    settings: ConverseSettings,
+    out: Path,
+    user: Path | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a simulated user, or a script, talk with roles for many turns; all roles at once.
+
+    Args:
+        roles: Characters' folders, cards, or names of roles of RoleBench; a role given twice has two sessions.
+        out: The run's folder; the same command continues a run that stopped.
+        user: YAML settings of the model that plays the user; defaults to the one that plays the roles.
+    """
+    from rolellm.cli.llm_options import get_scripted_models
+    from rolellm.llm.llm import LLM
+    from rolellm.playing.converse import Converse
+
+    talker = None if user is None else LLM.of(user, get_scripted_models())
+    played = make_played_llm(model_options)
+    if talker is not None:
+        talker.options = replace(talker.options, ray=played.options.ray, workers=played.options.workers)
+    run = run_or_estimate(invocation, Converse(roles, settings, talker), played, out, as_json)
+    summary, spent = run.summary, run.manifest["spent"]
+    if as_json:
+        print_json(run.to_dict())
+    else:
+        counts = f"{format_count(spent['calls'], 'call')}, {spent['from_journal']:,} from the journal"
+        replies = format_count(summary["replies"], "reply", "replies")
+        say(f"{replies} in {format_count(summary['sessions'], 'session')}; {counts}")
+        for name, reason in summary["ended_early"].items():
+            say(f"note: {name} ended early: {reason}", err=True)
+    if not summary["replies"]:
+        raise typer.Exit(1)
+    if not as_json:
+        say(f"Go on with: {shlex.join(['rolellm', 'check', 'drift', str(out)])}")
+
+
+@app.command("drift")
+@with_options
+def measure_drift(
+    context: typer.Context,
+    sessions: Annotated[list[str], typer.Argument(metavar="[NAME=]SESSIONS...")],
+    llm_options: AskedModel,
+    out: Path = Path("drift"),
+    as_json: AsJson = False,
+) -> None:
+    """Measure how long roles stay in character, and what changes over the turns; with a model, also by its judgment.
+
+    Args:
+        sessions: Files or folders of `rolellm check converse`; those with the same NAME are joined.
+        out: Folder of the run, which `rolellm report` shows; turns.jsonl has every reply with its measures.
+    """
+    from rolellm.checks.drift import MeasureDrift, read_systems
+    from rolellm.reporting.check_sections import drift_tables
+
+    llm = make_llm(llm_options, required=llm_options.model.dry_run)
+    run = run_or_estimate(context, MeasureDrift(read_systems(sessions)), llm, out, as_json)
+    if as_json:
+        print_json(run.to_dict())
+        return
+    systems = run.summary["systems"]
+    for table in drift_tables(systems):
+        show_table(table)
+    for name, figures in systems.items():
+        if (judged := figures.get("judge")) and judged["unscored"]:
+            say(f"note: {name}: {judged['unscored']} of {judged['of']} judgements gave no verdict", err=True)
+    say(f"Go on with: {shlex.join(['rolellm', 'report', str(out)])}")

@@ -1,0 +1,152 @@
+"""``rolellm score``: CUS, RAW, SPE and avg of predictions, or which role they sound like (``--style``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rolellm.cli.options import AnsweredSplit, AsJson, Config, DataDir, with_options
+from rolellm.cli.output import format_estimate, print_json, print_table, say, show_table
+from rolellm.core.settings import dump
+from rolellm.scoring.settings import ScoreOptions
+
+if TYPE_CHECKING:
+    from rolellm.scoring.score_report import ScoreReport
+
+
+@with_options
+def score(
+    files: Annotated[list[Path], typer.Argument(metavar="P.jsonl...")],
+    options: ScoreOptions,
+    config: Config = None,
+    split: AnsweredSplit = None,
+    data_dir: DataDir = None,
+    by_role: bool = False,
+    rows_out: Path | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score predictions by Rouge-L: CUS, RAW, SPE and avg.
+
+    With 95 % intervals, the unmatched rows, and the recipe.
+
+    Args:
+        files: Predictions, or the release's baseline files; several count as one.
+        by_role: Also print a table by role.
+        rows_out: Write each row's score to this file, JSON Lines.
+    """
+    from rolellm.core.jsonl import write_jsonl
+    from rolellm.scoring.predictions import complete_source
+    from rolellm.scoring.score import score as run
+
+    config, split, data_dir = complete_source(files, config, split, data_dir)
+    report = run(files, **dump(replace(options, config=config, split=split, data_dir=data_dir)))
+    if rows_out:
+        write_jsonl(rows_out, (asdict(item) for item in report.scores))
+    for finding in report.findings:
+        examples = "".join(f"\n  {example}" for example in finding.examples)
+        typer.echo(f"{'warning' if finding.refused else 'note'}: {finding.text}{examples}", err=True)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        _print_scores(report, by_role=by_role)
+
+
+def _print_scores(report: ScoreReport, *, by_role: bool) -> None:
+    from rolellm.reporting.published import published_for
+    from rolellm.reporting.score_table import published_table, summary_table
+
+    report = report.leading
+    tables = [summary_table("Rouge-L", "Rows", report.parts, report.caption)]
+    if by_role:
+        tables.append(summary_table("By role", "Role", report.by_role))
+    scored = {item.id for item in report.scores}
+    rows = [row for row in report.rows if row.id in scored]
+    published = published_for(report.options.config, report.options.split, rows)
+    if published and published.protocol == report.options.protocol:
+        tables.append(published_table(published))
+    for table in tables:
+        show_table(table)
+
+
+_MAP = 12
+
+
+@with_options
+def show_style(
+    config: Config = None,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[P.jsonl...]")] = None,
+    split: AnsweredSplit = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure which role replies sound like; no language model is asked.
+
+    Shown next to the meter's accuracy on the references.
+
+    Args:
+        files: Predictions, as for `rolellm score`; without any, the meter alone is measured.
+    """
+    from rolellm.measures import style as measure_style
+    from rolellm.scoring.predictions import complete_source
+    from rolellm.scoring.settings import name_intervals
+    from rolellm.scoring.statistics.intervals import select_intervals
+
+    config, split, data_dir = complete_source(files or [], config, split, data_dir)
+    findings = measure_style(files or [], config, split=split, data_dir=data_dir)
+    if as_json:
+        print_json(findings)
+        return
+    for warning in findings["warnings"]:
+        say(f"warning: {warning}", err=True)
+    say(f"With {name_intervals(config)}")
+    for language, measures in select_intervals(findings["languages"], config).items():
+        _print_style(language, measures)
+
+
+def _print_style(language: str, measures: Mapping[str, Any]) -> None:
+    groups = {"the meter, on references": measures["meter"]} | (
+        {"replies": measures["replies"]} if "replies" in measures else {}
+    )
+    columns = ("", "top-1 %", "top-5 %", "told from another role, same instruction %", "calibration error (ECE) %")
+    rows = [
+        (
+            name,
+            *(_format_percent(group[key]) for key in ("top1", "top5", "same_instruction")),
+            f"{100 * group['ece']:.1f}",
+        )
+        for name, group in groups.items()
+    ]
+    count, subset = len(measures["roles"]), measures["subset"].replace("_", "-")
+    print_table(f"Which of {count} roles ({language}, {subset} rows; chance {100 / count:.1f} %)", columns, rows)
+    parts = [group["by_role"] for group in groups.values()]
+    by_role = [
+        (role, *(_format_percent(part.get(role, {}).get("top1")) for part in parts)) for role in measures["roles"]
+    ]
+    print_table("Top-1 % by role", ("role", *groups), by_role)
+    for name, group in groups.items():
+        print_table(
+            f"Who {name} sound like, %" if name == "replies" else f"Confusions of {name}, %", *_map_confusions(group)
+        )
+
+
+def _map_confusions(measures: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Tabulate all roles by all, or for many roles each with those that it is most often taken for."""
+    lines = {role: (counts, sum(counts.values())) for role, counts in measures["confusion"].items()}
+    if len(lines) <= _MAP:
+        heads = list(lines)
+        return ("role", *heads), [
+            (role, *(f"{100 * counts.get(other_role, 0) / total:.0f}" for other_role in heads))
+            for role, (counts, total) in lines.items()
+        ]
+    return ("role", "taken for"), [
+        (role, ", ".join(f"{other_role} {100 * count / total:.0f}" for other_role, count in list(counts.items())[:4]))
+        for role, (counts, total) in lines.items()
+    ]
+
+
+def _format_percent(value: Mapping[str, Any] | None) -> str:
+    return format_estimate(value, digits=1, scale=100, counted=True)

@@ -1,4 +1,0 @@
-"""Character cards (SillyTavern V1 to V3; JSON, PNG, CHARX): read as characters, written with all that came with them.
-
-Start with `rolellm.construct.cards.folder`.
-"""

@@ -1,1 +1,0 @@
-"""Stage 1: a role's profile from its script; start with `rolellm.construct.profile.folder`."""

@@ -1,1 +1,0 @@
-"""RoleGPT, stage 3: replies to instructions in a role's voice, by prompting alone."""

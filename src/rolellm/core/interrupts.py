@@ -1,0 +1,98 @@
+"""Runs asynchronous work to its end from ordinary code, in a script as in a notebook, and stops it on Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+# Ctrl-C, and what systems and clusters send some time before they kill.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run_to_end(work: Callable[[], Awaitable[None]], stop: Callable[[], None]) -> None:
+    """Run work from here, or, where a loop runs already as in a notebook, from a thread of its own.
+
+    The first Ctrl-C asks the work to stop, and is waited for; the second cuts it off. Neither raises anything here.
+
+    Args:
+        work: Starts the work, within a loop.
+        stop: Asks it to stop; called within that loop.
+    """
+    presses = 0
+    loop: asyncio.AbstractEventLoop | None = None
+    task: asyncio.Task[None] | None = None
+
+    def handle_signal() -> None:
+        nonlocal presses
+        presses += 1
+        stop()
+        if presses > 1 and task is not None:
+            task.cancel()
+
+    async def run() -> None:
+        nonlocal loop, task
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        try:
+            with _listen_for_signals(loop, handle_signal):
+                await work()
+        except asyncio.CancelledError:
+            if presses < 2:
+                raise
+
+    if not _is_in_loop():
+        asyncio.run(run())
+        return
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(lambda: asyncio.run(run()))
+        while True:
+            try:
+                ended.result()
+            except KeyboardInterrupt:
+                # Python raises it in the main thread, which only waits here. A closed loop has nothing left to stop.
+                with suppress(RuntimeError):
+                    if loop is not None:
+                        loop.call_soon_threadsafe(handle_signal)
+            else:
+                return
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+@contextmanager
+def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Within the block, a handler hears of signals to stop; only in the main thread."""
+    before = {number: signal.signal(number, handler) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier or signal.SIG_DFL)
+
+
+@contextmanager
+def _listen_for_signals(loop: asyncio.AbstractEventLoop, heard: Callable[[], None]) -> Iterator[None]:
+    """Have a loop hear of signals within the block; only the main thread does, and not on Windows."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        with suppress(NotImplementedError):
+            for number in _SIGNALS:
+                handler = signal.getsignal(number)
+                loop.add_signal_handler(number, heard)
+                before[number] = handler
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler or signal.SIG_DFL)

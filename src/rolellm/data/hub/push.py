@@ -1,0 +1,400 @@
+"""A folder becomes one commit on the Hub, or none at all: readers find the revision before it, or all of this one.
+
+Whatever fails for a moment is tried again, and each try begins with a look at what is there: so a commit that landed
+although its answer was lost is seen for what it is, and one by somebody else in between is merged with.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from json import JSONDecodeError
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from rolellm.core.errors import DataError, HubError, HubLoginError, HubUnreachableError, SettingsError
+from rolellm.core.jsonl import parse_object
+from rolellm.core.progress import track_progress
+from rolellm.core.scrub import hide_hub_token
+from rolellm.core.settings import Field, settings
+from rolellm.core.text import join_names
+from rolellm.core.typed_json import read_as
+from rolellm.data.hub.readme import merge_card, read_card
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitOperationAdd
+    from huggingface_hub.hf_api import RepoFile
+
+README = "README.md"
+RECORD = ".rolellm.json"
+"""Kept in each repository: which of its files are ours, and the front matter that we wrote."""
+MAIN = "main"
+CONFLICT = (409, 412)
+_PASSING = (408, 425, 429, 500, 502, 503, 504)
+# How often a push is tried, and the seconds before the second try, doubled before each one after (our choice).
+_TRIES, _FIRST_WAIT = 5, 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The files and front matter that the last push wrote.
+
+    Attributes:
+        files: The paths, without the README.
+        card: The README's front matter, as far as it was ours.
+    """
+
+    files: list[str]
+    card: dict[str, Any]
+
+
+def find_status(error: BaseException) -> int | None:
+    """The HTTP status behind an error, if it is an answer from the Hub."""
+    for cause in _chain(error):
+        status: int | None = getattr(getattr(cause, "response", None), "status_code", None)
+        if status is not None:
+            return status
+    return None
+
+
+def is_transient(error: BaseException) -> bool:
+    """Tell whether a retry of the same request may succeed."""
+    status = find_status(error)
+    if status is not None:
+        return status in _PASSING
+    # The client reads JSON out of what may be a gateway's error page.
+    return any(isinstance(cause, _import_http_library().TransportError | JSONDecodeError) for cause in _chain(error))
+
+
+def _import_http_library() -> Any:
+    """The library that huggingface_hub speaks HTTP with: httpx in its version 1, httpx2 since."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])
+
+
+def translate_error(error: BaseException, repo: str, endpoint: str) -> HubError:
+    """An error of the Hub's client as one of ours, with the way out.
+
+    Args:
+        error: What the client raised.
+        repo: The repository that is published to.
+        endpoint: The Hub's address.
+    """
+    status, reason = find_status(error), _describe_error(error)
+    if status == 401:
+        return HubLoginError(
+            f"{endpoint} rejected the token ({reason}); log in again with `hf auth login`, or set HF_TOKEN"
+        )
+    if status == 403:
+        return HubLoginError(
+            f"this token may not write to {repo} ({reason}); use a token with write access, or a repository of your own"
+        )
+    if status in CONFLICT:
+        return HubError(
+            f"{repo} changed during every attempt to publish ({reason}); nothing was published, run it again"
+        )
+    if is_transient(error):
+        return HubUnreachableError(
+            f"{endpoint} failed ({reason}). What was on {repo} before is unchanged; run the same "
+            "command again to continue the upload"
+        )
+    return HubError(f"{repo} could not be published: {reason}")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__
+
+
+def _describe_error(error: BaseException) -> str:
+    """The last word on what went wrong: the server's, or the deepest cause's."""
+    for cause in _chain(error):
+        server_message = getattr(cause, "server_message", None)
+        if server_message:
+            return f"{find_status(cause)}: {hide_hub_token(server_message)}"
+    deepest = list(_chain(error))[-1]
+    lines = hide_hub_token(deepest).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(deepest).__name__
+
+
+@settings
+class PushOptions:
+    """Options for publishing.
+
+    Attributes:
+        private: Make a newly created repository private.
+        branch: Branch to push to; created if missing.
+        message: Commit title.
+        overwrite: Replace files of the same name that rolellm did not write.
+        dry_run: List what would be sent; send nothing.
+        kind: What the repository is.
+        endpoint: Another Hub than the one that HF_ENDPOINT names.
+    """
+
+    private: bool = Field(default=True, json_schema_extra={"flag": "private/--public"})
+    branch: str = Field(default=MAIN, json_schema_extra={"flag": "revision"})
+    message: str | None = None
+    overwrite: bool = False
+    dry_run: bool = False
+    kind: Literal["model", "dataset"] = Field(default="model", json_schema_extra={"cli": False})
+    endpoint: str | None = Field(default=None, json_schema_extra={"cli": False})
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """The result of a push.
+
+    Attributes:
+        repo: The repository.
+        url: Its page.
+        revision: The commit that holds the folder now; ``None`` after a dry run.
+        changed: Whether there was anything to publish; ``None`` after a dry run.
+        sent: Bytes by path, of what was new or differed; after a dry run, of all there is.
+        removed: Files of ours that were taken away.
+    """
+
+    repo: str
+    url: str
+    revision: str | None
+    changed: bool | None
+    sent: dict[str, int]
+    removed: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as JSON values."""
+        return asdict(self)
+
+
+def check_repo(repo: str) -> None:
+    """Check the name of a repository.
+
+    Raises:
+        SettingsError: When it is not ``OWNER/NAME`` in the characters that the Hub takes.
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public, but not in __all__
+
+    owner, slash, name = repo.partition("/")
+    if not (owner and slash and name and repo.isascii()):
+        raise SettingsError(f"{repo!r} is not a repository; write OWNER/NAME, such as ada/role-llama")
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise SettingsError(f"{repo!r} is not a repository: {error}") from error
+
+
+def check_login() -> None:
+    """Check that there is a token for the Hub, and that it may be asked; whether the token is good, only it can say.
+
+    Raises:
+        HubLoginError: When there is none.
+        HubUnreachableError: When the Hub's client was told to stay offline.
+    """
+    from huggingface_hub import constants, get_token
+
+    if constants.HF_HUB_OFFLINE:
+        raise HubUnreachableError(
+            "HF_HUB_OFFLINE is set, so nothing can be published; unset it (or TRANSFORMERS_OFFLINE)"
+        )
+    if get_token() is None:
+        raise HubLoginError("not logged in to the Hub; run `hf auth login`, or set HF_TOKEN")
+
+
+def check_push(repo: str, options: PushOptions) -> None:
+    """Check all that can be checked before there is a folder to publish, as `check_repo` and `check_login` do."""
+    check_repo(repo)
+    if not options.dry_run:
+        check_login()
+
+
+def push_folder(folder: Path, repo: str, options: PushOptions | None = None) -> Pushed:
+    """Publish a folder as one commit; publish nothing where all of it is there already.
+
+    ``README.md`` in the folder is taken as our card and merged into the one on the Hub, see `rolellm.data.hub.readme`.
+    Files of an earlier push that the folder does not have any more are removed; files of others stay.
+
+    Args:
+        folder: What to publish, with everything under it.
+        repo: ``OWNER/NAME``; made where it is not there.
+        options: How.
+
+    Raises:
+        SettingsError: When the name of the repository is none.
+        HubLoginError: Without a token, or with one that may not write there.
+        HubUnreachableError: When the Hub cannot be reached, or keeps failing.
+        HubError: When it refuses, or something there cannot be merged with.
+    """
+    chosen = options or PushOptions()
+    check_push(repo, chosen)
+    push = _Push(folder, repo, chosen)
+    url = f"{push.api.endpoint}/{'datasets/' if chosen.kind == 'dataset' else ''}{repo}"
+    if chosen.dry_run:
+        return Pushed(repo, url, None, None, push.sizes)
+    try:
+        return push.run(url)
+    except (_import_http_library().HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
+        # What the client raised may hold the token, and would be shown with a traceback.
+        raise translate_error(error, repo, push.api.endpoint) from None
+
+
+class _Push:
+    """One push: the folder, and where to.
+
+    Raises:
+        HubError: When there is nothing in the folder, or its card has bad front matter.
+    """
+
+    def __init__(self, folder: Path, repo: str, options: PushOptions) -> None:
+        from huggingface_hub import CommitOperationAdd, HfApi
+
+        self.api = HfApi(endpoint=options.endpoint)
+        self.options = options
+        self.place: dict[str, Any] = {"repo_id": repo, "repo_type": options.kind}
+        files = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.is_file()}
+        if not files:
+            raise HubError(f"{folder} contains nothing to publish")
+        self.card = read_card(files[README].read_text(encoding="utf-8")) if README in files else None
+        names = [name for name in files if name not in (README, RECORD)]
+        # The branch's commit before the first try, and what the last one sent and removed.
+        self.first: str | None = None
+        self.sent: tuple[dict[str, int], tuple[str, ...]] = {}, ()
+        # Hashes are computed once, however often the push is tried.
+        self.contents = {name: CommitOperationAdd(name, str(files[name])) for name in names}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes by path of all there is, our card as it would go to an empty repository."""
+        sizes = _measure_sizes(self.contents)
+        if self.card is not None:
+            sizes[README] = len(merge_card(self.card, None, {}).encode("utf-8"))
+        return dict(sorted(sizes.items()))
+
+    def run(self, url: str) -> Pushed:
+        """Publish, in as many tries as it takes."""
+        for wait in (_FIRST_WAIT * 2**number for number in range(_TRIES - 1)):
+            try:
+                return self._try(url)
+            except Exception as error:
+                if isinstance(error, HubError) or not (is_transient(error) or find_status(error) in CONFLICT):
+                    raise
+                time.sleep(wait)
+        return self._try(url)
+
+    def _try(self, url: str) -> Pushed:
+        repo, options = self.place["repo_id"], self.options
+        self.api.create_repo(**self.place, private=options.private, exist_ok=True)
+        if options.branch != MAIN:
+            self.api.create_branch(**self.place, branch=options.branch, exist_ok=True)
+        head, additions, gone = self._look()
+        self.first = self.first or head
+        if not additions and not gone:
+            # A commit whose answer was lost, or nothing to do from the start.
+            landed = head != self.first
+            return Pushed(repo, url, head, landed, *(self.sent if landed else ({}, ())))
+        self.sent = _measure_sizes(additions), gone
+        return Pushed(repo, url, self._create_commit(head, additions, gone), True, *self.sent)
+
+    def _look(self) -> tuple[str, dict[str, CommitOperationAdd], tuple[str, ...]]:
+        """The branch's commit, and what has to be added to it and removed from it.
+
+        Raises:
+            HubError: When there are files of others that may not be replaced.
+        """
+        from huggingface_hub import CommitOperationAdd
+        from huggingface_hub.hf_api import RepoFile
+
+        head = self.api.repo_info(**self.place, revision=self.options.branch).sha
+        if head is None:
+            raise HubError(f"{self.place['repo_id']} has no commit to publish on")
+        tree = self.api.list_repo_tree(**self.place, revision=head, recursive=True)
+        hub_files = {item.path: item for item in tree if isinstance(item, RepoFile)}
+        before = self._record(head) if RECORD in hub_files else Record([], {})
+        changed = {
+            name: content for name, content in self.contents.items() if not _is_there(content, hub_files.get(name))
+        }
+        foreign = sorted(name for name in changed if name in hub_files and name not in before.files)
+        if foreign and not self.options.overwrite:
+            raise HubError(
+                f"the repository holds files that rolellm did not write ({join_names(foreign)}); name another "
+                "repository, or replace them with --overwrite (they stay in its history)"
+            )
+        record = {"format": 1, "files": sorted(self.contents), "card": self.card.data if self.card else {}}
+        own = {RECORD: json.dumps(record, ensure_ascii=False, indent=2) + "\n"}
+        if self.card is not None:
+            own[README] = merge_card(
+                self.card, self._download_text(README, head) if README in hub_files else None, before.card
+            )
+        for name, text in own.items():
+            content = CommitOperationAdd(name, text.encode("utf-8"))
+            if not _is_there(content, hub_files.get(name)):
+                changed[name] = content
+        gone = sorted(name for name in before.files if name not in {*self.contents, *own} and name in hub_files)
+        return head, dict(sorted(changed.items())), tuple(gone)
+
+    def _record(self, head: str) -> Record:
+        try:
+            return read_as(Record, parse_object(self._download_text(RECORD, head).encode("utf-8"), RECORD), RECORD)
+        except DataError as error:
+            raise HubError(f"{RECORD} in the repository is not what rolellm wrote; delete it there first") from error
+
+    def _download_text(self, path: str, head: str) -> str:
+        file = self.api.hf_hub_download(**self.place, filename=path, revision=head)
+        try:
+            # Not read_text, which would take \r out of line ends.
+            return Path(file).read_bytes().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise HubError(
+                f"{path} in the repository is not UTF-8 text ({error.reason}); fix it there first"
+            ) from error
+
+    def _create_commit(self, head: str, contents: Mapping[str, CommitOperationAdd], removed: tuple[str, ...]) -> str:
+        """Send contents and commit on top of ``head`` and nothing else; return the commit's id."""
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        options = self.options
+        additions = []
+        for name, content in track_progress(contents.items(), "hashing", "files"):
+            # Operations are for one try each, hashes are not.
+            additions.append(CommitOperationAdd(name, content.path_or_fileobj))
+            additions[-1].upload_info.sha256 = content.upload_info.sha256
+        try:
+            # Nothing that a reader sees changes here; the client is patient by itself.
+            self.api.preupload_lfs_files(**self.place, additions=additions, revision=options.branch, free_memory=False)
+            # The client would leave these out of the commit and not say so.
+            if ignored := [operation.path_in_repo for operation in additions if operation._should_ignore]:
+                raise HubError(f"the repository's .gitignore excludes {join_names(ignored)}; change it there first")
+            done = self.api.create_commit(
+                **self.place,
+                operations=[*additions, *map(CommitOperationDelete, removed)],
+                commit_message=options.message or "Publish with rolellm",
+                revision=options.branch,
+                parent_commit=head,
+            )
+        except JSONDecodeError:
+            raise
+        except ValueError as error:  # So the client refuses bad metadata.
+            reason = hide_hub_token(error)
+            raise HubError(f"{self.place['repo_id']} could not be published: {reason}") from None
+        return str(done.oid)
+
+
+def _is_there(content: CommitOperationAdd, hub_file: RepoFile | None) -> bool:
+    """Tell whether a file on the Hub holds this content; nothing is fetched."""
+    from huggingface_hub.utils.sha import git_hash
+
+    if hub_file is None or hub_file.size != content.upload_info.size:
+        return False
+    if hub_file.lfs:
+        return hub_file.lfs.sha256 == content.upload_info.sha256.hex()
+    with content.as_file() as file:
+        return hub_file.blob_id == git_hash(file.read())
+
+
+def _measure_sizes(contents: Mapping[str, CommitOperationAdd]) -> dict[str, int]:
+    return {path: content.upload_info.size for path, content in contents.items()}

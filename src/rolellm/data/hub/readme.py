@@ -1,0 +1,163 @@
+"""A repository's README: our card lies between two comments, and what a person wrote around it is kept.
+
+The front matter is merged key by key and list item by list item, against what we wrote the last time: what is ours is
+brought up to date, what somebody added stays, comments and order included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import yaml
+
+from rolellm.core.errors import HubError
+
+BEGIN = "<!-- rolellm:begin – written by rolellm at each push; what stands outside these two comments is kept -->"
+END = "<!-- rolellm:end -->"
+
+_BEGIN = re.compile(r"<!-- rolellm:begin\b[^\n]*?-->")
+_END = re.compile(re.escape(END))
+# As the Hub reads it.
+_FRONT_MATTER = re.compile(r"\A\s*---[ \t]*\r?\n(.*?)\r?\n?^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
+_COMMENTS = re.compile(r"^(?:(?:#[^\n]*)?\n)+\Z", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Readme:
+    """A README in its two parts.
+
+    Attributes:
+        data: The front matter.
+        text: The Markdown after it.
+    """
+
+    data: dict[str, Any]
+    text: str
+
+
+def read_card(content: str) -> Readme:
+    """Take a README apart.
+
+    Raises:
+        HubError: When its front matter is not a YAML mapping.
+    """
+    front, text = _split(content)
+    return Readme(_load(front), text)
+
+
+def merge_card(card: Readme, current: str | None, before: Mapping[str, Any]) -> str:
+    """The README to publish.
+
+    Args:
+        card: Our card.
+        current: The README that is there, to the letter; ``None`` where there is none.
+        before: The front matter that we wrote the last time; empty the first time.
+
+    Raises:
+        HubError: When the README there has front matter that is not YAML, or one of our two comments without the other.
+    """
+    newline = "\r\n" if current is not None and "\r\n" in current else "\n"
+    text = card.text.strip().replace("<!--", "&lt;!--")
+    block = f"{BEGIN}\n\n{text}\n\n{END}".replace("\n", newline)
+    front, body = _split(current or "")
+    data = _load(front)
+    merged = _merge_data(card.data, data, before)
+    if merged != data:
+        front = _rewrite(front.replace("\r\n", "\n"), data, merged).replace("\n", newline)
+    elif current is not None and front:
+        front = front.rstrip("\r\n") + newline
+    return f"---{newline}{front}---{newline}{_with_block(body, block, newline)}"
+
+
+def _split(content: str) -> tuple[str, str]:
+    """Front matter without its fences, empty where there is none, and the rest."""
+    content = content.removeprefix("\ufeff")
+    match = _FRONT_MATTER.match(content)
+    return (match[1], content[match.end() :]) if match else ("", content)
+
+
+def _load(front: str) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(front)
+    except yaml.YAMLError as error:
+        raise HubError(f"the README.md there begins with front matter that is not valid YAML: {error}") from error
+    if data is not None and not isinstance(data, dict):
+        raise HubError("the README.md there begins with front matter that is not a YAML mapping; fix it first")
+    return data or {}
+
+
+def _with_block(body: str, block: str, newline: str) -> str:
+    begins, ends = list(_BEGIN.finditer(body)), list(_END.finditer(body))
+    if not begins and not ends:
+        return f"{body.rstrip()}{newline * 2 if body.strip() else newline}{block}{newline}"
+    if len(begins) != 1 or len(ends) != 1 or begins[0].start() > ends[0].start():
+        raise HubError(
+            "the README.md there does not have exactly one `rolellm:begin` comment with a `rolellm:end` after it, so "
+            "your part and ours cannot be told apart; restore the pair, or remove both"
+        )
+    return body[: begins[0].start()] + block + body[ends[0].end() :]
+
+
+def _merge_data(our_data: Mapping[str, Any], hub_data: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    for key, value in hub_data.items():
+        if key in our_data or key not in before:
+            merged[key] = value
+        elif isinstance(value, list):  # We wrote it and write it no more: what others added stays.
+            merged |= {key: merged_value} if (merged_value := _merge_value([], value, before[key])) else {}
+        elif value != before[key]:
+            merged[key] = value
+    return merged | {key: _merge_value(value, hub_data.get(key), before.get(key)) for key, value in our_data.items()}
+
+
+def _merge_value(our_value: Any, hub_value: Any, before: Any) -> Any:
+    """Our value; of a list, with the items that somebody added to it."""
+    if not isinstance(our_value, list) or hub_value is None:
+        return our_value
+    known_names = [_name(item) for value in (our_value, before) for item in _list_items(value)]
+    return our_value + [item for item in _list_items(hub_value) if _name(item) not in known_names]
+
+
+def _list_items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def _name(item: Any) -> Any:
+    """Get the key of a list item: configs and model indexes have names, tags are names."""
+    return item.get("config_name", item.get("name", item)) if isinstance(item, dict) else item
+
+
+def _rewrite(front: str, data: Mapping[str, Any], merged: Mapping[str, Any]) -> str:
+    """Front matter with the keys that change rewritten, and everything else as it was, to the letter."""
+    front = f"{front}\n" if front.strip() else ""
+    node = yaml.compose(front, Loader=yaml.SafeLoader)
+    keys = node.value if isinstance(node, yaml.MappingNode) else []
+    spans = pairwise([*(key.start_mark.index for key, _ in keys), len(front)])
+    out = [front[: keys[0][0].start_mark.index] if keys else front]
+    for (key, _), (start, stop) in zip(keys, spans, strict=True):
+        # A comment before the next key belongs to that one.
+        trailing = _COMMENTS.search(front, start, stop)
+        end = trailing.start() if trailing else stop
+        if key.value in merged:
+            is_unchanged = merged[key.value] == data.get(key.value)
+            out.append(front[start:end] if is_unchanged else _dump({key.value: merged[key.value]}))
+        out.append(front[end:stop])
+    added = {key: value for key, value in merged.items() if key not in data}
+    text = "".join(out) + (_dump(added) if added else "")
+    # Anchors, two keys on a line, and other rarities: correct before pretty.
+    return text if _is_same(text, merged) else _dump(dict(merged))
+
+
+def _is_same(text: str, merged: Mapping[str, Any]) -> bool:
+    try:
+        return bool(yaml.safe_load(text) == merged)
+    except yaml.YAMLError:
+        return False
+
+
+def _dump(value: dict[str, Any]) -> str:
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1_000_000))

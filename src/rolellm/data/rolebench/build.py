@@ -1,0 +1,417 @@
+"""Builds the script-free folder that ``datasets`` loads: Parquet by config and split, and a card that names them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+from rolellm.core.errors import DataError, ReleaseNotFoundError
+from rolellm.core.files import open_atomic
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.jsonl import write_jsonl
+from rolellm.core.progress import track_progress
+from rolellm.core.sanitize import make_markdown_environment
+from rolellm.core.text import join_names
+from rolellm.data.rolebench.release import Release, iter_rows, list_splits
+from rolellm.data.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, Config, get_config, get_schema
+from rolellm.data.rolebench.source import Source, find_own_manifest, locate
+
+ROWS_PER_FILE = 50_000
+LICENCE = "apache-2.0"
+"""Of the release, and of the embedded sample."""
+SKIPPED_FILE = "skipped.jsonl"
+BENCHMARK_FILE = "eval.yaml"
+#: A file of the release, what is wrong with it, and how many of how many rows, references or names have the fault.
+Fault = tuple[str, str, int, int]
+# A fixed time makes the fingerprint that `datasets` derives from the files survive a re-build.
+_MODIFIED = 1_700_000_000
+
+
+@dataclass(slots=True)
+class BuiltSplit:
+    """One split as written: its files relative to the folder, rows, and bytes in memory."""
+
+    name: str
+    files: list[str] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+
+
+@dataclass(slots=True)
+class BuiltConfig:
+    """One config as written.
+
+    Attributes:
+        config: Which one.
+        source: Where its rows came from.
+        splits: What was written.
+        skipped: Rows set aside, each with file, line and reason.
+        missing: Release files that it would have read and that were not there.
+        left_out: Roles without reviewed names, whose rows a ``-anonymous`` config leaves out.
+    """
+
+    config: Config
+    source: Source
+    splits: list[BuiltSplit]
+    skipped: list[DataError]
+    missing: list[str]
+    left_out: tuple[str, ...] = ()
+
+
+class MissingFilesWarning(UserWarning):
+    """A part of the release is not there; what is there was used."""
+
+
+class LeftOutWarning(UserWarning):
+    """Roles have no reviewed names; a ``-anonymous`` config goes without them."""
+
+
+def build(
+    out: str | Path,
+    configs: Iterable[str] | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    revision: str | None = None,
+    skip_bad: bool = False,
+    home: str | None = None,
+    licence: str | None = None,
+    faults: Sequence[Fault] = (),
+) -> list[BuiltConfig]:
+    """Write the Hub data set folder: one folder of Parquet a config, ``README.md`` with ``configs:``, checksums.
+
+    Args:
+        out: The folder; what an earlier build wrote there is replaced, other files are left alone.
+        configs: Names of configs; by default every one that the release at hand has data for. Of a release of your own,
+            that leaves out the sample, and ``-strict`` configs with the same rows as the config itself.
+        data_dir: A local copy of the release; by default as :func:`rolellm.data.rolebench.source.locate` finds it.
+        revision: Another revision of the release on the Hub.
+        skip_bad: Set bad rows aside in ``skipped.jsonl`` instead of stopping at the first.
+        home: The repository that it goes to, so that no path of this machine is named.
+        licence: The license of this form of the data; by default the published release's own, Apache-2.0, and none for
+            a release of your own.
+        faults: What an audit found in the release, for the card.
+
+    Raises:
+        ReleaseNotFoundError: When no release, or nothing for a config that was asked for, is there.
+        ReleaseFormatError: At the first bad row, unless ``skip_bad``.
+    """
+    target = Path(out)
+    target.mkdir(parents=True, exist_ok=True)
+    named = None if configs is None else [get_config(name) for name in configs]
+    built = []
+    with tempfile.TemporaryDirectory(dir=target, prefix=".building-") as scratch:
+        for config in named or CONFIGS.values():
+            try:
+                source = locate(config, None if config.embedded else data_dir, revision=revision)
+            except ReleaseNotFoundError:
+                if named is not None or config.embedded:
+                    raise
+                continue
+            try:
+                built.append(_write_config(Path(scratch), config, source, skip_bad=skip_bad))
+            except ReleaseNotFoundError:
+                # A release of roles without reviewed names has no twins, and is whole without them.
+                if named is not None or not config.anonymous:
+                    raise
+        if all(item.config.embedded for item in built) and named is None:
+            locate(get_config(None), data_dir, revision=revision)
+        if named is None and _find_own_manifest(built):
+            mine = [item for item in built if not item.config.embedded]
+            built = [item for item in mine if not _is_repeated(Path(scratch), item.config)]
+        for name in CONFIGS:
+            shutil.rmtree(target / name, ignore_errors=True)
+        for item in built:
+            (Path(scratch) / item.config.name).replace(target / item.config.name)
+    _finish(target, built, home, licence, faults)
+    return built
+
+
+def _find_own_manifest(built: Iterable[BuiltConfig]) -> dict[str, Any] | None:
+    """The manifest and folder name of a release that ``rolellm role release`` wrote, where the rows are from one."""
+    for item in built:
+        if manifest := find_own_manifest(item.source.root):
+            return {**manifest, "folder": item.source.root.resolve().name}
+    return None
+
+
+def _is_repeated(folder: Path, config: Config) -> bool:
+    """Tell whether it is a ``-strict`` config with the same files as the config without the ending."""
+    if config.held_out is None:
+        return False
+    strict, plain = folder / config.name, folder / config.name.removesuffix("-strict")
+    files = [{path.name: hash_file(path) for path in sorted(part.iterdir())} for part in (strict, plain)]
+    return files[0] == files[1]
+
+
+def _finish(
+    folder: Path,
+    built: list[BuiltConfig],
+    home: str | None = None,
+    licence: str | None = None,
+    faults: Sequence[Fault] = (),
+) -> None:
+    """Write what goes next to the Parquet files: the list of rows set aside, and the card, which makes it complete."""
+    lines = [
+        {
+            "config": item.config.name,
+            "file": str(error.path.relative_to(item.source.root) if home and error.path else error.path),
+            "line": error.line,
+            "reason": error.problem,
+        }
+        for item in built
+        for error in item.skipped
+    ]
+    (folder / SKIPPED_FILE).unlink(missing_ok=True)
+    if lines:
+        write_jsonl(folder / SKIPPED_FILE, lines)
+    (folder / BENCHMARK_FILE).unlink(missing_ok=True)
+    if home and (benchmark := _make_benchmark(built)):
+        with open_atomic(folder / BENCHMARK_FILE) as stream:
+            yaml.safe_dump(benchmark, stream, allow_unicode=True, sort_keys=False)
+    card = _render_card(folder, built, home, licence, faults)
+    # newline: the card's bytes are the same on every system.
+    (folder / "README.md").write_text(card, encoding="utf-8", newline="\n")
+
+
+def _make_benchmark(built: list[BuiltConfig]) -> dict[str, Any] | None:
+    """Describe RoleBench as a benchmark of the Hub (https://huggingface.co/docs/hub/eval-results).
+
+    A task is a config and a metric, by the id that `rolellm push --scores` gives it in a model's ``.eval_results``.
+    """
+    if _find_own_manifest(built):
+        return None
+    tested = [item for item in built if not item.config.embedded and any(split.name == "test" for split in item.splits)]
+    tasks = [
+        {"id": f"{item.config.name}_{metric}", "config": item.config.name, "split": "test"}
+        for item in tested
+        for metric in ("cus", "raw", "spe", "avg")
+    ]
+    words = (
+        "Role-playing with 100 roles in English and Chinese: Rouge-L of speaking style, accuracy and role knowledge."
+    )
+    head = {"name": "RoleBench", "description": words, "evaluation_framework": "inspect-ai"}
+    return {**head, "tasks": tasks} if tasks else None
+
+
+def _write_config(folder: Path, config: Config, source: Source, *, skip_bad: bool = False) -> BuiltConfig:
+    """Write the Parquet files of one config under ``folder/<config>/``; warn of files that are not there.
+
+    Raises:
+        ReleaseFormatError: At the first bad row, unless ``skip_bad``.
+    """
+    _warn_missing(config, source)
+    release = Release(source.root, skip_bad=skip_bad)
+    written = [_write_split(folder, release, config, name) for name in list_splits(release, config)]
+    splits = [split for split in written if split.rows]
+    left_out = ""
+    if release.left_out:
+        rows, roles = sum(release.left_out.values()), join_names(release.left_out, 10)
+        left_out = f"; {rows:,} rows are left out because their roles have no reviewed names: {roles}"
+    if not splits:
+        raise ReleaseNotFoundError(f"no valid rows for config {config.name!r}{left_out}", path=source.root)
+    # A file is read for more than one split, so the same bad line can be met twice.
+    skipped = {(error.path, error.line): error for error in release.skipped}
+    if left_out:
+        warnings.warn(f"rolebench {config.name!r}{left_out}", LeftOutWarning, stacklevel=2)
+    return BuiltConfig(config, source, splits, [*skipped.values()], source.missing(config), tuple(release.left_out))
+
+
+def _warn_missing(config: Config, source: Source) -> None:
+    """Warn of what this config reads and is not there, naming each file."""
+    missing = source.missing(config)
+    if missing:
+        warnings.warn(
+            f"rolebench {config.name!r}: not in {source.root}: {', '.join(missing)}. "
+            "Splits and columns that need them are absent or null.",
+            MissingFilesWarning,
+            stacklevel=3,
+        )
+
+
+def _write_split(folder: Path, release: Release, config: Config, name: str) -> BuiltSplit:
+    from datasets import Features
+
+    schema = Features.from_arrow_schema(get_schema(config)).arrow_schema
+    split = BuiltSplit(name)
+    shards: list[Path] = []
+    rows = track_progress(iter_rows(release, config, name), f"Building {config.name}/{name}", "rows")
+    at_once = min(1_000, ROWS_PER_FILE)
+    chunks = iter(lambda: list(itertools.islice(rows, at_once)), [])
+    tables = (pa.Table.from_pylist(chunk, schema=schema) for chunk in chunks)
+    for first in tables:
+        shards.append(folder / config.name / f"{name}-{len(shards):05d}.parquet")
+        shards[-1].parent.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(shards[-1], schema) as writer:
+            for table in itertools.chain([first], itertools.islice(tables, ROWS_PER_FILE // at_once - 1)):
+                writer.write_table(table)
+                split.rows += table.num_rows
+                split.size += table.nbytes
+    for index, shard in enumerate(shards):
+        final = shard.with_name(f"{name}-{index:05d}-of-{len(shards):05d}.parquet")
+        shard.rename(final)
+        os.utime(final, (_MODIFIED, _MODIFIED))
+        split.files.append(final.relative_to(folder).as_posix())
+    return split
+
+
+def get_built_folder(
+    config: Config,
+    data_dir: str | Path | None = None,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    skip_bad: bool = False,
+) -> Path:
+    """The script-free folder of one config in ``$HF_HOME/rolellm/rolebench``, built if this content is new there.
+
+    Args:
+        config: Which one.
+        data_dir: A local copy of the release; by default as :func:`~rolellm.data.rolebench.source.locate` finds it.
+        revision: Another revision of the release on the Hub.
+        token: For the Hub.
+        skip_bad: Set bad rows aside in ``skipped.jsonl`` instead of stopping at the first.
+
+    Raises:
+        ReleaseNotFoundError: When there is no release, or nothing in it for this config.
+        ReleaseFormatError: At the first bad row, unless ``skip_bad``.
+    """
+    from filelock import FileLock
+    from huggingface_hub.constants import HF_HOME
+
+    source = locate(config, data_dir, revision=revision, token=token)
+    key = f"{config.name}-{source.fingerprint(config)[:16]}" + ("-skip" if skip_bad else "")
+    folder = Path(HF_HOME) / "rolellm" / "rolebench" / key / "rolebench"
+    if (folder / "README.md").is_file():
+        _warn_missing(config, source)
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.parent / "build.lock"):
+        if not (folder / "README.md").is_file():
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as scratch:
+                partial = Path(scratch) / folder.name
+                partial.mkdir()
+                _finish(partial, [_write_config(partial, config, source, skip_bad=skip_bad)])
+                shutil.rmtree(folder, ignore_errors=True)
+                partial.replace(folder)
+    return folder
+
+
+def _render_card(
+    folder: Path, built: Sequence[BuiltConfig], home: str | None, licence: str | None, faults: Sequence[Fault]
+) -> str:
+    own = _find_own_manifest(built)
+    if own:
+        title = home.partition("/")[2] if home else own["folder"]
+    else:
+        title, licence = "RoleBench", licence or LICENCE
+    location = home or "path/to/this/folder"
+    text = resources.files("rolellm.data.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
+    body = (
+        make_markdown_environment()
+        .from_string(text)
+        .render(
+            title=title,
+            own=own,
+            roles=_make_role_rows(own) if own else (),
+            built=built,
+            faults=faults,
+            checksum=lambda path: hash_file(folder / path),
+            repo=REPO_ID,
+            example=", ".join(json.dumps(text, ensure_ascii=False) for text in (location, _default(built))),
+            own_licence=None if not own and licence == LICENCE else licence,
+        )
+    )
+    return f"---\n{_render_front_matter(built, title, licence, own)}\n---\n\n{body}"
+
+
+def _make_role_rows(own: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A line a role: name, language, source, the models of descriptions, questions and replies, how many of each."""
+    return [
+        (
+            role["role"],
+            role["language"],
+            _describe_source(role["made"]),
+            _list_description_models(role["made"]),
+            *(_list_models(role, stage) for stage in ("instruct", "respond")),
+            f"{role['questions']:,}",
+            f"{role['general']:,}",
+        )
+        for role in own["roles"]
+    ]
+
+
+def _describe_source(record: Mapping[str, Any]) -> str:
+    if card := record.get("card"):
+        by = f" by {card['creator']}" if card.get("creator") else ", creator not named"
+        return f"character card{by}" + (f", version {version}" if (version := card.get("character_version")) else "")
+    return str(record.get("source", {}).get("file", "not recorded"))
+
+
+def _list_description_models(record: Mapping[str, Any]) -> str:
+    if models := record.get("build", {}).get("models", {}):
+        return _join_names(models.values())
+    return "the card" if "card" in record else "–"
+
+
+def _list_models(role: Mapping[str, Any], stage: str) -> str:
+    runs = role.get("models", {}).items()
+    models = [model for run, models in runs if run.startswith(stage) for model in models]
+    return _join_names(str(model.get("model") or model.get("rules") or model["backend"]) for model in models)
+
+
+def _join_names(names: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(names)) or "–"
+
+
+def _default(built: Sequence[BuiltConfig]) -> str:
+    """The library's default config, when it is there; else the first one."""
+    names = [item.config.name for item in built]
+    return DEFAULT_CONFIG if DEFAULT_CONFIG in names else names[0]
+
+
+def _render_front_matter(
+    built: Sequence[BuiltConfig], title: str, licence: str | None, own: Mapping[str, Any] | None
+) -> str:
+    """The card's YAML: license, languages, ``configs:`` and ``dataset_info`` as ``datasets`` writes them itself."""
+    from datasets import DatasetInfo, Features, SplitDict, SplitInfo
+    from datasets.info import DatasetInfosDict
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCardData
+
+    released = not own and any(item.source.origin != "sample" for item in built)
+    languages = {language for item in built for language in item.config.languages}
+    data = DatasetCardData(
+        language=sorted({role["language"] for role in own["roles"]} if own else languages),
+        license=licence,
+        task_categories=["text-generation"],
+        pretty_name=title,
+        tags=["role-playing"] if own else ["role-playing", "benchmark"],
+        source_datasets=[REPO_ID] if released else ["original"],
+    )
+    configs: dict[str, dict[str, Any]] = {}
+    infos = {}
+    for item in built:
+        name = item.config.name
+        configs[name] = {"data_files": [{"split": split.name, "path": split.files} for split in item.splits]}
+        if name == _default(built):
+            configs[name]["default"] = True
+        sizes = SplitDict()
+        for split in item.splits:
+            sizes.add(SplitInfo(split.name, num_bytes=split.size, num_examples=split.rows))
+        infos[name] = DatasetInfo(features=Features.from_arrow_schema(get_schema(item.config)), splits=sizes)
+    MetadataConfigs(configs).to_dataset_card_data(data)
+    DatasetInfosDict(infos).to_dataset_card_data(data)
+    return str(data.to_yaml(line_break="\n"))

@@ -1,0 +1,327 @@
+"""Reads the release's own files, whatever part of them is there, and says where one is not as published."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, StringConstraints
+
+from rolellm.core.errors import DataError, ReleaseFormatError
+from rolellm.core.jsonl import read_json, read_jsonl
+from rolellm.core.records import Language, Subset
+from rolellm.core.text import find_name, find_surrogate, fold
+from rolellm.core.typed_json import read_as
+from rolellm.data.rolebench.schema import FOLDERS, Config, SourceFile
+from rolellm.data.rolebench.twins import find_names, make_twin
+
+#: A text that is not blank.
+Text = Annotated[str, StringConstraints(pattern=r"\S")]
+_QUOTED = re.compile(r"[\"“]([^\"”]+)[\"”]")
+_CATCHPHRASES = re.compile(r"[Yy]our catchphrases? (?:is|are)\b.*$|你的口头禅.*$", re.DOTALL)
+
+
+@dataclass(slots=True)
+class _Published:
+    """A row as published."""
+
+    role: Text
+    question: Text
+    generated: Annotated[list[str], Field(min_length=1)]
+    type: list[str] | str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.type, list) and len(self.type) != len(self.generated):
+            raise ValueError(f"expected one `type` a reply ({len(self.generated)}), found {len(self.type)}")
+
+
+@dataclass(slots=True)
+class Release:
+    """A local copy of the release, or part of one.
+
+    Attributes:
+        root: Its folder.
+        skip_bad: Collect bad rows in :attr:`skipped` rather than stop at the first.
+        skipped: What was set aside, as errors that know their file and line.
+        left_out: Rows by role that a ``-anonymous`` config left out, for the role has no reviewed names.
+    """
+
+    root: Path
+    skip_bad: bool = False
+    skipped: list[DataError] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+
+    def find(self, pattern: str) -> list[Path]:
+        """The files that match a glob pattern, sorted; parts of the layout that are absent give none."""
+        return sorted(path for path in self.root.glob(pattern) if path.is_file())
+
+    def read_objects(self, path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The objects of one JSON Lines file, with their line numbers.
+
+        Args:
+            path: Relative to the root, as the layout has it; or a file that `find` found.
+
+        Raises:
+            ReleaseFormatError: When the file is empty or a line is broken (unless bad rows are skipped).
+        """
+        file = path if isinstance(path, Path) else self.root / path
+        count = 0
+        skipped_before = len(self.skipped)
+        try:
+            for number, value in read_jsonl(file, bad=self.skipped if self.skip_bad else None):
+                count += 1
+                half = find_surrogate(json.dumps(value, ensure_ascii=False))
+                if half is None:
+                    yield number, value
+                else:
+                    self._refuse(half, file, number)
+        except DataError as error:
+            raise ReleaseFormatError(f"{error.problem}. {_SKIP_HINT}", path=error.path, line=error.line) from error
+        if count == 0 and len(self.skipped) == skipped_before:
+            self._refuse("the file is empty; expected one JSON object a line", file, None)
+
+    def read_rows(self, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The rows of one data or baseline file, checked and with ``type`` made one entry a reply.
+
+        Yields:
+            The line number, and ``{"role", "question", "generated": list[str], "type": list[str]}``.
+
+        Raises:
+            ReleaseFormatError: At the first row that is not as published (unless bad rows are skipped).
+        """
+        for number, value in self.read_objects(path):
+            row = self.read_row(path, number, value)
+            if row is not None:
+                yield number, row
+
+    def read_row(self, path: str, line: int, value: dict[str, Any]) -> dict[str, Any] | None:
+        """One of the objects of a data or baseline file as `rows` yields it; nothing, where it is a bad one to skip.
+
+        Raises:
+            ReleaseFormatError: When it is not as published (unless bad rows are skipped).
+        """
+        try:
+            kinds = read_as(_Published, value, "the row").type or []
+        except DataError as error:
+            self._refuse(error.problem, self.root / path, line)
+            return None
+        kinds = [kinds] * len(value["generated"]) if isinstance(kinds, str) else kinds
+        return {**value, "type": kinds}
+
+    def _refuse(self, problem: str, path: Path, line: int | None) -> None:
+        if self.skip_bad:
+            self.skipped.append(ReleaseFormatError(problem, path=path, line=line))
+        else:
+            raise ReleaseFormatError(f"{problem}. {_SKIP_HINT}", path=path, line=line)
+
+    def read_json_object(self, path: str) -> dict[str, str]:
+        """A JSON file that maps names to texts (descriptions, script names); empty when it is not there.
+
+        Raises:
+            ReleaseFormatError: When it is there and is not such an object.
+        """
+        file = self.root / path
+        if not file.is_file():
+            return {}
+        try:
+            value = read_as(dict[str, str], read_json(file), "texts by role name")
+            if half := find_surrogate(*value, *value.values()):
+                raise DataError(half)
+        except DataError as error:
+            raise ReleaseFormatError(error.problem, path=file) from error
+        return value
+
+    def read_descriptions(self, language: Language) -> dict[str, str]:
+        """Second-person description by role, catchphrases included."""
+        return self.read_json_object(f"profiles-{FOLDERS[language]}/desc.json")
+
+    def read_general_instructions(self, language: Language) -> Iterator[tuple[int, str, str]]:
+        """The general instructions with their role-free targets: line number, instruction, target."""
+        for path in self.find(f"instructions-{FOLDERS[language]}/instructions-general*.jsonl"):
+            for number, value in self.read_objects(path):
+                pair = value.get("instruction"), value.get("target")
+                if isinstance(pair[0], str) and isinstance(pair[1], str):
+                    yield number, pair[0], pair[1]
+                else:
+                    self._refuse("expected the texts `instruction` and `target`", path, number)
+
+    def read_targets(self, language: Language) -> dict[str, str]:
+        """Role-free target by folded instruction text; the first one counts where an instruction repeats."""
+        by_instruction: dict[str, str] = {}
+        for _, instruction, target in self.read_general_instructions(language):
+            by_instruction.setdefault(fold(instruction), target)
+        return by_instruction
+
+    def load_baseline(self, path: str) -> Callable[[str, str], str | None]:
+        """Finds the released RoleGPT reply of one file by (role, question): exact, else without white space around it.
+
+        The first one counts where a question repeats; of a file that is not there, none is found.
+        """
+        exact: dict[tuple[str, str], str] = {}
+        trimmed: dict[tuple[str, str], str] = {}
+        for _, row in self.read_rows(path) if (self.root / path).is_file() else ():
+            exact.setdefault((row["role"], row["question"]), row["generated"][0])
+            trimmed.setdefault((row["role"], row["question"].strip()), row["generated"][0])
+        return lambda role, question: exact.get((role, question), trimmed.get((role, question.strip())))
+
+
+_SKIP_HINT = "Fix it, or set such rows aside with skip_bad=True (--skip-bad)"
+
+
+def split_catchphrases(description: str) -> tuple[str, list[str]]:
+    """Part a released description into the description proper and its catchphrases.
+
+    >>> split_catchphrases('A fox. Your catchphrases are: "Aha!" / "Not yet."')
+    ('A fox.', ['Aha!', 'Not yet.'])
+    """
+    match = _CATCHPHRASES.search(description)
+    if match is None:
+        return description.strip(), []
+    return description[: match.start()].strip(), [item.strip() for item in _QUOTED.findall(match.group())]
+
+
+def list_splits(release: Release, config: Config) -> list[str]:
+    """The splits for which at least one data file is there, in order."""
+    if not config.files:
+        return ["train"]
+    present = {file.split for file in config.files if (release.root / file.path).is_file()}
+    return [split for split in ("train", "test") if split in present]
+
+
+def iter_rows(release: Release, config: Config, split: str) -> Iterator[dict[str, Any]]:
+    """The rows of one split, in the order of the release, as dictionaries of the schema's columns.
+
+    Args:
+        release: Where to read.
+        config: Which rows; ``-strict`` configs leave out what the name says is held out, ``-anonymous`` ones
+            replace names.
+        split: ``train`` or ``test``; the tables ``roles`` and ``instructions`` have only ``train``.
+    """
+    if config.name == "roles":
+        yield from _read_roles(release, config)
+    elif config.name == "instructions":
+        yield from _read_instructions(release, config)
+    elif config.anonymous:
+        yield from _read_twins(release, config, split)
+    elif config.held_out is None:
+        yield from _read_joined(release, config, split)
+    else:
+        yield from _read_strict(release, config, split)
+
+
+def _read_strict(release: Release, config: Config, split: str) -> Iterator[dict[str, Any]]:
+    """Rows of a ``-strict`` config (our choice of rule).
+
+    Test keeps each question once a role (white space aside). Train loses every row whose question (or role) is in
+    test, so test rows, and scores on them, stay comparable with the released baseline.
+    """
+    if split == "test":
+        counts: Counter[str] = Counter()
+        keyed_rows = (
+            (row, _hash_parts(row["role"], row["question"].strip())) for row in _read_joined(release, config, split)
+        )
+        yield from (row for row, key in keyed_rows if _number_key(counts, key) == key)
+        return
+    key = (lambda row: row["role"]) if config.held_out == "role" else (lambda row: fold(row["question"]))
+    tests = [file for file in config.files if file.split == "test" and (release.root / file.path).is_file()]
+    held_out = {key(row) for file in tests for _, row in Release(release.root, release.skip_bad).read_rows(file.path)}
+    yield from (row for row in _read_joined(release, config, split) if key(row) not in held_out)
+
+
+def _read_twins(release: Release, config: Config, split: str) -> Iterator[dict[str, Any]]:
+    for row in _read_joined(release, config, split):
+        if twin := make_twin(row):
+            yield twin
+        elif find_names(row["role"], row["language"]) is None:
+            release.left_out[row["role"]] += 1
+
+
+def _read_joined(release: Release, config: Config, split: str) -> Iterator[dict[str, Any]]:
+    counts: Counter[str] = Counter()
+    for file in config.files:
+        if file.split == split and (release.root / file.path).is_file():
+            yield from _read_file_rows(release, file, counts)
+
+
+def _read_file_rows(release: Release, file: SourceFile, counts: Counter[str]) -> Iterator[dict[str, Any]]:
+    baseline, described = release.load_baseline(file.baseline), release.read_descriptions(file.language)
+    targets = release.read_targets(file.language) if file.subset == "general" else {}
+    named = functools.cache(lambda role: described.get(find_name(role, described) or ""))
+    for _, row in release.read_rows(file.path):
+        role, question = row["role"], row["question"]
+        yield {
+            # Survives re-builds and reordering.
+            "id": _number_key(counts, f"{file.subset}-{file.split}-{_hash_parts(role, question)}"),
+            "role": role,
+            "language": file.language,
+            "subset": file.subset,
+            "question": question,
+            "references": row["generated"],
+            "reference_types": row["type"],
+            "raw_reference": targets.get(fold(question)),
+            "rolegpt": baseline(role, question),
+            "role_description": named(role),
+        }
+
+
+def _hash_parts(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _number_key(counts: Counter[str], key: str) -> str:
+    """The key, with a number at its end from the second time on."""
+    counts[key] += 1
+    return key if counts[key] == 1 else f"{key}-{counts[key]}"
+
+
+def _read_roles(release: Release, config: Config) -> Iterator[dict[str, Any]]:
+    for language in config.languages:
+        scripts = release.read_json_object(f"profiles-{FOLDERS[language]}/scripts.json")
+        for role, text in release.read_descriptions(language).items():
+            description, catchphrases = split_catchphrases(text)
+            yield {
+                "role": role,
+                "language": language,
+                "description": description,
+                "catchphrases": catchphrases,
+                "script": scripts.get(role),
+            }
+
+
+def _read_instructions(release: Release, config: Config) -> Iterator[dict[str, Any]]:
+    counts: Counter[str] = Counter()
+    for language in config.languages:
+        for subset, role, value in _iterate_instructions(release, language):
+            texts = {name: _format_text(value.get(name)) for name in ("instruction", "answer", "type", "metrics")}
+            parts = [subset, language, *([] if role is None else [role]), texts["instruction"] or ""]
+            yield {
+                "id": _number_key(counts, f"{subset}-{_hash_parts(*parts)}"),
+                "language": language,
+                "subset": subset,
+                "role": role,
+                "instruction": texts["instruction"],
+                "target": texts["answer"],
+                "type": texts["type"],
+                "confidence": texts["metrics"],
+            }
+
+
+def _iterate_instructions(
+    release: Release, language: Language
+) -> Iterator[tuple[Subset, str | None, Mapping[str, Any]]]:
+    for _, instruction, target in release.read_general_instructions(language):
+        yield "general", None, {"instruction": instruction, "answer": target}
+    for path in release.find(f"instructions-{FOLDERS[language]}/role-specific-*.jsonl"):
+        for _, value in release.read_objects(path):
+            yield "role_specific", path.stem.removeprefix("role-specific-"), value
+
+
+def _format_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else str(value)

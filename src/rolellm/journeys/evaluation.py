@@ -1,0 +1,247 @@
+"""``rolellm eval``: answers, scores, style and verdicts of one or several models, in one folder with one page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rolellm.core.errors import DataError, MissingExtraError, SettingsError
+from rolellm.core.files import write_json
+from rolellm.core.folders import use_working_folder
+from rolellm.core.locks import lock_folder
+from rolellm.core.settings import Field, dump, read, settings
+from rolellm.core.table import PERCENT, Format, Table, TableRow, Tabular
+from rolellm.core.text import make_safe_name
+from rolellm.models.local_model import Decoding
+
+if TYPE_CHECKING:
+    from rolellm.judging.result import JudgingResult
+    from rolellm.reporting.page import PageContent
+    from rolellm.scoring.score_report import ScoreReport
+
+_SETTINGS_FILES = (".yaml", ".yml", ".json")
+#: The released baseline, which every judged model is compared with where the rows have its replies.
+BASELINE = "RoleGPT (released)"
+
+
+@settings
+class EvalSettings(Decoding):
+    """Answers and scores.
+
+    Attributes:
+        config: Config of RoleBench; by default the only one of the data folder, else instruction-generalization-eng.
+        split: Split to answer.
+        data_dir: A local copy of the release, or a data set of your own.
+        limit: Answer only the first N rows, for a first look.
+        protocol: Rouge-L protocol: rouge-score or paper.
+        judge_limit: Rows that a judge compares; by default all answered.
+    """
+
+    config: str | None = None
+    split: str = "test"
+    data_dir: Path | None = None
+    limit: int | None = Field(default=None, ge=1)
+    protocol: str = "rouge-score"
+    judge_limit: int | None = Field(default=None, ge=1)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EvalResult(Tabular):
+    """What an evaluation found.
+
+    Attributes:
+        out: Its folder: ``answers/NAME.jsonl``, ``NAME.score.json``, ``judged/``, ``report.html``, ``eval.json``.
+        page: The report.
+        findings: What was found, in sentences.
+        reports: Each system's scores.
+        style: Each system's share of replies in the style of their role, where the meter could be trained.
+        judged: What the judge found, where there is one.
+        content: What the report shows.
+    """
+
+    out: Path
+    page: Path
+    findings: tuple[str, ...]
+    reports: Mapping[str, ScoreReport]
+    style: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    judged: JudgingResult | None = None
+    content: PageContent = field(kw_only=True, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return findings, metrics, style and the judge's result as one JSON object."""
+        return {
+            "out": str(self.out),
+            "report": str(self.page),
+            "findings": list(self.findings),
+            "metrics": {name: report.to_dict()["metrics"] for name, report in self.reports.items()},
+            "style": dict(self.style),
+            "judged": None if self.judged is None else self.judged.to_dict(),
+        }
+
+    def to_pandas(self) -> Any:
+        """Return a ``pandas.DataFrame`` with a row for each system, part and metric."""
+        import pandas
+
+        frames = [report.to_pandas().assign(system=name) for name, report in self.reports.items()]
+        return pandas.concat(frames, ignore_index=True)
+
+    def _table(self) -> Table:
+        from rolellm.scoring.score_report import METRICS
+
+        columns: list[str] = [*METRICS, "avg"]
+        wins = {system.name: system.measures().get("win_rate") for system in self.judged.models} if self.judged else {}
+        rows = []
+        for name, report in self.reports.items():
+            cells = [report.leading.metrics.get(column) for column in columns]
+            rows.append(TableRow((name,), (*cells, *([wins.get(name)] if wins else []))))
+        heads = (*columns, *(["win rate %"] if wins else []))
+        recipe = next(iter(self.reports.values())).recipe
+        formats = {"win rate %": PERCENT, **{column: Format(3) for column in columns}}
+        return Table("Systems", ("System",), heads, tuple(rows), recipe, formats)
+
+    def _remarks(self) -> Sequence[str]:
+        return self.findings
+
+
+def evaluate(
+    models: str | Path | Sequence[str | Path] | Mapping[str, Any],
+    *,
+    judge: Any = None,
+    out: str | Path | None = None,
+    **options: Any,
+) -> EvalResult:
+    """Answer, score and judge: everything that RoleBench says of models, in one call that can be repeated to continue.
+
+    The numbers are those of `rolellm.generate`, `rolellm.score`, `rolellm.style` and `rolellm.judge`, which this calls.
+
+    Args:
+        models: One model or several: a folder with a model, an adapter or a training run; a Hub id; or a settings file
+            of endpoints (``llm.yaml``). A mapping gives names, and so does ``NAME=MODEL``.
+        judge: Models that compare the answers: a settings file, a dict, or `rolellm.LLM`.
+        out: The folder; by default a new temporary one. With the folder of an earlier call, what is there is kept.
+        options: Any field of `EvalSettings`.
+
+    Raises:
+        SettingsError: For unknown options, no model, or two of one name.
+        ModelError: When a model cannot be loaded, or a prompt leaves no room for a reply.
+        StoppedShortError: On Ctrl-C, at the budget or with a full disk; nothing that is done is lost.
+        EndpointError: When no endpoint answers.
+    """
+    chosen = read(EvalSettings, options)
+    systems = name_systems(models)
+    with use_working_folder("eval", out) as folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        with lock_folder(folder):
+            return _evaluate(folder, systems, judge, chosen)
+
+
+def name_systems(models: str | Path | Sequence[str | Path] | Mapping[str, Any]) -> dict[str, Any]:
+    """Give each model a name: the one before ``=``, else the last part of its folder or id.
+
+    >>> name_systems(["runs/ada", "before=gpt2"])
+    {'ada': 'runs/ada', 'before': 'gpt2'}
+
+    Raises:
+        SettingsError: For no model, or two of one name.
+    """
+    if isinstance(models, Mapping):
+        return dict(models)
+    systems: dict[str, Any] = {}
+    for model in [models] if isinstance(models, str | Path) else models:
+        name, equals, source = str(model).partition("=")
+        if not equals:
+            source = name
+            name = Path(source).stem if source.endswith(_SETTINGS_FILES) else Path(source).name
+        if name in systems:
+            raise SettingsError(f"two models are called {name!r}; name them with NAME=MODEL")
+        systems[name or "model"] = source
+    if not systems:
+        raise SettingsError("name at least one model: a folder, a Hub id or a settings file")
+    return systems
+
+
+def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: EvalSettings) -> EvalResult:
+    from rolellm.data.rolebench import load_rolebench
+    from rolellm.data.rolebench.source import resolve_config
+    from rolellm.reporting.build import build_report
+    from rolellm.reporting.findings import describe_styles
+    from rolellm.reporting.page import write_page
+    from rolellm.reporting.settings import ReportOptions
+    from rolellm.scoring.score import score
+
+    config = resolve_config(chosen.config, chosen.data_dir)
+    where: dict[str, Any] = {"config": config, "split": chosen.split, "data_dir": chosen.data_dir}
+    data = load_rolebench(config, chosen.split, data_dir=chosen.data_dir)
+    rows = data.select(range(min(len(data), chosen.limit or len(data))))
+    if judge is not None and len(systems) == 1 and not _has_baseline(rows):
+        raise SettingsError(
+            "a judge compares two systems, and these rows have no released baseline; name a second model, such as the "
+            "base: before=BASE"
+        )
+    files = {name: folder / "answers" / f"{make_safe_name(name)}.jsonl" for name in systems}
+    for name, model in systems.items():
+        sys.stderr.write(f"{name}: answering {len(rows):,} rows of {config}/{chosen.split}\n")
+        _answer(model, rows, files[name], chosen)
+    reports = {name: score(path, protocol=chosen.protocol, **where) for name, path in files.items()}
+    for name, scored in reports.items():
+        write_json(folder / f"{make_safe_name(name)}.score.json", scored.to_dict())
+    style = _measure_style(files, where)
+    judged = None if judge is None else _judge(folder, files, rows, judge, chosen)
+    sources = [folder / "judged"] if judged else [f"{name}={path}" for name, path in files.items()]
+    options = {"protocol": chosen.protocol, **({} if judged else where)}
+    built = build_report(list(map(str, sources)), read(ReportOptions, options))
+    findings = (*built.content.findings, *describe_styles(style))
+    content = replace(built.content, findings=findings)
+    page = write_page(folder / "report.html", content)
+    result = EvalResult(folder, page, findings, reports, style, judged, content=content)
+    write_json(
+        folder / "eval.json",
+        {
+            "settings": dump(chosen),
+            "systems": {name: str(model) for name, model in systems.items()},
+            **result.to_dict(),
+        },
+    )
+    return result
+
+
+def _answer(model: Any, rows: Any, path: Path, chosen: EvalSettings) -> None:
+    from rolellm.scoring.generate import generate
+
+    source = str(model)
+    decoding = {name: value for name, value in dump(chosen).items() if name in dump(Decoding())}
+    if chosen.data_dir is not None:
+        decoding["data_dir"] = chosen.data_dir
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if source.endswith(_SETTINGS_FILES):
+        generate(None, rows, llm=source, out=path, **decoding)
+    else:
+        generate(model, rows, out=path, **decoding)
+
+
+def _measure_style(files: Mapping[str, Path], where: Mapping[str, Any]) -> dict[str, Any]:
+    from rolellm.scoring.style import measure_file_style
+
+    try:
+        return {name: measure_file_style([path], **where) for name, path in files.items()}
+    except (MissingExtraError, DataError) as error:
+        sys.stderr.write(f"note: style is not measured: {error}\n")
+        return {}
+
+
+def _has_baseline(rows: Any) -> bool:
+    return "rolegpt" in rows.column_names and any(rows["rolegpt"])
+
+
+def _judge(folder: Path, files: Mapping[str, Path], rows: Any, judge: Any, chosen: EvalSettings) -> JudgingResult:
+    from rolellm.judging.run import judge as run_judge
+
+    predictions: dict[str, Any] = dict(files)
+    options: dict[str, Any] = {"sample": chosen.judge_limit} if chosen.judge_limit else {}
+    if _has_baseline(rows):
+        predictions[BASELINE] = rows.rename_column("rolegpt", "prediction")
+        options["baseline"] = BASELINE
+    return run_judge(predictions, rows, llm=judge, out=folder / "judged", **options)

@@ -1,0 +1,506 @@
+"""``rolellm make``: from a card, a script or a character's folder to a tuned and measured character, in one folder.
+
+The folder is the character's own. Each stage's files are those of its command: ``attribution/``, ``build/``,
+``instruct/`` and ``respond/`` with their journals, ``data/`` (as ``rolellm role release``), ``adapter/`` (as
+``rolellm train``), ``checks/`` and ``eval/``. ``make.yaml`` holds all choices, ``make.json`` what was made.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from rolellm.characters.cards.convert import read_as_character
+from rolellm.characters.cards.folder import import_card, is_card, load_card
+from rolellm.characters.folder import PROFILE, write_character
+from rolellm.characters.roles import find_part
+from rolellm.characters.scripts.parse import clean_names, read_script
+from rolellm.checks.character_tests import ENDING, write_first_file
+from rolellm.core.errors import ModelError, ScriptError, SettingsError, StoppedShortError, require
+from rolellm.core.files import open_atomic, write_json
+from rolellm.core.fingerprint import hash_file, hash_json
+from rolellm.core.jsonl import read_json
+from rolellm.core.locks import lock_folder
+from rolellm.core.records import Profile
+from rolellm.core.settings import Field, dump, read, read_file, settings
+from rolellm.core.table import Table, TableRow, Tabular
+from rolellm.core.text import make_safe_name
+from rolellm.data.rolebench import load_rolebench
+from rolellm.llm.estimate import Estimate, format_dollars
+from rolellm.llm.llm import LLM
+from rolellm.llm.tokens import TokenCounter
+from rolellm.making.attribution import Attribute
+from rolellm.making.character import Character
+from rolellm.making.instruct.run import Instruct
+from rolellm.making.profile.build import BuildProfile
+from rolellm.making.profile.portrait import MOST_BYTES
+from rolellm.making.release import gather, write_release
+from rolellm.making.respond import Respond, read_instructions
+from rolellm.making.scripted import load_llm
+from rolellm.making.settings import InstructSettings, RespondSettings
+from rolellm.measures import Findings, check
+from rolellm.models.prompts.render import load_system_template
+from rolellm.reporting.findings import describe_gain
+from rolellm.reporting.page import write_page
+from rolellm.runs import MANIFEST, estimate_step, run_step
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from rolellm.journeys.evaluation import EvalResult
+    from rolellm.training.recipe import Recipe
+
+CHOICES: Final = "make.yaml"
+_STATE: Final = "make.json"
+_COMMENT: Final = "# Change a value and run `rolellm make` on this folder again: what depends on it is made anew.\n"
+#: One question for this many tokens of the source (our choice), within these bounds; the upper one is the paper's.
+_TOKENS_A_QUESTION: Final = 25
+_FEWEST, _MOST = 10, 400
+#: Tokens that a question and its reply need beside the character's prompt (our choice).
+_ROOM: Final = 256
+_RECIPE: Final = "adapter"
+#: Tokens a second of one call, for estimates of time (our choice: a hosted model's order of magnitude).
+_SPEED: Final = 50
+#: Stages that keep a journal, in the order in which they are paid for.
+_PAID: Final = ("attribution", "build", "instruct", "respond")
+TUNED: Final = "tuned"
+PROMPTED: Final = "prompt only"
+
+
+@settings
+class MakeSettings:
+    """What is made.
+
+    Attributes:
+        role: The role's name in a script; a card has its own.
+        alias: Another name of the role in a script; may be repeated.
+        questions: Questions to make, before filters; by default as many as the source has material for.
+        instructions: General instructions to answer in the role's voice.
+        replies: Replies per instruction; the last is held out.
+        base: Model to tune, a folder or a Hub id; without it, the data set is the end.
+        recipe: How to tune it.
+    """
+
+    role: str | None = None
+    alias: tuple[str, ...] = ()
+    questions: int | None = Field(default=None, ge=1)
+    instructions: int = Field(default=100, ge=2, le=100)
+    replies: int = Field(default=6, ge=2)
+    base: str | None = None
+    recipe: str = _RECIPE
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MakeResult(Tabular):
+    """What was made.
+
+    Attributes:
+        folder: The character's folder.
+        role: Its name.
+        stages: Each stage's outcome in words, in order.
+        findings: The adapter against the base with the same prompt, in sentences; empty without a base.
+        following: The command lines to go on with.
+        page: The report, where there is a base.
+    """
+
+    folder: Path
+    role: str
+    stages: Mapping[str, str]
+    findings: tuple[str, ...] = ()
+    following: tuple[str, ...] = ()
+    page: Path | None = None
+    measured: EvalResult | None = field(default=None, compare=False)
+
+    @property
+    def adapter(self) -> Path | None:
+        """The tuned adapter's folder."""
+        return None if self.page is None else self.folder / "adapter"
+
+    @property
+    def data(self) -> Path | None:
+        """The data set's folder, for ``load_rolebench(data_dir=…)``."""
+        return self.folder / "data" if "data" in self.stages else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return one JSON object; ``make.json`` has it, too."""
+        return {
+            "out": str(self.folder),
+            "role": self.role,
+            "stages": dict(self.stages),
+            "findings": list(self.findings),
+            "following": list(self.following),
+            "report": None if self.page is None else str(self.page),
+        }
+
+    def _table(self) -> Table:
+        rows = tuple(TableRow((stage,), (outcome,)) for stage, outcome in self.stages.items())
+        return Table(self.role, ("stage",), ("outcome",), rows, left=("outcome",))
+
+    def _remarks(self) -> Sequence[str]:
+        return (*self.findings, *self.following)
+
+
+def make(
+    source: str | Path, llm: Any = None, out: str | Path | None = None, *, budget: float | None = None, **options: Any
+) -> MakeResult:
+    """Make a character of a source, as far as the models at hand go; the same call continues after any stop.
+
+    Its profile (a card's own description is kept), questions and answers, replies to general instructions with their
+    plain answers, and a data set with a held-out part; with a base, an adapter, its checks, and how it does on the
+    held-out part against the same base with the same prompt.
+
+    Args:
+        source: A card; a script, novel or chat with ``role=``; a character's folder; or a folder that this made before,
+            whose choices are then the defaults.
+        llm: The model that makes the data: a settings file, a dict, or `rolellm.LLM`. By default the base; without
+            either, the source is only read.
+        out: The folder; by default named after the source, in the current one.
+        budget: US dollars that all stages may cost together; needs prices.
+        options: Any field of `MakeSettings`.
+
+    Raises:
+        SettingsError: For a source that is not there, a script without a role, or a folder with something else.
+        ModelError: When the base cannot be loaded, or has too little room for this character; before anything is asked.
+        StoppedShortError: On Ctrl-C, at the budget or with a full disk; nothing that was paid for is lost.
+        EndpointError: When no endpoint answers.
+    """
+    journey = _Journey.start(source, llm, out, budget, options)
+    folder = journey.folder
+    try:
+        with lock_folder(folder):
+            return journey.run()
+    except StoppedShortError as error:
+        raise error.name_command(f"the same call with out={str(folder)!r}") from error
+    finally:
+        if all(path.name == ".lock" for path in folder.iterdir()):
+            shutil.rmtree(folder)
+
+
+def estimate_make(source: str | Path, llm: Any = None, out: str | Path | None = None, **options: Any) -> Findings:
+    """Estimate what each stage of `make` would take; no model is asked, and no folder made.
+
+    Args:
+        source: As for `make`.
+        llm: As for `make`.
+        out: As for `make`.
+        options: Any field of `MakeSettings`.
+    """
+    return _Journey.start(source, llm, out, None, options).estimate()
+
+
+@dataclass(slots=True)
+class _Journey:
+    """One call: where, from what, with which choices, and what is known from earlier calls."""
+
+    folder: Path
+    source: Path
+    llm: LLM | None
+    chosen: MakeSettings
+    choices: dict[str, Any]
+    state: dict[str, Any]
+    stages: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def start(
+        cls, source: str | Path, llm: Any, out: str | Path | None, budget: float | None, options: Mapping[str, Any]
+    ) -> _Journey:
+        """Settle the choices: those given, over those of the folder's ``make.yaml``."""
+        given = Path(source)
+        if not given.exists():
+            raise SettingsError(f"{given} does not exist; give a card, a script, or a character's folder")
+        name = make_safe_name(options.get("role") or given.stem)
+        folder = Path(out) if out else given if given.is_dir() else Path(name)
+        if folder.is_file():
+            raise SettingsError(f"{folder} is a file; name a folder for the character (--out)")
+        file, known = folder / CHOICES, dict[str, Any]()
+        if file.is_file():
+            known = read_file(file)
+            earlier = folder / str(known.pop("source", ""))
+            given = earlier if given.resolve() == folder.resolve() else given
+            llm = llm or (folder / known["llm"] if known.get("llm") else None)
+        known.pop("llm", None)
+        changed = {name: value for name, value in options.items() if value not in (None, ())}
+        chosen = read(MakeSettings, known | changed, str(file) if known else "")
+        named = llm if isinstance(llm, str | Path) else None
+        if llm is None and chosen.base is not None:
+            llm = {"endpoints": [{"backend": "local", "model": chosen.base}]}
+        model = None if llm is None else copy.copy(load_llm(llm))
+        if model is not None and budget is not None:
+            model.options = replace(model.options, budget=budget)
+        state = read_json(folder / _STATE) if (folder / _STATE).is_file() else {}
+        kept: dict[str, Any] = {name: state[name] for name in ("read", "released", "trained") if name in state}
+        choices = {
+            "source": os.path.relpath(given, folder),
+            "llm": None if named is None else os.path.relpath(named, folder),
+            **dump(chosen),
+        }
+        return cls(folder, given, model, chosen, choices, kept)
+
+    def run(self) -> MakeResult:
+        """Go through the stages; each takes from its folder what is there already."""
+        tokenizer = self._load_base_tokenizer()
+        self._check_free("released", "data")
+        if tokenizer is not None:
+            self._check_free("trained", "adapter", "checks", "eval")
+        character = self._read()
+        with open_atomic(self.folder / CHOICES) as stream:
+            stream.write(_COMMENT + yaml.safe_dump(self.choices, allow_unicode=True, sort_keys=False))
+        if self.llm is None:
+            self.stages["data"] = "not made: no model is named that could make it (--llm, or --base)"
+            return self._finish(character)
+        if "build" not in character.made:
+            try:
+                character = character.build(self._share_budget("build"))
+            except ScriptError as error:
+                raise SettingsError(
+                    f"{self.source} says nothing of {character.role}: no description, and no line of its own; write a "
+                    f"`description` into {self.folder / PROFILE}, in the second person, and run this again"
+                ) from error
+        kept = character.made["build"]["settings"]["description"] == "given"
+        self.stages["profile"] = (
+            f"{'its description kept' if kept else 'described'}; {len(character.catchphrases)} catchphrases"
+        )
+        if tokenizer is not None:
+            self._check_room(tokenizer, character)
+        instructed = run_step(self._plan_questions(character), self._share_budget("instruct"), self.folder / "instruct")
+        self.stages["questions"] = f"{len(instructed.result.kept)} kept of {instructed.summary['counts']['candidates']}"
+        responded = run_step(self._plan_replies(character), self._share_budget("respond"), self.folder / "respond")
+        missing = f", {responded.failed} missing" if responded.failed else ""
+        self.stages["replies"] = (
+            f"{responded.summary['replies']:,} to {responded.summary['instructions']} instructions{missing}"
+        )
+        self._remember(released=True)
+        released = write_release([gather(self.folder)], self.folder / "data", overwrite=True)
+        self.stages["data"] = ", ".join(f"{rows} {name}" for name, rows in _count_rows(self.folder / "data").items())
+        if tokenizer is None:
+            return self._finish(character)
+        return self._tune(character, self._load_recipe(tokenizer), released.configs[0])
+
+    def _check_free(self, stage: str, *names: str) -> None:
+        """Refuse to replace what was not made by this command, such as an adapter that a person trained."""
+        held = [self.folder / name for name in names if (self.folder / name).exists()]
+        if held and stage not in self.state:
+            raise SettingsError(f"{held[0]} was not made by this command; move it away, or name another --out")
+
+    def _load_base_tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """Load what tells whether the base can be tuned, before anything is asked; the weights come later."""
+        if self.chosen.base is None:
+            return None
+        require("torch", "transformers", "trl", "peft", "accelerate", extra="train")
+        from rolellm.models.load import fetch, open_tokenizer
+
+        base = self.chosen.base
+        return open_tokenizer(Path(base) if Path(base).is_dir() else fetch(base, None, weights=False))
+
+    def _read(self) -> Character:
+        """Read the source, unless the folder holds what was read of it before; what a person changed there is kept."""
+        chosen, folder = self.chosen, self.folder
+        made = folder / PROFILE
+        content = hash_file(self.source) if self.source.is_file() else "a folder"
+        key = hash_json([content, chosen.role, list(chosen.alias)])
+        held = Character.load(folder) if made.is_file() else None
+        if held is not None and (self.source.resolve() == folder.resolve() or self.state.get("read") == key):
+            self.stages["read"] = f"{folder}, as it is"
+            return held
+        if held is not None and "read" not in self.state:
+            raise SettingsError(f"{folder} holds {held.role} already; to go on with it, name the folder as the source")
+        character = self._open()
+        if held is not None and held.role != character.role:
+            raise SettingsError(f"{folder} holds {held.role}, not {character.role}; name another folder with --out")
+        if is_card(self.source):
+            import_card(self.source, folder, role=chosen.role, overwrite=held is not None)
+        else:
+            write_character(character, folder)
+        self._remember(read=key)
+        self.stages["read"] = f"{self.source.name}: {len(character.turns):,} turns, {len(character.lore)} lore entries"
+        return Character.load(folder)
+
+    def _open(self) -> Profile:
+        chosen = self.chosen
+        if self.source.is_dir():
+            return Character.load(self.source)
+        if is_card(self.source):
+            card = load_card(self.source)
+            return read_as_character(card, role=chosen.role, file=self.source.name).character
+        if chosen.role is None:
+            raise SettingsError(f"{self.source} is no card; if it is a script or a chat, say who to make (--role NAME)")
+        reader = self._share_budget("attribution") if self.llm and self._read_novel() else None
+        out = self.folder / "attribution"
+        return Character.from_script(self.source, role=chosen.role, aliases=chosen.alias, llm=reader, out=out)
+
+    def _read_novel(self) -> Attribute | None:
+        """Plan who speaks, where the source is a novel; other scripts name their speakers."""
+        if not self.source.is_file() or is_card(self.source) or self.chosen.role is None:
+            return None
+        names = clean_names(self.chosen.role, self.chosen.alias)
+        reading = read_script(self.source, names)
+        return Attribute(reading, names) if reading.format == "novel" else None
+
+    def _plan_questions(self, character: Profile) -> Instruct:
+        count = self.chosen.questions or size_questions(character)
+        return Instruct(character, InstructSettings(per_role=count, per_request=min(count, 10)))
+
+    def _plan_replies(self, character: Profile) -> Respond:
+        file = resources.files("rolellm.making").joinpath("general", f"{character.language}.jsonl")
+        with resources.as_file(file) as path:
+            instructions = read_instructions(path, character, self.chosen.instructions)
+        return Respond(character, instructions, RespondSettings(replies=self.chosen.replies))
+
+    def _share_budget(self, stage: str) -> LLM:
+        """Return the model with what the other stages left of the budget."""
+        assert self.llm is not None
+        llm = copy.copy(self.llm)
+        if llm.options.budget is not None:
+            others = sum(_read_cost(self.folder / name) for name in _PAID if name != stage)
+            llm.options = replace(llm.options, budget=max(llm.options.budget - others, 0.0))
+        return llm
+
+    def _check_room(self, tokenizer: PreTrainedTokenizerBase, character: Profile) -> None:
+        """Refuse a base whose context the character alone fills."""
+        from rolellm.training.bases import find_context, read_base_config
+
+        recipe = self._load_recipe(tokenizer)
+        context = find_context(recipe, read_base_config(recipe))
+        part = find_part(self.folder)
+        prompt = part.system_turn(load_system_template(character.language))
+        tokens = len(tokenizer.encode(prompt))
+        if context is not None and tokens + _ROOM > context:
+            raise ModelError(
+                f"{self.chosen.base} takes {context:,} tokens, and {character.role}'s prompt alone has {tokens:,}; "
+                "shorten the description, or name a base with a longer context"
+            )
+
+    def _load_recipe(self, tokenizer: PreTrainedTokenizerBase) -> Recipe:
+        from rolellm.training.recipe_files import load_recipe
+
+        overrides = [f"data.data_dir={json.dumps(str(self.folder / 'data'))}"]
+        if self.chosen.recipe == _RECIPE and not tokenizer.chat_template:
+            overrides.append("prompt.form=rolellama")
+        return load_recipe(self.chosen.recipe, overrides, base=self.chosen.base)
+
+    def _tune(self, character: Character, recipe: Recipe, config: str) -> MakeResult:
+        """Tune the adapter, test it, and compare it with the base under the same prompt."""
+        from rolellm.data.rolebench import dataset_fingerprint
+        from rolellm.journeys.evaluation import evaluate
+        from rolellm.training.train import train
+
+        adapter, tests = self.folder / "adapter", self.folder / f"{make_safe_name(character.role)}{ENDING}"
+        key = hash_json([recipe.hash, dataset_fingerprint(config, self.folder / "data")])
+        if self.state.get("trained") != key:
+            for stage in ("adapter", "checks", "eval"):
+                shutil.rmtree(self.folder / stage, ignore_errors=True)
+            self._remember(trained=key)
+        if not (adapter / MANIFEST).is_file():
+            train(recipe, out=adapter, resume=(adapter / "recipe.json").is_file())
+        manifest = read_json(adapter / MANIFEST)
+        self.stages["adapter"] = f"{manifest['data']['examples']:,} replies of {manifest['data']['rows']:,} rows"
+        if not tests.is_file():
+            write_first_file(str(self.folder), self.folder)
+        checked = check(tests, LLM(backend="local", model=str(adapter)), out=self.folder / "checks")
+        self.stages["checks"] = ", ".join(f"{count} {kind}" for kind, count in checked["counts"].items())
+        measured = evaluate(
+            {TUNED: adapter, PROMPTED: self.chosen.base},
+            out=self.folder / "eval",
+            config=config,
+            data_dir=self.folder / "data",
+        )
+        verdict = describe_gain({name: report.leading for name, report in measured.reports.items()})
+        findings = (verdict, *measured.findings)
+        summary = f"The adapter made of {self.source.name}, and its base with the same prompt, on questions held out."
+        page = replace(
+            measured.content,
+            title=f"{character.role}, tuned and measured",
+            summary=summary,
+            findings=findings,
+            tests=checked,
+            recipe=recipe.to_dict(),
+        )
+        write_page(self.folder / "report.html", page)
+        return self._finish(character, findings, measured)
+
+    def _finish(
+        self, character: Character, findings: tuple[str, ...] = (), measured: EvalResult | None = None
+    ) -> MakeResult:
+        """Leave ``make.json``, and say how to go on."""
+        model = ["--model", str(self.folder / "adapter" if measured else self.chosen.base or "MODEL")]
+        commands = [["chat", str(self.folder), *model], ["serve", str(self.folder), *model]]
+        if measured is not None:
+            repository = f"OWNER/{make_safe_name(character.role)}"
+            commands.append(["push", str(self.folder / "adapter"), repository, "--license", "LICENSE"])
+        following = tuple(shlex.join(["rolellm", *command]) for command in commands)
+        page = None if measured is None else self.folder / "report.html"
+        result = MakeResult(self.folder, character.role, self.stages, findings, following, page, measured)
+        self._remember(**result.to_dict())
+        return result
+
+    def _remember(self, **values: Any) -> None:
+        self.state |= values
+        write_json(self.folder / _STATE, self.state)
+
+    def estimate(self) -> Findings:
+        """Estimate each paid stage, with stand-ins for what the stage before would make."""
+        if (llm := self.llm) is None:
+            raise SettingsError("there is nothing to estimate: no model is named (--llm, or --base)")
+        self._load_base_tokenizer()
+        asked: dict[str, Estimate] = {}
+        if (self.folder / PROFILE).is_file():
+            character: Profile = Character.load(self.folder)
+        else:
+            if attribution := self._read_novel():
+                asked["attribution"] = estimate_step(attribution, llm)
+            self.llm = None
+            character = self._open()
+        if "build" not in character.made:
+            asked["profile"] = estimate_step(BuildProfile(character), llm)
+            character = replace(character, description=character.description or "a" * MOST_BYTES)
+        asked["questions"] = estimate_step(self._plan_questions(character), llm)
+        asked["replies"] = estimate_step(self._plan_replies(character), llm)
+        asked["together"] = sum(list(asked.values())[1:], next(iter(asked.values())))
+        at_once = sum(endpoint.concurrency for endpoint in llm.settings.endpoints) or 1
+        rows = [
+            (
+                stage,
+                f"{expected.calls:,}",
+                f"{expected.tokens.prompt:,}",
+                f"{expected.tokens.completion:,}",
+                format_dollars(expected.cost),
+                f"{expected.tokens.completion / (_SPEED * at_once * 60):,.1f}",
+            )
+            for stage, expected in ((name, value.expected) for name, value in asked.items())
+        ]
+        heads = ["stage", "calls", "prompt tokens", "reply tokens", "US dollars", "minutes"]
+        table = Table.from_rows(f"To make {character.role}; no model was asked", heads, rows)
+        table = replace(table, note=f"Minutes: {at_once} calls at once, each of {_SPEED} tokens a second.")
+        return Findings({"role": character.role, **{name: value.to_dict() for name, value in asked.items()}}, table)
+
+
+def size_questions(character: Profile) -> int:
+    """Return how many questions a source has material for: one for 25 tokens, 10 to 400 (our choice; the paper's 400).
+
+    A card of 240 characters gets 10, a script of 10,000 tokens 400.
+    """
+    own = [turn.content for turn in character.turns if character.owns(turn)]
+    lore = [entry.content for entry in character.lore]
+    described = [character.full_description or "", character.background or ""]
+    tokens = TokenCounter().count("\n".join([*described, *lore, *own]))
+    return max(_FEWEST, min(_MOST, tokens // _TOKENS_A_QUESTION))
+
+
+def _read_cost(run: Path) -> float:
+    file = run / MANIFEST
+    return float((read_json(file).get("spent") or {}).get("cost") or 0.0) if file.is_file() else 0.0
+
+
+def _count_rows(data: Path) -> dict[str, int]:
+    rows = load_rolebench(data_dir=data)
+    return {split: len(rows[split]) for split in rows}

@@ -1,0 +1,328 @@
+"""From judgements to a result: win rates, ranks, paired tests, and what a reader must know first.
+
+`rolellm.judging.verdicts` defines a win, a rank and a verdict. Every mean has its intervals (see
+`rolellm.scoring.statistics.intervals`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from rolellm.judging.diagnostics import measure_diagnostics, measure_name_effects
+from rolellm.judging.folder import DatasetName
+from rolellm.judging.result import JudgedBy, JudgingResult, Listwise, Pairwise, SystemFigures, SystemTest
+from rolellm.judging.settings import JudgingSettings
+from rolellm.judging.types import Comparison, Judgement
+from rolellm.judging.verdicts import LEAST_AGREEMENT, Tally, compute_sign, share_above
+from rolellm.scoring.statistics.bradley_terry import fit_bradley_terry
+from rolellm.scoring.statistics.intervals import NONE, SHARE, Interval
+from rolellm.scoring.statistics.length_control import LengthControl, fit_length_control
+from rolellm.scoring.statistics.paired_tests import adjust_p_values
+
+#: The fewest rows on which a canary has to lose for sure (our choice).
+LEAST_LOSSES: Final = 20
+
+
+def summarize_judgements(
+    comparison: Comparison,
+    judgements: Sequence[Judgement],
+    judges: Sequence[JudgedBy],
+    settings: JudgingSettings,
+    dataset: DatasetName | None = None,
+) -> JudgingResult:
+    """Compute the result of a judging run.
+
+    Args:
+        comparison: Rows, systems and answers.
+        judgements: In any order, with and without a verdict.
+        judges: The judge models.
+        settings: Resamples, seed, and the largest share of missing verdicts.
+        dataset: The dataset to name in the result.
+    """
+    tally, dataset = Tally(comparison, judgements, settings), dataset or DatasetName()
+    result = JudgingResult(
+        tuple(judges),
+        tuple(_build_figures(tally, judges)),
+        tuple(compare_systems(tally)),
+        measure_diagnostics(tally, settings.max_unscored),
+        valid=False,
+        config=dataset.config,
+        split=dataset.split,
+        baseline=tally.verdicts.baseline,
+        rows=len(comparison.rows),
+        questions=len(set(tally.questions.values())),
+    )
+    result = replace(result, valid=_is_valid(result, tally))
+    return replace(result, problems=tuple(_describe_problems(result, tally)))
+
+
+def _build_figures(tally: Tally, judges: Sequence[JudgedBy]) -> Iterator[SystemFigures]:
+    """Build the figures of each system, in the comparison's order."""
+    answers, listwise, name_effects = tally.comparison.answers, _measure_lists(tally), measure_name_effects(tally)[1]
+    for system in tally.comparison.systems:
+        name = system.name
+        has_pairs = tally.values(name, "win") or name in tally.withheld
+        yield SystemFigures(
+            name,
+            system.kind,
+            system.model,
+            system.family,
+            self_judged_by=tuple(judge.name for judge in judges if name in judge.flagged),
+            answered=sum(row.id in answers[name] for row in tally.comparison.rows),
+            characters=tally.estimate(tally.lengths[name].items(), NONE),
+            pairwise=_measure_pairs(tally, name, name_effects.get(name)) if has_pairs else None,
+            listwise=listwise.get(name),
+        )
+
+
+def _measure_pairs(tally: Tally, name: str, name_effect: Interval | None) -> Pairwise:
+    wins = tally.values(name, "win")
+    signs = [compute_sign(win - 0.5) for win in wins.values()]
+    shares = [signs.count(way) / len(signs) if signs else None for way in (1, 0, -1)]
+    pairs = [
+        (row.id, judge, pair)
+        for row in tally.comparison.rows
+        for judge, pair in tally.verdicts.pairs.get(row.id, {}).get(name, {}).items()
+    ]
+    by_judge = {
+        judge: tally.estimate((row, pair.mean) for row, pair_judge, pair in pairs if pair_judge == judge)
+        for judge in (tally.verdicts.judges["pairwise"] if wins else ())
+    }
+    if name in tally.withheld:
+        is_undecided = tally.verdicts.undecided["pairwise"]
+        problem = "the judge ties every pair" if is_undecided else "both orders agree in too few pairs"
+        control = LengthControl(None, None, problem)
+    else:
+        lengths, base_lengths = (tally.lengths[system] for system in (name, tally.verdicts.baseline or ""))
+        control = fit_length_control(
+            list(wins.values()),
+            [lengths[row] for row in wins],
+            [base_lengths[row] for row in wins],
+            [tally.questions[row] for row in wins],
+            tally.settings,
+        )
+    by_role, by_category = tally.estimate_groups(wins, SHARE)
+    return Pairwise(
+        win_rate=tally.estimate(wins.items()),
+        wins=shares[0],
+        ties=shares[1],
+        losses=shares[2],
+        lc_win_rate=control.rate,
+        marginal_length_coefficient=control.coefficient,
+        length_problem=control.problem,
+        consistency=tally.estimate((row, float(pair.agrees)) for row, _, pair in pairs),
+        by_role=by_role,
+        by_category=by_category,
+        by_judge={judge: rate for judge, rate in by_judge.items() if rate is not None},
+        name_effect=name_effect,
+    )
+
+
+def _measure_lists(tally: Tally) -> dict[str, Listwise]:
+    ranks = {
+        system.name: values for system in tally.comparison.systems if (values := tally.values(system.name, "rank"))
+    }
+    strengths = _fit_strengths(tally, list(ranks))
+    figures = {}
+    for name, values in ranks.items():
+        bounds = tally.get_rank_bounds(name)
+        by_role, by_category = tally.estimate_groups(values, bounds)
+        above = tally.estimate(tally.values(name, "above").items())
+        rank = tally.estimate(values.items(), bounds)
+        figures[name] = Listwise(rank, above, strengths[name], by_role, by_category)
+    return figures
+
+
+def _fit_strengths(tally: Tally, names: Sequence[str]) -> dict[str, Interval | None]:
+    """Fit Bradley-Terry strengths to all pairs that the lists rank, each row counting once per pair.
+
+    The models are fitted without the canaries, and each canary with the models alone, so that attackers change nothing.
+    """
+    canaries = tally.comparison.canaries
+    models = [name for name in names if name not in canaries]
+    strengths = _fit_group(tally, models)
+    for name in names:
+        if name in canaries:
+            strengths[name] = _fit_group(tally, [*models, name])[name]
+    return strengths
+
+
+def _fit_group(tally: Tally, names: Sequence[str]) -> dict[str, Interval | None]:
+    if len(names) < 2:
+        return dict.fromkeys(names)
+    baseline = tally.verdicts.baseline
+    against = names.index(baseline) if baseline in names else None
+    try:
+        intervals = fit_bradley_terry(count_wins(tally, names), tally.settings, against=against)
+    except ValueError:
+        # No chain of lists connects all of them, so nothing says who is stronger.
+        return dict.fromkeys(names)
+    return dict(zip(names, intervals, strict=True))
+
+
+def count_wins(tally: Tally, names: Sequence[str]) -> npt.NDArray[np.float64]:
+    """Count the rows of each question in which one of k systems was ranked above another: shape (questions, k, k).
+
+    A row in which lists or judges disagree counts as the share of them; questions without a list are left out.
+    """
+    tables: dict[int, npt.NDArray[np.float64]] = {}
+    for row in tally.comparison.rows:
+        lists = tally.verdicts.lists.get(row.id)
+        if not lists:
+            continue
+        table = tables.setdefault(tally.questions[row.id], np.zeros((len(names), len(names))))
+        for (a, first), (b, second) in combinations(enumerate(names), 2):
+            share = share_above(lists, first, second)
+            if share is not None:
+                table[a, b] += share
+                table[b, a] += 1 - share
+    return np.stack([tables[question] for question in sorted(tables)])
+
+
+def compare_systems(tally: Tally) -> Iterator[SystemTest]:
+    """Test every pair of systems under each measure; canaries are left out.
+
+    The difference is over the rows that both have. The baseline's win rate is .5, against itself; so a system tested
+    against it is tested against .5. Holm's correction is over all tests of a measure.
+    """
+    baseline = tally.verdicts.baseline
+    names = [system.name for system in tally.comparison.systems if system.kind == "model"]
+    wins = {name: tally.values(name, "win") for name in names}
+    if baseline is not None:
+        names.append(baseline)
+        wins[baseline] = {row: 0.5 for values in wins.values() for row in values}
+    for measure, values in (("win_rate", wins), ("average_rank", {name: tally.values(name, "rank") for name in names})):
+        tests = [
+            {"measure": measure, "a": a, "b": b, **test._asdict()}
+            for a, b in combinations(values, 2)
+            if (test := tally.compare_values(values[a], values[b]))
+        ]
+        yield from (SystemTest(**test) for test in adjust_tests(tests))
+
+
+def adjust_tests(tests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add ``p_adjusted`` and ``p_adjusted_new_roles``: Holm's correction over all tests that have such a p."""
+    adjusted = [{**test, "p_adjusted": None, "p_adjusted_new_roles": None} for test in tests]
+    for ending in ("", "_new_roles"):
+        tested = [test for test in adjusted if test.get(f"p{ending}") is not None]
+        for test, p in zip(tested, adjust_p_values([test[f"p{ending}"] for test in tested]), strict=True):
+            test[f"p_adjusted{ending}"] = p
+    return adjusted
+
+
+def _is_valid(result: JudgingResult, tally: Tally) -> bool:
+    """Check that judgements were made, not too many lack a verdict, and some judge of each design is fit."""
+    unscored = result.diagnostics.unscored
+    rates = [model.pairwise.win_rate for model in result.models if model.kind == "model" and model.pairwise]
+    lists = {judge for by_judge in tally.verdicts.lists.values() for judge in by_judge}
+    return (
+        bool(unscored.of)
+        and (unscored.share or 0) <= (unscored.limit or 0)
+        and (any(rates) or not rates)
+        and not (lists and lists == set(tally.verdicts.undecided["listwise"]))
+    )
+
+
+def _describe_problems(result: JudgingResult, tally: Tally) -> Iterator[str]:
+    """Say in words first what makes the run invalid, then what its figures must be read with."""
+    for judge, agreement in result.diagnostics.consistency_by_judge.items():
+        if agreement and agreement.mean < LEAST_AGREEMENT:
+            yield (
+                f"the judge {judge} is not fit to judge pairs: its two orders agree for only {agreement.mean:.1%} of "
+                f"the pairs; random verdicts would agree for {LEAST_AGREEMENT:.1%} or more"
+            )
+    for design, judges in tally.verdicts.undecided.items():
+        task = "judge pairs" if design == "pairwise" else "rank lists"
+        for judge in judges:
+            yield f"the judge {judge} is not fit to {task}: it ties all of them, so its verdicts say nothing"
+    unscored = result.diagnostics.unscored
+    if not unscored.of:
+        yield "nothing was judged"
+    elif (unscored.share or 0) > (unscored.limit or 0):
+        yield (
+            f"{unscored.count:,} of {unscored.of:,} judgements ({unscored.share:.1%}) have no verdict; "
+            f"a run with more than {unscored.limit:.1%} is invalid"
+        )
+    yield from _describe_canaries(result)
+    withheld = [
+        f"{model.name} ({model.pairwise.consistency.mean:.1%})"
+        for model in result.models
+        if model.pairwise
+        and model.pairwise.win_rate is None
+        and model.pairwise.consistency
+        and model.pairwise.consistency.mean < LEAST_AGREEMENT
+    ]
+    if withheld:
+        reason = f"win rates are withheld where the two orders agree in less than {LEAST_AGREEMENT:.1%} of the pairs"
+        yield f"{reason}: {', '.join(withheld)}"
+    for judge_model in result.judges:
+        if judge_model.flagged:
+            yield (
+                f"the judge {judge_model.name} is of the same model family ({judge_model.family}) as "
+                f"{', '.join(judge_model.flagged)}: judges are known to favor their own"
+            )
+    for model in result.models:
+        if model.kind != "canary" and model.answered < result.rows:
+            yield f"{model.name} answered {model.answered:,} of {result.rows:,} rows: its figures cover only those"
+    if result.valid:
+        yield from _describe_gaps(result)
+
+
+def _describe_canaries(result: JudgingResult) -> Iterator[str]:
+    """A canary has to lose: a judge that does not prefer answers, and those of the right role, is not fit."""
+    undecided: dict[str, list[str]] = {}
+    for model in result.models:
+        if model.kind != "canary":
+            continue
+        title = model.name if model.name.startswith("canary") else f"canary {model.name}"
+        copied = result.diagnostics.canaries[model.name]["copied"]
+        if copied is not None and copied.mean:
+            yield (
+                f"the judge repeated a verdict from {title} in {copied.mean:.1%} of the {copied.n:,} judgements "
+                "that showed it: text inside an answer can bind this judge"
+            )
+        pairs, lists = model.pairwise or Pairwise(), model.listwise or Listwise()
+        rates = [(f"the judge {judge}", rate, "pairs") for judge, rate in pairs.by_judge.items()]
+        for judge, rate, form in (*rates, ("the judge", lists.win_rate, "lists")):
+            low, high = (rate and rate.ends) or (0, 0)
+            if not rate or high < 0.5:
+                continue
+            wins = f"{title} should lose, and wins {rate.mean:.1%} [{low:.1%}, {high:.1%}] of its {form}"
+            if rate.mean >= 0.5 or rate.n >= LEAST_LOSSES:
+                yield (
+                    f"{judge} does not pass the fitness test: {wins} against {result.baseline}; verdicts of this "
+                    "judge say little about quality"
+                )
+            else:
+                undecided.setdefault(judge, []).append(title)
+        # Where one question gives no interval, nothing is certain.
+        if result.baseline is None and lists.strength and lists.strength.ends and lists.strength.ends[0] > 0:
+            yield (
+                f"{title} ranks above the mean of all systems in the lists: this judge prefers a "
+                "non-answer, so its verdicts say little about quality"
+            )
+    for judge, titles in undecided.items():
+        # On few rows an interval reaches far, however well the judge does.
+        yield (
+            f"{judge} is not shown to be fit: on so few rows, the intervals of {', '.join(titles)} reach one half, "
+            f"though all should lose; judge {LEAST_LOSSES} rows or more"
+        )
+
+
+def _describe_gaps(result: JudgingResult) -> Iterator[str]:
+    """Name what was to be judged and was not: a table without its line would pass over it in silence."""
+    designs = {design for judge in result.judges for design in judge.prompts}
+    if "listwise" in designs and not result.diagnostics.judgements["listwise"]:
+        yield "no list was judged: no row was answered by all systems"
+    for model in result.models:
+        if model.kind == "model" and model.pairwise is None and model.listwise is None:
+            yield (
+                f"{model.name} has no verdict: no row was answered by both it and {result.baseline or 'all others'}, "
+                "or no request returned one"
+            )

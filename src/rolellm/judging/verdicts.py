@@ -1,0 +1,338 @@
+"""From single judgements to the outcome of each row: who won against the baseline, and who was ranked where.
+
+The rules, our choices where no source is named:
+
+- A pair is judged in both orders, and counts as the mean of the two: 1 for a win of the system over the baseline,
+  .5 for a tie, 0 for a loss. A pair of which one order has no verdict counts in nothing: alone, the other order would
+  bring the judge's position bias back in. Such pairs are counted.
+- A pair that is judged by odds is won by the answer that both orders together give the better odds: a preference for
+  one position adds as much to either answer, and cancels out.
+- One judge: its mean counts. Several: each votes win, tie or loss (a mean above, at or below .5), and there is a win
+  where more vote win than loss, a loss where more vote loss, else a tie. A vote for a tie counts for neither.
+- A system's rank in a row is the mean of its ranks over the rotations that a judge saw, then over the judges. Ranks
+  are among the models: a canary ranked above one of them does not change its rank, or attackers would set the scale.
+- A judgement made with the names shown is a probe of the names' effect, and counts in no outcome.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Literal, NamedTuple
+
+from rolellm.core.records import Row
+from rolellm.core.text import fold
+from rolellm.judging.types import Comparison, Design, Judgement, get_category
+from rolellm.scoring.settings import Bootstrap
+from rolellm.scoring.statistics.intervals import SHARE, ClusteredSample, Ends, Interval, estimate_interval
+from rolellm.scoring.statistics.paired_tests import PairedTest, compare_pairs
+
+#: The least share of pairs whose two orders have to agree (our choice). Wins, ties and losses drawn by lot, at whatever
+#: odds, agree in a third or more: with less, the position decides more than the answers do.
+LEAST_AGREEMENT: Final = 1 / 3
+DESIGNS: Final[tuple[Design, ...]] = ("pairwise", "listwise")
+Field = Literal["win", "rank", "above"]
+
+
+class RowOutcome(NamedTuple):
+    """The outcome of one system's answer to one row.
+
+    Attributes:
+        win: Against the baseline in pairs: 1 a win, .5 a tie, 0 a loss, and between them where the orders or the judge
+            disagree; ``None`` where no pair has both orders, and for the baseline itself.
+        rank: Mean rank in the lists, from 1 (best); ``None`` where no list was scored.
+        reasons: The judges' reasons for this answer, by judge, design and order.
+        above: Share of the lists in which it was ranked above the baseline, ties half; ``None`` without such lists.
+    """
+
+    win: float | None = None
+    rank: float | None = None
+    reasons: tuple[str, ...] = ()
+    above: float | None = None
+
+
+class PairVerdict(NamedTuple):
+    """One judge's verdict on a system against the baseline, from both orders: 1 a win, .5 a tie, 0 a loss.
+
+    Attributes:
+        first: With the system's answer shown first.
+        second: With it shown second.
+        lead: Judged by odds: the system's log odds over the baseline, summed over both orders.
+    """
+
+    first: float
+    second: float
+    lead: float | None = None
+
+    @property
+    def mean(self) -> float:
+        """The value of the pair."""
+        return (self.first + self.second) / 2 if self.lead is None else (1 + compute_sign(self.lead)) / 2
+
+    @property
+    def agrees(self) -> bool:
+        """True if both orders have the same verdict."""
+        return self.first == self.second
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Judgements sorted by row: the same in whatever order they came.
+
+    Attributes:
+        baseline: The system that pairs are against.
+        judges: The judges of each design, with and without a verdict, sorted.
+        pairs: Row id, system, judge: the verdict from both orders.
+        lists: Row id, judge: the scored lists.
+        systems: Row id to all systems in any judgement of it, with or without a verdict.
+        reasons: (row id, system) to the reasons given.
+        incomplete: Pairs of a row, a system and a judge that lack the verdict of an order, and so count in nothing.
+        canaries: Systems against which no other is ranked.
+    """
+
+    baseline: str | None
+    judges: Mapping[Design, Sequence[str]]
+    pairs: Mapping[str, Mapping[str, Mapping[str, PairVerdict]]]
+    lists: Mapping[str, Mapping[str, Sequence[Judgement]]]
+    systems: Mapping[str, Sequence[str]]
+    reasons: Mapping[tuple[str, str], Sequence[str]]
+    incomplete: int
+    canaries: Collection[str] = ()
+
+    @cached_property
+    def outcomes(self) -> dict[str, dict[str, RowOutcome]]:
+        """Row id to system to outcome, for all systems in any judgement of the row."""
+        return {row: {name: self._compute_outcome(row, name) for name in names} for row, names in self.systems.items()}
+
+    def _compute_outcome(self, row: str, name: str) -> RowOutcome:
+        pairs, lists = self.pairs.get(row, {}).get(name, {}), self.lists.get(row, {})
+        jury, baseline = len(self.judges["pairwise"]) > 1, self.baseline
+        return RowOutcome(
+            win=vote_majority([pair.mean for pair in pairs.values()], jury=jury) if pairs else None,
+            rank=_compute_judge_average(lists, lambda judgement: _rank_system(judgement, name, self.canaries)),
+            reasons=tuple(self.reasons.get((row, name), ())),
+            above=None if baseline in (None, name) else share_above(lists, name, baseline or ""),
+        )
+
+    @cached_property
+    def undecided(self) -> dict[Design, list[str]]:
+        """Judges that tie everything they are shown, canaries included, and so say nothing."""
+        pairs: dict[str, set[tuple[float, float]]] = defaultdict(set)
+        for by_judge in (by_judge for by_name in self.pairs.values() for by_judge in by_name.values()):
+            for judge, pair in by_judge.items():
+                pairs[judge].add((pair.first, pair.second))
+        lists: dict[str, set[int]] = defaultdict(set)
+        for judge, judgements in (item for by_judge in self.lists.values() for item in by_judge.items()):
+            lists[judge].update(len(set(judgement.ranks or ())) for judgement in judgements)
+        return {
+            "pairwise": [judge for judge, values in pairs.items() if values == {(0.5, 0.5)}],
+            "listwise": [judge for judge, counts in lists.items() if counts == {1}],
+        }
+
+
+def _rank_system(judgement: Judgement, name: str, canaries: Collection[str]) -> float | None:
+    """Rank a system: 1, and 1 more for each one ranked above, half for each tie; canaries are not counted."""
+    if judgement.ranks is None or name not in judgement.order:
+        return None
+    rivals = [rival for rival in judgement.order if rival != name and rival not in canaries]
+    return 1 + sum(1 - (rank_above(judgement, name, rival) or 0) for rival in rivals)
+
+
+def rank_above(judgement: Judgement, name: str, rival: str) -> float | None:
+    """Tell whether one system was ranked above another: 1, .5 for a tie, 0; ``None`` without a verdict on both.
+
+    >>> rank_above(Judgement("r", "j", "pairwise", ("a", "b"), (1.0, 2.0)), "b", "a")
+    0.0
+    """
+    if judgement.ranks is None or name not in judgement.order or rival not in judgement.order:
+        return None
+    own_rank, rival_rank = (judgement.ranks[judgement.order.index(system)] for system in (name, rival))
+    return (1 + compute_sign(rival_rank - own_rank)) / 2
+
+
+def compute_sign(value: float) -> int:
+    """Return 1, 0 or -1."""
+    return (value > 0) - (value < 0)
+
+
+def vote_majority(means: Sequence[float], *, jury: bool) -> float:
+    """Make one verdict of several judges' means, at least one.
+
+    Args:
+        means: Each in 0 to 1; above .5 a win.
+        jury: Whether the run has several judges, even where only one had a verdict; one judge's mean is taken as it is.
+    """
+    return (1 + compute_sign(sum(compute_sign(mean - 0.5) for mean in means))) / 2 if jury else compute_average(means)
+
+
+def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canaries: Collection[str] = ()) -> Verdicts:
+    """Bring the judgements of each pair and list together; probes with names are left out."""
+    ordered = sorted((judgement for judgement in judgements if not judgement.named), key=_get_sort_key)
+    orders: dict[tuple[str, str, str], tuple[list[float], list[float]]] = {}
+    leads: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    lists: dict[str, dict[str, list[Judgement]]] = defaultdict(lambda: defaultdict(list))
+    systems: dict[str, set[str]] = defaultdict(set)
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for judgement in ordered:
+        row, order = judgement.row, judgement.order
+        systems[row].update(order)
+        for name, reason in _list_reasons(judgement, baseline):
+            reasons[row, name].append(reason)
+        if judgement.design == "listwise":
+            if judgement.ranks is not None:
+                lists[row][judgement.judge].append(judgement)
+            continue
+        system = order[1] if order[0] == baseline else order[0]
+        verdicts_by_order = orders.setdefault((row, system, judgement.judge), ([], []))
+        verdict = None if baseline is None else rank_above(judgement, system, baseline)
+        if verdict is not None:
+            verdicts_by_order[order[0] == baseline].append(verdict)
+            if judgement.lead is not None:
+                leads[row, system, judgement.judge].append(judgement.lead if order[0] == system else -judgement.lead)
+    pairs: dict[str, dict[str, dict[str, PairVerdict]]] = defaultdict(lambda: defaultdict(dict))
+    complete = {key: verdicts_by_order for key, verdicts_by_order in orders.items() if all(verdicts_by_order)}
+    for (row, system, judge), (first, second) in complete.items():
+        pair_leads = leads.get((row, system, judge))
+        lead = math.fsum(pair_leads) if pair_leads else None
+        pairs[row][system][judge] = PairVerdict(compute_average(first), compute_average(second), lead)
+    judges: dict[Design, list[str]] = {
+        design: sorted({judgement.judge for judgement in ordered if judgement.design == design}) for design in DESIGNS
+    }
+    names = {row: tuple(sorted(row_systems)) for row, row_systems in systems.items()}
+    incomplete = len(orders) - len(complete)
+    return Verdicts(baseline, judges, pairs, lists, names, reasons, incomplete, frozenset(canaries))
+
+
+def _list_reasons(judgement: Judgement, baseline: str | None) -> list[tuple[str, str]]:
+    """Assign each reason to its system; the one reason of a pair speaks of A and B, so their names are added."""
+    order, reasons = judgement.order, judgement.reasons
+    if judgement.design != "pairwise" or len(reasons) != 1:
+        return [(name, reason) for name, reason in zip(order, reasons, strict=False) if reason]
+    system = next((name for name in order if name != baseline), order[0])
+    names = ", ".join(f"{letter} is {name}" for letter, name in zip("AB", order, strict=False))
+    return [(system, f"{reason} ({names})") for reason in reasons if reason]
+
+
+def share_above(lists: Mapping[str, Sequence[Judgement]], name: str, rival: str) -> float | None:
+    """Average the lists in which one was ranked above another, over the lists of each judge, then over the judges."""
+    return _compute_judge_average(lists, lambda judgement: rank_above(judgement, name, rival))
+
+
+def _compute_judge_average(
+    lists: Mapping[str, Sequence[Judgement]], measure: Callable[[Judgement], float | None]
+) -> float | None:
+    by_judge = [[value for judgement in lists[judge] if (value := measure(judgement)) is not None] for judge in lists]
+    means = [compute_average(values) for values in by_judge if values]
+    return compute_average(means) if means else None
+
+
+def _get_sort_key(judgement: Judgement) -> tuple[str, str, str, tuple[str, ...], tuple[float, ...], str]:
+    return judgement.row, judgement.judge, judgement.design, judgement.order, judgement.ranks or (), judgement.key
+
+
+def compute_average(values: Sequence[float]) -> float:
+    """Average values without rounding errors of their order."""
+    return math.fsum(values) / len(values)
+
+
+class RowClusters:
+    """Rows by question and role: what the intervals of their values depend on.
+
+    Attributes:
+        questions: Row id to the number of its question, folded; by the questions' order, not the rows'.
+        roles: Row id to role.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        rows = list(rows)
+        folded = {row.id: fold(row.question) or row.id for row in rows}
+        numbers = {question: number for number, question in enumerate(sorted(set(folded.values())))}
+        self.questions = {row: numbers[question] for row, question in folded.items()}
+        self.roles = {row.id: row.role for row in rows}
+
+    def look_up(self, rows: Sequence[str]) -> tuple[list[int], list[str]]:
+        """Return the questions and the roles of rows by their ids."""
+        return [self.questions[row] for row in rows], [self.roles[row] for row in rows]
+
+    def join_values(self, values: Iterable[tuple[str, float]]) -> ClusteredSample:
+        """Join values with their row ids, several a row, to questions and roles."""
+        pairs = list(values)
+        return ClusteredSample([value for _, value in pairs], *self.look_up([row for row, _ in pairs]))
+
+    def estimate(self, values: Iterable[tuple[str, float]], bounds: Ends = SHARE) -> Interval | None:
+        """Estimate the mean of values with their row ids; see `estimate_interval`."""
+        return estimate_interval(self.join_values(values), bounds)
+
+    def compare_values(self, first: Mapping[str, float], second: Mapping[str, float]) -> PairedTest | None:
+        """Test two sets of values by row id, over the rows that both have; ``None`` where there are none."""
+        rows = [row for row in first if row in second]
+        first_values, second_values = ([of[row] for row in rows] for of in (first, second))
+        return compare_pairs(first_values, second_values, *self.look_up(rows)) if rows else None
+
+
+class Tally(RowClusters):
+    """A comparison with its verdicts.
+
+    Attributes:
+        comparison: Rows, systems and answers.
+        judgements: All of them, probes with names too.
+        settings: The bootstrap behind strengths and length-controlled rates.
+    """
+
+    def __init__(self, comparison: Comparison, judgements: Sequence[Judgement], settings: Bootstrap) -> None:
+        super().__init__(comparison.rows)
+        self.comparison, self.judgements, self.settings = comparison, judgements, settings
+
+    @cached_property
+    def verdicts(self) -> Verdicts:
+        """The judgements that count, by row."""
+        return sort_verdicts(self.judgements, self.comparison.baseline, self.comparison.canaries)
+
+    @cached_property
+    def lengths(self) -> dict[str, dict[str, int]]:
+        """System to row id to the characters of its answer."""
+        return {name: {row: len(text) for row, text in of.items()} for name, of in self.comparison.answers.items()}
+
+    def values(self, name: str, field: Field) -> dict[str, float]:
+        """Return one field of a system's outcomes by row id, in the comparison's order; no wins that are `withheld`."""
+        if field == "win" and name in self.withheld:
+            return {}
+        outcomes = ((row.id, self.verdicts.outcomes.get(row.id, {}).get(name)) for row in self.comparison.rows)
+        return {row: value for row, outcome in outcomes if outcome and (value := getattr(outcome, field)) is not None}
+
+    def get_rank_bounds(self, name: str) -> Ends:
+        """Return the best and the worst rank that a system can have: among all but the canaries, and itself."""
+        return 1.0, float(len({system.name for system in self.comparison.systems} - self.comparison.canaries | {name}))
+
+    def estimate_groups(self, values: Mapping[str, float], bounds: Ends) -> list[dict[str, Interval | None]]:
+        """Estimate means by role, and by category; those without a value are left out.
+
+        Args:
+            values: By row id.
+            bounds: The lowest and the highest value that there can be.
+        """
+        by_role: dict[str, list[tuple[str, float]]] = defaultdict(list)
+        by_category: dict[str, list[tuple[str, float]]] = defaultdict(list)
+        for row in (row for row in self.comparison.rows if row.id in values):
+            by_role[row.role].append((row.id, values[row.id]))
+            by_category[get_category(row)].append((row.id, values[row.id]))
+        return [{name: self.estimate(group[name], bounds) for name in group} for group in (by_role, by_category)]
+
+    @cached_property
+    def withheld(self) -> frozenset[str]:
+        """Systems whose orders agree in too few pairs (the others are half a win each, so ½ would look certain).
+
+        All of them, where every judge ties everything.
+        """
+        agreement: dict[str, list[bool]] = defaultdict(list)
+        judges: set[str] = set()
+        for name, by_judge in (item for by_name in self.verdicts.pairs.values() for item in by_name.items()):
+            judges |= by_judge.keys()
+            # Pairs that are judged by odds need not agree.
+            agreement[name] += [pair.agrees for pair in by_judge.values() if pair.lead is None]
+        if judges == set(self.verdicts.undecided["pairwise"]):
+            return frozenset(agreement)
+        return frozenset(name for name, pairs in agreement.items() if sum(pairs) < LEAST_AGREEMENT * len(pairs))

@@ -1,6 +1,0 @@
-"""A local page on which a person ranks and audits the answers of a judging run, blind and with the keyboard alone."""
-
-from rolellm.labelling.server import LabelServer, serving, stop_request
-from rolellm.labelling.tasks import AuditTask, LabelTask, RankingTask
-
-__all__ = ["AuditTask", "LabelServer", "LabelTask", "RankingTask", "serving", "stop_request"]

@@ -1,0 +1,407 @@
+"""Speakers of the quotations of a novel that name nobody: asked of a language model, passage by passage.
+
+The open quotations of a passage are numbered; those whose speaker is written next to them carry the name instead, and
+the model answers a name for each number. A request depends on the text alone, neither on the role nor on other
+answers: passages are asked side by side, and another role or alias of the same book is answered from the journal.
+A second kind of request asks whether two names are one person's; each shows a sentence of the text with both.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from importlib import resources
+from itertools import pairwise
+from typing import Any, ClassVar, Final
+
+from rolellm.characters.scripts.names import Proposal, normalize_name, split_words
+from rolellm.characters.scripts.novel import read_novel
+from rolellm.characters.scripts.parse import ParsedScript, ScriptReading, select_role
+from rolellm.characters.scripts.quotes import read_paragraphs
+from rolellm.characters.scripts.reading import ReaderHints, ScriptTurn
+from rolellm.core.errors import SettingsError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.records import Language
+from rolellm.core.text import HAN
+from rolellm.llm.json_reply import accept_json, parse_json
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import (
+    Answer,
+    Outcome,
+    Reply,
+    Request,
+    Sampling,
+    Schema,
+    UnacceptableError,
+    assistant,
+    system,
+    user,
+)
+from rolellm.llm.tokens import TokenCounter
+from rolellm.models.prompts.render import load_template
+from rolellm.runs import Plan, Round, Step
+
+# A passage: the most numbers in it, the most tokens of its own text and of what comes before, and how many characters
+# of the beginning and the end of long narration and speech are shown (our choice: what a small model keeps apart).
+_MOST_ASKED: Final = 10
+_TOKENS: Final = 500
+_CONTEXT_TOKENS: Final = 120
+_SHOWN: Final[Mapping[Language, tuple[int, int]]] = {"en": (160, 160), "zh": (40, 40)}
+#: Greedy: there is one answer.
+_SAMPLING: Final = Sampling(temperature=0, top_p=1, max_tokens=400)
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stretch of a novel with quotations that name nobody.
+
+    Attributes:
+        text: As the model is shown it.
+        asked: For each number, from 1, the places of its quotations among the turns: in English, all of a paragraph.
+    """
+
+    text: str
+    asked: tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True)
+class Counts:
+    """Outcomes of the quotations that were asked about.
+
+    Attributes:
+        asked: How many there were.
+        answered: A person of the text speaks them.
+        nobody: Nobody does: they are narration.
+        refused: The name is not in the passage, or is none.
+        missing: The reply does not have them, or the request failed.
+    """
+
+    asked: int = 0
+    answered: int = 0
+    nobody: int = 0
+    refused: int = 0
+    missing: int = 0
+
+
+def split_passages(text: str, turns: Sequence[ScriptTurn], language: Language, counter: TokenCounter) -> list[Passage]:
+    """Split a novel into passages, in order; stretches in which every speaker is known are in none.
+
+    Args:
+        text: `Source.text`.
+        turns: Its turns.
+        language: Its language.
+        counter: Counts tokens.
+    """
+    starts = [paragraph.start for paragraph in read_paragraphs(text)]
+    paragraph = [bisect_right(starts, item.start) for item in turns]
+    excerpts = [_shorten(item.content, language) for item in turns]
+    sizes = [counter.count(piece) for piece in excerpts]
+    passages: list[Passage] = []
+    for low, high in _find_stretches(turns, paragraph, sizes):
+        first, room = low, _CONTEXT_TOKENS
+        while first > 0 and turns[first - 1].scene == turns[low].scene and room > sizes[first - 1]:
+            first -= 1
+            room -= sizes[first]
+        numbered: list[list[int]] = []
+        lines: list[str] = []
+        for at in range(first, high):
+            item, piece = turns[at], excerpts[at]
+            goes_on = at > first and paragraph[at] == paragraph[at - 1]
+            if item.kind == "speech":
+                mark = f"[{item.speaker}] " if item.speaker else ""
+                if at >= low and item.speaker is None:
+                    if language == "en" and numbered and paragraph[numbered[-1][0]] == paragraph[at]:
+                        numbered[-1].append(at)
+                    else:
+                        numbered.append([at])
+                        mark = f"[{len(numbered)}] "
+                piece = f"{mark}“{piece}”"
+            if goes_on:
+                lines[-1] += (" " if language == "en" else "") + piece
+            else:
+                lines.append(piece)
+        passages.append(Passage("\n".join(lines), tuple(map(tuple, numbered))))
+    return passages
+
+
+def _find_stretches(
+    turns: Sequence[ScriptTurn], paragraph: Sequence[int], sizes: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Yield where passages begin and end among the turns: with whole paragraphs, if those are not too long."""
+    low, opened, size = 0, 0, 0
+    for at, item in enumerate(turns):
+        is_break = item.kind != "direction" and at > low and (paragraph[at] != paragraph[at - 1] or size > 2 * _TOKENS)
+        if at > low and (item.scene != turns[low].scene or (is_break and (opened >= _MOST_ASKED or size > _TOKENS))):
+            if opened:
+                yield low, at
+            low, opened, size = at, 0, 0
+        is_open = item.kind == "speech" and item.speaker is None
+        if is_open and not opened:
+            # What leads up to it is context.
+            begin = max(low, at - 4)
+            size = sum(sizes[begin:at])
+            low = begin
+        opened += is_open
+        size += sizes[at]
+    if opened:
+        yield low, len(turns)
+
+
+def _shorten(text: str, language: Language) -> str:
+    head, tail = _SHOWN[language]
+    return text if len(text) <= head + tail + 10 else f"{text[:head].rstrip()} … {text[-tail:].lstrip()}"
+
+
+# Answers that are no names.
+_NOBODY: Final = split_words(
+    "he she they it we you him her them his hers their unknown nobody none null narrator speaker someone the "
+    "他 她 它 他们 她们 我们 你 你们 谁 誰 他們 她們 我們 你們 无 無 未知 不知 旁白 作者"
+)
+
+
+@functools.cache
+def _load_example(language: Language) -> tuple[str, str]:
+    """Load a passage of our own, and the right answer; a turn of its own, so that it is not taken for the text."""
+    source = resources.files("rolellm.models.prompts").joinpath(language, "attribution_example.json")
+    (example,) = json.loads(source.read_text(encoding="utf-8"))
+    answer = {str(number): name for number, name in enumerate(example["speakers"], start=1)}
+    return _render_task(language, example["passage"], len(answer)), json.dumps(answer, ensure_ascii=False)
+
+
+def _render_task(language: Language, passage: str, count: int) -> str:
+    numbers = [str(number) for number in range(1, count + 1)]
+    between = "、" if language == "zh" else ", "
+    return load_template(language, "attribution").fill(
+        passage=passage,
+        numbers=between.join(f"[{number}]" for number in numbers),
+        form="{" + ", ".join(f'"{number}": …' for number in numbers) + "}",
+    )
+
+
+def request_speakers(passage: Passage, language: Language, number: int = 0) -> Request:
+    """Request the speakers of the numbered quotations of a passage; the tag has the passage's own number."""
+    names = [str(number) for number in range(1, len(passage.asked) + 1)]
+    example, answer = _load_example(language)
+    return Request(
+        (
+            system(load_template(language, "attribution_rules").text),
+            user(example),
+            assistant(answer),
+            user(_render_task(language, passage.text, len(names))),
+        ),
+        _SAMPLING,
+        schema=Schema(
+            "speakers",
+            {
+                "type": "object",
+                "properties": {name: {"type": ["string", "null"]} for name in names},
+                "required": names,
+                "additionalProperties": False,
+            },
+        ),
+        tag=f"attribution/{number}",
+        repair=load_template(language, "repair").text,
+    )
+
+
+def accept_speakers(request: Request, reply: Reply) -> dict[int, str | None]:
+    """Accept names by number; of numbers that are missing or odd, nothing.
+
+    Raises:
+        UnacceptableError: For a reply without JSON, or without any of the numbers.
+    """
+    value = parse_json(reply.text, "object")
+    numbers = request.schema.schema["properties"] if request.schema else {}
+    speakers_by_label = {name.strip("[] "): speaker for name, speaker in value.items()}
+    speakers_by_number = {
+        int(name): speakers_by_label[name]
+        for name in numbers
+        if name in speakers_by_label and isinstance(speakers_by_label[name], str | None)
+    }
+    if not speakers_by_number:
+        raise UnacceptableError(f"the JSON has none of the numbers {', '.join(numbers)}", "malformed")
+    return speakers_by_number
+
+
+def _find_name(passage: str, name: str) -> str | None:
+    """Find a name as the passage writes it; nothing of one that is not in it, or that names nobody."""
+    stripped = " ".join(name.strip(" []“”\"'.").split())
+    if not any(map(str.isalpha, stripped)) or stripped.casefold() in _NOBODY:
+        return None
+    pattern = re.escape(stripped) if HAN.search(stripped) else rf"(?<!\w){re.escape(stripped)}(?!\w)"
+    match = re.search(pattern, passage, re.IGNORECASE)
+    return re.sub("^The ", "the ", match[0]) if match else None
+
+
+def apply_speakers(
+    reading: ScriptReading, passages: Sequence[Passage], outcomes: Sequence[Outcome[dict[int, str | None]]]
+) -> tuple[ScriptReading, Counts]:
+    """Give the open quotations of a novel the speakers that a model named; count what became of each."""
+    counts, turns = Counts(), list(reading.found)
+    for passage, outcome in zip(passages, outcomes, strict=True):
+        names = outcome.value if isinstance(outcome, Answer) else {}
+        for number, indices in enumerate(passage.asked, start=1):
+            # What is written next to a quotation counts more than what a model says.
+            open_indices = [index for index in indices if turns[index].speaker is None]
+            counts.asked += len(open_indices)
+            name = names.get(number)
+            spelled = _find_name(passage.text, name) if name else None
+            if number not in names:
+                counts.missing += len(open_indices)
+            elif name is not None and spelled is None:
+                counts.refused += len(open_indices)
+            else:
+                counts.answered += len(open_indices) * (spelled is not None)
+                counts.nobody += len(open_indices) * (spelled is None)
+                for index in open_indices:
+                    narration = replace(turns[index], kind="narration", speaker="narrator")
+                    turns[index] = replace(turns[index], speaker=spelled) if spelled else narration
+    return replace(reading, found=turns), counts
+
+
+def list_passages(reading: ScriptReading, counter: TokenCounter) -> list[Passage]:
+    """List the passages of a novel, the same whoever is asked for: a role's names would change the prompts."""
+    plain = read_novel(reading.source, ReaderHints(reading.hints.language))
+    return split_passages(reading.source.text, plain, reading.hints.language, counter)
+
+
+# Maximum pairs of names to ask about.
+_MOST_PAIRS: Final = 30
+_SENTENCE: Final = re.compile(r"[^.!?。！？\n]*(?:(?:Mr|Mrs|Ms|Dr|St)\.[^.!?。！？\n]*)*[.!?。！？]?[”’」』\"]?")
+_LONGEST: Final = 300
+#: Two who answer each other at least this often are two persons.
+_ANSWERS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two names that may be one person's, and a sentence of the text with both."""
+
+    name: str
+    other: str
+    speeches: int
+    evidence: str
+
+
+def find_pairs(parsed: ParsedScript, text: str) -> list[Pair]:
+    """Find the names to ask about: speakers whom a sentence names together with the role, and who never answer it."""
+    names = (parsed.role, *parsed.aliases)
+    keys = {normalize_name(name) for name in names}
+    speaking = [name for turn, name in zip(parsed.turns, parsed.speakers, strict=True) if turn.kind == "speech"]
+    answers = Counter(
+        normalize_name(after) if normalize_name(before) in keys else normalize_name(before)
+        for before, after in pairwise(speaking)
+        if (normalize_name(before) in keys) != (normalize_name(after) in keys)
+    )
+    candidates = {name: count for name, count in parsed.others.items() if answers[normalize_name(name)] < _ANSWERS}
+    sentences = [
+        sentence
+        for match in _SENTENCE.finditer(text)
+        if len(sentence := " ".join(match[0].split())) <= _LONGEST and any(_has(sentence, name) for name in names)
+    ]
+    pairs = []
+    for candidate, count in candidates.items():
+        pair = next(((s, name) for s in sentences for name in names if _has(s, candidate) and _has(s, name)), None)
+        if pair is not None:
+            pairs.append(Pair(pair[1], candidate, count, pair[0]))
+    return pairs[:_MOST_PAIRS]
+
+
+def _has(sentence: str, name: str) -> bool:
+    if HAN.search(name):
+        return name in sentence
+    return name in sentence and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sentence) is not None
+
+
+_SAME: Final = Schema(
+    "persons",
+    {
+        "type": "object",
+        "properties": {"persons": {"type": "integer"}},
+        "required": ["persons"],
+        "additionalProperties": False,
+    },
+)
+
+
+def request_comparison(pair: Pair, language: Language) -> Request:
+    """Request whether two names are one person's or two's."""
+    prompt = load_template(language, "attribution_same").fill(name=pair.name, other=pair.other, evidence=pair.evidence)
+    return Request(
+        (user(prompt),),
+        replace(_SAMPLING, max_tokens=40),
+        schema=_SAME,
+        tag=f"aliases/{pair.other}",
+        repair=load_template(language, "repair").text,
+    )
+
+
+def check_novel(reading: ScriptReading) -> None:
+    """Refuse a script that names its speakers.
+
+    Raises:
+        SettingsError: For any format but ``novel``.
+    """
+    if reading.format != "novel":
+        raise SettingsError(
+            f"a model attributes the quotations of novels, and this was read as {reading.format}, which names its "
+            "speakers; leave the model out, or read it as a novel (--format novel)"
+        )
+
+
+@dataclass(frozen=True)
+class Attribute(Step[tuple[ParsedScript, Counts]]):
+    """Find who speaks a novel's quotations, and read it for one role.
+
+    Attributes:
+        reading: The novel.
+        names: The role, then its aliases.
+    """
+
+    reading: ScriptReading
+    names: Sequence[str]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    kind: ClassVar[str] = "attribution"
+
+    def plan(self, llm: LLM) -> Plan[tuple[ParsedScript, Counts]]:
+        """Ask about passages, then about names that may be one person's.
+
+        Raises:
+            SettingsError: For a script that is not a novel.
+            ScriptError: When the role never speaks.
+        """
+        check_novel(self.reading)
+        language, passages = self.reading.hints.language, list_passages(self.reading, llm.counter)
+        outcomes = yield Round(
+            [request_speakers(passage, language, number) for number, passage in enumerate(passages, start=1)],
+            accept_speakers,
+            label="attributing quotations",
+        )
+        attributed, counts = apply_speakers(self.reading, passages, outcomes)
+        parsed = select_role(self.names, attributed)
+        pairs = find_pairs(parsed, self.reading.source.text)
+        # A dry run leaves these few short questions out: they depend on the answers.
+        outcomes = yield Round(
+            [request_comparison(pair, parsed.language) for pair in pairs],
+            accept_json(_SAME, lambda value: value["persons"] == 1),
+            label="comparing names",
+        )
+        proposals = tuple(
+            Proposal(pair.other, pair.speeches, f"one person by the model; the text: ‘{pair.evidence:.100}’")
+            for pair, outcome in zip(pairs, outcomes, strict=True)
+            if isinstance(outcome, Answer) and outcome.value
+        )
+        return replace(parsed, proposals=proposals), counts
+
+    def describe(self, result: tuple[ParsedScript, Counts]) -> dict[str, Any]:
+        """Return the novel and the names."""
+        return {"names": list(self.names), "text": hash_json(self.reading.source.text)}
+
+    def summarize(self, result: tuple[ParsedScript, Counts]) -> dict[str, Any]:
+        """Count what became of the quotations."""
+        return asdict(result[1])

@@ -1,0 +1,354 @@
+"""A character, from its script or card to a data set: stages 1 to 3 as one object.
+
+::
+
+    hamlet = Character.from_script("hamlet.txt", role="Hamlet").build(llm).instruct(llm).respond(llm, general)
+    hamlet.to_dataset()
+    hamlet.save("hamlet")
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, fields
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rolellm.characters.cards.folder import export_card, import_card, open_character
+from rolellm.characters.folder import CARD, check_free, dump_fields, is_outdated, write_character
+from rolellm.characters.scripts.parse import clean_names, read_script, select_role
+from rolellm.characters.scripts.reading import Format
+from rolellm.core.errors import SettingsError, StoppedShortError
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.folders import use_working_folder
+from rolellm.core.progress import Progress
+from rolellm.core.records import Language, Profile
+from rolellm.core.text import make_safe_name
+from rolellm.data.rolebench.release import Release, iter_rows, list_splits
+from rolellm.data.rolebench.schema import get_config, get_schema
+from rolellm.llm.client import FAILED
+from rolellm.making.attribution import Attribute
+from rolellm.making.instruct.run import Instruct
+from rolellm.making.profile.build import BuildProfile, build_folder, count_parts, list_defects
+from rolellm.making.profile.start import start_sheet
+from rolellm.making.release import INSTRUCTION_CONFIGS, gather, write_release
+from rolellm.making.respond import Respond, describe_language_mismatch, read_instructions
+from rolellm.making.scripted import load_llm
+from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule, make_settings
+from rolellm.runs import run_step
+
+if TYPE_CHECKING:
+    from datasets import DatasetDict
+
+_STAGES = ("build", "instruct", "respond")
+
+
+class CharacterWarning(UserWarning):
+    """A stage made less than was asked for, or took something as it is."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Character(Profile):
+    """A character and the folder that it lives in.
+
+    Every stage works in that folder, keeps each reply in a journal there and returns the character as it is then.
+    After an interruption the same call continues where it stopped. Until `save`, the folder is a temporary one, which
+    the character shows.
+
+    Attributes:
+        folder: The character's folder; ``None`` before the first stage.
+    """
+
+    folder: Path | None = None
+
+    @classmethod
+    def from_script(
+        cls,
+        path: str | Path,
+        *,
+        role: str,
+        aliases: Sequence[str] = (),
+        format: Format | None = None,
+        language: Language | None = None,
+        columns: Mapping[str, str] | None = None,
+        llm: Any = None,
+        out: str | Path | None = None,
+    ) -> Character:
+        """Read a character from a script: a play, screenplay, transcript, chat log, novel, subtitles or a table.
+
+        Args:
+            path: The script; or its turns as ``rolellm role parse`` writes them (``.jsonl``).
+            role: The character's name.
+            aliases: Other names that the script has for it.
+            format: The script's format; detected by default.
+            language: ``en`` or ``zh``; detected by default.
+            columns: Of a table, by what they hold, such as ``{"speaker": "name", "text": "line"}``.
+            llm: The model that finds who speaks a novel's quotations: a settings file, ``rolellm.LLM(…)``, or a model.
+            out: The folder that keeps the model's replies; by default a temporary one.
+
+        Raises:
+            ScriptError: When the script cannot be read, or the role never speaks; names who does.
+
+        Warns:
+            CharacterWarning: When another speaker may be the role, too.
+        """
+        if Path(path).suffix == ".jsonl" and not columns:
+            return cls._wrap_profile(start_sheet(path, role, language=language, aliases=aliases), None)
+        with Progress(f"reading {path}"):
+            role_names = clean_names(role, aliases)
+            reading = read_script(path, role_names, format=format, language=language, columns=columns)
+        if llm is None:
+            parsed = select_role(role_names, reading)
+        else:
+            with (
+                use_working_folder("attribution", out) as folder,
+                _attach_command(f"rolellm.Character.from_script(…, llm=llm, out={str(folder)!r})"),
+            ):
+                parsed, _ = run_step(Attribute(reading, role_names), load_llm(llm), folder).result
+        names = [name for name, count in parsed.own.items() if count]
+        if parsed.proposals:
+            candidates = "; ".join(f"{proposal.name} ({proposal.reason})" for proposal in parsed.proposals)
+            way = "To confirm one, name it as an alias (--alias NAME, or aliases=[…])"
+            _warn(f"other speakers may be {role}, too: {candidates}. {way}")
+        sheet = start_sheet(
+            parsed.turns, role, language=parsed.language, aliases=[*aliases, *names], script=Path(path).stem
+        )
+        return cls._wrap_profile(sheet, None, made={"source": {"file": Path(path).name, "sha256": hash_file(path)}})
+
+    @classmethod
+    def from_card(cls, path: str | Path, *, role: str | None = None, language: Language | None = None) -> Character:
+        """Read a character card: V1, V2 or V3; JSON, PNG or CHARX.
+
+        Args:
+            path: The card.
+            role: A name in place of the card's.
+            language: ``en`` or ``zh``; detected by default.
+
+        Raises:
+            CardError: When the card cannot be read.
+        """
+        folder = Path(tempfile.mkdtemp(prefix="rolellm-card-"))
+        try:
+            reading = import_card(path, folder, role=role, language=language)
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        return cls._wrap_profile(reading.character, folder)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Character:
+        """Load a character's folder, or that of a card; a card without one is read as by `from_card`.
+
+        Raises:
+            DataError: When there is no ``profile.json``, or it cannot be read.
+        """
+        sheet, home = open_character(folder)
+        return cls.from_card(folder) if home is None else cls._wrap_profile(sheet, home)
+
+    @classmethod
+    def _wrap_profile(cls, sheet: Profile, folder: Path | None, **changed: Any) -> Character:
+        values = {item.name: getattr(sheet, item.name) for item in fields(Profile)}
+        return cls(**{**values, **changed}, folder=folder)
+
+    def build(self, llm: Any = None, *, overwrite: bool = False, **settings: Any) -> Character:
+        """Stage 1: describe the character in the second person, and pick its catchphrases.
+
+        Args:
+            llm: The model to ask: a settings file, ``rolellm.LLM(…)``, or a model. Needed unless the settings give
+                a description and ask for no catchphrases.
+            overwrite: Replace a profile that was changed by hand since it was built.
+            settings: Fields of `rolellm.making.settings.BuildSettings`.
+
+        Raises:
+            RoleLLMError: See `rolellm.making.profile.build.build_folder`.
+        """
+        chosen, folder = make_settings(BuildSettings, settings), self._ensure_folder()
+        with self._attach_resume_call("build(llm)"):
+            step = BuildProfile(self, chosen, folder)
+            run = build_folder(step, llm and load_llm(llm), card=folder, overwrite=overwrite)
+        _warn(*run.summary["notes"])
+        return self._wrap_profile(run.result, folder)
+
+    def instruct(self, llm: Any, *, out: str | Path | None = None, **settings: Any) -> Character:
+        """Stage 2, Context-Instruct: make role-specific questions with answers, and filter them.
+
+        Args:
+            llm: The model to ask: a settings file, ``rolellm.LLM(…)``, or a model.
+            out: The run's folder; by default ``instruct`` in the character's.
+            settings: Fields of `rolellm.making.settings.InstructSettings` and `FilterSettings`.
+
+        Raises:
+            RoleLLMError: See `rolellm.making.instruct.context_instruct`.
+        """
+        chosen, folder = make_settings(InstructSettings, settings), self._ensure_folder()
+        with self._attach_resume_call("instruct(llm)"):
+            run = run_step(Instruct(self, chosen), load_llm(llm), out or folder / "instruct")
+        _warn(run.result.shortfall)
+        return self
+
+    def respond(
+        self, llm: Any, instructions: Any, *, out: str | Path | None = None, limit: int | None = None, **settings: Any
+    ) -> Character:
+        """Stage 3, RoleGPT: answer instructions in the character's voice, several times each.
+
+        Args:
+            llm: The model to ask: a settings file, ``rolellm.LLM(…)``, or a model.
+            instructions: A file (JSON Lines, JSON, CSV, Parquet), a list of texts, a `datasets.Dataset`, or ``sample``;
+                see `rolellm.making.respond.read_instructions`.
+            out: The run's folder; by default ``respond`` in the character's.
+            limit: Use only the first N instructions.
+            settings: Fields of `rolellm.making.settings.RespondSettings`.
+
+        Raises:
+            DataError: For instructions that cannot be read.
+            RoleLLMError: See `rolellm.making.respond.respond`.
+        """
+        chosen, folder = make_settings(RespondSettings, settings), self._ensure_folder()
+        instruction_set = read_instructions(instructions, self, limit)
+        _warn(describe_language_mismatch(self, instruction_set.asked))
+        with self._attach_resume_call("respond(llm, instructions)"):
+            run = run_step(Respond(self, instruction_set, chosen), load_llm(llm), out or folder / "respond")
+        if run.failed:
+            _warn(f"{run.failed:,} replies are missing; {run.folder / FAILED} says why")
+        return self
+
+    def to_dataset(self, **rule: Any) -> DatasetDict:
+        """Return the character's rows, general and role-specific, with the columns of RoleBench.
+
+        Args:
+            rule: Fields of `rolellm.making.settings.SplitRule`, such as ``test_share`` and ``seed``; the split is
+                the one that ``rolellm role release`` makes.
+
+        Returns:
+            A `datasets.DatasetDict` with ``train`` and, from two questions on, ``test``.
+
+        Raises:
+            DataError: When there are no questions and no replies yet.
+        """
+        from datasets import Dataset, DatasetDict, Features
+
+        config = get_config(INSTRUCTION_CONFIGS[self.language])
+        features = Features.from_arrow_schema(get_schema(config))
+        with tempfile.TemporaryDirectory(prefix="rolellm-") as scratch:
+            root = write_release(
+                [gather(self._ensure_folder())], Path(scratch) / "release", make_settings(SplitRule, rule)
+            ).out
+            release = Release(root)
+            return DatasetDict(
+                {
+                    split: Dataset.from_list(list(iter_rows(release, config, split)), features=features)
+                    for split in list_splits(release, config)
+                }
+            )
+
+    def to_card(self, path: str | Path, **options: Any) -> Path:
+        """Write the character as a card.
+
+        Args:
+            path: The file, ``.json``, ``.png`` or ``.charx``.
+            options: ``spec`` (``v2`` or ``v3``), ``picture`` and ``overwrite``, see
+                `rolellm.characters.cards.export_card`.
+
+        Returns:
+            The file's path.
+
+        Warns:
+            CharacterWarning: For what the card lacks, such as lines that found no room.
+        """
+        _warn(*export_card(self._ensure_folder(), path, **options).notes)
+        return Path(path)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Character:
+        """Copy the character's folder, runs and journals included; from then on the character lives in the copy.
+
+        Args:
+            folder: The new folder.
+            overwrite: Replace the character that the folder holds.
+
+        Raises:
+            SettingsError: When the folder is not empty and may not be replaced, or cannot be written.
+        """
+        target, home = Path(folder), self._ensure_folder()
+        if target.exists() and target.samefile(home):
+            return self
+        check_free(target, overwrite)
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            shutil.copytree(home, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.lock"))
+        except OSError as error:
+            raise SettingsError(
+                f"{target} cannot be written ({error.strerror or error}); choose another folder"
+            ) from error
+        object.__setattr__(self, "folder", target)
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the character's fields, its defects, and the state of each stage.
+
+        A stage is ``done``, ``begun``, ``outdated`` (made from an earlier profile), or null.
+        """
+        folder = self.folder
+        profile_fields = {name: value for name, value in dump_fields(self).items() if name != "made"}
+        return {
+            **profile_fields,
+            "folder": None if folder is None else str(folder),
+            "counts": count_parts(self),
+            "defects": list_defects(self),
+            "stages": {name: None if folder is None else _get_stage_state(folder / name, self) for name in _STAGES},
+            "card": folder is not None and (folder / CARD).is_file(),
+        }
+
+    def __repr__(self) -> str:
+        done = [name for name, state in self.to_dict()["stages"].items() if state]
+        where = "not in a folder yet" if self.folder is None else repr(str(self.folder))
+        return f"<Character {self.role!r}: {len(self.turns):,} turns; {', '.join(done) or 'no stage yet'}; {where}>"
+
+    def _repr_html_(self) -> str:
+        overview = self.to_dict()
+        counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in overview["counts"].items())
+        stages = ", ".join(f"{name}: {state or 'not yet'}" for name, state in overview["stages"].items())
+        rows = {
+            "Description": self.description or "none yet",
+            "Catchphrases": " / ".join(self.catchphrases) or "none",
+            "Script": counted,
+            "Stages": stages,
+            "Folder": overview["folder"] or "none yet",
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
+        return f"<table><caption>{escape(self.role)}</caption>{cells}</table>"
+
+    def _ensure_folder(self) -> Path:
+        """Return the character's folder; create a temporary one if it has none."""
+        if self.folder is not None:
+            return self.folder
+        folder = Path(tempfile.mkdtemp(prefix=f"rolellm-{make_safe_name(self.role)[:40]}-"))
+        object.__setattr__(self, "folder", write_character(self, folder))
+        return folder
+
+    def _attach_resume_call(self, call: str) -> AbstractContextManager[None]:
+        """Have a stage that stops short name the call that continues."""
+        return _attach_command(f"rolellm.Character.load({str(self.folder)!r}).{call}")
+
+
+@contextmanager
+def _attach_command(call: str) -> Iterator[None]:
+    try:
+        yield
+    except StoppedShortError as error:
+        raise error.name_command(call) from error
+
+
+def _get_stage_state(folder: Path, character: Profile) -> str | None:
+    if (folder / "manifest.json").is_file():
+        return "outdated" if is_outdated(folder, character) else "done"
+    return "begun" if (folder / "journal.jsonl").is_file() else None
+
+
+def _warn(*notes: str | None) -> None:
+    for note in filter(None, notes):
+        warnings.warn(note, CharacterWarning, stacklevel=3)

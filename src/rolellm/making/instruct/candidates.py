@@ -1,0 +1,218 @@
+"""Candidates: a question, its answer and the model's confidence, read out of a reply, with where each comes from.
+
+The paper's triplet is question, confidence with rationale, answer (arXiv 2310.00746). Its confidence is textual; the
+release's ``metrics`` opens with a completeness rating. Factualness as the second rating, three levels, and rating after
+the answer is written are our choice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
+
+from rolellm.core.records import Language
+from rolellm.core.text import fold, replace_surrogates
+from rolellm.llm.json_reply import parse_items, parse_json
+from rolellm.llm.model import Reply, Request, Schema, UnacceptableError
+from rolellm.making.instruct.segments import QuestionType, Segment
+from rolellm.making.settings import Level
+
+LEVELS: Final[tuple[Level, ...]] = ("low", "medium", "high")
+#: The levels as prompts name them.
+WORDS: Final = MappingProxyType[Language, Mapping[Level, str]](
+    {"en": {"high": "high", "medium": "medium", "low": "low"}, "zh": {"high": "高", "medium": "中", "low": "低"}}
+)
+_LABELS: Final = MappingProxyType[Language, tuple[str, str, str]](
+    {"en": ("Completeness: {}.", "Factualness: {}.", " {}"), "zh": ("完整度：{}。", "真实度：{}。", "理由：{}")}
+)
+#: How models write a level, at the beginning of what they write.
+_SPELLINGS: Final[tuple[tuple[Level, str], ...]] = (
+    ("low", "very low|low|none|incomplete|insufficient|unlikely|poor|not |不完整|不足|[很较极]?低|差"),
+    ("medium", "medium|moderate|partial|likely|fair|average|mid|中|部分|一般|尚可"),
+    ("high", "very high|high|full|complete|strong|certain|excellent|good|[很较极]?高|非常高|完整|完全|充分|好"),
+)
+_REASON: Final = re.compile(r"\s*[:：,，。;；–—]\s*|\.\s+|\s+-\s+|\s*[(（]")
+
+
+@dataclass(frozen=True, slots=True)
+class Rating:
+    """One rating by the model that wrote the pair.
+
+    Attributes:
+        level: ``high``, ``medium`` or ``low``; ``None`` for what could not be read as one.
+        said: As the model wrote it.
+        reason: Its rationale; may be empty.
+    """
+
+    level: Level | None
+    said: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Origin of a candidate.
+
+    Attributes:
+        segment: What it was made from.
+        round: Of the run, from 0.
+        visit: How often the segment had been asked about before.
+        place: In the reply, from 0.
+        focus: What the request asked for above all.
+        prompt: SHA-256 of the request's messages.
+        repeat: Of the request.
+        model: By its own word.
+        endpoint: That answered.
+        key: The request's key in the run's journal.
+    """
+
+    segment: Segment
+    round: int
+    visit: int
+    place: int
+    focus: str
+    prompt: str
+    repeat: int
+    model: str
+    endpoint: str
+    key: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return one JSON object, the segment without its text."""
+        return {**asdict(self), "segment": self.segment.to_dict()}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pair as a model made it.
+
+    Attributes:
+        id: Unique in a run, the same whenever its replies are read again: segment, visit and place.
+        question: White space folded; empty where there was none.
+        answer: White space folded; empty where there was none.
+        completeness: Whether the question stands by itself.
+        factualness: Whether the segment bears out the answer.
+        origin: Where it comes from.
+        problem: Why it is no pair, in words; ``None`` for one that is.
+    """
+
+    id: str
+    question: str
+    answer: str
+    completeness: Rating
+    factualness: Rating
+    origin: Origin
+    problem: str | None = None
+
+    @property
+    def type(self) -> QuestionType:
+        """``script_agnostic`` or ``script_based``."""
+        return self.origin.segment.type
+
+    def confidence(self, language: Language) -> str:
+        """Return both ratings as a text that opens with the completeness, as the release's ``metrics``."""
+        *labels, reason = _LABELS[language]
+        parts = []
+        for label, rating in zip(labels, (self.completeness, self.factualness), strict=True):
+            level_word = WORDS[language][rating.level] if rating.level else rating.said or "?"
+            parts.append(label.format(level_word) + (reason.format(rating.reason) if rating.reason else ""))
+        return ("" if language == "zh" else " ").join(parts)
+
+
+def build_pairs_schema(language: Language) -> Schema:
+    """Return the schema of a reply, strict enough for servers that ask for every key and no other."""
+    rating = _build_closed_object(
+        {"level": {"type": "string", "enum": list(WORDS[language].values())}, "reason": _TEXT}
+    )
+    pair = _build_closed_object({"question": _TEXT, "answer": _TEXT, "completeness": rating, "factualness": rating})
+    return Schema("pairs", _build_closed_object({"pairs": {"type": "array", "items": pair}}))
+
+
+def _build_closed_object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+_TEXT: Final = {"type": "string"}
+
+
+def parse_pairs(request: Request, reply: Reply) -> list[Any]:
+    """Return the items of a reply's list as they are: the `accept` of Context-Instruct.
+
+    One item that is no pair does not cost the others, so items are looked at later, each by itself; and of a list that
+    was cut off at the reply's most tokens, the whole items count.
+
+    Raises:
+        UnacceptableError: With the kind ``malformed``, for a reply without a list or one whole item.
+    """
+    try:
+        return parse_items(reply.text, "pairs")
+    except UnacceptableError:
+        if (items := _find_misplaced_items(reply.text)) is not None:
+            return items
+        raise
+
+
+def _find_misplaced_items(text: str) -> list[Any] | None:
+    """Find the list that a model put under another key, or the one pair that it wrote without a list."""
+    try:
+        value = parse_json(text, "object")
+    except UnacceptableError:
+        return None
+    if "question" in value:
+        return [value]
+    return next((list(item) for item in value.values() if isinstance(item, list) and item), None)
+
+
+def parse_candidate(item: Any, origin: Origin, example_reasons: Container[str] = ()) -> Candidate:
+    """Make a candidate of an item of the list; it has a `problem` if the item is not a pair.
+
+    Args:
+        item: As the model wrote it.
+        origin: Where it comes from.
+        example_reasons: Reasons of our examples, folded: a rating that has one of them keeps its level alone.
+    """
+    name = f"{origin.segment.id}/{origin.visit:03}/{origin.place:02}"
+    if not isinstance(item, Mapping):
+        unrated = Rating(None)
+        return Candidate(name, "", "", unrated, unrated, origin, f"expected an object, found {type(item).__name__}")
+    question, answer = _read_text(item.get("question")), _read_text(item.get("answer"))
+    missing = next((key for key, text in (("question", question), ("answer", answer)) if not text), None)
+    keys = ", ".join(map(str, list(item)[:8])) or "nothing"
+    problem = f"no text `{missing}` (found: {keys})"[:200] if missing else None
+    ratings = [parse_rating(item.get(key)) for key in ("completeness", "factualness")]
+    complete, factual = (
+        replace(rating, reason="") if fold(rating.reason) in example_reasons else rating for rating in ratings
+    )
+    return Candidate(name, question, answer, complete, factual, origin, problem)
+
+
+def parse_rating(value: Any) -> Rating:
+    """Parse a rating as models write it: an object with level and reason, a bare level, or both in one text.
+
+    >>> parse_rating("High: the question stands by itself.")
+    Rating(level='high', said='High', reason='the question stands by itself.')
+    """
+    if isinstance(value, Mapping):
+        wording = _read_text(value.get("level", value.get("rating", value.get("score"))))
+        return Rating(parse_level(wording), wording, _read_text(value.get("reason", value.get("rationale"))))
+    wording, *reason = _REASON.split(_read_text(value), maxsplit=1)
+    return Rating(parse_level(wording), wording.strip(), "".join(reason).strip())
+
+
+def parse_level(wording: str) -> Level | None:
+    """Return the level that a model's wording means; ``None`` for one that names no level.
+
+    >>> parse_level("Full"), parse_level("中等"), parse_level("incomplete"), parse_level("blue")
+    ('high', 'medium', 'low', None)
+    """
+    text = wording.strip(" \"'“”*.。").casefold()
+    return next((level for level, spellings in _SPELLINGS if re.match(spellings, text)), None)
+
+
+def _read_text(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return ""
+    return " ".join(replace_surrogates(str(value)).split())

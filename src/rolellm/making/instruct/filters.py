@@ -1,0 +1,378 @@
+"""The filters that candidates go through, in order; the first that turns one down says why, and nothing is thrown away.
+
+The paper keeps confident candidates and drops duplicates (arXiv 2310.00746). The other filters, the order and all
+thresholds are our choice. Duplicates come last, so that no pair is dropped for the sake of one that is itself dropped.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from rolellm.characters.reply_rules import find_breaches, is_machine
+from rolellm.characters.scripts.parse import detect_language
+from rolellm.core.records import Language, Profile
+from rolellm.core.text import fold
+from rolellm.making.duplicates import find_repeats
+from rolellm.making.instruct.candidates import LEVELS, Candidate
+from rolellm.making.instruct.grounding import Grounding, make_grounding_check
+from rolellm.making.instruct.prompts import hash_prompts
+from rolellm.making.instruct.segments import Segment
+from rolellm.making.profile.portrait import collect_names, list_titles
+from rolellm.making.settings import FilterSettings, Level, Method
+from rolellm.models.prompts.leaks import MOST_COPIED, make_leak_check, make_share_check
+
+
+def find_source_reference(question: str, answer: str, language: Language) -> str | None:
+    """Explain why a pair does not stand by itself; ``None`` for one that does.
+
+    >>> find_source_reference("Owl, what does the passage say of mice?", "They are small.", "en")
+    'the question refers to its source ("the passage")'
+    """
+    for part, text in (("question", question), ("answer", answer)):
+        if match := _SOURCE[language].search(text):
+            return f'the {part} refers to its source ("{match.group().strip()}")'
+    if match := _UNKNOWN[language].search(answer):
+        return f'the answer is that there is none ("{match.group().strip()}")'
+    if _NOTHING[language].fullmatch(answer.strip()):
+        return "the answer says nothing"
+    return None
+
+
+_THING_EN = r"(?:passage|excerpt|segment|snippet|transcript|script|screenplay|text|profile|material|dialogue|narrative)"
+_SOURCE: Final = MappingProxyType[Language, re.Pattern[str]](
+    {
+        "en": re.compile(
+            # Not "the passage of time", "a segment of society", "the passage to India".
+            r"\b(?:the|this|that|these|given|provided|above|following) (?:passages?|excerpts?|segments?|snippets?"
+            r"|transcripts?|screenplay|source (?:text|material)|character (?:profile|description))"
+            r"\b(?! (?:of|to|through|into|from|between|under|beneath|behind|way)\b)"
+            r"|\b(?:according to|based on|as (?:stated|described|mentioned|shown|seen) in|mentioned in|described in"
+            rf"|appears? in|from) (?:the|this|your) (?:\w+ )?{_THING_EN}\b"
+            rf"|\b(?:the|this|that) (?:given |provided |above )?{_THING_EN} (?:above|provided|given|states?|says?"
+            r"|mentions?|describes?|shows?|suggests?|implies)\b"
+            r"|\b(?:in|of|during) (?:the|this|that) (?:\w+ )?(?:script|screenplay|stage direction)\b"
+            r"|\b(?:the|this|that|your|my) catchphrases?\b"
+            r"|\b(?:person|character|speaker|name)s? mentioned\b"
+            r"|\b(?:scene|act|chapter) (?:\d+|[ivx]+|one|two|three|four|five)\b"
+            r"|\b(?:in|during) (?:the|this|that) (?:first|second|third|last|opening|final|next) "
+            r"(?:scene|act|chapter)\b",
+            re.IGNORECASE,
+        ),
+        "zh": re.compile(
+            r"(?:本|这|该|上述|以上|上面|给定|所给|前述|下面)(?:个|段|一段|的)*(?:片段|文本|剧本|原文|材料|段落|节选|选段|文段|资料|对白|简介|描述)"
+            r"|(?:根据|依据|按照|参照|从|由|在)(?:这|本|该|上述|以上|给定|所给)?(?:段|个|份)?"
+            r"(?:剧本|文本|原文|材料|片段|段落|节选|文段|角色简介|角色描述)"
+            r"|(?:剧本|文本|原文|材料|片段|段落|节选|文段|简介|描述)(?:中|里|内|提到|写道|显示|说明)"
+            r"|口头禅|(?:^|[，。；,])文中|第[0-9一二三四五六七八九十百]+(?:场|幕|回|章)(?:戏|里|中|的|，|$)"
+        ),
+    }
+)
+_UNKNOWN: Final = MappingProxyType[Language, re.Pattern[str]](
+    {
+        "en": re.compile(
+            r"\b(?:is|are|was|were)(?:n't| not) (?:explicitly |clearly |directly )?"
+            r"(?:mentioned|specified|stated|described|provided|given) (?:in|here|there|by|anywhere)\b"
+            r"|\b(?:no|not enough|insufficient) (?:information|context|details?) (?:is |are |was |were )?(?:about|on"
+            r"|given|provided|available|in)\b"
+            r"|\bthere is no (?:mention|information|indication)\b|\bcannot be (?:determined|answered|inferred)\b"
+            r"|^(?:not (?:mentioned|specified|stated|applicable)|unknown|n/?a)\b",
+            re.IGNORECASE,
+        ),
+        "zh": re.compile(
+            r"(?:并未|未|没有|没)(?:明确|具体|直接)?(?:提及|提到|说明|交代|写明|给出)"
+            r"|(?:无法|不能)(?:确定|得知|判断|推断)(?:答案)?[。.]?$|^(?:不详|未知|暂无|无)[。.]?$|信息不足"
+        ),
+    }
+)
+_NOTHING: Final = MappingProxyType[Language, re.Pattern[str]](
+    {
+        "en": re.compile(
+            r"(?:well,? )?I (?:really |truly |simply )?(?:don't|do not|cannot|can't) (?:know|say|tell)\W*",
+            re.IGNORECASE,
+        ),
+        "zh": re.compile(r"我?(?:也|真|实在|并)?(?:不知道|不清楚|不晓得|说不清|说不上来)\W*"),
+    }
+)
+
+
+#: Words by which speakers mean themselves; in Chinese also those of emperors, monks, ladies and old men.
+_FIRST: Final = MappingProxyType[Language, re.Pattern[str]](
+    {
+        "en": re.compile(r"\b(?:i|i'\w+|me|my|mine|myself|we|we'\w+|us|our|ours|ourselves|oneself)\b", re.IGNORECASE),
+        "zh": re.compile(
+            r"[我俺咱吾余朕孤妾臣某予侬奴]|洒家|老孙|俺老|本[宫王座帅官公尊人妃皇]|在下|小生|小人|小的|老夫|老身|老朽|老汉"
+            r"|贫[僧道尼]|老衲|哀家|寡人|奴[家婢才]|晚辈|末将|卑职|鄙人|自[己家]"
+        ),
+    }
+)
+_OTHERS: Final = MappingProxyType[Language, str](
+    {
+        # With no other person before it: "what does he fear", not "what did Brom mean when he said".
+        "en": r"\b(?:do|does|did|is|was|has|had|can|could|will|would|should) (?:he|she|his|her)\b",
+        "zh": "(?<=[，,、：:])[他她](?!们)",
+    }
+)
+_ADDRESSED: Final = MappingProxyType[Language, re.Pattern[str]](
+    {
+        "en": re.compile(r"\b(?:you|your|yours|yourself|thou|thee|thy|thine)\b", re.IGNORECASE),
+        "zh": re.compile("[你您尔汝]|阁下"),
+    }
+)
+_TOLD: Final = MappingProxyType[Language, str](
+    {
+        "en": r"(?:'s\b|,\s+who\b|\s+(?:is|was|has|had|does|did|would|could|will|can|said|felt|thought|went|took|told"
+        r"|gave|knew|[a-z]+(?:ed|s)))\b",
+        "zh": r"(?:是|曾|会|说|道|认为|觉得|的|在|把|被|对|很|非常|喜欢|已|便|就|因|为了|想|要|有)",
+    }
+)
+# A sentence whose subject is the role; in Chinese, one that says to the asker what the role is: 石彪是你的敌人.
+_SUBJECT: Final = MappingProxyType[Language, str]({"en": r"(?:^|[.!?]\s+){role}\s+[a-z]+", "zh": "是[你您]的"})
+
+
+def make_character_check(character: Profile) -> Callable[[str], str | None]:
+    """Return a function that explains why an answer is not the role's own; ``None`` for one that is.
+
+    An answer is told *about* the role when it has the role's name, or "the" and a title in it, before a word such as
+    "is" or "said" or as the subject of a sentence, and no word by which speakers mean themselves. A role that speaks of
+    itself by name so passes once it says "I" as well.
+
+    Args:
+        character: Its names, aliases and catchphrases count, and whether it is a machine.
+    """
+    language = character.language
+    machine = is_machine(character.full_description or character.background, language)
+    titled = "".join(rf"|\b[Tt]he {re.escape(title)}" for title in list_titles(character))
+    role = f"(?:{character.name_pattern}{titled})"
+    narration = re.compile(f"{role}{_TOLD[language]}|{_SUBJECT[language].format(role=role)}")
+    script = re.compile(rf"\s*[*\[（(]*{character.name_pattern}[*\]）)]*\s*[:：]")
+
+    def check_answer(answer: str) -> str | None:
+        for breach in find_breaches(answer, language, machine=machine, own=character.catchphrases):
+            return f'{breach.reason} ("{breach.found}")'
+        if script.match(answer):
+            return "opens with the role's name and a colon, as a script does"
+        match = narration.search(answer)
+        if match and not _FIRST[language].search(answer):
+            return f'tells about the role ("{match.group()}")'
+        return None
+
+    return check_answer
+
+
+def make_address_check(character: Profile) -> Callable[[str], str | None]:
+    """Return a function that explains why a question does not address the role ("Owl, what does he eat?"), or ``None``.
+
+    That is one that says no "you", and has the role's name where nobody is called by it ("Why did Owl leave?"), or
+    calls the role and speaks of it again by name or as "he" or "she". None of the release's 4,750 English and 1,535
+    Chinese role-specific questions has the name so.
+    """
+    language = character.language
+    name = collect_names(character).pattern
+    again = re.compile(f"(?:{name}).*?({character.name_pattern}|{_OTHERS[language]})", re.IGNORECASE | re.DOTALL)
+    address = re.compile(rf"(?:^|[,，]\s*)(?:\w+\.?\s+)?(?:{name})(?:\s+\w+)?\s*(?:[,，:：?？!！.。]|$)", re.IGNORECASE)
+    anywhere = re.compile(f"({name})", re.IGNORECASE)
+
+    def check_question(question: str) -> str | None:
+        question = question.strip()
+        if _ADDRESSED[language].search(question):
+            return None
+        match = again.match(question) or (None if address.search(question) else anywhere.search(question))
+        return f'asks about the role as about somebody else ("{match.group(1)}")' if match else None
+
+    return check_question
+
+
+FilterName = Literal["form", "leak", "confidence", "standalone", "character", "grounding", "duplicate"]
+FILTERS: Final[tuple[FilterName, ...]] = (
+    *("form", "leak", "confidence", "standalone", "character", "grounding", "duplicate"),
+)
+#: The longest question and answer: words in English, characters in Chinese. The release's longest have 42 and 146
+#: words, 75 and 170 characters (our count).
+LONGEST: Final[dict[Language, tuple[int, int]]] = {"en": (60, 200), "zh": (120, 300)}
+#: From this length on, nearly the same answer to another question is a duplicate: a small model gave one to seven. A
+#: short one, such as "Never!", may suit two questions.
+LONG_ANSWER: Final[dict[Language, int]] = {"en": 8, "zh": 15}
+#: MinHash similarity from which on it is: none of the release's 6,283 first answers is so near to another of its role.
+_SAME_ANSWER: Final = 0.7
+#: A clause of this many words, or characters, comes twice where a small model goes round in circles, and in 14 of the
+#: release's 19,016 role-specific answers.
+_LONG_CLAUSE: Final = 4
+_CLAUSE_END: Final = re.compile(r"[,.;:!?，。；：！？、…\n]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The filters' decision on a candidate.
+
+    Attributes:
+        candidate: The candidate.
+        by: The filter that turned it down; ``None`` of one that is kept.
+        reason: Why, in words.
+        grounding: What of a pair was found in the script and the profile; ``None`` where that is not checked.
+    """
+
+    candidate: Candidate
+    by: FilterName | None = None
+    reason: str | None = None
+    grounding: Grounding | None = None
+
+    @property
+    def kept(self) -> bool:
+        """True if it passed all filters."""
+        return self.by is None
+
+    def to_dict(self, language: Language) -> dict[str, Any]:
+        """Return a line of ``kept.jsonl`` or ``dropped.jsonl``."""
+        pair = self.candidate
+        receipt = {**pair.origin.to_dict(), "templates": hash_prompts(language)}
+        receipt["filter"] = {
+            "verdict": "kept" if self.kept else "dropped",
+            "by": self.by,
+            "reason": self.reason,
+        }
+        if self.grounding is not None:
+            receipt["grounding"] = self.grounding.to_dict()
+        return {
+            "id": pair.id,
+            "question": pair.question,
+            "answer": pair.answer,
+            "type": pair.type,
+            "completeness": asdict(pair.completeness),
+            "factualness": asdict(pair.factualness),
+            "confidence": pair.confidence(language),
+            "receipt": receipt,
+        }
+
+
+def judge(candidates: Sequence[Candidate], character: Profile, settings: FilterSettings) -> list[Verdict]:
+    """Put candidates through the filters.
+
+    Args:
+        candidates: In the order in which they were made.
+        character: Whose they are.
+        settings: Which filters.
+
+    Returns:
+        A verdict each, in the same order. Of near-duplicates the surest is kept, of equally sure ones the first.
+
+    Raises:
+        MissingExtraError: For BM25 without ``bm25s``.
+    """
+    judge_candidate = _make_candidate_judge(character, settings)
+    verdicts = [judge_candidate(candidate) for candidate in candidates]
+    if settings.no_duplicates:
+        return verdicts
+    language = character.language
+    looks: tuple[tuple[str, str, int, Method, float | None], ...] = (
+        ("question", "asks", 0, settings.duplicates, settings.similarity),
+        ("answer", "says", LONG_ANSWER[language], "minhash", _SAME_ANSWER),
+    )
+    for part, says, least, method, similarity in looks:
+        texts = {
+            index: text
+            for index, verdict in enumerate(verdicts)
+            if verdict.kept and _measure_length(text := getattr(candidates[index], part), language) >= least
+        }
+        ranked = sorted(texts, key=lambda index: -_score_confidence(candidates[index]))
+        alike = find_repeats([texts[index] for index in ranked], language, method, similarity)
+        for repeat, (first, value) in alike.items():
+            index, original = ranked[repeat], ranked[first]
+            reason = f'{says} what {candidates[original].id} {says} ("{texts[original]}"): similarity {value:.2f}'
+            verdicts[index] = Verdict(candidates[index], "duplicate", reason, verdicts[index].grounding)
+    return verdicts
+
+
+def _make_candidate_judge(character: Profile, settings: FilterSettings) -> Callable[[Candidate], Verdict]:
+    """Return a function that judges a candidate by itself, without the others."""
+    language = character.language
+    check_question, check_answer = make_address_check(character), make_character_check(character)
+    grounding_in = make_grounding_check(character)
+    profile_text = f"{character.full_description}\n{character.background}"
+    leak, copied_share = lru_cache(maxsize=64)(partial(make_leak_check, language)), make_share_check(profile_text)
+    script = "\n".join(f"{turn.speaker}: {turn.content}" for turn in character.turns)
+
+    @lru_cache(maxsize=64)
+    def get_grounding_check(segment: Segment) -> Callable[[str, str], Grounding]:
+        return grounding_in(segment.text if segment.type == "script_based" else f"{segment.text}\n{script}")
+
+    def find_fault(pair: Candidate, grounding: Grounding | None) -> tuple[FilterName, str] | None:
+        evidence = f"{profile_text}\n{pair.origin.segment.text}"
+        if copied := leak(evidence)(f"{pair.question}\n{pair.answer}"):
+            return "leak", f'repeats our instructions or examples ("{copied}")'
+        if not settings.no_confidence and (reason := _find_doubt(pair, settings.min_confidence)):
+            return "confidence", reason
+        if not settings.no_standalone and (reason := find_source_reference(pair.question, pair.answer, language)):
+            return "standalone", reason
+        if not settings.no_character:
+            if reason := check_question(pair.question) or check_answer(pair.answer):
+                return "character", reason
+            if copied_share(pair.answer) > MOST_COPIED and not _FIRST[language].search(pair.answer):
+                return "character", "repeats the description instead of speaking as the role"
+        # A profile has the matter of few answers, but no other names and numbers than they may have.
+        least = settings.min_grounding if pair.type == "script_based" else 0.0
+        ungrounded = grounding.reason(least) if grounding else None
+        return ("grounding", ungrounded) if ungrounded else None
+
+    def judge_candidate(pair: Candidate) -> Verdict:
+        if reason := pair.problem or find_form_problem(pair.question, pair.answer, language):
+            return Verdict(pair, "form", reason)
+        grounding = (
+            None if settings.no_grounding else get_grounding_check(pair.origin.segment)(pair.question, pair.answer)
+        )
+        by, why = find_fault(pair, grounding) or (None, None)
+        return Verdict(pair, by, why, grounding)
+
+    return judge_candidate
+
+
+def find_form_problem(question: str, answer: str, language: Language) -> str | None:
+    """Explain why two texts do not make a pair; ``None`` if they do.
+
+    >>> find_form_problem("Owl, who are you?", "Owl, who are you?", "en")
+    'the answer repeats the question'
+    """
+    for name, text, longest in zip(("question", "answer"), (question, answer), LONGEST[language], strict=True):
+        if (length := _measure_length(text, language)) > longest:
+            unit = "characters" if language == "zh" else "words"
+            return f"the {name} has {length} {unit}, more than {longest}"
+        if any(unicodedata.category(sign) in ("Cc", "Cf", "Co", "Cs") and sign not in _JOINERS for sign in text):
+            return f"the {name} has control characters in it"
+        if not any(map(str.isalpha, text)):
+            return f"the {name} has no words"
+        if detect_language(text) != language:
+            return f"the {name} is not in {'Chinese' if language == 'zh' else 'English'}"
+    if fold(question) == fold(answer):
+        return "the answer repeats the question"
+    parts = map(str.strip, _CLAUSE_END.split(answer))
+    clauses = [part for part in parts if _measure_length(part, language) >= _LONG_CLAUSE]
+    twice = next((clause for index, clause in enumerate(clauses) if clause in clauses[:index]), None)
+    return f'the answer says "{twice}" twice' if twice else None
+
+
+def _measure_length(text: str, language: Language) -> int:
+    """Count words, or the characters of a Chinese text."""
+    return len(text) if language == "zh" else len(text.split())
+
+
+#: Zero-width joiners, of which emoji are made, and the soft hyphen.
+_JOINERS: Final = "\u200c\u200d\u00ad"
+
+
+def _find_doubt(pair: Candidate, least: Level) -> str | None:
+    for aspect, rating in (("completeness", pair.completeness), ("factualness", pair.factualness)):
+        if rating.level is None:
+            return f"no level of {aspect} could be read" + (f' ("{rating.said[:40]}")' if rating.said else "")
+        if LEVELS.index(rating.level) < LEVELS.index(least):
+            return f"{aspect} is {rating.level}, below {least}" + (f": {rating.reason}" if rating.reason else "")
+    return None
+
+
+def _score_confidence(pair: Candidate) -> int:
+    levels = (pair.completeness.level, pair.factualness.level)
+    return sum(LEVELS.index(level) + 1 for level in levels if level is not None)

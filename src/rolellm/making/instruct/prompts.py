@@ -1,0 +1,234 @@
+"""The prompts of Context-Instruct: what all share comes first, then the role, then the segment, then what varies.
+
+Order: instructions and worked examples, the same for every role of a language; the role and its description, the same
+for the role's segments; the segment, the same in each round; how many pairs, about what, and what was asked already.
+Servers that cache prefixes so compute little twice. The wording is ours (files ``instruct_*`` of the prompts).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+from rolellm.core.fingerprint import hash_bytes, hash_json
+from rolellm.core.records import Language, Profile
+from rolellm.core.text import fold
+from rolellm.llm.model import Message, Request, Sampling, assistant, system, user
+from rolellm.making.instruct.candidates import build_pairs_schema
+from rolellm.making.instruct.segments import Count, QuestionType, Segment, SegmentKind
+from rolellm.models.prompts.render import load_template
+
+_TEMPLATES = ("system", "profile", "script", "lore", "round", "asked", "unknown", "focus_profile", "focus_script")
+_EXAMPLES = "instruct_examples.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Pairs to request from a model.
+
+    Attributes:
+        segment: What to make pairs from.
+        count: How many pairs.
+        focus: What to ask about above all; by its place in `list_focuses`.
+        visit: How often the segment was asked about before.
+        repeat: How often the same was asked before.
+        asked: Questions not to ask again.
+    """
+
+    segment: Segment
+    count: int
+    focus: int
+    visit: int = 0
+    repeat: int = 0
+    asked: tuple[str, ...] = ()
+
+
+@functools.cache
+def list_focuses(language: Language, kind: SegmentKind) -> tuple[str, ...]:
+    """List the focuses that requests about a kind of segment take in turn."""
+    name = "profile" if kind == "profile" else "script"
+    return tuple(line for line in _fill_template(language, f"focus_{name}").splitlines() if line.strip())
+
+
+@functools.cache
+def hash_prompts(language: Language) -> str:
+    """Hash all templates and examples of a language (SHA-256); receipts and manifests name the wording by it."""
+    names = ("repair", *(f"instruct_{name}" for name in _TEMPLATES))
+    hashes = [load_template(language, name).hash for name in names]
+    return hash_json([*hashes, hash_bytes(_read_examples(language).encode("utf-8"))])
+
+
+def build_request(character: Profile, task: Task, sampling: Sampling) -> Request:
+    """Build the request for a task; its tag is ``instruct/SEGMENT/VISIT``."""
+    language = character.language
+    focus = list_focuses(language, task.segment.kind)[task.focus]
+    last = _fill_template(language, "round", count=str(task.count), focus=focus, role=character.role)
+    if task.asked:
+        last += "\n" + _fill_template(language, "asked", asked="\n".join(f"- {question}" for question in task.asked))
+    described = character.full_description or character.background
+    material = _fill_material(language, task.segment.kind, character.role, described, task.segment.text)
+    return Request(
+        messages=(*_build_shared_messages(language), user(f"{material}\n\n{last}")),
+        sampling=sampling,
+        repeat=task.repeat,
+        schema=build_pairs_schema(language),
+        tag=f"instruct/{task.segment.id}/{task.visit:03}",
+        repair=load_template(language, "repair").text,
+    )
+
+
+@functools.cache
+def _build_shared_messages(language: Language) -> tuple[Message, ...]:
+    messages = [system(_fill_template(language, "system"))]
+    for example in load_examples(language):
+        material = _fill_material(
+            language, example["kind"], example["role"], example["description"], example.get("segment", "")
+        )
+        count = str(len(example["pairs"]))
+        last = _fill_template(language, "round", count=count, focus=example["focus"], role=example["role"])
+        reply = json.dumps({"pairs": example["pairs"]}, ensure_ascii=False)
+        messages += [user(f"{material}\n\n{last}"), assistant(reply)]
+    return tuple(messages)
+
+
+def _fill_material(language: Language, kind: SegmentKind, role: str, description: str | None, segment: str) -> str:
+    persona = description or _fill_template(language, "unknown")
+    return _fill_template(language, kind, role=role, description=persona, segment=segment)
+
+
+def load_examples(language: Language) -> list[dict[str, Any]]:
+    """Load the worked examples of a language: roles of our own, with good pairs and, rated so, weak ones."""
+    loaded: list[dict[str, Any]] = json.loads(_read_examples(language))
+    return loaded
+
+
+@functools.cache
+def collect_example_reasons(language: Language) -> frozenset[str]:
+    """Collect the reasons of the examples' ratings, folded: a model that copies one gives none."""
+    pairs = [pair for example in load_examples(language) for pair in example["pairs"]]
+    return frozenset(fold(pair[key]["reason"]) for pair in pairs for key in ("completeness", "factualness"))
+
+
+def _read_examples(language: Language) -> str:
+    return resources.files("rolellm.models.prompts").joinpath(language, _EXAMPLES).read_text(encoding="utf-8")
+
+
+def _fill_template(language: Language, name: str, **texts: str) -> str:
+    template = load_template(language, f"instruct_{name}")
+    # The profile has no segment next to the description.
+    return template.fill(**{slot: text for slot, text in texts.items() if slot != "segment" or slot in template.slots})
+
+
+def take_within_budget(questions: Sequence[str], budget: int, count: Count) -> tuple[str, ...]:
+    """Take the first questions that fit into a budget of tokens."""
+    used = itertools.accumulate(count(f"- {question}\n") for question in questions)
+    return tuple(question for question, tokens in zip(questions, used, strict=True) if tokens <= budget)
+
+
+#: Tokens of a segment that one pair is worth (our choice): shorter segments are asked for fewer pairs.
+TOKENS_A_PAIR = 40
+_FEWEST = 3
+#: Requests in a row without a new question after which a lane is given up, laps being as long as scripts (our choice).
+_PATIENCE = 16
+
+
+@dataclass(slots=True)
+class Lane:
+    """The segments of one type of question, and how far they were asked about.
+
+    Attributes:
+        type: Of its questions.
+        segments: In the order of their visits.
+        target: How many different questions are wanted.
+        language: Of its prompts.
+        per_request: Maximum pairs per request.
+        asked_tokens: Maximum tokens of a prompt's list of earlier questions.
+        count: Tokens of a text.
+        position: The next place.
+        requests: How many requests brought a reply that was read.
+        distinct: Different questions so far, folded.
+        stale: How many requests in a row brought nothing new.
+    """
+
+    type: QuestionType
+    segments: Sequence[Segment]
+    target: int
+    language: Language
+    per_request: int
+    asked_tokens: int
+    count: Count
+    position: int = 0
+    requests: int = 0
+    stale: int = 0
+    distinct: set[str] = field(default_factory=set)
+    _history: dict[str, list[tuple[int, int, str]]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def dry(self) -> bool:
+        """True if no more is expected: a lap's worth of requests in a row brought nothing new."""
+        return not self.segments or self.stale >= min(self.lap, _PATIENCE)
+
+    @property
+    def lap(self) -> int:
+        """Number of positions in a lap."""
+        return len(self.segments) * self._visits_a_lap
+
+    @property
+    def _visits_a_lap(self) -> int:
+        return math.ceil(len(self._focuses) / len(self.segments))
+
+    @property
+    def _focuses(self) -> Sequence[str]:
+        return list_focuses(self.language, self.segments[0].kind)
+
+    def next_round(self, needed: int) -> list[Task]:
+        """Plan a round: as many tasks as `needed` questions take at the yield so far, up to the end of the lap."""
+        if self.dry or needed <= 0:
+            return []
+        remaining = self.lap - self.position % self.lap
+        tasks: list[Task] = []
+        while len(tasks) < remaining and needed > 0:
+            task = self._plan_task(self.position)
+            needed -= math.ceil(task.count * self._yield())
+            tasks.append(task)
+            self.position += 1
+        return tasks
+
+    def _yield(self) -> float:
+        """Estimate the new questions for each one requested; never so low that a round grows without end."""
+        if not self.requests:
+            return 1.0
+        return min(max(len(self.distinct) / (self.requests * self.per_request), 0.25), 1.0)
+
+    def _plan_task(self, position: int) -> Task:
+        visit, index = divmod(position, len(self.segments))
+        segment = self.segments[index]
+        repeat, turn = divmod(visit, len(self._focuses))
+        focus = (turn + index) % len(self._focuses)
+        before = visit - visit % self._visits_a_lap
+        earlier = [
+            (past_focus != focus, -when, text) for when, past_focus, text in self._history[segment.id] if when < before
+        ]
+        # What was asked under the same focus is most likely to come again; then what was asked last.
+        listed = [text for _, _, text in sorted(earlier, key=lambda item: item[:2])]
+        pairs = self.per_request
+        if segment.kind != "profile":
+            pairs = min(pairs, max(_FEWEST, segment.tokens // TOKENS_A_PAIR))
+        return Task(segment, pairs, focus, visit, repeat, take_within_budget(listed, self.asked_tokens, self.count))
+
+    def note(self, task: Task, questions: Sequence[str]) -> None:
+        """Record the questions that a task brought."""
+        self.requests += 1
+        self.stale += 1
+        for question in questions:
+            if fold(question) not in self.distinct:
+                self._history[task.segment.id].append((task.visit, task.focus, question))
+                self.distinct.add(fold(question))
+                self.stale = 0

@@ -1,0 +1,221 @@
+"""Segments that questions are made from: the profile's text, chunks of the script, and entries of a lorebook.
+
+The paper has two kinds of segment (arXiv 2310.00746): description and catchphrases, which give ``script_agnostic``
+questions, and chunks of structured dialogue, which give ``script_based`` ones. Lore is our addition. Its questions are
+``script_based``, because what they ask is in a given text and not in the description that a tuned model is shown.
+
+Chunk size and overlap are open in the paper; ours are stated at `InstructSettings`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from rolellm.core.records import Profile, Turn
+from rolellm.models.prompts.render import format_turn
+
+Count = Callable[[str], int]
+SegmentKind = Literal["profile", "script", "lore"]
+QuestionType = Literal["script_agnostic", "script_based"]
+
+#: Separator of two scenes in one chunk.
+SCENE_BREAK = "***"
+_SENTENCE_END = re.compile(r"[.!?…。！？；]+[\"'”’」』）)]*\s*")
+_SPACE = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A text that questions are made from.
+
+    Attributes:
+        id: ``profile``, ``script/0007`` or ``lore/0002``; by the place among all segments of its kind.
+        kind: ``profile``, ``script`` or ``lore``.
+        text: As prompts show it.
+        tokens: Of the text, by the counter that it was made with.
+        first: The first turn (or entry of the lorebook) in it, by its place; -1 for the profile.
+        last: The last one, inclusive.
+        scenes: The first and the last scene.
+        start: Where its first turn begins in the decoded script, in characters; -1 when the source is not known.
+        end: Where its last turn ends there, exclusive.
+        about_role: Whether the role speaks in it or is named.
+    """
+
+    id: str
+    kind: SegmentKind
+    text: str
+    tokens: int
+    first: int = -1
+    last: int = -1
+    scenes: tuple[int, int] = (-1, -1)
+    start: int = -1
+    end: int = -1
+    about_role: bool = True
+
+    @property
+    def type(self) -> QuestionType:
+        """The type of the questions made from it."""
+        return "script_agnostic" if self.kind == "profile" else "script_based"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For receipts: what it is and its place, without its text."""
+        value: dict[str, Any] = {"id": self.id, "kind": self.kind}
+        if self.kind == "script":
+            value["turns"] = [self.first, self.last]
+            value["scenes"] = list(self.scenes)
+            value["start"], value["end"] = self.start, self.end
+        elif self.kind == "lore":
+            value["entries"] = [self.first, self.last]
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A line of a chunk, with its origin."""
+
+    text: str
+    tokens: int
+    place: int
+    scene: int
+    start: int = -1
+    end: int = -1
+    own: bool = False
+
+
+def build_segments(character: Profile, count: Count, *, chunk_tokens: int, overlap_tokens: int) -> list[Segment]:
+    """Return all segments of a character: its profile, its script, its lore.
+
+    Args:
+        character: What is known of the role; each of the three may be missing.
+        count: Tokens of a text.
+        chunk_tokens: Maximum tokens of a chunk; only a line that cannot be cut is longer.
+        overlap_tokens: Maximum tokens that a chunk repeats of the one before it, in whole lines of one scene.
+    """
+    segments: list[Segment] = []
+    profile = character.full_description or character.background
+    if profile:
+        segments.append(Segment("profile", "profile", profile, count(profile)))
+    named = re.compile(character.name_pattern, re.IGNORECASE).search
+
+    def format_line(turn: Turn) -> str:
+        nameless = turn.kind == "speech" and not turn.speaker
+        return turn.content if nameless else format_turn(turn, character.language, is_full=True)
+
+    # An entry has nothing to do with the one before it, as a scene has with the scene before.
+    lore = [
+        Turn(entry.name.strip(), _SPACE.sub(" ", entry.content).strip(), scene=index)
+        for index, entry in enumerate(character.lore)
+    ]
+    sources: dict[SegmentKind, Sequence[Turn]] = {"script": character.turns, "lore": lore}
+    for kind, turns in sources.items():
+        units = list(_split_units(turns, format_line, character.owns, count, chunk_tokens))
+        for index, chunk in enumerate(_pack_chunks(units, chunk_tokens, overlap_tokens, count)):
+            text = _join_chunk(chunk)
+            segments.append(
+                Segment(
+                    id=f"{kind}/{index:04}",
+                    kind=kind,
+                    text=text,
+                    tokens=count(text),
+                    first=chunk[0].place,
+                    last=chunk[-1].place,
+                    scenes=(chunk[0].scene, chunk[-1].scene),
+                    start=chunk[0].start,
+                    end=chunk[-1].end,
+                    # A lorebook is about its character's world whether or not an entry names the character.
+                    about_role=kind == "lore" or any(unit.own for unit in chunk) or bool(named(text)),
+                )
+            )
+    return segments
+
+
+def _join_chunk(chunk: Sequence[_Unit]) -> str:
+    lines: list[str] = []
+    for before, unit in zip([None, *chunk], chunk, strict=False):
+        if before is not None and before.scene != unit.scene:
+            lines.append(SCENE_BREAK)
+        lines.append(unit.text)
+    return "\n".join(lines)
+
+
+def _split_units(
+    turns: Sequence[Turn], format_line: Callable[[Turn], str], owns: Callable[[Turn], bool], count: Count, budget: int
+) -> Iterator[_Unit]:
+    for index, turn in enumerate(turns):
+        for piece in _split_turn(turn, lambda part: count(format_line(part) + "\n") <= budget):
+            if piece.content:
+                text = format_line(piece)
+                yield _Unit(text, count(text + "\n"), index, turn.scene, piece.start, piece.end, owns(turn))
+
+
+def _split_turn(turn: Turn, fits: Callable[[Turn], bool]) -> Iterator[Turn]:
+    """Halve a turn until its parts fit, at the ends of sentences where there are any; offsets follow if they can."""
+    if len(turn.content) < 2 or fits(turn):
+        yield turn
+        return
+    cut = _find_cut(turn.content)
+    # White space was folded where the source had more of it; then a part's own place is not known.
+    exact = turn.start >= 0 and turn.end - turn.start == len(turn.content)
+    for begin, end in ((0, cut), (cut, len(turn.content))):
+        content = turn.content[begin:end]
+        if not content.strip():
+            continue
+        part = replace(turn, content=content.strip())
+        if exact:
+            lead = len(content) - len(content.lstrip())
+            part = replace(part, start=turn.start + begin + lead, end=turn.start + begin + lead + len(part.content))
+        yield from _split_turn(part, fits)
+
+
+def _find_cut(content: str) -> int:
+    middle = len(content) // 2
+    for pattern in (_SENTENCE_END, _SPACE):
+        ends = [match.end() for match in pattern.finditer(content) if 0 < match.end() < len(content)]
+        if ends:
+            return min(ends, key=lambda end: abs(end - middle))
+    return middle
+
+
+def _pack_chunks(units: Sequence[_Unit], budget: int, overlap: int, count: Count) -> Iterator[list[_Unit]]:
+    """Pack lines up to the budget. A chunk that is half full ends before a scene that would not fit into it whole."""
+    gap = count(SCENE_BREAK + "\n")
+    chunk: list[_Unit] = []
+    used = 0
+    for unit, scene_tokens in zip(units, _sum_scene_tokens(units), strict=True):
+        entering = bool(chunk) and chunk[-1].scene != unit.scene
+        cost = unit.tokens + (gap if entering else 0)
+        if entering and used * 2 >= budget and used + gap + scene_tokens > budget:
+            yield chunk
+            chunk, used = [], 0
+        elif chunk and used + cost > budget:
+            yield chunk
+            chunk = _take_overlap(chunk, unit, min(overlap, budget - unit.tokens))
+            used = sum(item.tokens for item in chunk)
+        else:
+            used += gap if entering else 0
+        used += unit.tokens
+        chunk.append(unit)
+    if chunk:
+        yield chunk
+
+
+def _sum_scene_tokens(units: Sequence[_Unit]) -> Iterable[int]:
+    """Sum, for each line, the tokens from it to the end of its scene."""
+    sums: list[int] = []
+    for unit, after in zip(reversed(units), [None, *reversed(units)], strict=False):
+        sums.append(unit.tokens + (sums[-1] if after is not None and after.scene == unit.scene else 0))
+    return reversed(sums)
+
+
+def _take_overlap(chunk: Sequence[_Unit], unit: _Unit, room: int) -> list[_Unit]:
+    """Take the last lines of a chunk for the next to repeat: of the same scene, and as many as there is room for."""
+    overlap: list[_Unit] = []
+    for item in reversed(chunk[1:]):
+        if item.scene != unit.scene or item.tokens > room:
+            break
+        room -= item.tokens
+        overlap.insert(0, item)
+    return overlap

@@ -1,0 +1,476 @@
+"""From a script, or a card, to a profile: the description in both persons, and the catchphrases."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Final, cast
+
+from rolellm.characters.folder import PROFILE, read_character, write_character
+from rolellm.core.errors import EndpointError, ModelError, ScriptError, SettingsError
+from rolellm.core.files import open_atomic
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.jsonl import write_jsonl
+from rolellm.core.records import Language, Profile
+from rolellm.llm.json_reply import accept_json
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import (
+    Accept,
+    Answer,
+    Failure,
+    FailureKind,
+    Message,
+    Outcome,
+    Request,
+    Sampling,
+    Schema,
+    T,
+    UnacceptableError,
+    system,
+    user,
+)
+from rolellm.making.profile.excerpts import Excerpts, choose_excerpts
+from rolellm.making.profile.phrases import Phrase, find_repeated_phrases
+from rolellm.making.profile.portrait import (
+    MOST_BYTES,
+    Portrait,
+    accept_portrait,
+    collect_names,
+    find_own_defects,
+)
+from rolellm.making.settings import BuildSettings
+from rolellm.models.prompts.render import load_template
+from rolellm.models.prompts.retrieval import find_exchanges
+from rolellm.runs import Plan, Round, Run, Step, run_step
+
+SAMPLING: Final = BuildSettings().sampling
+_TEMPLATES: Final = (
+    *("third_rules", "third", "notes", "excerpts", "second_rules", "second"),
+    *("phrases_rules", "phrases", "phrase_line", "knowledge_rules", "knowledge", "problems"),
+)
+
+
+def hash_templates(language: Language) -> dict[str, str]:
+    """Hash each template, by its file's name."""
+    return {
+        name: load_template(language, name).hash for name in ("repair", *(f"profile_{name}" for name in _TEMPLATES))
+    }
+
+
+def request_third_person(
+    character: Profile, *, excerpts: str, notes: str = "", sampling: Sampling = SAMPLING
+) -> Request:
+    """Request the description in the third person.
+
+    Args:
+        character: Whose.
+        excerpts: Of the script; may be empty.
+        notes: What else is known, such as a card's description; may be empty.
+        sampling: How the reply is drawn.
+    """
+    language = character.language
+    prompt = _fill(
+        language,
+        "third",
+        role=character.role,
+        notes=_fill(language, "notes", notes=notes) + "\n" if notes else "",
+        excerpts=_fill(language, "excerpts", excerpts=excerpts) + "\n" if excerpts else "",
+    )
+    return Request(_prompt(language, "third", prompt), sampling, tag="profile/third", repair=_repair(language))
+
+
+def request_second_person(character: Profile, portrait: str, sampling: Sampling = SAMPLING) -> Request:
+    """Request a third-person description to be turned into the second person."""
+    language = character.language
+    prompt = _fill(language, "second", portrait=portrait)
+    return Request(_prompt(language, "second", prompt), sampling, tag="profile/second", repair=_repair(language))
+
+
+def _repair(language: Language) -> str:
+    return load_template(language, "repair").text
+
+
+def pick_phrases(character: Profile, phrases: Sequence[Phrase], most: int, sampling: Sampling = SAMPLING) -> Request:
+    """Request a pick of catchphrases from numbered phrases, by their numbers."""
+    language = character.language
+    lines = [
+        _fill(
+            language,
+            "phrase_line",
+            number=str(number),
+            phrase=phrase.text,
+            lines=str(phrase.lines),
+            others=str(phrase.others),
+        )
+        for number, phrase in enumerate(phrases, start=1)
+    ]
+    prompt = _fill(language, "phrases", role=character.role, phrases="\n".join(lines), most=str(most))
+    return Request(
+        _prompt(language, "phrases", prompt),
+        sampling,
+        schema=_PICKS,
+        tag="profile/catchphrases",
+        repair=_repair(language),
+    )
+
+
+def accept_picks(phrases: Sequence[Phrase], most: int) -> Accept[tuple[str, ...]]:
+    """Make the `accept` that takes numbers of phrases, and makes the first of them, each once, the phrases."""
+
+    def make(value: Any) -> tuple[str, ...]:
+        numbers = [number for number in dict.fromkeys(map(int, value["chosen"])) if 1 <= number <= len(phrases)]
+        if value["chosen"] and not numbers:
+            raise UnacceptableError(f"picks nothing that is on the list, which has {len(phrases)}")
+        return tuple(phrases[number - 1].text for number in numbers[:most])
+
+    return accept_json(_PICKS, make)
+
+
+def request_knowledge(character: Profile, script: str | None = None, sampling: Sampling = SAMPLING) -> list[Request]:
+    """Request answers to basic questions about a role, to be given without its script, for a person to read.
+
+    Args:
+        character: Whom they ask about.
+        script: The name of the work, which all but the first question then give, so that the right one is meant.
+        sampling: How replies are drawn.
+    """
+    language = character.language
+    opening, closing = ("（", "）") if language == "zh" else (" (", ")")
+    subject = f"{character.role}{opening}{script}{closing}" if script else character.role
+    # A role's name is one line, however it was given, or a question would fall apart.
+    questions = _fill(language, "knowledge", role=_join_lines(character.role), who=_join_lines(subject)).splitlines()
+    return [
+        Request(_prompt(language, "knowledge", question), sampling, tag=f"profile/knowledge/{number}")
+        for number, question in enumerate(questions, start=1)
+    ]
+
+
+_PICKS: Final = Schema(
+    "catchphrases",
+    {
+        "type": "object",
+        "properties": {"chosen": {"type": "array", "items": {"type": "integer"}}},
+        "required": ["chosen"],
+        "additionalProperties": False,
+    },
+)
+
+
+def _prompt(language: Language, name: str, text: str) -> tuple[Message, ...]:
+    return system(_fill(language, f"{name}_rules")), user(text)
+
+
+def _fill(language: Language, name: str, **slots: str) -> str:
+    return load_template(language, f"profile_{name}").fill(**slots)
+
+
+def _join_lines(text: str) -> str:
+    return " ".join(text.split())
+
+
+_NOTES_SHARE: Final = 0.5
+_NO_REPLY: Final[frozenset[FailureKind]] = frozenset(
+    ("bad_request", "unauthorized", "forbidden", "not_found", "rate_limited", "server_error", "timeout", "connection")
+)
+BUILD: Final = "build"
+#: The fields of a profile, by the step that writes them.
+_FIELDS: Final = {"third": "background", "second": "description", "catchphrases": "catchphrases"}
+_CARDS: Final = ("card.json", "card.png", "card.charx")
+
+
+@dataclass
+class BuildProfile(Step[Profile]):
+    """Stage 1 for one role; the result is its profile, whose ``made["build"]`` says how it was made.
+
+    Attributes:
+        start: From `rolellm.making.profile.start.start_sheet`, or an imported card, whose description goes into the
+            prompt as notes.
+        settings: How; a description that no model wrote is kept, unless they say otherwise.
+        folder: The character's folder, where the answers on what a model knows of it are written as soon as they come.
+    """
+
+    start: Profile
+    settings: BuildSettings = field(default_factory=BuildSettings)
+    folder: Path | None = None
+    kind: ClassVar[str] = BUILD
+
+    def __post_init__(self) -> None:
+        own = self.settings.description
+        self._own_defects = find_own_defects(self.start, own) if own else []
+        self.settings = _keep_description(self.settings, self.start)
+        self._receipt: dict[str, dict[str, Any]] = {}
+
+    @property
+    def needs_model(self) -> bool:
+        """True if there is anything to ask."""
+        return (
+            self.settings.description is None
+            or self.settings.check_knowledge
+            or (self.settings.picks and bool(find_repeated_phrases(self.start)))
+        )
+
+    def plan(self, llm: LLM) -> Plan[Profile]:
+        """Ask for the description in the third person, then in the second, then for a pick of phrases.
+
+        Raises:
+            ScriptError: When there is nothing to make a description of: no line of the role's, and no notes.
+            ModelError: When no description of the model's was usable, however often it was asked; says why.
+            EndpointError: When a request never got a reply.
+        """
+        start, settings = self.start, self.settings
+        self._receipt = {"models": {}, "prompts": {}, "mended": {}, "defects": {}}
+        if settings.check_knowledge:
+            yield from self._ask_knowledge()
+        description = settings.description and settings.description.strip()
+        excerpts = background = None
+        if description is None:
+            background, description, excerpts = yield from self._ask_descriptions(llm)
+        offered, most = find_repeated_phrases(start), settings.catchphrases
+        catchphrases: tuple[str, ...] = ()
+        if not settings.picks:
+            catchphrases = tuple(phrase.text for phrase in offered[:most])
+        elif offered:
+            request = pick_phrases(start, offered, most, settings.sampling)
+            try:
+                catchphrases = yield from self._ask(
+                    llm, request, accept_picks(offered, most), "catchphrases", catchphrases
+                )
+            except ModelError:
+                self._receipt["defects"]["catchphrases"] = ["None were picked: no reply was usable."]
+        built = replace(start, background=background, description=description, catchphrases=catchphrases)
+        receipt = {
+            "settings": settings.to_dict(),
+            "templates": hash_templates(start.language),
+            **self._receipt,
+            "excerpts": excerpts and {name: value for name, value in asdict(excerpts).items() if name != "text"},
+            "offered": len(offered) if settings.picks else 0,
+            "notes": get_notes(start),
+            "result": hash_result(built),
+        }
+        return replace(built, made={**start.made, "build": receipt})
+
+    def _ask_descriptions(self, llm: LLM) -> Plan[tuple[str, str, Excerpts]]:
+        start, sampling, names = self.start, self.settings.sampling, collect_names(self.start)
+        budget, count = self.settings.excerpt_tokens, llm.counter.count
+        notes = get_notes(start)
+        while (tokens := count(notes)) > (most := int(budget * _NOTES_SHARE)):
+            notes = notes[: min(len(notes) * most // tokens, len(notes) - 1)].rstrip()
+        excerpts = choose_excerpts(start, names, budget - tokens, llm.counter)
+        if not excerpts.own and not notes:
+            raise ScriptError(
+                f"nothing to describe {start.role} from: no line of its own that fits, and no notes; "
+                "give a script in which it speaks, or a description (--description)"
+            )
+        request = request_third_person(start, excerpts=excerpts.text, notes=notes, sampling=sampling)
+        material, longest = f"{excerpts.text}\n{get_notes(start)}", Portrait("a" * MOST_BYTES)
+        accept = accept_portrait("third", start, names, material)
+        background = (yield from self._ask(llm, request, accept, "description, third person", longest)).text
+        request = request_second_person(start, background, sampling)
+        accept = accept_portrait("second", start, names, material, background)
+        try:
+            portrait = yield from self._ask(llm, request, accept, "description, second person", longest)
+        except ModelError:
+            # What is said of the role is better than nothing said to it.
+            self._receipt["defects"]["second"] = [
+                "It is still in the third person: no reply in the second person was usable."
+            ]
+            return background, background, excerpts
+        return background, portrait.text, excerpts
+
+    def _ask(self, llm: LLM, request: Request, accept: Accept[T], label: str, stand_in: T) -> Plan[T]:
+        """Ask for one text; note which model gave it, by which prompt, and what is wrong with it."""
+        (outcome,) = yield Round([request], accept, label=label, also=["length"], stand_in=lambda _: stand_in)
+        if isinstance(outcome, Failure):
+            if outcome.kind in _NO_REPLY:
+                model_names = ", ".join(model.name for model in llm.models)
+                raise EndpointError(
+                    f"no reply for the {label} of {self.start.role} (attempts: {outcome.attempts}; {model_names}: "
+                    f"{outcome.reason}). Fix it (the address, the model's name, the key's environment variable, "
+                    "the timeout) and rerun the same command"
+                )
+            earlier = [reason for reason in dict.fromkeys(outcome.refused) if reason != outcome.reason]
+            also = f" (before that: {'; '.join(earlier)})" if earlier else ""
+            kept = f" The replies are kept in {self.folder / BUILD};" if self.folder else ""
+            raise ModelError(
+                f"no usable reply for the {label} of {self.start.role} after {outcome.attempts} attempts: "
+                f"{outcome.reason}{also}.{kept} retry with "
+                "--retry-failed, use another model, or give your own (--description FILE; --catchphrases none)"
+            )
+        name, value = request.tag.rpartition("/")[2], cast(T, outcome.value)
+        portrait = value if isinstance(value, Portrait) else Portrait("")
+        entries = {
+            "models": outcome.reply.model,
+            "prompts": request.prompt_hash,
+            "mended": list(portrait.mended),
+            "defects": [*outcome.defects, *portrait.inherited],
+        }
+        for part, entry in entries.items():
+            if entry:
+                self._receipt[part][name] = entry
+        return value
+
+    def _ask_knowledge(self) -> Plan[None]:
+        requests = request_knowledge(self.start, self.settings.work, self.settings.sampling)
+        outcomes: dict[int, Outcome[str]] = {}
+        # A dry run takes no outcomes, so that it writes nothing.
+        yield Round(requests, label="knowledge", each=outcomes.__setitem__, total=len(requests), stand_in=lambda _: "")
+        if outcomes and self.folder is not None:
+            _write_knowledge(self.folder, self.start, [outcomes[index] for index in sorted(outcomes)])
+
+    def describe(self, result: Profile) -> dict[str, Any]:
+        """Return how the profile was made."""
+        return {"role": result.role, "language": result.language, "made": dict(result.made)}
+
+    def summarize(self, result: Profile) -> dict[str, Any]:
+        """Count the parts of the character, and collect notes for the user."""
+        mended = ((_FIELDS[part], notes) for part, notes in result.made["build"]["mended"].items())
+        notes = [
+            *(f"your description is used as it is: {defect}" for defect in self._own_defects),
+            *(f"{name}: {note}" for name, notes in mended for note in notes),
+            *(
+                f"{name}, kept with a defect: {defect}"
+                for name, defects in list_defects(result).items()
+                for defect in defects
+            ),
+        ]
+        return {"counts": count_parts(result), "notes": notes}
+
+
+def build_folder(
+    step: BuildProfile, llm: LLM | None = None, *, card: str | Path | None = None, overwrite: bool = False
+) -> Run[Profile]:
+    """Build a profile into the character's folder; replies are kept in its ``build/``.
+
+    Args:
+        step: What to build, in which folder.
+        llm: The model to ask; not needed where the settings ask nothing.
+        card: The folder that the start was read from, where it is another one; its card comes along.
+        overwrite: Replace what the folder holds, whoever wrote it.
+
+    Raises:
+        SettingsError: When the folder holds another character, or one that was changed by hand.
+        RoleLLMError: As `BuildProfile.plan` and `rolellm.runs.run_step`.
+    """
+    target = step.folder
+    assert target is not None
+    if not overwrite:
+        _check_folder(target, step.start, card)
+    run = run_step(step, llm if step.needs_model else None, target / BUILD)
+    write_character(run.result, target)
+    for name in _CARDS if card is not None and not target.samefile(card) else ():
+        if (Path(card or "") / name).is_file():
+            shutil.copyfile(Path(card or "") / name, target / name)
+    return run
+
+
+def _check_folder(target: Path, start: Profile, card: str | Path | None) -> None:
+    if not (target / PROFILE).is_file():
+        return
+    existing = read_character(target)
+    way = "name another folder, or replace it (--overwrite, or overwrite=True in Python)"
+    if existing.role != start.role:
+        raise SettingsError(f"{target} holds another character, {existing.role}; {way}")
+    build = existing.made.get("build")
+    if isinstance(build, dict):
+        if build.get("result") != hash_result(existing):
+            raise SettingsError(
+                f"the profile in {target} was changed by hand since it was built; {way} (those changes are then lost)"
+            )
+    elif card is None or not target.samefile(card):
+        raise SettingsError(
+            f"{target} holds {existing.role} as imported or written; complete it with `rolellm role build {target}`, "
+            f"or {way}"
+        )
+
+
+def _keep_description(settings: BuildSettings, start: Profile) -> BuildSettings:
+    """Complete settings with the description that a character has and no model wrote, unless it is to be rewritten."""
+    build = start.made.get("build")
+    chosen = build.get("settings") if isinstance(build, Mapping) else None
+    if isinstance(chosen, Mapping) and chosen.get("description") == "written":
+        return settings
+    own = None if settings.rewrite else start.description
+    return replace(settings, description=settings.description or own or None)
+
+
+def get_notes(character: Profile) -> str:
+    """Return what was known of a character before its description was written: usually a card's; may be empty."""
+    build = character.made.get("build")
+    if isinstance(build, Mapping):
+        return str(build.get("notes") or "")
+    return character.description or ""
+
+
+def hash_result(character: Profile) -> str:
+    """Hash what was made (SHA-256), which shows changes made by hand."""
+    return hash_json([character.description, character.background, list(character.catchphrases)])
+
+
+def list_defects(character: Profile) -> dict[str, list[str]]:
+    """List what is wrong with what a model wrote of a character, by field; nothing once a person has changed it."""
+    build = character.made.get("build")
+    if not isinstance(build, Mapping) or build.get("result") != hash_result(character):
+        return {}
+    recorded = build.get("defects")
+    noted = ((field, recorded.get(step)) for step, field in _FIELDS.items()) if isinstance(recorded, Mapping) else ()
+    return {field: list(map(str, texts)) for field, texts in noted if isinstance(texts, list) and texts}
+
+
+def count_parts(character: Profile) -> dict[str, int]:
+    """Count the parts of a character: turns, the role's own lines, scenes, dialogue pairs, lore."""
+    return {
+        "turns": len(character.turns),
+        "own_lines": sum(map(character.owns, character.turns)),
+        "scenes": len({turn.scene for turn in character.turns}),
+        "pairs": len(find_exchanges(character)),
+        "lore": len(character.lore),
+        "catchphrases": len(character.catchphrases),
+    }
+
+
+KNOWLEDGE: Final = "knowledge.md"
+KNOWLEDGE_ROWS: Final = "knowledge.jsonl"
+_HEADS: Final = {
+    "en": (
+        "What a model says of {role}",
+        "Asked without the script, before the profile was made. Nobody has checked these answers: read them. "
+        "Where they are wrong, what the model writes about this role rests on the script "
+        "alone; consider another model, or go on with that in mind.",
+        "No answer",
+    ),
+    "zh": (
+        "模型所知的{role}",
+        "这些问题是在撰写人物小传之前、不给剧本的情况下提出的。没有人评判过这些回答，请您阅读。若回答有误，模型笔下的这个"
+        "角色就只以剧本为据；请考虑换一个模型，或者心中有数地继续。",
+        "没有回答",
+    ),
+}
+
+
+def _write_knowledge(folder: Path, character: Profile, outcomes: Sequence[Outcome[str]]) -> None:
+    """Write a model's answers to basic questions for a person to read, and the same as rows."""
+    title, lead, nothing = _HEADS[character.language]
+    parts, rows = [f"# {_escape_text(title.format_map({'role': character.role}))}", lead], []
+    for number, outcome in enumerate(outcomes, start=1):
+        question = outcome.request.messages[-1].content
+        row = {"question": question, "answer": None, "model": None, "problem": None}
+        if isinstance(outcome, Answer):
+            row |= {"answer": outcome.value, "model": outcome.reply.model}
+            text, by = outcome.value, [f"({_escape_text(outcome.reply.model)})"]
+        else:
+            row["problem"] = outcome.reason
+            text, by = f"{nothing}: {outcome.reason}", []
+        rows.append(row)
+        quoted = "\n".join(f"> {line}" for line in _escape_text(text).splitlines())
+        parts += [f"## {number}. {_escape_text(question)}", quoted, *by]
+    write_jsonl(folder / KNOWLEDGE_ROWS, rows)
+    with open_atomic(folder / KNOWLEDGE) as stream:
+        stream.write("\n\n".join(parts) + "\n")
+
+
+def _escape_text(text: str) -> str:
+    """Return the text so that it does nothing in a terminal or a page."""
+    printable = "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
+    return printable.replace("&", "&amp;").replace("<", "&lt;")

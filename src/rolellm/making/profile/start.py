@@ -1,0 +1,109 @@
+"""A character made of a script's turns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rolellm.characters.folder import PROFILE, read_character
+from rolellm.characters.scripts.parse import detect_language
+from rolellm.characters.scripts.turns import read_turns
+from rolellm.core.errors import DataError, ScriptError
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Language, Profile, Turn
+from rolellm.core.text import fold, fold_name, join_names
+from rolellm.data.rolebench.profiles import is_role
+
+
+def find_title(folder: str | Path, dialogue: str | Path, role: str) -> str | None:
+    """Find the title that a character's folder has for its script, where it was built from this dialogue before."""
+    if not (Path(folder) / PROFILE).is_file():
+        return None
+    existing = read_character(folder)
+    source = existing.made.get("source")
+    same = isinstance(source, Mapping) and source.get("file") == Path(dialogue).name and existing.role == role
+    return existing.script if same else None
+
+
+_NAMED = 8
+_SAMPLED = 2000
+
+
+def start_sheet(
+    dialogue: str | Path | Iterable[Turn],
+    role: str,
+    *,
+    language: Language | None = None,
+    aliases: Sequence[str] = (),
+    script: str | None = None,
+) -> Profile:
+    """Make a character of a script's turns.
+
+    Args:
+        dialogue: Turns, or a file of them as ``rolellm role parse`` writes it, in either layout.
+        role: As the turns have it; failing that, a name with the same letters and digits is taken for it.
+        language: Detected by default.
+        aliases: Other names of the role; those by which the file's speeches of the role go are added.
+        script: What the script is called; by default the file's name.
+
+    Raises:
+        DataError: For a missing file, or a line that is not a turn.
+        ScriptError: When the role never speaks; names who does.
+    """
+    source: dict[str, Any] = {}
+    if isinstance(dialogue, str | Path):
+        path = Path(dialogue)
+        if not path.is_file():
+            raise DataError("no such file; make it with `rolellm role parse SCRIPT --role NAME`", path=path)
+        try:
+            turns = tuple(read_turns(path, role))
+        except DataError as error:
+            expected = "turns were expected, as `rolellm role parse SCRIPT --role NAME` writes them"
+            raise DataError(f"{error.problem}; {expected}", path=error.path, line=error.line) from error
+        aliases = [*aliases, *_list_names(path, role)]
+        script = script or path.name
+        source = {"file": path.name, "sha256": hash_file(path)}
+    else:
+        path, turns = None, tuple(turn for turn in dialogue if turn.content)
+    speakers = {turn.speaker for turn in turns if turn.kind == "speech"}
+    if role not in speakers:
+        turns = tuple(
+            replace(turn, speaker=role) if turn.kind == "speech" and is_role(turn.speaker, role) else turn
+            for turn in turns
+        )
+    if not any(turn.kind == "speech" and turn.speaker == role for turn in turns):
+        raise ScriptError(_explain_silence(turns, role), path=path)
+    other_names = dict.fromkeys(name.strip() for name in aliases)
+    return Profile(
+        role=role,
+        language=language or detect_language(" ".join(turn.content for turn in turns[:_SAMPLED])),
+        turns=turns,
+        aliases=tuple(name for name in other_names if name and fold(name) != fold(role)),
+        script=script,
+        made={"source": source} if source else {},
+    )
+
+
+def _list_names(path: Path, role: str) -> list[str]:
+    """List what the script calls the role, the commonest name first; the release's layout does not keep that."""
+    name_counts = Counter(
+        str(value["speaker"])
+        for _, value in read_jsonl(path)
+        if value.get("kind") == "speech" and isinstance(value.get("speaker"), str) and is_role(value["role"], role)
+    )
+    return [name for name, _ in name_counts.most_common()]
+
+
+def _explain_silence(turns: Sequence[Turn], role: str) -> str:
+    speakers = Counter(turn.speaker for turn in turns if turn.kind == "speech")
+    if not speakers:
+        return f"nobody speaks in it, including {role}; parse a script that has speech"
+    alike = [name for name in speakers if fold_name(role) in fold_name(name)]
+    if alike:
+        return f"{role} never speaks in it; did you mean --role {alike[0]!r} ({speakers[alike[0]]} speeches)?"
+    speaking = join_names((f"{name} ({count})" for name, count in speakers.most_common()), _NAMED)
+    return f"{role} never speaks in it; who does: {speaking}. Parse the script again for this role, or name another"

@@ -1,0 +1,345 @@
+"""RoleGPT: several replies to each instruction in a role's voice, the last one held out (arXiv 2310.00746).
+
+Of six replies five are references and the sixth is the RoleGPT baseline, as in the release. Replies that break one of
+the four cleaning rules (`rolellm.characters.reply_rules`) are asked for again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+from rolellm.characters.reply_rules import RULES, make_reply_acceptor
+from rolellm.characters.role_prompts import RolePrompt, RolePrompts
+from rolellm.characters.scripts.parse import detect_language
+from rolellm.core.errors import DataError
+from rolellm.core.fingerprint import hash_file, hash_json
+from rolellm.core.records import Language, Profile
+from rolellm.core.text import find_surrogate
+from rolellm.data.rolebench.schema import FOLDERS, SAMPLE
+from rolellm.data.rolebench.source import sample_folder
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Answer, Failure, Outcome, Request
+from rolellm.making.instruct.segments import QuestionType
+from rolellm.making.instructions import detect_columns, read_pair, read_rows
+from rolellm.making.settings import RespondSettings
+from rolellm.runs import Plan, Records, Round, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction, or one question of Context-Instruct.
+
+    Attributes:
+        question: As it is put to the role.
+        target: The instruction's role-free answer, where it has one.
+        fields: What else its line had.
+    """
+
+    question: str
+    target: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Instructions:
+    """Instructions for a role, and their source, for the manifest."""
+
+    asked: Sequence[Instruction]
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_instructions(instructions: Any, character: Profile, limit: int | None = None) -> Instructions:
+    """Read instructions from a file, from texts, or from rows, as `rolellm data instructions` reads them.
+
+    Args:
+        instructions: A file (JSON Lines, JSON, CSV, Parquet), of which other fields are kept; ``sample``: those of the
+            embedded sample in the role's language; a list of texts; or a `datasets.Dataset`.
+        character: Who is asked; rows that name another role are refused.
+        limit: Take only the first N.
+
+    Returns:
+        In the order of the rows; of instructions that are equal to the letter, the first.
+
+    Raises:
+        DataError: When the file does not exist, or has a row without an instruction; names file and line.
+    """
+    path = Path(instructions) if isinstance(instructions, str | Path) else None
+    if path == Path(SAMPLE) and not path.exists():
+        path = sample_folder() / f"instructions-{FOLDERS[character.language]}" / "instructions-general.jsonl"
+    rows: Iterable[tuple[int, Mapping[str, Any]]]
+    if path is None:
+        listed = [{"instruction": item} if isinstance(item, str) else _select_fields(item) for item in instructions]
+        rows, source = enumerate(listed, start=1), {"file": None, "sha256": hash_json(listed)}
+    elif path.is_file():
+        rows, source = read_rows(path), {"file": path.name, "sha256": hash_file(path)}
+    else:
+        raise DataError(
+            f"no such file; `rolellm data instructions` makes one, `{SAMPLE}` takes the embedded ones, and Python "
+            "takes a list of texts or a Dataset, too",
+            path=path,
+        )
+    questions: list[Instruction] = []
+    for number, row in rows:
+        try:
+            questions.append(_read_row(row, character.role))
+        except DataError as error:
+            text = error.problem if path else f"instruction {number}: {error.problem}"
+            raise DataError(text, path=path, line=number) from None
+    if not questions:
+        raise DataError("no instructions; give a list of texts, or rows with a text `instruction`")
+    questions = drop_repeated(questions)[:limit]
+    return Instructions(questions, {**source, "asked": len(questions)})
+
+
+def _read_row(row: Mapping[str, Any], role: str) -> Instruction:
+    """Read an instruction with its role-free answer.
+
+    Raises:
+        DataError: For a row without an instruction, of another role, or with what no file can hold.
+    """
+    columns = detect_columns(map(str, row))
+    if columns is None:
+        keys = ", ".join(map(str, row)) or "none"
+        raise DataError(f"expected a text `instruction` or `question` (keys: {keys})")
+    if row.get("role") not in (None, role):
+        raise DataError(
+            f"this line is for {row['role']!r:.60}, and the profile is {role!r}; keep only the lines of one role"
+        )
+    if row.get("role") is not None or row.get("type") in get_args(QuestionType):
+        # A question of Context-Instruct: its answer is in the role's own words.
+        columns = replace(columns, target="target" if "target" in row else None)
+    question, target = read_pair(row, columns)
+    if not question:
+        raise DataError(f"expected a text `{columns.instruction}`, found {row[columns.instruction]!r:.60}")
+    # All of the row goes into the replies' file, which is written when they are paid for.
+    text = json.dumps(row, ensure_ascii=False, default=str)
+    if problem := find_surrogate(text):
+        raise DataError(problem)
+    used = (*asdict(columns).values(), "target", "role")
+    return Instruction(
+        question, target or None, {name: value for name, value in json.loads(text).items() if name not in used}
+    )
+
+
+def describe_language_mismatch(character: Profile, instructions: Iterable[Instruction]) -> str | None:
+    """Warn of instructions that are not in the role's language; ``None`` if there are none."""
+    counts = Counter(detect_language(item.question) for item in instructions)
+    names = {"en": "English", "zh": "Chinese"}
+    other_language: Language = "zh" if character.language == "en" else "en"
+    if not counts[other_language]:
+        return None
+    return (
+        f"{counts[other_language]:,} of {counts.total():,} instructions are {names[other_language]}, and "
+        f"{character.role} speaks {names[character.language]}; `rolellm data instructions --language "
+        f"{character.language}` draws others"
+    )
+
+
+def _select_fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Drop columns that JSON may not hold; without an instruction column all are kept, for the error message."""
+    columns = detect_columns(map(str, row))
+    if columns is None:
+        return row
+    return {name: row[name] for name in (*asdict(columns).values(), "target", "role", "type") if name in row}
+
+
+def drop_repeated(instructions: Iterable[Instruction]) -> list[Instruction]:
+    """Keep only the first of those with the same question."""
+    first: dict[str, Instruction] = {}
+    for item in instructions:
+        first.setdefault(item.question, item)
+    return list(first.values())
+
+
+REPLIES = "replies.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class InstructionReplies:
+    """An instruction with the replies to it.
+
+    Attributes:
+        asked: The instruction.
+        prompt: What was asked.
+        outcomes: Of each reply, in the order of `rolellm.llm.model.Request.repeat`.
+    """
+
+    asked: Instruction
+    prompt: RolePrompt
+    outcomes: tuple[Outcome[str], ...]
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The replies but for the last one; those that failed are left out."""
+        return tuple(item.value for item in self.outcomes[:-1] if isinstance(item, Answer))
+
+    @property
+    def held_out(self) -> str | None:
+        """The last reply, where it did not fail."""
+        last = self.outcomes[-1]
+        return last.value if isinstance(last, Answer) else None
+
+    @property
+    def missing(self) -> int:
+        """Number of replies that failed."""
+        return sum(not isinstance(item, Answer) for item in self.outcomes)
+
+    def to_dict(self, role: str, strategy: str) -> dict[str, Any]:
+        """Return a line of ``replies.jsonl``."""
+        return {
+            "role": role,
+            "question": self.asked.question,
+            "generated": list(self.references),
+            "rolegpt": self.held_out,
+            "target": self.asked.target,
+            "strategy": strategy,
+            "missing": self.missing,
+            "fields": dict(self.asked.fields),
+            "receipt": self._build_receipt(),
+        }
+
+    def _build_receipt(self) -> dict[str, Any]:
+        return {
+            "prompt_hash": self.outcomes[0].request.prompt_hash,
+            "prompt_tokens": self.prompt.tokens,
+            "demonstrations": [
+                {"place": item.place, "start": item.start, "end": item.end, "score": round(item.score, 4)}
+                for item in self.prompt.demonstrations
+            ],
+            "lore": [note.place for note in self.prompt.notes],
+            "dropped": {
+                "demonstrations": [item.place for item in self.prompt.dropped],
+                "lore": [note.place for note in self.prompt.dropped_notes],
+            },
+            "replies": [_reply_receipt(item) for item in self.outcomes],
+        }
+
+
+def _reply_receipt(outcome: Outcome[str]) -> dict[str, Any]:
+    shared = {"attempts": outcome.attempts, "refused": list(outcome.refused)}
+    if isinstance(outcome, Answer):
+        return {"model": outcome.reply.model, "endpoint": outcome.reply.endpoint, **shared}
+    return {"failed": outcome.kind, "reason": outcome.reason, **shared}
+
+
+@dataclass(frozen=True)
+class Respond(Step[tuple[InstructionReplies, ...]]):
+    """RoleGPT for one role; the result has the replies in the order of the instructions.
+
+    Attributes:
+        character: Who answers.
+        instructions: What to ask, from `read_instructions`.
+        settings: How; by default the paper's.
+    """
+
+    character: Profile
+    instructions: Instructions
+    settings: RespondSettings = field(default_factory=RespondSettings)
+    kind: ClassVar[str] = "respond"
+
+    def plan(self, llm: LLM) -> Plan[tuple[InstructionReplies, ...]]:
+        """Ask each instruction several times over; a prompt's requests follow each other, for the server's cache."""
+        prompts = RolePrompts(self.character, self.settings, llm.counter)
+        instructions, replies = drop_repeated(self.instructions.asked), self.settings.replies
+        rendered = [prompts(item.question) for item in instructions]
+        outcomes = yield Round(
+            [
+                Request(prompt.messages, self.settings.sampling, repeat, tag=f"respond/{self.character.role}/{number}")
+                for number, prompt in enumerate(rendered)
+                for repeat in range(replies)
+            ],
+            make_reply_acceptor(self.character, self.settings.rules),
+            label=f"RoleGPT {self.character.role}",
+            # A reply that is cut off breaks a rule like others do, and is counted among them.
+            also=["length"],
+        )
+        return tuple(
+            InstructionReplies(item, prompt, tuple(outcomes[number * replies : (number + 1) * replies]))
+            for number, (item, prompt) in enumerate(zip(instructions, rendered, strict=True))
+        )
+
+    def records(self, result: tuple[InstructionReplies, ...]) -> Records:
+        """Return ``replies.jsonl``."""
+        return {REPLIES: (row.to_dict(self.character.role, self.settings.strategy) for row in result)}
+
+    def describe(self, result: tuple[InstructionReplies, ...]) -> dict[str, Any]:
+        """Return the inputs and the templates."""
+        return {
+            "language": self.character.language,
+            "instructions": self.instructions.source,
+            "templates": RolePrompts(replace(self.character, turns=(), lore=()), self.settings).hashes,
+            "made": dict(self.character.made),
+            "character": self.character.fingerprint,
+        }
+
+    def summarize(self, result: tuple[InstructionReplies, ...]) -> dict[str, Any]:
+        """Count instructions, replies, the commonest reasons for missing ones, and rejections by rule."""
+        outcomes = [item for row in result for item in row.outcomes]
+        refused = Counter(reason for item in outcomes for reason in item.refused)
+        failed = Counter(item.reason for item in outcomes if isinstance(item, Failure))
+        return {
+            "role": self.character.role,
+            "strategy": self.settings.strategy,
+            "instructions": len(result),
+            "replies": sum(isinstance(item, Answer) for item in outcomes),
+            "missing": sum(row.missing for row in result),
+            "failed": dict(failed.most_common(10)),
+            "complete": sum(not row.missing for row in result),
+            "held_out": sum(row.held_out is not None for row in result),
+            "held_out_among_references": sum(row.held_out in row.references for row in result),
+            "turned_down": {
+                **{rule: refused.pop(reason, 0) for rule, reason in RULES.items()},
+                **dict(sorted(refused.items())),
+            },
+            "demonstrations_dropped": sum(len(row.prompt.dropped) for row in result),
+            "lore_dropped": sum(len(row.prompt.dropped_notes) for row in result),
+        }
+
+
+_TOLD = ("kind", "score", "shared", "by", "before", "text", "start", "end")
+
+
+def explain(prompts: RolePrompts, instructions: Iterable[Instruction]) -> Iterator[dict[str, Any]]:
+    """Explain prompts; no model is asked.
+
+    Yields:
+        For each instruction the ``tokens`` of its prompt, those of the ``base`` without demonstrations and lore, their
+        ``limit``, and whether they are ``exact``, as counted by a tokenizer. Then ``lines``, demonstrations best first
+        and lore best first: a `Retrieved`, its ``rank`` from 1, whether it is ``shown`` or the budget left it out, and
+        the ``tokens`` that it adds or would add.
+
+    Raises:
+        SettingsError: For an instruction that goes over the token budget.
+    """
+    for item in instructions:
+        yield _explain_prompt(prompts, item.question)
+
+
+def _explain_prompt(prompts: RolePrompts, question: str) -> dict[str, Any]:
+    prompt = prompts(question)
+    demonstrations, notes = (*prompt.demonstrations, *prompt.dropped), (*prompt.notes, *prompt.dropped_notes)
+
+    def count_cost(kind: str, most: int) -> int:
+        """Count the tokens of the prompt with the best of one kind alone."""
+        selected = (demonstrations[:most], ()) if kind == "demonstration" else ((), notes[:most])
+        return prompts.counter.prompt(prompts.messages(question, *selected))
+
+    lines = [
+        {
+            **{name: getattr(retrieved, name) for name in _TOLD},
+            "rank": rank,
+            "shown": retrieved in (*prompt.demonstrations, *prompt.notes),
+            # What the rank-th best adds to those before it.
+            "tokens": count_cost(retrieved.kind, rank) - count_cost(retrieved.kind, rank - 1),
+        }
+        for picks in (demonstrations, notes)
+        for rank, retrieved in enumerate(picks, start=1)
+    ]
+    limit, exact = prompts.settings.max_prompt_tokens, prompts.counter.exact
+    numbers = {"tokens": prompt.tokens, "base": count_cost("lore", 0), "limit": limit, "exact": exact}
+    return {"question": question, **numbers, "lines": lines}

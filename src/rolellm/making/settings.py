@@ -1,0 +1,230 @@
+"""The settings of stages 1 to 3, as `rolellm role`, `rolellm instruct`, `rolellm respond` and `Character` take them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
+
+from rolellm.characters.settings import PromptSettings, Rule, SamplingSettings
+from rolellm.core.errors import SettingsError
+from rolellm.core.records import Language
+from rolellm.core.settings import Field, read, settings
+from rolellm.llm.model import Sampling
+
+Level = Literal["high", "medium", "low"]
+Method = Literal["bm25", "minhash"]
+
+#: Similarity from which a question counts as a near-duplicate (our choice; the paper does not say).
+SIMILARITY: Final[dict[str, float]] = {"bm25": 0.8, "minhash": 0.75}
+#: Script-agnostic share of the release's role-specific questions: 13,220 of 20,384 (Table 1 of the paper).
+AGNOSTIC_SHARE: Final = 0.65
+#: Minimum share of content words that have to be found (our choice).
+LEAST_FOUND: Final = 0.25
+
+_Settings = TypeVar("_Settings")
+
+
+def make_settings(cls: type[_Settings], values: Mapping[str, Any]) -> _Settings:
+    """Make a settings object from keyword arguments; fields of sections go by their own names, as on the command line.
+
+    Raises:
+        SettingsError: For an unknown name (with the nearest known one), and for a value that does not fit.
+    """
+    remaining, sections = dict(values), {}
+    for name, hint in get_type_hints(cls).items():
+        if dataclasses.is_dataclass(hint) and name not in values:
+            names = [item.name for item in dataclasses.fields(hint)]
+            sections[name] = {key: remaining.pop(key) for key in names if key in remaining}
+    return read(cls, {**sections, **remaining})
+
+
+@settings
+class BuildSettings(SamplingSettings):
+    """Settings for building a profile.
+
+    Attributes:
+        catchphrases: Maximum catchphrases.
+        picked_by: Who picks catchphrases; count takes the phrases said most often and asks no model.
+        description: Your own description, in the second person.
+        rewrite: Have the model describe the character anew where a card or a person did.
+        check_knowledge: First ask what the model knows of the role, for you to read.
+        work: The work's name, for the knowledge check.
+        excerpt_tokens: Script tokens in the prompt.
+    """
+
+    # No role of the release has more than 3; `--catchphrases` also takes "none".
+    catchphrases: int = Field(default=3, ge=0, le=20, json_schema_extra={"cli": False})
+    picked_by: Literal["model", "count"] = Field(default="model", json_schema_extra={"flag": "catchphrases-by"})
+    description: str | None = Field(default=None, json_schema_extra={"cli": False})
+    rewrite: bool = False
+    check_knowledge: bool = False
+    work: str | None = Field(default=None, json_schema_extra={"cli": False})
+    excerpt_tokens: int = Field(default=6000, ge=200)
+
+    def __post_init__(self) -> None:
+        if self.description is not None and not self.description.strip():
+            raise SettingsError("the description is empty; leave it out to have one written")
+
+    @property
+    def picks(self) -> bool:
+        """True if a model picks catchphrases."""
+        return self.catchphrases > 0 and self.picked_by == "model"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return one JSON object, for manifests; without the description itself."""
+        by, origin = self.picked_by if self.catchphrases else None, "written" if self.description is None else "given"
+        return {**super().to_dict(), "picked_by": by, "description": origin}
+
+
+@settings
+class FilterSettings:
+    """Filters (replies come from the run's journal: changing filters asks no model).
+
+    Attributes:
+        min_confidence: Minimum level of both ratings.
+        no_confidence: Keep pairs whatever their ratings.
+        no_standalone: Keep pairs that refer to their source.
+        no_character: Keep answers out of character.
+        min_grounding: Minimum share of content words found in the script segment or the profile.
+        no_grounding: Do not check script-based pairs against their source.
+        duplicates: How to find near-duplicates.
+        similarity: Similarity that makes a near-duplicate. [default: 0.8 (bm25), 0.75 (minhash)]
+        no_duplicates: Keep near-duplicates.
+    """
+
+    min_confidence: Level = "medium"
+    no_confidence: bool = False
+    no_standalone: bool = False
+    no_character: bool = False
+    min_grounding: float = Field(default=LEAST_FOUND, ge=0, le=1)
+    no_grounding: bool = False
+    duplicates: Method = "bm25"
+    similarity: float | None = Field(default=None, ge=0, le=1)
+    no_duplicates: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return one JSON object, for manifests: what each filter requires; null or false where it is off."""
+        used = SIMILARITY[self.duplicates] if self.similarity is None else self.similarity
+        return {
+            "min_confidence": None if self.no_confidence else self.min_confidence,
+            "standalone": not self.no_standalone,
+            "character": not self.no_character,
+            "grounding": None if self.no_grounding else self.min_grounding,
+            "duplicates": None if self.no_duplicates else self.duplicates,
+            "similarity": self.similarity if self.no_duplicates else used,
+        }
+
+
+@settings
+class InstructSettings(SamplingSettings):
+    """Settings for Context-Instruct. The paper makes at least 400 candidates per role.
+
+    Attributes:
+        per_role: Distinct questions to make, before any filter.
+        script_agnostic_share: Share of questions made from the profile alone.
+        per_request: Pairs per request.
+        rounds: Maximum rounds of requests.
+        chunk_tokens: Script tokens per prompt.
+        overlap_tokens: Tokens that a chunk repeats of the one before.
+        asked_tokens: Maximum prompt tokens that list earlier questions.
+        seed: Random seed for the order of the script's chunks.
+    """
+
+    per_role: int = Field(default=400, ge=1)
+    script_agnostic_share: float = Field(
+        default=AGNOSTIC_SHARE, ge=0, le=1, json_schema_extra={"flag": "agnostic-share"}
+    )
+    # Ours: 10 pairs with their ratings stay under 2,000 tokens.
+    per_request: int = Field(default=10, ge=1)
+    rounds: int = Field(default=12, ge=1)
+    # Ours: instructions, examples, description, chunk and reply come to about 5,000 tokens.
+    chunk_tokens: int = Field(default=1000, ge=50)
+    overlap_tokens: int = Field(default=100, ge=0)
+    asked_tokens: int = Field(default=400, ge=0, json_schema_extra={"cli": False})
+    seed: int = 0
+    filters: FilterSettings = Field(default_factory=FilterSettings)
+
+    def __post_init__(self) -> None:
+        if self.overlap_tokens > self.chunk_tokens // 2:
+            raise SettingsError(
+                f"overlap_tokens is {self.overlap_tokens}; it must be at most half of chunk_tokens, which is "
+                f"{self.chunk_tokens}"
+            )
+
+    @property
+    def sampling(self) -> Sampling:
+        """For requests; the seed is for chunks alone."""
+        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return one JSON object, for manifests."""
+        return {**super().to_dict(), "seed": self.seed, "filters": self.filters.to_dict()}
+
+
+@settings
+class RespondSettings(PromptSettings, SamplingSettings):
+    """Settings for RoleGPT. The paper: six replies per instruction, the last of them held out.
+
+    Attributes:
+        replies: Replies per instruction; the last is held out as the baseline.
+        max_tokens: Maximum tokens per reply.
+        rules: Rules that replies must keep.
+    """
+
+    replies: int = Field(default=6, ge=1)
+    max_tokens: int = Field(default=200, ge=1)
+    rules: tuple[Rule, ...] = Field(default=get_args(Rule), json_schema_extra={"cli": False})
+
+    def __post_init__(self) -> None:
+        if self.replies > 1 and self.temperature == 0:
+            raise SettingsError(
+                f"temperature 0 gives the same reply {self.replies} times, and the held-out one would be among the "
+                "references; raise it, or ask for one reply (--replies 1)"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return one JSON object, for manifests."""
+        value = super().to_dict()
+        prompts = {item.name: value.pop(item.name) for item in dataclasses.fields(PromptSettings)}
+        prompts["max_tokens"] = prompts.pop("max_prompt_tokens")
+        prompts["system_template"] = self.system_template and self.system_template.name
+        return {**value, "prompts": prompts}
+
+
+@settings
+class SplitRule:
+    """Settings for splitting a release.
+
+    Attributes:
+        test_share: Share of questions for test.
+        held_out: Hold this role out for role generalization; may be repeated.
+        role_share: Share of roles to hold out where none are named.
+        seed: Random seed for the held-out questions and roles.
+    """
+
+    test_share: float = Field(default=0.2, gt=0, lt=1)
+    held_out: tuple[str, ...] = ()
+    role_share: float = Field(default=0.1, gt=0, lt=1)
+    seed: int = 0
+
+
+@settings
+class SampleSettings:
+    """Settings for drawing general instructions; the caps are the paper's.
+
+    Attributes:
+        language: Language to draw; defaults to that of most instructions.
+        max_words: Maximum words of an English instruction.
+        max_chars: Maximum characters of a Chinese instruction.
+        seed: Random seed for the draw.
+        duplicates: How to find near-duplicates.
+        similarity: Similarity that makes a near-duplicate. [default: 0.8 (bm25), 0.75 (minhash)]
+    """
+
+    language: Language | None = None
+    max_words: int = Field(default=100, ge=1)
+    max_chars: int = Field(default=100, ge=1)
+    seed: int = 0
+    duplicates: Literal["bm25", "minhash", "exact"] = "bm25"
+    similarity: float | None = Field(default=None, gt=0, le=1)

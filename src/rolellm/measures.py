@@ -1,0 +1,136 @@
+"""What the command line measures, for Python: the same defaults, and results that show themselves in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rolellm.core.errors import SettingsError
+from rolellm.core.settings import read
+from rolellm.core.table import Table, TableRow, Tabular
+from rolellm.llm.llm import LLM
+from rolellm.scoring.statistics.intervals import read_interval
+
+Files = str | Path | Sequence[str | Path]
+
+
+class Findings(Tabular, dict[str, Any]):
+    """A JSON object, as the command prints with ``--json``, that shows itself as a table."""
+
+    __slots__ = ("remarks", "table")
+
+    def __init__(self, value: Mapping[str, Any], table: Table, remarks: Sequence[str] = ()) -> None:
+        super().__init__(value)
+        self.table, self.remarks = table, tuple(remarks)
+
+    def _table(self) -> Table:
+        return self.table
+
+    def _remarks(self) -> Sequence[str]:
+        return self.remarks
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a plain dictionary."""
+        return dict(self)
+
+
+def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path = "character-tests") -> Findings:
+    """Test a character: role, language, knowledge, catchphrases, jailbreaks.
+
+    Args:
+        file: The test file (docs/checks.md).
+        model: A folder, a Hub id, YAML settings of a model, or an `LLM`; by default, the model that the file names.
+        out: Folder for tests.html, assertions.jsonl, and the journal: a second run sends only new messages.
+
+    Raises:
+        SettingsError: For a file that cannot be read, and where no model is named.
+    """
+    from rolellm.checks.character_tests import CheckCharacter, read_tests
+    from rolellm.reporting.check_sections import tests_table
+    from rolellm.reporting.page import PageContent, write_page
+    from rolellm.runs import run_step
+
+    suite = read_tests(file)
+    named = suite.model if model is None else model
+    if named is None:
+        raise SettingsError(f"no model is named; give one, or add `model` to {file}")
+    run = run_step(CheckCharacter(suite), LLM.resolve(named), out)
+    result = run.result
+    summary = ", ".join(f"{count} {kind}" for kind, count in result["counts"].items() if count)
+    recipe = {"file": str(file), "models": run.manifest["models"], "settings": run.manifest["settings"]}
+    title = f"Tests of {result['role']}"
+    write_page(Path(out) / "tests.html", PageContent(title, (), summary=summary, recipe=recipe, tests=result))
+    return Findings(run.to_dict() | result, tests_table(result), (f"{summary}; {result['flaky']} flaky",))
+
+
+def style(
+    predictions: Files = (), config: str | None = None, *, split: str = "test", data_dir: str | Path | None = None
+) -> Findings:
+    """Measure which role replies sound like, next to the meter's accuracy on the references.
+
+    Args:
+        predictions: Files of predictions, as for `rolellm.score`; with none, the meter alone is measured.
+        config: The dataset's config.
+        split: The split that the predictions answer.
+        data_dir: A local copy of the release.
+    """
+    from rolellm.data.rolebench.source import resolve_config
+    from rolellm.scoring.style import measure_file_style
+
+    files = [Path(file) for file in ([predictions] if isinstance(predictions, str | Path) else predictions)]
+    folder = None if data_dir is None else Path(data_dir)
+    result = measure_file_style(files, resolve_config(config, folder), split, folder)
+    heads = {"top1": "Top-1 %", "top5": "Top-5 %", "same_instruction": "Told from another role %"}
+    rows = [
+        TableRow((language, name), tuple(read_interval(measured[part].get(key)) for key in heads))
+        for language, measured in result["languages"].items()
+        for part, name in (("meter", "the meter, on references"), ("replies", "replies"))
+        if part in measured
+    ]
+    return Findings(
+        result, Table("Style", ("Language", "Measured"), tuple(heads.values()), tuple(rows)), result["warnings"]
+    )
+
+
+def compare(first: str | Path, second: str | Path, **options: Any) -> Findings:
+    """Compare two judging runs, or two files of predictions: what changed, and what is significant.
+
+    Args:
+        first: Folder of a judging run, or a prediction file.
+        second: A second one of the same kind.
+        options: Any field of `rolellm.judging.settings.CompareSettings`, such as ``config="sample"``.
+    """
+    from rolellm.judging.compare import compare_runs as run
+    from rolellm.judging.settings import CompareSettings
+
+    result = run(first, second, read(CompareSettings, options))
+    rows = (
+        TableRow(
+            (" → ".join(dict.fromkeys((change["system"], change["system_b"]))), change["measure"].replace("_", " ")),
+            tuple(read_interval(change[key]) for key in ("before", "after", "difference")),
+        )
+        for change in result["changes"]
+    )
+    table = Table("What changed", ("System", "Measure"), ("A", "B", "B - A"), tuple(rows))
+    return Findings(result, table, result["problems"])
+
+
+def leaderboard(runs: Files, out: str | Path = "leaderboard", *, mixed: bool = False, **options: Any) -> Findings:
+    """Write a leaderboard of runs as a static site: scores with ranks, and the replies and commands behind them.
+
+    Args:
+        runs: Predictions, scores next to their replies, or folders of predictions or of a judging run.
+        out: Folder of the site.
+        mixed: Also show runs with different recipes, each ranked among runs with the same recipe.
+        options: Any field of `rolellm.scoring.settings.ScoreOptions`.
+    """
+    from rolellm.reporting.leaderboard import leaderboard as build
+    from rolellm.reporting.score_table import score_table
+    from rolellm.scoring.settings import ScoreOptions
+
+    sources = [runs] if isinstance(runs, str | Path) else list(runs)
+    entries = build(sources, out, read(ScoreOptions, options), mixed=mixed)
+    value = {"site": str(out), "rows": [{"name": entry.name, "command": entry.command} for entry in entries]}
+    reports = {entry.name: entry.report for entry in entries}
+    return Findings(value, score_table(reports, title="RoleBench leaderboard"))

@@ -1,0 +1,310 @@
+"""Generation from prompts that begin alike: a beginning goes through the model once, and all its prompts attend to it.
+
+The keys and values of a beginning are kept once, not once a prompt, and each layer multiplies them with the queries of
+all its prompts together. A prompt's own tokens have places of their own, allocated once a batch; replies that ended
+leave the batch. This way of attending is Hydragen's (arXiv 2402.05099).
+
+This module imports torch at its head; import it inside functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+_NAME = "rolellm_shared"
+# Prompt tokens in one forward pass: what they take of memory next to the caches (our choice).
+_CHUNK = 2048
+# A batch is made smaller when no more than this share of its replies goes on: copying what is left costs a step or two.
+_SHRINK = 0.75
+
+#: Chooses the next tokens, ``(batch,)``, from logits of ``(batch, vocabulary)`` in float32, given which prompts of the
+#: call these are and how many tokens each has so far.
+Choose = Callable[[torch.Tensor, Sequence[int], int], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beginning:
+    """A beginning that prompts share, as the model has seen it.
+
+    Attributes:
+        ids: Its tokens.
+        layers: Keys and values of each layer, ``(key heads, length, width)``.
+    """
+
+    ids: tuple[int, ...] = ()
+    layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+
+
+def group_prompts(prompts: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
+    """Put prompts together that begin alike.
+
+    A prompt joins a group as long as that does not halve what the group shares; those that share nothing are one group.
+
+    Args:
+        prompts: Token ids.
+
+    Returns:
+        For each group how many tokens its prompts share, never all of one, and their places. Groups are in the order of
+        their first prompts.
+    """
+    groups: list[tuple[int, list[int]]] = []
+    content: Any = prompts.__getitem__
+    for number in sorted(range(len(prompts)), key=content):
+        if groups:
+            shared, members = groups[-1]
+            common = _count_common(prompts[members[0]], prompts[number], shared)
+            if common > 0 and 2 * common >= shared:
+                groups[-1] = (common, [*members, number])
+                continue
+        groups.append((len(prompts[number]) - 1, [number]))
+    singles = sorted(members[0] for _, members in groups if len(members) == 1)
+    together = [(shared, sorted(members)) for shared, members in groups if len(members) > 1]
+    return sorted([*together, *([(0, singles)] if singles else [])], key=lambda group: group[1][0])
+
+
+def _count_common(first: Sequence[int], second: Sequence[int], most: int) -> int:
+    most = min(most, len(second) - 1)
+    if first[:most] == second[:most]:
+        return most
+    return next(index for index in range(most) if first[index] != second[index])
+
+
+class _Batch:
+    """The places of a batch's own tokens, aligned at their ends, and who attends to which beginning.
+
+    Args:
+        begun: The beginning of each prompt; those of one beginning are neighbors.
+        padding: Unused places before each prompt's own tokens.
+        capacity: Places for each prompt.
+        device: Where the model is.
+    """
+
+    def __init__(self, beginnings: Sequence[Beginning], padding: Sequence[int], capacity: int, device: Any) -> None:
+        self._begun, self._capacity = list(beginnings), capacity
+        self._padding = torch.tensor(padding, device=device)
+        self._keys: dict[int, torch.Tensor] = {}
+        self._values: dict[int, torch.Tensor] = {}
+        self._used = self._stop = 0
+        self._settle()
+
+    def _settle(self) -> None:
+        """Find the runs of prompts with one beginning, and the longest beginning."""
+        self.runs: list[tuple[slice, Beginning]] = []
+        for row, beginning in enumerate(self._begun):
+            start = self.runs.pop()[0].start if self.runs and self.runs[-1][1] is beginning else row
+            self.runs.append((slice(start, row + 1), beginning))
+        self._lengths = torch.tensor([len(beginning.ids) for beginning in self._begun], device=self._padding.device)
+        self.longest = max(len(beginning.ids) for beginning in self._begun)
+        self._offset = self._lengths - self._padding
+        self._hidden: dict[Any, torch.Tensor] = {}
+
+    def forward(self, model: Any, ids: torch.Tensor) -> torch.Tensor:
+        """Take the next tokens, ``(batch, count)``; gives the logits after the last, ``(batch, vocabulary)``."""
+        self._stop = self._used + ids.shape[1]
+        self._hidden = {}
+        columns = torch.arange(self._used, self._stop, device=ids.device)
+        positions = (self._offset[:, None] + columns).clamp(min=0)
+        output = model(input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=1, shared_beginnings=self)
+        self._used = self._stop
+        logits: torch.Tensor = output.logits[:, -1]
+        return logits.float()
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Let only these prompts go on, each as often as it is named."""
+        chosen = torch.tensor(rows, device=self._padding.device)
+        for cache in (self._keys, self._values):
+            for layer, states in cache.items():
+                cache[layer] = states[chosen]
+        self._padding = self._padding[chosen]
+        self._begun = [self._begun[row] for row in rows]
+        self._settle()
+
+    def layers(self) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+        """Keys and values of the first prompt."""
+        return {layer: (keys[0], self._values[layer][0]) for layer, keys in self._keys.items()}
+
+    def store(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keep a layer's new keys and values, ``(batch, key heads, count, width)``; gives all so far."""
+        stored = []
+        for cache, new in ((self._keys, key), (self._values, value)):
+            if layer not in cache:
+                # Zeros: what is unused is multiplied, too, if only by zero.
+                cache[layer] = new.new_zeros(*new.shape[:2], self._capacity, new.shape[3])
+            cache[layer][:, :, self._used : self._stop] = new
+            stored.append(cache[layer][:, :, : self._stop])
+        return stored[0], stored[1]
+
+    def hidden(self, window: int | None) -> torch.Tensor:
+        """The places that the new tokens do not see, of the longest beginning and then their own.
+
+        Returns:
+            ``(batch, 1, 1, count, places)``.
+        """
+        if window not in self._hidden:
+            before, own = (torch.arange(count, device=self._padding.device) for count in (self.longest, self._stop))
+            positions = torch.cat([before.expand(len(self._padding), -1), self._offset[:, None] + own], dim=1)
+            unused = torch.cat([before >= self._lengths[:, None], own < self._padding[:, None]], dim=1)
+            new = (self._offset[:, None] + own[self._used :])[:, :, None]
+            hidden = unused[:, None] | (positions[:, None] > new)
+            if window is not None:
+                hidden |= new - positions[:, None] >= window
+            self._hidden[window] = hidden[:, None, None]
+        return self._hidden[window]
+
+
+def _attend(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    shared_beginnings: _Batch,
+    scaling: float,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **unused: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention over a beginning and a prompt's own tokens; an attention function as transformers calls them.
+
+    Args:
+        module: The attention layer.
+        query: ``(batch, heads, count, width)``.
+        key: ``(batch, key heads, count, width)``, of the new tokens alone.
+        value: As ``key``.
+        attention_mask: Always ``None``.
+        shared_beginnings: What came before.
+        scaling: Of the scores.
+        sliding_window: How far back the layer's tokens see.
+        softcap: Bound of the scores.
+        unused: What else transformers hands on, such as dropout, which is none here.
+
+    Returns:
+        ``(batch, count, heads, width)``, and no weights.
+    """
+    batch = shared_beginnings
+    keys, values = batch.store(module.layer_idx, key, value)
+    rows, heads, count, width = query.shape
+    kinds, each = keys.shape[1], heads // keys.shape[1]
+    # Heads that share keys are more queries of the same.
+    query = (query * scaling).reshape(rows, kinds, each * count, width)
+    scores = query.new_zeros(rows, kinds, each * count, batch.longest + keys.shape[2])
+    scores[..., batch.longest :] = query @ keys.transpose(-1, -2)
+    beginnings = [
+        (run, beginning.layers[module.layer_idx], len(beginning.ids)) for run, beginning in batch.runs if beginning.ids
+    ]
+    for run, (states, _), length in beginnings:
+        together = query[run].transpose(0, 1).reshape(kinds, -1, width) @ states.transpose(-1, -2)
+        scores[run, :, :, :length] = together.view(kinds, -1, each * count, length).transpose(0, 1)
+    scores = scores.float()
+    if softcap is not None:
+        scores = (scores / softcap).tanh_() * softcap
+    # Not minus infinity: of what sees nothing, such as padding, the weights would be no numbers.
+    scores.view(rows, kinds, each, count, -1).masked_fill_(batch.hidden(sliding_window), torch.finfo(torch.float32).min)
+    weights = scores.softmax(dim=-1).to(values.dtype)
+    attended = weights[..., batch.longest :] @ values
+    for run, (_, states), length in beginnings:
+        together = weights[run, :, :, :length].transpose(0, 1).reshape(kinds, -1, length) @ states
+        attended[run] += together.view(kinds, -1, each * count, width).transpose(0, 1)
+    return attended.view(rows, heads, count, width).transpose(1, 2), None
+
+
+class SharedGeneration:
+    """Replies to prompts that begin alike, by one model; the beginning seen last is kept for the next call.
+
+    Args:
+        model: A causal language model of a family in `rolellm.models.families.EXACT`, adapter included.
+        device: Where it is.
+    """
+
+    def __init__(self, model: Any, device: str) -> None:
+        self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._device = device
+        self._last = Beginning()
+
+    @torch.inference_mode()
+    def replies(
+        self,
+        prompts: Sequence[Sequence[int]],
+        shared: Sequence[int],
+        *,
+        limit: int,
+        stops: Sequence[int],
+        choose: Choose,
+    ) -> list[list[int]]:
+        """The tokens of each reply, an end token included.
+
+        Args:
+            prompts: Token ids.
+            shared: How many tokens of each prompt belong to a shared beginning; at least its last does not.
+            limit: Tokens a reply.
+            stops: Tokens that end a reply.
+            choose: Chooses the next tokens.
+        """
+        from transformers import AttentionInterface
+
+        AttentionInterface.register(_NAME, _attend)
+        before = self._model.config._attn_implementation
+        self._model.set_attn_implementation(_NAME)
+        try:
+            return self._replies(prompts, shared, limit, frozenset(stops), choose)
+        finally:
+            self._model.set_attn_implementation(before)
+
+    def _replies(
+        self,
+        prompts: Sequence[Sequence[int]],
+        shared: Sequence[int],
+        limit: int,
+        stops: frozenset[int],
+        choose: Choose,
+    ) -> list[list[int]]:
+        heads = [tuple(prompt[:length]) for prompt, length in zip(prompts, shared, strict=True)]
+        beginnings = {head: self._read_beginning(head) for head in dict.fromkeys(heads)}
+        # Those of one beginning next to each other. A prompt that is to have several replies is read once.
+        rows = sorted(range(len(prompts)), key=lambda index: heads[index])
+        requests = [(heads[row], tuple(prompts[row][len(heads[row]) :])) for row in rows]
+        read = {request: index for index, request in enumerate(dict.fromkeys(requests))}
+        longest = max(len(own) for _, own in read)
+        padding = [longest - len(own) for _, own in read]
+        batch = _Batch([beginnings[head] for head, _ in read], padding, longest + limit - 1, self._device)
+        padded = [[0] * count + list(own) for count, (_, own) in zip(padding, read, strict=True)]
+        logits = self._read(batch, torch.tensor(padded, device=self._device))
+        if len(read) < len(rows):
+            indices = [read[request] for request in requests]
+            batch.keep(indices)
+            logits = logits[indices]
+        replies: list[list[int]] = [[] for _ in prompts]
+        for step in range(limit):
+            chosen = choose(logits, rows, step)
+            going = []
+            for index, (row, token) in enumerate(zip(rows, chosen.tolist(), strict=True)):
+                if replies[row] and replies[row][-1] in stops:
+                    continue
+                replies[row].append(token)
+                if token not in stops:
+                    going.append(index)
+            if not going or step + 1 == limit:
+                break
+            if len(going) <= _SHRINK * len(rows):
+                batch.keep(going)
+                rows = [rows[index] for index in going]
+                chosen = chosen[going]
+            logits = batch.forward(self._model, chosen[:, None])
+        return replies
+
+    def _read_beginning(self, ids: tuple[int, ...]) -> Beginning:
+        if ids and ids != self._last.ids:
+            batch = _Batch([Beginning()], [0], len(ids), self._device)
+            self._read(batch, torch.tensor([ids], device=self._device))
+            self._last = Beginning(ids, batch.layers())
+        return self._last if ids else Beginning()
+
+    def _read(self, batch: _Batch, ids: torch.Tensor) -> torch.Tensor:
+        """Take prompts piece by piece; gives the logits after the last."""
+        pieces = torch.split(ids, max(1, _CHUNK // len(ids)), dim=1)
+        return [batch.forward(self._model, piece) for piece in pieces][-1]

@@ -1,0 +1,265 @@
+"""Shared prefixes inside of a model's forward pass, whatever trainer calls it.
+
+Hooks on the backbone fold the padded rows of a pass into a tree, let the layers run over it once, and hand the hidden
+states back row by row. Hooks on the model itself serve trainers that ask for log-probabilities only (TRL's fused head):
+there, only the states of scored tokens leave the backbone. See dev/shared_prefix.md.
+
+This module imports torch at its head; import it inside functions.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import torch
+
+from rolellm.core.errors import ModelError
+from rolellm.models.families import explain_not_shared
+from rolellm.models.prefix_tree import fold_rows
+from rolellm.models.tree_attention import Attention, TreeMask, attend_tree
+
+_NAME: Final = "rolellm_tree_over_{}"
+_IGNORED: Final = -100
+_BLOCK: Final = 128
+# Per-token fields of what TRL's fused head returns.
+_PER_TOKEN: Final = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
+
+
+def share_prefixes(
+    model: Any, *, attention: Attention = "auto", kernel_options: Mapping[str, Any] | None = None
+) -> PrefixSharing:
+    """Compute what the rows of a batch begin with in common once, in every training and scoring pass of a model.
+
+    The model is changed in place. Passes over several rows without a cache give the same hidden states, logits and
+    gradients as before, up to rounding; single rows, passes with a cache and `generate` are left alone. Call it before
+    or after a trainer takes the model, with or without an adapter. The more rows of a batch begin alike, the more is
+    saved: keep a role's rows together (``train_sampling_strategy="sequential"``).
+
+    >>> share_prefixes(model)  # doctest: +SKIP
+    >>> trainer = SFTTrainer(model, args, train_dataset=dataset)  # doctest: +SKIP
+
+    Args:
+        model: A causal language model of transformers, or a PEFT model around one.
+        attention: ``flex`` (FlexAttention), ``blocks`` (SDPA block by block), or ``auto``: FlexAttention on a GPU where
+            it agrees with the blocks, else the blocks.
+        kernel_options: Options of FlexAttention's kernels.
+
+    Returns:
+        A handle with ``restore()``.
+
+    Raises:
+        ModelError: For a family of models in which shared prefixes are not known to be exact, a model that shares
+            already or that takes no attention function; later, in a pass, for rows packed into one sequence, a row of
+            padding, a label on padding, and rows longer than the model's positions.
+    """
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if reason := explain_not_shared(model.config, 0):
+        raise ModelError(f"prefixes cannot be shared: the model is {reason}")
+    if hasattr(model, "prefix_sharing"):
+        raise ModelError("the model shares prefixes already; call share_prefixes once")
+    return PrefixSharing(model, attention, kernel_options)
+
+
+class PrefixSharing:
+    """A model whose passes over several rows share prefixes; made by `share_prefixes`.
+
+    Attributes:
+        padded_tokens: Tokens of all rows so far, padding included.
+        folded_tokens: Tokens that went through the layers instead.
+    """
+
+    def __init__(self, model: Any, attention: Attention, kernel_options: Mapping[str, Any] | None) -> None:
+        self._model, self._attention, self._kernel_options = model, attention, kernel_options
+        self._config = model.config.get_text_config()
+        self.padded_tokens = self.folded_tokens = 0
+        self._previous = _set_attention(model)
+        self._handles = [
+            model.register_forward_pre_hook(self._fold_scored, with_kwargs=True),
+            model.register_forward_hook(_unfold_scores, with_kwargs=True),
+            model.base_model.register_forward_pre_hook(self._fold_rows, with_kwargs=True),
+            model.base_model.register_forward_hook(self._unfold_states, with_kwargs=True),
+        ]
+        model.prefix_sharing = self
+
+    def restore(self) -> None:
+        """Make the model as it was before."""
+        for handle in self._handles:
+            handle.remove()
+        del self._model.prefix_sharing
+        self._model.set_attn_implementation(self._previous)
+
+    def __repr__(self) -> str:
+        return f"PrefixSharing({self.padded_tokens} tokens of rows, {self.folded_tokens} computed)"
+
+    def fold(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], torch.Tensor]:
+        """The keyword arguments of a pass over the tree of its rows, and where each token of the rows is in it."""
+        rows, mask = inputs["input_ids"], inputs.get("attention_mask")
+        is_token = torch.ones_like(rows, dtype=torch.bool) if mask is None else mask.bool()
+        if bool((is_token[:, 1:] > is_token[:, :-1]).sum(1).add(is_token[:, 0]).gt(1).any()):
+            raise ModelError("a row has padding between its tokens; pad on one side, or on both")
+        try:
+            tree = fold_rows(rows.cpu().numpy(), is_token.cpu().numpy())
+        except ValueError as error:
+            raise ModelError(str(error)) from error
+        self._check_length(int(tree.positions.max()) + 1)
+        if (attention := self._model.config._attn_implementation) != _NAME.format(self._previous):
+            raise ModelError(f"the model's attention was set to {attention} after share_prefixes; call restore() first")
+        self.padded_tokens += rows.numel()
+        self.folded_tokens += len(tree.ids)
+        # Kernels of GPUs want whole blocks. A token of padding sees itself alone, and nothing sees it.
+        extra = -len(tree.ids) % _BLOCK if rows.device.type == "cuda" else 0
+        length = len(tree.ids) + extra
+        ids, positions = (
+            torch.nn.functional.pad(torch.from_numpy(values), (0, extra)).to(rows.device)
+            for values in (tree.ids, tree.positions)
+        )
+        ends = torch.cat([torch.from_numpy(tree.ends), torch.arange(length - extra + 1, length + 1)]).to(rows.device)
+        folded = {
+            **inputs,
+            "input_ids": ids[None],
+            "position_ids": positions[None],
+            # Empty, so that an attention that knows of no tree fails instead of seeing everything.
+            "attention_mask": torch.empty(1, 1, 0, 0, device=rows.device),
+            "use_cache": False,
+            "prefix_tree": TreeMask(ends, positions, self._attention, self._kernel_options),
+        }
+        return folded, torch.from_numpy(tree.index).to(rows.device)
+
+    def _fold_rows(self, backbone: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if "prefix_tree" in kwargs:
+            return None
+        inputs = {"input_ids": args[0], **kwargs} if len(args) == 1 else kwargs
+        if _is_packed(inputs):
+            raise ModelError(
+                "the rows are packed into one sequence, which shares no prefixes; set packing and padding_free to false"
+            )
+        if inputs.get("use_cache") is None:
+            # A cache is of no use while gradients are taken.
+            inputs = {**inputs, "use_cache": not (backbone.training and torch.is_grad_enabled())}
+        if len(args) > 1 or not _is_foldable(inputs):
+            return None
+        folded, index = self.fold(inputs)
+        folded["prefix_tree"].states = index
+        return (), folded
+
+    def _fold_scored(self, _model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Fold a pass of TRL's fused head: its labels become those of the scored tokens, in a row of their own."""
+        is_fused = kwargs.get("fused_lm_head")
+        if is_fused and kwargs.get("shift_labels") is not None:
+            raise ModelError("prefixes cannot be shared under context or sequence parallelism; call restore() first")
+        if args or kwargs.get("labels") is None or not _is_foldable({**kwargs, "use_cache": False}):
+            return None
+        _check_labels(kwargs["labels"], kwargs.get("attention_mask"))
+        if not is_fused:
+            return None
+        inputs, index = self.fold(kwargs)
+        targets = kwargs["labels"][:, 1:]
+        is_scored = targets != _IGNORED
+        tree = inputs["prefix_tree"]
+        tree.states, tree.is_scored = index[:, :-1][is_scored], is_scored
+        return args, {**inputs, "labels": None, "shift_labels": targets[is_scored][None]}
+
+    def _unfold_states(self, _backbone: Any, _args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+        tree = kwargs.get("prefix_tree")
+        if tree is None:
+            return None
+        if tree.calls < self._config.num_hidden_layers:
+            raise ModelError(
+                f"{tree.calls} of {self._config.num_hidden_layers} layers attended by the tree; the others would mix "
+                "rows. The model has an attention of its own; call restore() on what share_prefixes returned"
+            )
+        states = output.last_hidden_state[0].index_select(0, tree.states.flatten())
+        shape = tree.states.shape if tree.is_scored is None else (1, len(tree.states))
+        output.last_hidden_state = states.view(*shape, states.shape[-1])
+        return output
+
+    def _check_length(self, longest: int) -> None:
+        limit = getattr(self._config, "max_position_embeddings", None)
+        if limit is not None and longest > limit:
+            raise ModelError(f"a row has {longest} tokens, but the model has positions for {limit}")
+        if reason := explain_not_shared(self._config, longest):
+            raise ModelError(f"prefixes cannot be shared: the model is {reason}")
+
+
+class _TreeAttention:
+    """An attention function of transformers: over trees by `attend_tree`, else as the model attended before."""
+
+    def __init__(self, name: str, plain: Callable[..., Any] | None) -> None:
+        self._name, self._plain = name, plain
+
+    def __call__(
+        self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **options: Any
+    ) -> Any:
+        tree = options.pop("prefix_tree", None)
+        if self._name == "sdpa":
+            # It has none: transformers 5.20 leaves it out, later releases never come here with it.
+            options.pop("softcap", None)
+        if tree is None:
+            # Eager attention is each model's own.
+            plain = self._plain or sys.modules[type(module).__module__].eager_attention_forward
+            return plain(module, query, key, value, mask, **options)
+        names = ("scaling", "dropout", "softcap", "sliding_window")
+        return attend_tree(query, key, value, tree, **{name: options[name] for name in names if name in options}), None
+
+
+def _set_attention(model: Any) -> str:
+    """Let a model attend over trees; gives the name of its attention before."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    # A copy that a trainer made of a model that shares already goes by the name of its attention.
+    previous = str(model.config._attn_implementation).removeprefix(_NAME.format(""))
+    name = _NAME.format(previous)
+    AttentionInterface.register(name, _TreeAttention(previous, ALL_ATTENTION_FUNCTIONS.get(previous)))
+    if (mask := ALL_MASK_ATTENTION_FUNCTIONS.get(previous)) is not None:
+        AttentionMaskInterface.register(name, mask)
+    model.set_attn_implementation(name)
+    if model.config._attn_implementation != name:
+        raise ModelError(f"prefixes cannot be shared: {type(model).__name__} takes no attention function")
+    return previous
+
+
+def _is_foldable(inputs: Mapping[str, Any]) -> bool:
+    """Tell whether a pass is over several rows of tokens, keeps no cache and asks for nothing layer by layer."""
+    rows, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+    return (
+        rows is not None
+        and rows.ndim == 2
+        and len(rows) > 1
+        and (mask is None or mask.ndim == 2)
+        and not any(
+            inputs.get(name) for name in ("use_cache", "past_key_values", "output_hidden_states", "output_attentions")
+        )
+    )
+
+
+def _check_labels(labels: torch.Tensor, mask: torch.Tensor | None) -> None:
+    """Check that each label is that of a token, and predicted from one: hidden states of padding mean nothing."""
+    if mask is None:
+        return
+    is_token = mask.bool()
+    if bool(((labels[:, 1:] != _IGNORED) & ~(is_token[:, 1:] & is_token[:, :-1])).any()):
+        raise ModelError("a label is on padding, or on the token after it, which nothing predicts; set both to -100")
+
+
+def _is_packed(inputs: Mapping[str, Any]) -> bool:
+    rows, positions = inputs.get("input_ids"), inputs.get("position_ids")
+    if rows is None or positions is None or inputs.get("attention_mask") is not None or positions.ndim != 2:
+        return False
+    return len(rows) == 1 and bool((positions[:, 1:] <= positions[:, :-1]).any())
+
+
+def _unfold_scores(_model: Any, _args: Any, kwargs: dict[str, Any], output: Any) -> Any:
+    """Put what the fused head gave for scored tokens back where they are in the rows."""
+    tree = kwargs.get("prefix_tree")
+    if tree is None:
+        return None
+    for name in _PER_TOKEN:
+        scores = getattr(output, name)
+        if scores is not None:
+            output[name] = scores.new_zeros(tree.is_scored.shape).masked_scatter(tree.is_scored, scores[0])
+    output["label_mask"] = tree.is_scored
+    return output

@@ -1,0 +1,196 @@
+"""From a row to chat messages: the system instruction carries the role, the user turn carries the question.
+
+The wording of the system instruction is ours; what it must say is in the paper's zero-shot prompt (arXiv 2310.00746).
+A user who must match another wording brings a template of their own, and its hash goes into every fingerprint.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.fingerprint import hash_bytes
+from rolellm.core.foreign import read_text
+from rolellm.core.records import Language, Row, Turn
+
+SLOT: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A prompt with slots.
+
+    Attributes:
+        text: With its slots.
+        name: What it is called in messages.
+        optional: A slot that may stay empty: the parts that name it are left out then, and other braces are text.
+        between: What is between two parts: a new line, or a blank line.
+    """
+
+    text: str
+    name: str = "template"
+    optional: str = ""
+    between: str = "\n"
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the template's text, in hex."""
+        return hash_bytes(self.text.encode("utf-8"))
+
+    @property
+    def slots(self) -> frozenset[str]:
+        """The names of its slots."""
+        return frozenset(SLOT.findall(self.text))
+
+    def fill(self, **slots: str | None) -> str:
+        """Fill the slots, in one pass: what is filled in is never looked through for slots.
+
+        Raises:
+            SettingsError: When a slot gets no text, or a text has no slot.
+
+        >>> Template("{role} says: {line}").fill(role="King", line="{role}")
+        'King says: {role}'
+        """
+        values = {name: text or "" for name, text in slots.items()}
+        text = self.text
+        if self.optional:
+            values[self.optional] = values[self.optional].strip()
+            named, parts = f"{{{self.optional}}}", text.split(self.between)
+            text = self.between.join(part for part in parts if values[self.optional] or named not in part)
+        else:
+            self._check(frozenset(slots))
+        return SLOT.sub(lambda slot: values.get(slot.group(1), slot.group()), text)
+
+    def _check(self, names: frozenset[str]) -> None:
+        lacking, unknown = sorted(names - self.slots), sorted(self.slots - names)
+        if lacking or unknown:
+            problems = [f"has no slot {_list_slots(lacking)}"] * bool(lacking)
+            problems += [f"has {_list_slots(unknown)}, which nothing fills"] * bool(unknown)
+            raise SettingsError(
+                f"{self.name} {' and '.join(problems)}; its slots have to be {_list_slots(sorted(names)) or 'none'}"
+            )
+
+
+def _list_slots(slots: list[str]) -> str:
+    return ", ".join(f"{{{slot}}}" for slot in slots)
+
+
+@functools.cache
+def load_template(language: Language, name: str) -> Template:
+    """A template that ships.
+
+    Args:
+        language: ``en`` or ``zh``.
+        name: The file's name in ``prompts/en`` or ``prompts/zh``, without ``.txt``.
+
+    Raises:
+        SettingsError: When there is no such template.
+    """
+    source = resources.files("rolellm.models.prompts").joinpath(language, f"{name}.txt")
+    if not source.is_file():
+        raise SettingsError(f"no prompt template {language}/{name}.txt ships with this library")
+    return Template(source.read_text(encoding="utf-8").strip(), f"{language}/{name}.txt")
+
+
+def load_system_template(language: Language, path: str | Path | None = None, *, retrieval: bool = False) -> Template:
+    """The system instruction for a language, or the user's own from a file.
+
+    It has the slots ``{role}`` and ``{description}``; a line that names the description is left out for a role that has
+    none. For retrieval they are ``{role}`` and ``{examples}``; the paragraph that names the examples is left out for a
+    role that has none.
+
+    Args:
+        language: ``en`` or ``zh``.
+        path: A UTF-8 text file with these slots; without retrieval, the description may be missing.
+        retrieval: Whether it shows lines that were found for the question.
+
+    Raises:
+        SettingsError: When the file cannot be read, or lacks a slot.
+    """
+    optional, between = ("examples", "\n\n") if retrieval else ("description", "\n")
+    if path is None:
+        shipped = load_template(language, "retrieval" if retrieval else "system")
+        return replace(shipped, optional=optional, between=between)
+    try:
+        text = read_text(path).strip()
+    except DataError as error:
+        raise SettingsError(
+            f"no system template at {path} ({error}); give a UTF-8 text file, or leave it out to use the one that ships"
+        ) from error
+    lacking = [slot for slot in ("{role}", "{examples}")[: 1 + retrieval] if slot not in text]
+    if lacking:
+        needs = "a template for retrieval needs both" if retrieval else "a system template needs it"
+        raise SettingsError(f"{path} has no slot {' and no '.join(lacking)}; {needs}")
+    return Template(text, str(path), optional, between)
+
+
+def make_messages(row: Row, template: Template | None = None) -> list[dict[str, str]]:
+    """The chat messages that ask a row's question of its role: one system turn, one user turn.
+
+    Args:
+        row: The row to ask.
+        template: The system instruction; by default the one that ships, in the row's language.
+    """
+    chosen = template or load_system_template(row.language)
+    return [
+        {"role": "system", "content": chosen.fill(role=row.role, description=row.role_description)},
+        {"role": "user", "content": row.question},
+    ]
+
+
+def load_chat_template(name: str = "rolellama") -> str:
+    """The Jinja chat template of a text form, for ``tokenizer.chat_template``.
+
+    Args:
+        name: ``rolellama``, the text form the paper tuned LLaMA on (``### Instruction:`` and so on), or ``chatglm2`` or
+            ``chatglm3``, those chat models' own.
+
+    Raises:
+        SettingsError: For a form that does not ship; names those that do.
+    """
+    folder = resources.files("rolellm.models.prompts").joinpath("chat")
+    names = sorted(item.name.removesuffix(".jinja") for item in folder.iterdir() if item.name.endswith(".jinja"))
+    if name not in names:
+        raise SettingsError(f"unknown prompt form {name!r}; known: {', '.join(names)}")
+    return folder.joinpath(f"{name}.jinja").read_text(encoding="utf-8").strip()
+
+
+#: Replaces another speaker's line, by language: when the role opens a scene, and when it continues.
+OPENING: Final = MappingProxyType({"en": "(You speak first.)", "zh": "（你先开口。）"})
+ONWARD: Final = MappingProxyType({"en": "(You go on.)", "zh": "（你接着说。）"})
+
+#: Characters of a turn that a prompt shows (our choice): a speech of two pages would leave no room for anything else.
+LONGEST: Final = 400
+
+_COLON: Final = MappingProxyType({"en": ": ", "zh": "："})
+_BRACKETS: Final = MappingProxyType({"en": ("(", ")"), "zh": ("（", "）")})
+_BRACKETED: Final = ("()", "[]", "（）", "【】", "［］")
+_CUT_WORD: Final = re.compile(r"\s\S{0,30}\Z")
+
+
+def shorten_turn(text: str) -> str:
+    """A text of up to `LONGEST` characters as it is; of a longer one the beginning, to the end of a word, and "…"."""
+    if len(text) <= LONGEST:
+        return text
+    return _CUT_WORD.sub("", text[: LONGEST - 1]).rstrip() + "…"
+
+
+def format_turn(turn: Turn, language: Language, *, is_full: bool = False) -> str:
+    """A turn, shortened unless `whole`, with its speaker's name; narration is in one pair of brackets, without a name.
+
+    >>> format_turn(Turn("King", "A fine day."), "en")
+    'King: A fine day.'
+    """
+    text = turn.content
+    if turn.kind == "speech":
+        return f"{turn.speaker}{_COLON[language]}{text if is_full else shorten_turn(text)}"
+    if text[:1] + text[-1:] in _BRACKETED:
+        text = text[1:-1].strip()
+    opening, closing = _BRACKETS[language]
+    return f"{opening}{text if is_full else shorten_turn(text)}{closing}"

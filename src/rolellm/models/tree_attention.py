@@ -1,0 +1,322 @@
+"""Attention over a tree of tokens: by SDPA block by block, or by FlexAttention.
+
+This module imports torch at its head; import it inside functions.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, Final, Literal
+
+import torch
+
+#: How to attend: ``auto`` is FlexAttention on a GPU, once it has been compared with the blocks there.
+Attention = Literal["auto", "flex", "blocks"]
+# Tokens per block: on a CPU, 96 to 192 are alike; FlexAttention's kernels want 128.
+_BLOCK: Final = 128
+# Of the norm: sums in bfloat16 differ by less.
+_TOLERANCE: Final = {torch.float32: 1e-4, torch.float64: 1e-8}
+
+
+class FlexAttentionWarning(UserWarning):
+    """FlexAttention does not agree with plain attention on this device, so it is not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeBlock:
+    """Neighboring tokens of a tree, and all that they see.
+
+    Attributes:
+        start: The first of them.
+        stop: Where they end.
+        keys: ``(seen,)``: tokens that one of them sees: those on the path of the first, then their own.
+        mask: ``(1, 1, stop - start, seen)`` booleans: which token sees which of these.
+        positions: ``(seen,)``: the position of each of these in its row.
+    """
+
+    start: int
+    stop: int
+    keys: torch.Tensor
+    mask: torch.Tensor
+    positions: torch.Tensor
+
+    def apply_window(self, window: int | None) -> torch.Tensor:
+        """The mask under a sliding window of that many tokens, a token itself included; with ``None``, under none."""
+        if window is None:
+            return self.mask
+        return self.mask & (self.positions[self.start - self.stop :, None] - self.positions < window)
+
+
+class TreeMask:
+    """The mask of which token of a tree sees which, for the attention of all layers.
+
+    Args:
+        ends: ``(length,)``, as in `rolellm.models.prefix_tree.PrefixTree`.
+        positions: ``(length,)``: likewise.
+        attention: How to attend.
+        kernel_options: For FlexAttention's kernels.
+
+    Attributes:
+        calls: How often a layer attended.
+        states: Which hidden states leave the backbone, ``(rows, columns)`` or, of scored tokens, ``(scored,)``.
+        is_scored: ``(rows, columns - 1)``: which tokens are followed by a label; ``None`` where all states are wanted.
+    """
+
+    def __init__(
+        self,
+        ends: torch.Tensor,
+        positions: torch.Tensor,
+        attention: Attention = "auto",
+        kernel_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.ends, self.positions = ends, positions
+        self.kernel_options = dict(kernel_options or {})
+        self.calls = 0
+        self.states = ends.new_zeros(0)
+        self.is_scored: torch.Tensor | None = None
+        self._attention = attention
+        self._block_masks: dict[int | None, Any] = {}
+
+    @cached_property
+    def blocks(self) -> list[TreeBlock]:
+        """The blocks of the sequence: one mask over all of it would cost its length squared."""
+        columns = torch.arange(len(self.ends), device=self.ends.device)
+        blocks = []
+        for start in range(0, len(self.ends), _BLOCK):
+            stop = min(start + _BLOCK, len(self.ends))
+            before = (self.ends[:start] > start).nonzero().flatten()
+            keys, queries = torch.cat([before, columns[start:stop]]), columns[start:stop]
+            mask = (keys[None, :] <= queries[:, None]) & (queries[:, None] < self.ends[keys][None, :])
+            blocks.append(TreeBlock(start, stop, keys, mask[None, None], self.positions[keys]))
+        return blocks
+
+    @cached_property
+    def seen(self) -> torch.Tensor:
+        """``(seen,)``: the tokens that each block sees, block after block."""
+        return torch.cat([block.keys for block in self.blocks])
+
+    def make_block_mask(self, window: int | None) -> Any:
+        """The same for FlexAttention, as a ``BlockMask``: it skips pairs of blocks in which no token sees another.
+
+        The table of blocks comes from the least and greatest end and position of each block, without a look at pairs
+        of tokens. Under a window it may hold pairs in which nothing is seen, which costs time only.
+        """
+        if window not in self._block_masks:
+            self._block_masks[window] = _make_block_mask(self.ends, self.positions, window)
+        return self._block_masks[window]
+
+    def uses_flex(self, query: torch.Tensor, key: torch.Tensor, dropout: float) -> bool:
+        """True if FlexAttention attends: it has no dropout."""
+        if self._attention == "blocks" or dropout:
+            return False
+        if self._attention == "flex":
+            return True
+        return query.device.type == "cuda" and _check_flex(
+            query.device, query.dtype, query.shape[1], key.shape[1], query.shape[3]
+        )
+
+
+def attend_tree(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    tree: TreeMask,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    softcap: float | None = None,
+    sliding_window: int | None = None,
+) -> torch.Tensor:
+    """Attention over one tree.
+
+    Args:
+        query: ``(1, heads, length, width)``.
+        key: ``(1, key heads, length, width)``.
+        value: As ``key``.
+        tree: Who sees whom.
+        scaling: Factor of the scores.
+        dropout: Share of weights to drop.
+        softcap: Bound of the scores.
+        sliding_window: How far back the layer's tokens see.
+
+    Returns:
+        ``(1, length, heads, width)``.
+    """
+    tree.calls += 1
+    # Under autocast, rotated queries and keys of float32 weights come in float32 next to values in bfloat16.
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    if tree.uses_flex(query, key, dropout):
+        return _attend_flex(query, key, value, tree, scaling, softcap, sliding_window)
+    return _attend_blocks(query, key, value, tree, scaling, dropout, softcap, sliding_window)
+
+
+def _attend_blocks(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    tree: TreeMask,
+    scaling: float | None,
+    dropout: float,
+    softcap: float | None,
+    window: int | None,
+) -> torch.Tensor:
+    repeats = query.shape[1] // key.shape[1]
+    key_heads, width = key.shape[1], key.shape[3]
+    # One gather for all blocks: the gradient of each slice would be as long as the tree.
+    pairs = torch.cat([key, value], dim=1).transpose(1, 2).flatten(2)[0]
+    sizes = [len(block.positions) for block in tree.blocks]
+    pairs = torch.nn.functional.embedding(tree.seen, pairs).view(1, -1, 2 * key_heads, width)
+    queries = torch.split(query, [block.stop - block.start for block in tree.blocks], dim=2)
+    parts = []
+    for block, own, pair in zip(tree.blocks, queries, torch.split(pairs, sizes, dim=1), strict=True):
+        keys, values = torch.split(pair.transpose(1, 2), key_heads, dim=1)
+        if repeats > 1:
+            keys, values = keys.repeat_interleave(repeats, 1), values.repeat_interleave(repeats, 1)
+        mask = block.apply_window(window)
+        if softcap is None:
+            part = torch.nn.functional.scaled_dot_product_attention(own, keys, values, mask, dropout, scale=scaling)
+        else:
+            part = _attend_capped(own, keys, values, mask, scaling, dropout, softcap)
+        parts.append(part)
+    return torch.cat(parts, dim=2).transpose(1, 2)
+
+
+def _attend_capped(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    scaling: float | None,
+    dropout: float,
+    softcap: float,
+) -> torch.Tensor:
+    """Attention whose scores are bounded, which SDPA cannot do."""
+    scores = query @ key.transpose(-1, -2) * (query.shape[3] ** -0.5 if scaling is None else scaling)
+    scores = (scores / softcap).tanh() * softcap
+    weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1, dtype=torch.float32)
+    return torch.nn.functional.dropout(weights.to(query.dtype), dropout) @ value
+
+
+def _attend_flex(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    tree: TreeMask,
+    scaling: float | None,
+    softcap: float | None,
+    window: int | None,
+) -> torch.Tensor:
+    attention = _compile_flex() if query.device.type == "cuda" else _import_flex()
+    attended: torch.Tensor = attention(
+        query,
+        key,
+        value,
+        score_mod=None if softcap is None else _cap(softcap),
+        block_mask=tree.make_block_mask(window),
+        scale=scaling,
+        enable_gqa=query.shape[1] != key.shape[1],
+        **({"kernel_options": tree.kernel_options} if tree.kernel_options else {}),
+    )
+    return attended.transpose(1, 2)
+
+
+def _import_flex() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return flex_attention
+
+
+@lru_cache
+def _compile_flex() -> Any:
+    """FlexAttention, compiled for all lengths; past its limit of graphs it raises, where torch would run it unfused."""
+    return torch.compile(_import_flex(), dynamic=True, fullgraph=True)
+
+
+@lru_cache
+def _cap(bound: float) -> Callable[..., torch.Tensor]:
+    def cap(score: torch.Tensor, _batch: Any, _head: Any, _query: Any, _key: Any) -> torch.Tensor:
+        return torch.tanh(score / bound) * bound
+
+    return cap
+
+
+def _make_block_mask(ends: torch.Tensor, positions: torch.Tensor, window: int | None) -> Any:
+    from torch.nn.attention.flex_attention import BlockMask
+
+    length = len(ends)
+    count = -(-length // _BLOCK)
+    padded = torch.nn.functional.pad(torch.stack([ends, positions]), (0, count * _BLOCK - length))
+    # Zeros of padding change no maximum, and no least of a block that is seen whole.
+    high, low = padded.view(2, count, _BLOCK).amax(2), padded.view(2, count, _BLOCK).amin(2)
+    first = torch.arange(count, device=ends.device) * _BLOCK
+    earlier, own = first[None, :] < first[:, None], first[None, :] == first[:, None]
+    is_seen = (earlier & (high[0][None, :] > first[:, None])) | own
+    is_whole = earlier & (low[0][None, :] >= (first + _BLOCK)[:, None])
+    if window is not None:
+        is_seen &= low[1][:, None] - high[1][None, :] < window
+        is_whole &= high[1][:, None] - low[1][None, :] < window
+
+    # FlexAttention does not mask what it takes for whole; a last block that is cut off is left to its kernels.
+    def is_visible(_batch: Any, _head: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        on_path = (key <= query) & (query < ends[key])
+        return on_path if window is None else on_path & (positions[query] - positions[key] < window)
+
+    return BlockMask.from_kv_blocks(
+        *_list_pairs(is_seen & ~is_whole),
+        *_list_pairs(is_seen & is_whole),
+        BLOCK_SIZE=_BLOCK,
+        mask_mod=is_visible,
+        seq_lengths=(length, length),
+    )
+
+
+def _list_pairs(pairs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """List pairs of blocks: how many there are for each query block, and which, those first."""
+    order = pairs.int().argsort(dim=1, descending=True, stable=True)
+    return pairs.sum(dim=1, dtype=torch.int32)[None, None], order.int()[None, None]
+
+
+@lru_cache
+def _check_flex(device: torch.device, dtype: torch.dtype, heads: int, key_heads: int, width: int) -> bool:
+    """Check that FlexAttention gives what the blocks give, with its gradients, for a small tree on a device."""
+    length, stem = 3 * _BLOCK, _BLOCK + 40
+    # A stem, and two branches of which neither sees the other.
+    ends = torch.full((length,), length, device=device)
+    ends[stem : stem + 90] = stem + 90
+    positions = torch.arange(length, device=device)
+    positions[stem + 90 :] -= 90
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(1, count, length, width) for count in (heads, key_heads, key_heads)]
+    inputs = [torch.randn(shape, generator=generator).to(device, dtype) for shape in shapes]
+    tolerance = _TOLERANCE.get(dtype, 2e-2)
+    try:
+        with torch.enable_grad():
+            (flex, blocks) = (
+                _attend_with_gradients(inputs, TreeMask(ends, positions, name)) for name in ("flex", "blocks")
+            )
+        errors = [
+            float((actual - expected).norm() / expected.norm()) for actual, expected in zip(flex, blocks, strict=True)
+        ]
+        reason = f"a relative error of {max(errors):.1e}"
+        agrees = max(errors) < tolerance
+    except Exception as error:  # Whatever a compiler may raise.
+        reason, agrees = f"{type(error).__name__}: {str(error)[:200]}", False
+    if not agrees:
+        warnings.warn(
+            f"FlexAttention fails its comparison with plain attention on {device} ({reason}), so attention runs in "
+            "blocks, which is slower; training.attention: blocks says so without this warning",
+            FlexAttentionWarning,
+            stacklevel=2,
+        )
+    return agrees
+
+
+def _attend_with_gradients(inputs: list[torch.Tensor], tree: TreeMask) -> list[torch.Tensor]:
+    query, key, value = (tensor.detach().clone().requires_grad_() for tensor in inputs)
+    # A layer may be under a checkpoint, which would take these tensors for its own.
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
+        attended = attend_tree(query, key, value, tree)
+        return [attended.detach(), *torch.autograd.grad(attended.float().square().sum(), [query, key, value])]

@@ -1,0 +1,207 @@
+"""Findings in sentences: each rests on a test and carries its interval, and what is undecided is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Final, NamedTuple
+
+from rolellm.core.table import Interval
+from rolellm.core.text import format_count
+from rolellm.judging.result import JudgingResult
+from rolellm.scoring.score_report import METRICS, ScoreReport
+from rolellm.scoring.settings import has_held_out_roles
+from rolellm.scoring.statistics.intervals import read_interval
+from rolellm.scoring.statistics.paired_tests import PairedTest, adjust_p_values, compare_pairs
+
+#: Fewer rows than this decide little (our choice).
+SMALL: Final = 30
+_LEVEL: Final = 0.05
+#: What a higher and a lower score under each metric mean.
+_MEANING: Final = {
+    "CUS": ("is closer to the role's own replies", "is farther from the role's own replies"),
+    "RAW": ("answers general instructions better", "answers general instructions worse"),
+    "SPE": ("knows the role better", "knows the role less well"),
+}
+
+
+class _Comparison(NamedTuple):
+    metric: str
+    means: tuple[float, float]
+    ends: tuple[float, float] | None
+    p: float
+
+
+def describe_scores(reports: Mapping[str, ScoreReport]) -> list[str]:
+    """Say what Rouge-L found about one or several systems.
+
+    Args:
+        reports: Each system's on the same rows, as `ScoreReport.leading` gives them. Of more than three, all are
+            compared with the first.
+
+    Returns:
+        Sentences. Of two systems, in what the one is ahead and behind, each with the difference's 95 % interval,
+        decided after Holm's correction over all tests; of one, how far it is from floor to reference.
+    """
+    counts = [metric.n for report in reports.values() for metric in report.metrics.values() if metric and metric.n]
+    sentences = []
+    if counts and min(counts) < SMALL:
+        fewest = format_count(min(counts), "row")
+        sentences.append(f"Some figures rest on {fewest} only, too few for more than a first look.")
+    if len(reports) == 1:
+        ((name, report),) = reports.items()
+        return sentences + list(_describe_position(name, report))
+    decided, undecided = _decide(reports)
+    for pair in decided:
+        sentences += _describe_pair(pair, decided[pair], undecided[pair])
+    return sentences
+
+
+def describe_gain(reports: Mapping[str, ScoreReport]) -> str:
+    """Say in one sentence whether the first of two systems is better than the second.
+
+    Better is ahead in at least one metric and behind in none, decided as by `describe_scores`.
+    """
+    (decided,), (first, second) = _decide(reports)[0].values(), reports
+    rows = min((metric.n for metric in reports[first].metrics.values() if metric and metric.n), default=0)
+    ahead = [test.metric for test in decided if test.means[0] > test.means[1]]
+    behind = [test.metric for test in decided if test.means[0] < test.means[1]]
+    if ahead and behind:
+        return f"“{first}” is ahead of “{second}” in {_join(ahead)} and behind in {_join(behind)}."
+    if ahead:
+        return f"“{first}” is better than “{second}”: ahead in {_join(ahead)}, behind in nothing."
+    if behind:
+        return f"“{first}” is not better than “{second}”: behind in {_join(behind)}."
+    few = f"; some figures rest on {format_count(rows, 'held-out row')} only" if rows < SMALL else ""
+    return f"“{first}” is not shown to be better than “{second}”{few}."
+
+
+def describe_styles(styles: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Say how often each system's replies sound most like their role, next to chance and to the roles' own replies.
+
+    Args:
+        styles: System to what `rolellm.scoring.style.measure_file_style` found.
+    """
+    sentences = []
+    for name, style in styles.items():
+        for language, measured in style["languages"].items():
+            if "replies" not in measured or (share := read_interval(measured["replies"]["top1"])) is None:
+                continue
+            meter = read_interval(measured["meter"]["top1"])
+            own = "" if meter is None else f", the roles' own replies {100 * meter.mean:.1f} %"
+            chance = 100 * measured["meter"]["chance"]
+            sentences.append(
+                f"{100 * share.mean:.1f} % of {name}'s replies ({language}) sound most like their role "
+                f"{share.format_ends(1, 100)}; chance would be {chance:.1f} %{own}."
+            )
+    return sentences
+
+
+_Pair = tuple[str, str]
+
+
+def _decide(reports: Mapping[str, ScoreReport]) -> tuple[dict[_Pair, list[_Comparison]], dict[_Pair, list[str]]]:
+    """Return the decided comparisons of each pair, and the metrics that decide nothing, after Holm's correction."""
+    pairs = [pair for pair in combinations(reports, 2) if len(reports) <= 3 or next(iter(reports)) in pair]
+    compared = {pair: [_compare(reports[pair[0]], reports[pair[1]], metric) for metric in METRICS] for pair in pairs}
+    tests = [(pair, test) for pair, row in compared.items() for test in row if test]
+    adjusted = adjust_p_values([test.p for _, test in tests])
+    decided: dict[_Pair, list[_Comparison]] = {pair: [] for pair in pairs}
+    undecided: dict[_Pair, list[str]] = {pair: [] for pair in pairs}
+    for (pair, test), p in zip(tests, adjusted, strict=True):
+        if p < _LEVEL:
+            decided[pair].append(test._replace(p=p))
+        else:
+            undecided[pair].append(test.metric)
+    return decided, undecided
+
+
+def describe_verdicts(judged: JudgingResult) -> list[str]:
+    """Say whom the judges preferred, with intervals; first of all, whether their figures stand."""
+    sentences = [f"This run is not valid: {problem}." for problem in judged.problems if not judged.valid]
+    if judged.rows < SMALL:
+        sentences.append(f"The judges saw {format_count(judged.rows, 'row')} only, too few for more than a first look.")
+    for system in judged.models:
+        rate = system.measures().get("win_rate")
+        if rate is None or system.kind == "canary" or rate.ends is None or system.name == judged.baseline:
+            continue
+        low, high = rate.ends
+        share = f"{system.name} wins {100 * rate.mean:.1f} %, 95 % interval {100 * low:.1f} to {100 * high:.1f} %"
+        if low <= 0.5 <= high:
+            sentences.append(f"The judges do not tell {system.name} and {judged.baseline} apart ({share}).")
+        else:
+            preferred = (system.name, judged.baseline) if low > 0.5 else (judged.baseline, system.name)
+            sentences.append(f"The judges prefer {preferred[0]} to {preferred[1]} ({share}).")
+    return sentences
+
+
+def _compare(first: ScoreReport, second: ScoreReport, metric: str) -> _Comparison | None:
+    values, other_values = (
+        {row.id: row for row in report.scores if row.metric == metric} for report in (first, second)
+    )
+    shared = [row for name, row in values.items() if name in other_values]
+    if not shared:
+        return None
+    values_of_both = [row.value for row in shared], [other_values[row.id].value for row in shared]
+    test = compare_pairs(*values_of_both, [row.question for row in shared], [row.role for row in shared])
+    means = (sum(values_of_both[0]) / len(shared), sum(values_of_both[1]) / len(shared))
+    return _Comparison(metric, means, *_select(test, first.options.config))
+
+
+def _select(test: PairedTest, config: str | None) -> tuple[tuple[float, float] | None, float]:
+    """Return the interval and the p-value that a config leads with: for new roles, where it holds roles out."""
+    if has_held_out_roles(config) and test.p_new_roles is not None:
+        return test.difference.new_roles, test.p_new_roles
+    return test.difference.ends, test.p
+
+
+def _describe_pair(pair: _Pair, decided: Sequence[_Comparison], undecided: Sequence[str]) -> Iterator[str]:
+    gains = [test for test in decided if test.means[0] > test.means[1]]
+    losses = [test for test in decided if test.means[0] < test.means[1]]
+    if len(losses) > len(gains):
+        pair, gains, losses = (pair[1], pair[0]), [_swap(test) for test in losses], [_swap(test) for test in gains]
+    better, worse = pair
+    if gains:
+        first, *more = gains
+        clauses = [f"{_MEANING[first.metric][0]} than {worse} {_show(first)}"]
+        clauses += [f"{_MEANING[test.metric][0]} {_show(test)}" for test in more]
+        sentence = f"{better} {_join(clauses)}"
+        if losses:
+            sentence += ", but " + _join([f"{_MEANING[test.metric][1]} {_show(test)}" for test in losses])
+        yield f"{sentence}."
+    if undecided:
+        verb = "decides" if len(undecided) == 1 else "decide"
+        yield f"Between {better} and {worse}, {_join(undecided)} {verb} nothing."
+
+
+def _swap(test: _Comparison) -> _Comparison:
+    ends = None if test.ends is None else (-test.ends[1], -test.ends[0])
+    return test._replace(means=(test.means[1], test.means[0]), ends=ends)
+
+
+def _show(test: _Comparison) -> str:
+    values = f"{test.metric} {test.means[0]:.3f} against {test.means[1]:.3f}"
+    return f"({values})" if test.ends is None else f"({values}, difference {test.ends[0]:+.3f} to {test.ends[1]:+.3f})"
+
+
+def _join(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + f" and {words[-1]}"
+
+
+def _describe_position(name: str, report: ScoreReport) -> Iterator[str]:
+    for metric, score in _list_metrics(report):
+        text = f"{name}: {metric} {score.mean:.3f} {score.format_ends(3)}".rstrip()
+        position = report.scale.position.get(metric) if report.scale else None
+        if position is None:
+            yield f"{text}."
+        elif position.share is None:
+            yield f"{text}; the floor “{position.floor}” reaches {position.low:.3f}, a reference {position.high:.3f}."
+        elif position.share.low is not None and position.share.low > 0:
+            share = f"{100 * position.share.mean:.1f} % of the way"
+            yield f"{text}, {share} from the floor “{position.floor}” to a reference."
+        else:
+            yield f"{text}, not above the floor “{position.floor}” ({position.low:.3f})."
+
+
+def _list_metrics(report: ScoreReport) -> Iterable[tuple[str, Interval]]:
+    return [(metric, score) for metric in METRICS if (score := report.metrics.get(metric)) is not None]

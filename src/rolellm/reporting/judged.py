@@ -1,0 +1,256 @@
+"""The tables of a judging run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rolellm.core.sanitize import make_visible
+from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow, format_number
+from rolellm.judging.result import Group, JudgingResult, Pairwise, SystemFigures
+from rolellm.judging.types import Comparison, Design
+from rolellm.judging.verdicts import RowClusters, RowOutcome
+from rolellm.reporting.published import PublishedTable
+from rolellm.reporting.score_table import COLUMNS
+from rolellm.scoring.score_report import ScoreReport
+from rolellm.scoring.statistics.intervals import ClusteredSample, estimate_share
+
+PAIRS, LENGTH_FREE, LISTS = "Win rate, %", "LC win rate, %", "Above base, %"
+RANK, STRENGTH, CONSISTENT, NAMED = "Avg. rank", "Strength", "Consistency, %", "Name effect, %"
+
+LENGTH = "Length effect, marginal"
+
+_FORMATS = {**dict.fromkeys((RANK, STRENGTH, LENGTH, "Difference"), Format(2)), "Characters": Format(0)}
+
+#: Columns by the measures of `SystemFigures` that they show.
+_LISTWISE = {RANK: "average_rank", LISTS: "list_win_rate", STRENGTH: "strength"}
+_JUDGED = {
+    PAIRS: "win_rate",
+    LENGTH_FREE: "lc_win_rate",
+    LISTS: "list_win_rate",
+    RANK: "average_rank",
+    STRENGTH: "strength",
+    CONSISTENT: "consistency",
+    NAMED: "name_effect",
+}
+
+
+def main_table(
+    title: str, reports: Mapping[str, ScoreReport], judged: JudgingResult | None, published: PublishedTable | None
+) -> Table:
+    """Build a table like the paper's: published rows, then this run's, each with Rouge-L and what the judges found.
+
+    Args:
+        title: The table's heading.
+        reports: System to its Rouge-L; all under one protocol.
+        judged: What the judges found; ``None`` for Rouge-L alone.
+        published: The paper's rows; ``None`` where they do not compare.
+    """
+    models = judged.models if judged else tuple(SystemFigures(name) for name in reports)
+    heads = (*COLUMNS, *_JUDGED) if judged else COLUMNS
+    own_rows = []
+    for system in models:
+        scores = reports[system.name].metrics if system.name in reports else {}
+        cells = [*map(scores.get, COLUMNS), *map(system.measures().get, _JUDGED.values())]
+        own_rows.append(TableRow((system.name,), tuple(cells[: len(heads)]), system.marks, system.band))
+    rows = [*(_list_published_rows(published, heads, own_rows) if published else []), *own_rows]
+    columns = [at for at in range(len(heads)) if any(row.cells[at] is not None for row in rows)]
+    rows = [replace(row, cells=tuple(row.cells[at] for at in columns)) for row in rows]
+    return Table(title, ("System",), tuple(heads[at] for at in columns), tuple(rows), formats=_FORMATS, folded=True)
+
+
+def _list_published_rows(table: PublishedTable, heads: Sequence[str], own_rows: Sequence[TableRow]) -> list[TableRow]:
+    """Return the paper's rows; its win rates, shares of lists, go next to ours of lists or pairs, else nowhere."""
+    filled = {head for at, head in enumerate(heads) if any(row.cells[at] is not None for row in own_rows)}
+    beside = LISTS if LISTS in filled else PAIRS
+    rows = []
+    for system, scores in table.rows.items():
+        cells = dict(zip(COLUMNS, map(Interval, scores), strict=True))
+        if system in table.win_rates and beside in filled:
+            cells[beside] = Interval(table.win_rates[system] / 100)
+        rows.append(TableRow((system,), tuple(cells.get(name) for name in heads), ("published",), "published"))
+    return rows
+
+
+def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
+    """Build every table of a result by a name fit for a file; ``None`` where there is nothing to show."""
+    return {
+        "pairs": pairwise_table(judged),
+        "lists": lists_table(judged),
+        "roles-win-rate": group_table(judged, "pairwise", "by_role"),
+        "roles-rank": group_table(judged, "listwise", "by_role"),
+        "categories-win-rate": group_table(judged, "pairwise", "by_category"),
+        "categories-rank": group_table(judged, "listwise", "by_category"),
+        "judges-win-rate": group_table(judged, "pairwise", "by_judge"),
+        "tests": differences_table(judged),
+        "habits": bias_table(judged),
+        "attacks": attacks_table(judged),
+        "judges": judges_table(judged),
+    }
+
+
+def lists_table(judged: JudgingResult) -> Table | None:
+    """Build a table of rank, share of lists above the baseline, and strength of each system."""
+    cells = {system.name: tuple(map(system.measures().get, _LISTWISE.values())) for system in judged.judged("listwise")}
+    return _build_model_table("Ranked in lists", judged, tuple(_LISTWISE), cells)
+
+
+def pairwise_table(judged: JudgingResult) -> Table | None:
+    """Build a table of wins, ties and losses of each system against the baseline, with the effect of length."""
+    shares = ("Won, %", "Tied, %", "Lost, %")
+    heads = (PAIRS, *shares, LENGTH_FREE, LENGTH, "Characters")
+    cells: dict[str, tuple[Cell, ...]] = {}
+    for system in judged.judged("pairwise"):
+        figures = system.pairwise or Pairwise()
+        won = (None if share is None else Interval(share) for share in (figures.wins, figures.ties, figures.losses))
+        length = (figures.lc_win_rate or figures.length_problem, figures.marginal_length_coefficient, system.characters)
+        cells[system.name] = (figures.win_rate, *won, *length)
+    return _build_model_table(f"Against {judged.baseline}, in pairs", judged, heads, cells)
+
+
+def _build_model_table(
+    title: str, judged: JudgingResult, heads: tuple[str, ...], cells: Mapping[str, tuple[Cell, ...]]
+) -> Table | None:
+    rows = [
+        TableRow((system.name,), cells[system.name], system.marks, system.band)
+        for system in judged.models
+        if system.name in cells
+    ]
+    return Table(title, ("System",), heads, tuple(rows), formats=_FORMATS, folded=True) if rows else None
+
+
+def group_table(judged: JudgingResult, design: Design, group: Group) -> Table | None:
+    """Build a line a role, category or judge, a column a system: win rate in pairs, average rank in lists."""
+    groups, models = judged.list_groups(design, group), judged.judged(design)
+    measure = "Win rate, %" if design == "pairwise" else "Average rank"
+    head = {"by_role": "Role", "by_category": "Category", "by_judge": "Judge"}[group]
+    figures = [system.group(design, group) for system in models]
+    labels = {key: key.replace("script_", "script-") if group == "by_category" else key for key in groups}
+    rows = [TableRow((labels[key],), tuple(of_model.get(key) for of_model in figures)) for key in groups]
+    names = tuple(system.name for system in models)
+    formats = dict.fromkeys(names, PERCENT if design == "pairwise" else Format(2))
+    return Table(f"{measure} by {head.lower()}", (head,), names, tuple(rows), formats=formats) if rows else None
+
+
+def differences_table(judged: JudgingResult) -> Table | None:
+    """Build a table of every pair of systems: the difference, its p, and p after Holm's correction."""
+    names = {"win_rate": "Win rate, %", "average_rank": "Average rank"}
+    rows = []
+    for test in judged.tests:
+        difference, times = test.difference, 100.0 if test.measure == "win_rate" else 1.0
+        if difference is not None:
+            low, high = (None if end is None else end * times for end in (difference.low, difference.high))
+            difference = difference._replace(mean=difference.mean * times, low=low, high=high)
+        verdict = None if test.p_adjusted is None else "differ" if test.p_adjusted < 0.05 else "may be equal"
+        cells: tuple[Cell, ...] = (difference, _format_p_value(test.p), _format_p_value(test.p_adjusted), verdict)
+        rows.append(TableRow((names.get(test.measure, test.measure), f"{test.a} − {test.b}"), cells))
+    heads = ("Difference", "p", "p, Holm", "At 5 %")
+    table = Table("Paired tests", ("Measure", "Pair"), heads, tuple(rows), "", _FORMATS, heads[3:], folded=True)
+    return table if rows else None
+
+
+def _format_p_value(value: float | None) -> Cell:
+    """Format a p value: the smallest are known only to be small."""
+    return None if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
+
+
+def attacks_table(judged: JudgingResult) -> Table | None:
+    """Build a table of answers that were cut, cleaned or look like an attack on the judge, and how they fared."""
+    rows = [
+        TableRow(
+            (name, kind.replace("_", " ").replace("-", " ")),
+            (f"{attack.answers:,}", f"{attack.judgements:,}", attack.win_rate),
+        )
+        for name, kinds in judged.diagnostics.attacks.items()
+        for kind, attack in kinds.items()
+    ]
+    heads = ("Answers", "Judgements", "Win rate, %")
+    table = Table("Unusual answers", ("System", "Kind"), heads, tuple(rows))
+    return table if rows else None
+
+
+def bias_table(judged: JudgingResult) -> Table:
+    """Put the judges' biases in one table, each next to what an unbiased judge would show."""
+    diagnostics = judged.diagnostics
+    biases, longer = diagnostics.biases, diagnostics.biases.get("longer_preferred")
+    lines: list[tuple[str, str, Interval | None, Format]] = [
+        ("First answer of a pair preferred", "50 %", biases.get("first_preferred"), PERCENT),
+        ("Both orders of a pair agree", "100 %", biases.get("consistency"), PERCENT),
+        ("Rank by position in a list, slope", "0", biases.get("rank_slope"), Format(3)),
+        ("Longer answer of a pair preferred", "50 %, if length is not quality", longer, PERCENT),
+        ("Effect of length, marginal, log-odds", "0", biases.get("length_coefficient"), Format(3)),
+        ("Verdict changes when names are shown", "0 %", biases.get("names_change"), PERCENT),
+        ("Agreement of the judges, Fleiss’ kappa", "1", biases.get("fleiss_kappa"), Format(3)),
+        *(
+            (f"Verdict copied from {name}", "0 %", canary.get("copied"), PERCENT)
+            for name, canary in diagnostics.canaries.items()
+        ),
+    ]
+    heads = ("Found", "Without bias")
+    rows = [TableRow((name,), (_format_score(score, form), ideal)) for name, ideal, score, form in lines]
+    return Table("The judges’ biases", ("Measure",), heads, tuple(rows), left=heads)
+
+
+def _format_score(score: Interval | None, form: Format) -> Cell:
+    """Format a score with its own unit, since one column holds shares, slopes and kappas."""
+    if score is None:
+        return None
+    unit = " %" if form == PERCENT else ""
+    mean, ends = format_number(score.mean * form.scale, form.digits), score.format_ends(form.digits, form.scale)
+    return f"{mean}{unit}" + (f" {ends}" if ends else "") + (f", n = {score.n:,}" if score.n else "")
+
+
+def judges_table(judged: JudgingResult) -> Table:
+    """Build a table of who judged, with which prompts, and whose family they share."""
+    rows = []
+    for judge in judged.judges:
+        prompts = "; ".join(
+            f"{design}: {prompt.get('name')} {prompt.get('version')} ({str(prompt.get('hash'))[:12]})"
+            for design, prompt in judge.prompts.items()
+        )
+        count = f"{judged.diagnostics.unscored.by_judge.get(judge.name, 0):,}"
+        cells = (judge.family, ", ".join(judge.flagged), count, prompts)
+        rows.append(TableRow((judge.name,), tuple(make_visible(cell) if cell else None for cell in cells)))
+    heads = ("Family", "Systems of its family", "No verdict", "Prompts")
+    return Table("Judges", ("Judge",), heads, tuple(rows), left=heads)
+
+
+_BINS = (
+    (0.5, "under half as long"),
+    (0.8, "½ to ⅘ as long"),
+    (1.25, "about as long"),
+    (2.0, "1¼ to 2 times as long"),
+    (float("inf"), "over twice as long"),
+)
+"""Upper ends of the ratio of characters (our choice; the same on both sides of 1), with words for each."""
+
+
+def win_by_length(
+    comparison: Comparison, outcomes: Mapping[str, Mapping[str, RowOutcome]]
+) -> list[tuple[str, Interval]]:
+    """Average outcomes of pairs by the answer's length over the baseline's, in characters, in bins that have a pair.
+
+    All models count, canaries do not: their length is their maker's. Intervals are for these roles.
+
+    Args:
+        comparison: Rows, systems and answers.
+        outcomes: Row id to system to outcome.
+    """
+    baseline = comparison.baseline
+    if baseline is None:
+        return []
+    questions, bins = RowClusters(comparison.rows).questions, defaultdict(list)
+    for row, base in comparison.answers[baseline].items():
+        for name in (system.name for system in comparison.systems if system.kind == "model"):
+            outcome, answer = outcomes.get(row, {}).get(name), comparison.answers[name].get(row)
+            if answer is not None and outcome is not None and outcome.win is not None:
+                bins[_name_length_bin(len(answer), len(base))].append((outcome.win, questions[row]))
+    samples = {words: ClusteredSample(*map(list, zip(*pairs, strict=True))) for words, pairs in bins.items()}
+    return [(words, estimate_share(samples[words])) for _, words in _BINS if words in samples]
+
+
+def _name_length_bin(length: int, base: int) -> str:
+    """Name the bin of a ratio; next to an empty answer every other is longer, and two empty ones are as long."""
+    ratio = length / base if base else 1.0 if length == 0 else float("inf")
+    return next(words for upper, words in _BINS if ratio < upper or upper == float("inf"))

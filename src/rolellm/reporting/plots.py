@@ -1,0 +1,382 @@
+"""Scores with their 95 % intervals as pictures: dots with whiskers by system, and heat maps by role.
+
+Each picture is one ``<svg>`` element: a few lines, shapes and texts, the same bytes for the same scores. It takes its
+colors from the page around it (``currentColor``, ``--series-1`` to ``--series-6`` and ``--heat-1`` to ``--heat-11``
+where the page sets them) and its font from the reader, so that Chinese names show wherever the reader has a font for
+them. In a notebook: ``IPython.display.SVG(intervals_svg(reports, "CUS"))``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rolellm.core.sanitize import label, measure_width
+from rolellm.core.table import ABSENT, Interval, format_number
+from rolellm.judging.result import JudgingResult, SystemFigures
+from rolellm.judging.types import Design
+from rolellm.reporting.score_table import roles_of
+from rolellm.reporting.templates import environment
+from rolellm.scoring.score_report import METRICS, ScoreReport
+
+SERIES = ("#0072b2", "#d55e00", "#008a64", "#aa4499", "#a97800", "#667085")
+"""A color a system, distinct for color-blind readers (after Okabe and Ito, darkened for white paper)."""
+
+MARKERS: Mapping[str, str] = {
+    "●": "M-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0-6.4 0z",
+    "■": "M-2.8-2.8h5.6v5.6h-5.6z",
+    "◆": "M0-3.9L3.9 0 0 3.9-3.9 0z",
+    "▲": "M0-3.5L3.5 3h-7z",
+    "▼": "M0 3.5L3.5-3h-7z",
+    "✚": "M-1.2-3.4h2.4v2.2h2.2v2.4h-2.2v2.2h-2.4v-2.2h-2.2v-2.4h2.2z",
+    "✖": "M-1.9-3.6L0-1.7 1.9-3.6 3.6-1.9 1.7 0 3.6 1.9 1.9 3.6 0 1.7-1.9 3.6-3.6 1.9-1.7 0-3.6-1.9z",
+}
+"""A marker a system, as text and as a path, so that color never carries the meaning alone.
+
+One more than there are colors, so that the pairs of both repeat only after 42 systems.
+"""
+
+HEAT = (
+    *("#e2935a", "#ebad80", "#f2c7a6", "#f7ddc8", "#faeee3"),
+    "#f3f3ef",
+    *("#e3eef6", "#c8deee", "#a5cae3", "#7fb3d6", "#5a9bc8"),
+)
+"""From least to most, in steps that a page may replace; the middle one says neither."""
+
+MAX_ROLES = 120
+"""Roles drawn in one picture; a table has no such bound."""
+
+MEANINGS: Mapping[str, str] = {"CUS": "speaking style", "RAW": "accuracy", "SPE": "role knowledge"}
+
+NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
+_PANEL, _FONT = 266.0, 9.0  # about the width of a phone's screen, in CSS pixels
+_COLUMN = 0.56 * _FONT  # the width of a character, a little above the mean of sans-serif fonts
+_ABOVE, _RIGHT = 24.0, 11.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The axis of a panel.
+
+    Attributes:
+        title: Above the panel.
+        axis: Under it.
+        low: Where the axis begins, in the unit of the scores.
+        high: Where it ends.
+        digits: Digits of a number written next to a dot.
+        times: What a score is multiplied by to be written, such as 100 for percent.
+        center: Where a dashed line marks "no difference"; ``None`` for no such line.
+    """
+
+    title: str
+    axis: str
+    low: float = 0.0
+    high: float = 1.0
+    digits: int = 3
+    times: float = 1.0
+    center: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A line of a picture: a name, its score, and the number of its color and marker, from 0."""
+
+    name: str
+    score: Interval | None
+    series: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heat:
+    """A heat map: rows downwards, a column a system.
+
+    Attributes:
+        title: Above it.
+        rows: Names, such as roles; the first 120 are drawn.
+        values: A column's scores by row name.
+        series: The number of each column's color and marker, which are at its head.
+        low: What gets the first color.
+        high: What gets the last one.
+        digits: Digits of the numbers in the cells.
+        times: What they are multiplied by.
+    """
+
+    title: str
+    rows: Sequence[str]
+    values: Sequence[Mapping[str, Interval]]
+    series: Sequence[int]
+    low: float = 0.0
+    high: float = 1.0
+    digits: int = 0
+    times: float = 100.0
+
+
+def sign(name: str, series: int) -> dict[str, Any]:
+    """Return a system's name, and the color (``series``) and ``mark`` that it goes by in the pictures."""
+    return {"name": name, "series": series % len(SERIES) + 1, "mark": list(MARKERS)[series % len(MARKERS)]}
+
+
+def _mark(series: int) -> dict[str, str]:
+    at = series % len(SERIES)
+    return {"shape": list(MARKERS.values())[series % len(MARKERS)], "fill": f"var(--series-{at + 1}, {SERIES[at]})"}
+
+
+def _draw(template: str, title: str, high: float, **parts: Any) -> str:
+    text = environment().get_template(template)
+    return text.render(title=label(title, 400), wide=_PANEL, high=high, font=_FONT, **parts)
+
+
+def _choose_ticks(low: float, high: float) -> list[float]:
+    """Choose round numbers along an axis: at most six."""
+    rough = (high - low) / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(times * power for times in (1, 2, 5, 10) if times * power >= rough * 0.999)
+    first, last = math.ceil(round(low / step, 6)), math.floor(round(high / step, 6))
+    return [round(at * step, 10) for at in range(first, last + 1)]
+
+
+def dots_svg(lines: Sequence[Dot], scale: Scale, title: str) -> str:
+    """Draw scores with their 95 % intervals, a line each; the numbers are above their dots.
+
+    Args:
+        lines: From top to bottom.
+        scale: The axis.
+        title: What the picture shows, for those who cannot see it.
+    """
+    row, left, right = 33.0, _FONT, _PANEL - _RIGHT
+    bottom = _ABOVE + row * max(len(lines), 0.5)
+
+    def x(score: float) -> float:
+        return left + (score - scale.low) / (scale.high - scale.low) * (right - left)
+
+    drawn_lines = []
+    for at, line in enumerate(lines):
+        score, text = line.score, ABSENT
+        if score is not None:
+            mean = format_number(score.mean * scale.times, scale.digits)
+            text = f"{mean} {score.format_ends(scale.digits, scale.times)}".rstrip()
+        drawn_lines.append(
+            {
+                "name": label(line.name, 28),
+                "text": text,
+                "y": _ABOVE + row * at + 23,
+                "x": score and x(score.mean),
+                "ends": score and score.ends and tuple(map(x, score.ends)),
+                "mark": _mark(line.series),
+            }
+        )
+    ticks = [
+        (x(tick / scale.times), f"{tick:g}".replace("-", "−"))
+        for tick in _choose_ticks(scale.low * scale.times, scale.high * scale.times)
+    ]
+    edges = {"left": left, "right": right, "top": _ABOVE, "bottom": bottom}
+    center = None if scale.center is None else x(scale.center)
+    return _draw(
+        "dots.svg.jinja", title, bottom + 30, scale=scale, lines=drawn_lines, ticks=ticks, center=center, **edges
+    )
+
+
+def intervals_svg(reports: Mapping[str, ScoreReport], metric: str) -> str:
+    """Draw each system's score in a metric, and its 95 % interval; all metrics share the scale of the highest.
+
+    Args:
+        reports: System name to its score report.
+        metric: ``CUS``, ``RAW`` or ``SPE``.
+    """
+    scores = [score for report in reports.values() for key in METRICS if (score := report.metrics.get(key))]
+    highest = max((max(score.mean, *(score.ends or (score.mean,))) for score in scores), default=0)
+    # Up to the next tenth.
+    upper = max(math.ceil(round(highest * 10, 6)) / 10, 0.1)
+    lines = [Dot(name, report.metrics.get(metric), at) for at, (name, report) in enumerate(reports.items())]
+    scale = Scale(f"{metric}: {MEANINGS[metric]}", "Rouge-L (0 to 1)", high=upper)
+    return dots_svg(lines, scale, f"Rouge-L with 95 % intervals by system: {metric}")
+
+
+def heat_svg(heat: Heat) -> str:
+    """Draw the heat map as an ``<svg>`` element."""
+    rows = list(heat.rows)[:MAX_ROLES]
+    names = [label(name, 20) for name in rows]
+    left, high = 14 + _COLUMN * max(map(measure_width, names), default=0), 16.0
+    columns = []
+    for series, values in zip(heat.series, heat.values, strict=True):
+        cells = []
+        for name in rows:
+            score = values.get(name)
+            step = None if score is None else _pick_step(score.mean, heat)
+            text = ABSENT if score is None else format_number(score.mean * heat.times, heat.digits)
+            cells.append({"text": text, "fill": None if step is None else f"var(--heat-{step + 1}, {HEAT[step]})"})
+        columns.append({"mark": _mark(series), "cells": cells})
+    size = {"left": left, "cell": (_PANEL - _RIGHT - left) / max(len(columns), 1), "row": high, "top": _ABOVE}
+    return _draw(
+        "heat.svg.jinja", heat.title, _ABOVE + high * (len(rows) + 1) + 4, names=names, columns=columns, **size
+    )
+
+
+def curve_svg(curves: Mapping[str, Sequence[tuple[int, int, Interval | None]]]) -> str:
+    """Draw curves that fall in steps from 100 percent, with their intervals as bands.
+
+    Args:
+        curves: System to its turns, from 1: the turn, how many sessions broke at it, and the share left after it.
+    """
+    last = max(turn for steps in curves.values() for turn, _, _ in steps)
+    left, right, top, high = 26.0, _PANEL - _RIGHT, _ABOVE, 120.0
+    bottom = top + high
+
+    def x(turn: float) -> float:
+        return left + turn / last * (right - left)
+
+    def stairs(shares: Sequence[float]) -> list[tuple[float, float]]:
+        """Return the corners: each share holds until the next turn."""
+        corners = [(x(0), top)]
+        for turn, share in enumerate(shares, start=1):
+            corners += [(x(turn), corners[-1][1]), (x(turn), bottom - share * high)]
+        return corners
+
+    drawn_curves = []
+    for at, (name, steps) in enumerate(curves.items()):
+        known_shares = [share for _, _, share in steps if share is not None]
+        points = stairs([share.mean for share in known_shares])
+        ends = [share.ends for share in known_shares if share.ends]
+        has_band = len(ends) == len(known_shares)
+        band = [*stairs([low for low, _ in ends]), *reversed(stairs([end for _, end in ends]))] if has_band else []
+        broke = [points[2 * number] for number, (_, broken, _) in enumerate(steps, start=1) if broken]
+        line = {"path": _format_path(points), "band": f"{_format_path(band)}Z" if band else "", "points": broke}
+        drawn_curves.append({"name": label(name, 40), "mark": _mark(at), "y": bottom + 38 + 13 * at, **line})
+    levels = [(bottom - share * high, f"{100 * share:g}") for share in (0, 0.25, 0.5, 0.75, 1)]
+    turns = [(x(turn), f"{turn:g}") for turn in _choose_ticks(0, last) if turn == int(turn)]
+    edges = {"left": left, "right": right, "bottom": bottom, "levels": levels, "turns": turns}
+    words = {"head": "Sessions without a break, percent", "axis": "turn"}
+    title = f"Sessions without a break by turn: {', '.join(curves)}"
+    return _draw("curve.svg.jinja", title, bottom + 38 + 13 * len(drawn_curves), lines=drawn_curves, **edges, **words)
+
+
+def _format_path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x:.2f} {y:.2f}" for x, y in points)
+
+
+def _pick_step(value: float, heat: Heat) -> int:
+    share = (value - heat.low) / (heat.high - heat.low) if heat.high != heat.low else 0.5
+    return int(min(max(share, 0), 0.999) * len(HEAT))
+
+
+def rouge_heat(reports: Mapping[str, ScoreReport], metric: str, series: Mapping[str, int]) -> Heat | None:
+    """Build a heat map of a metric by role and system; ``None`` where no role has it."""
+    roles = roles_of(reports.values())
+    values = [
+        {role: score for role in roles if (score := report.by_role.get(role, {}).get(metric)) is not None}
+        for report in reports.values()
+    ]
+    if not any(values):
+        return None
+    highest = max(score.mean for column in values for score in column.values()) or 1.0
+    # From the palest step up: there is no "worse than nothing" in Rouge-L.
+    numbers = [series[name] for name in reports]
+    return Heat(f"{metric} by role: {MEANINGS[metric]}, ×100", roles, values, numbers, -highest, highest)
+
+
+def series_of(judged: JudgingResult) -> dict[str, int]:
+    """Map each system to the number of its color and marker, the same in all pictures of a part."""
+    return {system.name: at for at, system in enumerate(judged.models)}
+
+
+def standing_plots(judged: JudgingResult) -> list[str]:
+    """Plot win rates raw and length-controlled on one scale; share of lists above the baseline, rank and strength."""
+    base = label(judged.baseline or "the baseline", 22)
+    half = Scale(f"Win rate against {base}", "percent; both orders, ties half", digits=1, times=100, center=0.5)
+    ranked, last = _get_last_ranks(judged)
+    zero = f"{base} is 0" if judged.baseline else "their mean is 0"
+    scales = {
+        "win_rate": half,
+        "lc_win_rate": replace(half, title="The same, length-controlled", axis="percent; at the baseline’s length"),
+        "list_win_rate": replace(half, title=f"Ranked above {base}", axis="percent of lists; ties half"),
+        "average_rank": Scale(
+            "Average rank", f"from 1 (best) to {last}", low=1, high=last, digits=2, center=(1 + ranked) / 2
+        ),
+        "strength": Scale("Strength (Bradley-Terry)", f"log-odds; {zero}", low=0, high=0, digits=2, center=0),
+    }
+    return _plot_measures(judged, scales)
+
+
+def habit_plots(judged: JudgingResult, lengths: Sequence[tuple[str, Interval]]) -> list[str]:
+    """Plot what an unbiased judge would not show: positions, lengths and names that change verdicts."""
+    biases = judged.diagnostics.biases
+    half = Scale("Preference, whoever wrote it", "percent; 50 means no bias", digits=1, times=100, center=0.5)
+    preferred = [
+        ("the first answer shown", biases.get("first_preferred")),
+        ("the longer answer", biases.get("longer_preferred")),
+    ]
+    named = Scale(
+        "Effect of the name", "points of win rate; 0 means none", low=-0.05, high=0.05, digits=1, times=100, center=0
+    )
+    agree = Scale("Both orders agree", "percent of pairs", digits=1, times=100)
+    long = Scale("Win rate by length", "percent, by length over the baseline’s", digits=1, times=100, center=0.5)
+    mean_ranks = judged.diagnostics.mean_rank_by_position
+    middle = (1 + len(mean_ranks)) / 2
+    words = f"rank; {middle:g} everywhere means no bias"
+    ranks = Scale("Mean rank by position in the list", words, middle - 0.5, middle + 0.5, digits=2, center=middle)
+    by_place = [(f"shown at position {at}", Interval(mean)) for at, mean in enumerate(mean_ranks, start=1)]
+    return [
+        *_plot([Dot(name, score, 5) for name, score in preferred if score], half),
+        *_plot_measures(judged, {"consistency": agree, "name_effect": named}),
+        *_plot([Dot(name, score, 5) for name, score in lengths], long),
+        *_plot([Dot(name, score, 5) for name, score in by_place if len(mean_ranks) > 1], ranks),
+    ]
+
+
+def _plot_measures(judged: JudgingResult, scales: Mapping[str, Scale]) -> list[str]:
+    """Plot each measure of the systems that were judged so; without the baseline, where it is measured from."""
+    series, pictures = series_of(judged), []
+    for measure, scale in scales.items():
+        design: Design = "listwise" if measure in ("list_win_rate", "average_rank", "strength") else "pairwise"
+        models = [system for system in judged.judged(design) if measure != "list_win_rate" or system.kind != "baseline"]
+        pictures += _plot(
+            [Dot(_plot_name(system), system.measures()[measure], series[system.name]) for system in models], scale
+        )
+    return pictures
+
+
+def _plot(lines: Sequence[Dot], scale: Scale) -> list[str]:
+    """Plot lines on a scale that holds them all; nothing where there is nothing to draw."""
+    scores = [line.score for line in lines]
+    step = 0.5 if scale.times == 1 else 0.1
+    title = f"{scale.title}, {scale.axis}"
+    return [dots_svg(lines, spread(scale, scores, step=step), title)] if any(scores) else []
+
+
+def _plot_name(model: SystemFigures) -> str:
+    """Return a system's name, and that it is a canary where the name does not say so."""
+    return f"{label(model.name, 18)} (canary)" if model.band and model.band in model.marks else model.name
+
+
+def spread(scale: Scale, scores: Sequence[Interval | None], *, step: float = 0.1) -> Scale:
+    """Widen a scale in whole steps until it holds every interval and the center; never narrowed, never empty."""
+    present = [score for score in scores if score is not None]
+    ends = [end for score in present for end in (score.mean, *(score.ends or ()))]
+    ends += [] if scale.center is None else [scale.center]
+    low, high = min(ends, default=scale.low), max(ends, default=scale.high)
+    low, high = (math.floor(round(low / step, 6)) * step, math.ceil(round(high / step, 6)) * step)
+    low, high = min(scale.low, low), max(scale.high, high)
+    return replace(scale, low=low, high=high) if low < high else replace(scale, low=low - step, high=high + step)
+
+
+def _get_last_ranks(judged: JudgingResult) -> tuple[int, int]:
+    """Return the last rank of a model in the lists, and of all: a canary's, which is ranked among all the models."""
+    lists = judged.judged("listwise")
+    canaries = sum(system.kind == "canary" for system in lists)
+    ranked = max(len(lists) - canaries, 2)
+    return ranked, ranked + (canaries > 0)
+
+
+def role_heat(judged: JudgingResult, design: Design) -> Heat | None:
+    """Build a heat map of roles by systems: win rates in pairs, average ranks in lists."""
+    roles, models = judged.list_groups(design, "by_role"), judged.judged(design)
+    if not roles:
+        return None
+    series = series_of(judged)
+    values, numbers = [system.group(design, "by_role") for system in models], [series[system.name] for system in models]
+    if design == "pairwise":
+        return Heat("Win rate by role, %", roles, values, numbers)
+    # Low ranks are good, and the colors of "more" mean good.
+    return Heat("Average rank by role", roles, values, numbers, float(_get_last_ranks(judged)[1]), 1.0, 1, 1.0)

@@ -1,0 +1,163 @@
+"""One section of a report: what was asked of the systems of one config, and every number that came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from markupsafe import Markup
+
+from rolellm.core.table import Interval, Table
+from rolellm.judging.result import JudgingResult
+from rolellm.reporting import plots
+from rolellm.reporting.judged import judged_tables, main_table
+from rolellm.reporting.published import PUBLISHED, PublishedTable
+from rolellm.reporting.score_table import (
+    disagreements,
+    recipe,
+    role_table,
+    roles_of,
+    score_table,
+    standings,
+    with_markers,
+)
+from rolellm.scoring.score_report import METRICS, ScoreReport
+from rolellm.scoring.settings import ScoreOptions
+
+_OPEN_TESTS = 24
+
+
+@dataclass(frozen=True)
+class Section:
+    """The content of one section of a report.
+
+    Attributes:
+        title: Its heading.
+        reports: System name to its score report, in the order to show; in a judged section the models' order.
+        judged: What judges found; ``None`` where Rouge-L is all there is.
+        lengths: Length of an answer over the baseline's, in words, to the win rate of such answers.
+        manifest: How it was judged, as a JSON object of any depth.
+        released: The paper's table, where the rows are those of the release that it scored.
+    """
+
+    title: str
+    reports: Mapping[str, ScoreReport]
+    judged: JudgingResult | None = None
+    lengths: tuple[tuple[str, Interval], ...] = ()
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    released: PublishedTable | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reports", {name: report.leading for name, report in self.reports.items()})
+        object.__setattr__(self, "judged", self.judged and self.judged.leading)
+
+    @property
+    def options(self) -> ScoreOptions | None:
+        """Options of the first system's scores, for what all share."""
+        return next((report.options for report in self.reports.values()), None)
+
+    @property
+    def config(self) -> str | None:
+        """The data set's config, where the section names one."""
+        return (self.options.config if self.options else None) or (self.judged.config if self.judged else None)
+
+    @property
+    def odd(self) -> dict[str, tuple[str, ...]]:
+        """Options in which the reports differ and must not, for their numbers to compare."""
+        return disagreements(self.reports)
+
+    @property
+    def published(self) -> PublishedTable | None:
+        """The paper's table where its rows may be shown with ours: the same rows, and the same protocol throughout."""
+        table, options = self.released, self.options
+        same = table is not None and options is not None and not self.odd and options.protocol == table.protocol
+        return table if same else None
+
+    @property
+    def left_out(self) -> str:
+        """Reason why the paper's rows for a config of this name are not shown; empty if they are, or if it has none."""
+        if self.published or (self.config or "") not in PUBLISHED:
+            return ""
+        if self.released is None:
+            return "it scored the release's whole test split, and the rows here are others or only some of them"
+        return "its Rouge-L is recall under protocol paper, and the numbers here are not"
+
+    @cached_property
+    def series(self) -> dict[str, int]:
+        """System name to the number of its color and marker."""
+        judged = plots.series_of(self.judged) if self.judged else {}
+        return judged or {name: at for at, name in enumerate(self.reports)}
+
+    @cached_property
+    def table(self) -> Table:
+        """The section's one table that has it all."""
+        if self.judged is None and self.published is None:
+            return score_table(self.reports, title=self.title or "Rouge-L")
+        table = main_table(self.title, self.reports, self.judged, self.published)
+        return replace(with_markers(table, self.reports), note=". ".join(standings(self.reports)))
+
+    def tables(self) -> dict[str, Table]:
+        """Return every table that has a line, by a name fit for a file."""
+        tables: dict[str, Table | None] = {"scores": self.table}
+        if roles_of(self.reports.values()):
+            tables["roles-rouge"] = role_table(self.reports)
+        tables |= judged_tables(self.judged) if self.judged else {}
+        return {name: table for name, table in tables.items() if table is not None}
+
+    def named_tables(self) -> dict[str, Table]:
+        """Return the same, each with the recipe behind its numbers under it: alone in a file, nothing else says it."""
+        return {name: replace(table, note=self._note(name, table)) for name, table in self.tables().items()}
+
+    def _note(self, name: str, table: Table) -> str:
+        note = table.note if name != "scores" or recipe(self.reports) in table.note else ""
+        return note or ". ".join([self._recipe(name), *standings(self.reports)])
+
+    def _recipe(self, name: str) -> str:
+        data = self.options and self.judged and self.options.dataset_fingerprint
+        named = [recipe(self.reports), f"data {data[:12]}" if data else ""]
+        if self.judged:
+            named += [f"{self.judged.rows:,} rows" if self.judged.rows else ""]
+            named += [f"judged by {', '.join(judge.name for judge in self.judged.judges)}"]
+            named += [f"judging {str(self.manifest['hash'])[:12]}" if self.manifest.get("hash") else ""]
+            named += [] if self.judged.valid else ["NOT VALID: " + "; ".join(self.judged.problems)]
+        source = f". Published rows: {self.published.source}" if name == "scores" and self.published else ""
+        return f"{', '.join(filter(None, named))}{source}"
+
+    def view(self, prefix: str = "") -> dict[str, Any]:
+        """Return what ``part.html.jinja`` needs to show the section.
+
+        Args:
+            prefix: Goes before the ids of its sections, so that each is there once in a page of several.
+        """
+        judged, tables = self.judged, self.tables()
+        count = max(
+            len(roles_of(self.reports.values())), len(judged.list_groups("pairwise", "by_role")) if judged else 0
+        )
+        scored = [m for m in METRICS if any(report.metrics.get(m) for report in self.reports.values())]
+        heats = [plots.role_heat(judged, "pairwise"), plots.role_heat(judged, "listwise")] if judged else []
+        heats += [plots.rouge_heat(self.reports, metric, self.series) for metric in ("CUS", "SPE")]
+        figures = {
+            "score_plots": [plots.intervals_svg(self.reports, metric) for metric in scored],
+            "role_plots": [plots.heat_svg(heat) for heat in heats if heat is not None],
+            "standing_plots": plots.standing_plots(judged) if judged else [],
+            "habit_plots": plots.habit_plots(judged, self.lengths) if judged else [],
+        }
+        return {
+            "part": self,
+            "prefix": prefix,
+            "systems": [plots.sign(name, at) for name, at in self.series.items()],
+            "tables": {name: Markup(table.to_html()) for name, table in tables.items()},
+            "lines": {name: len(table.rows) for name, table in tables.items()},
+            "columns": self.table.columns,
+            "canaries": judged is not None and any(system.kind == "canary" for system in judged.models),
+            "open_tests": _OPEN_TESTS,
+            "roles_shown": min(count, plots.MAX_ROLES),
+            "roles_found": count,
+            # Inside HTML the name space goes without saying.
+            **{
+                name: [Markup(svg.replace(plots.NAMESPACE, "", 1)) for svg in pictures]
+                for name, pictures in figures.items()
+            },
+        }

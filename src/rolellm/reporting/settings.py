@@ -1,0 +1,28 @@
+"""The settings of a report: the same in Python and on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rolellm.core.settings import Field, settings
+
+
+@settings
+class ReportOptions:
+    """Options of a report.
+
+    Attributes:
+        title: Heading of the page.
+        protocol: Rouge-L protocol: paper (the default where the paper has a table of the config) or rouge-score.
+        config: Config of the prediction files, where their record has none; judging runs name their own.
+        split: Split of the prediction files, likewise.
+        data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
+        processes: Processes that compute Rouge-L.
+    """
+
+    title: str | None = None
+    protocol: str | None = None
+    config: str | None = None
+    split: str | None = None
+    data_dir: Path | None = None
+    processes: int = Field(1, ge=1)

@@ -1,0 +1,45 @@
+"""The Jinja environment of the report: text is escaped and made inert unless a renderer of ours marked it as safe."""
+
+from __future__ import annotations
+
+import functools
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from rolellm.core.sanitize import make_visible, truncate
+
+MAX_TEXT = 2_000
+"""Characters of any one text that are shown; the rest is counted."""
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+@functools.cache
+def environment() -> Environment:
+    """Build an environment that finds templates in ``html``, refuses unknown names, and escapes and bounds text."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    jinja_environment = Environment(
+        loader=FunctionLoader(read),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_make_inert,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    jinja_environment.filters["px"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
+    return jinja_environment
+
+
+def read(name: str) -> str:
+    """Read a file of the folder ``html``, such as ``page.css``."""
+    return resources.files("rolellm.reporting").joinpath("html", name).read_text(encoding="utf-8")
+
+
+def _make_inert(value: Any) -> Any:
+    from markupsafe import Markup
+
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return make_visible(truncate(value, MAX_TEXT))

@@ -1,1 +1,0 @@
-"""ChatGLM2-6B and ChatGLM3-6B as native checkpoints: the base of RoleGLM. See docs/chatglm.md."""

@@ -1,0 +1,155 @@
+"""A run: the folder that a stage leaves, with its manifest, its journal and its records.
+
+``manifest.json`` has the same keys for every kind of run: ``kind``, ``rolellm`` (the version), ``settings``,
+``models``, ``summary``, ``requests`` (``asked`` and ``failed``), ``files`` (the SHA-256 of each record file) and
+``spent``; next to them, what the stage says of its inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from rolellm.characters.folder import PROFILE
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.jsonl import read_json, read_jsonl
+from rolellm.core.text import join_names
+from rolellm.llm.journal import JOURNAL
+
+if TYPE_CHECKING:
+    import pandas
+
+MANIFEST = "manifest.json"
+#: Kinds of runs that a release reads from a character's folder, by the beginning of their names.
+_RELEASED: Final = ("instruct", "respond")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, repr=False)
+class Run(Generic[R]):
+    """A finished run.
+
+    Attributes:
+        folder: The run's folder.
+        manifest: The content of its ``manifest.json``.
+        result: The stage's own result; only in the process that ran it.
+    """
+
+    folder: Path
+    manifest: Mapping[str, Any]
+    result: R = field(kw_only=True, compare=False)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run[None]:
+        """Open the folder of a finished run.
+
+        Raises:
+            DataError: When the folder has no manifest, or one that is not a run's.
+        """
+        path = Path(folder) / MANIFEST
+        if not path.is_file():
+            raise DataError(f"not a finished run: there is no {MANIFEST}", path=folder)
+        manifest = read_json(path)
+        if not isinstance(manifest.get("kind"), str):
+            raise DataError("not the manifest of a run: it has no `kind`", path=path)
+        return Run(Path(folder), manifest, result=None)
+
+    @property
+    def kind(self) -> str:
+        """The stage that made it, such as ``respond``."""
+        return str(self.manifest["kind"])
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """The stage's counts."""
+        return self.manifest.get("summary") or {}
+
+    @property
+    def asked(self) -> int:
+        """Number of requests."""
+        return int((self.manifest.get("requests") or {}).get("asked", 0))
+
+    @property
+    def failed(self) -> int:
+        """Number of requests without an answer; ``failed.jsonl`` lists them."""
+        return int((self.manifest.get("requests") or {}).get("failed", 0))
+
+    def records(self, name: str | None = None) -> list[dict[str, Any]]:
+        """Read one of its record files.
+
+        Args:
+            name: The file; by default the first.
+        """
+        name = name or next((file for file in self.manifest.get("files") or () if file.endswith(".jsonl")), None)
+        return [value for _, value in read_jsonl(self.folder / name)] if name else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a command prints with ``--json``: the folder, the summary, and what was spent."""
+        shared = {name: self.manifest.get(name) for name in ("requests", "spent")}
+        return {"out": str(self.folder), "kind": self.kind, **self.summary, **shared}
+
+    def to_pandas(self, name: str | None = None) -> pandas.DataFrame:
+        """Read one of its record files as a table; see `records`."""
+        import pandas
+
+        return pandas.DataFrame(self.records(name))
+
+    def __repr__(self) -> str:
+        return f"<Run {self.kind}: {self.asked - self.failed:,} of {self.asked:,} answered; {str(self.folder)!r}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th>{escape(name.replace('_', ' '))}</th><td>{escape(str(value))}</td></tr>"
+            for name, value in self.to_dict().items()
+        )
+        return f"<table><caption>{escape(self.kind)}</caption>{rows}</table>"
+
+
+def find_runs(folder: str | Path, kind: str | None = None) -> list[Run[None]]:
+    """Find the finished runs in a folder and the folders in it, sorted by path.
+
+    Args:
+        folder: Where to look.
+        kind: Return runs of this kind only.
+    """
+    runs = []
+    for path in sorted({Path(folder) / MANIFEST, *Path(folder).glob(f"*/{MANIFEST}")}):
+        try:
+            run = Run.open(path.parent)
+        except DataError:
+            continue
+        if kind in (None, run.kind):
+            runs.append(run)
+    return runs
+
+
+def check_run_folder(folder: str | Path, kind: str) -> None:
+    """Refuse a folder that holds anything but an earlier run of the same kind.
+
+    Args:
+        folder: The run's folder; need not exist.
+        kind: The kind of run.
+
+    Raises:
+        SettingsError: Says what the folder holds; or that a release would not find a run of this name.
+    """
+    target = Path(folder)
+    if target.exists() and not target.is_dir():
+        raise SettingsError(f"{folder} is a file; name a folder for this run (--out)")
+    names = {path.name for path in target.iterdir()} if target.is_dir() else set()
+    if PROFILE in names:
+        raise SettingsError(f"{folder} holds a character; name another folder for this run (--out)")
+    if MANIFEST in names:
+        if (kind_held := read_json(target / MANIFEST).get("kind")) != kind:
+            contents = f"a run of {kind_held!r:.40}" if kind_held else f"another program's {MANIFEST}"
+            raise SettingsError(f"{folder} holds {contents}; name another folder (--out)")
+    elif JOURNAL not in names and (extra_names := sorted(name for name in names if not name.endswith(".lock"))):
+        raise SettingsError(f"{folder} holds other files ({join_names(extra_names, 5)}); name another folder (--out)")
+    if kind in _RELEASED and (target.parent / PROFILE).is_file() and not target.name.startswith(kind):
+        raise SettingsError(
+            f"in a character's folder, a release finds only runs whose names begin with {kind!r}; name it "
+            f"{target.parent / f'{kind}-{target.name}'} (--out)"
+        )

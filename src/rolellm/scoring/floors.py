@@ -1,0 +1,197 @@
+"""Floors and a reference: what a score is read between.
+
+Rouge-L counts shared words, and many of them need no model. So replies that were not made for the question are scored
+as predictions are, on the same rows: floors, which a model must beat; the release's baseline; and one reference against
+the others of its row, which is what replies of one author have in common. That is no ceiling: a model may do better.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Final
+
+from rolellm.core.errors import MissingExtraError
+from rolellm.core.records import Row
+from rolellm.core.text import fold
+from rolellm.scoring.score import score_replies
+from rolellm.scoring.score_report import (
+    METRICS,
+    Metric,
+    RowScore,
+    ScaleMarker,
+    ScalePosition,
+    ScoreReport,
+    ScoreScale,
+    make_sample,
+    summarize_scores,
+)
+from rolellm.scoring.settings import ScoreOptions
+from rolellm.scoring.statistics.intervals import (
+    ClusteredSample,
+    Interval,
+    add_ends,
+    compute_spreads,
+    estimate_mean,
+)
+
+OTHER_ROLE: Final = "another role's reply"
+NEAREST: Final = "nearest training reply"
+QUESTION: Final = "the question itself"
+ROLEGPT: Final = "RoleGPT"
+REFERENCE: Final = "one reference against the others"
+KINDS: Final = {OTHER_ROLE: "floor", NEAREST: "floor", QUESTION: "floor", ROLEGPT: "baseline", REFERENCE: "reference"}
+
+_ABSENT: Final = {
+    OTHER_ROLE: "no other role answers the same question",
+    NEAREST: "there are no training rows; in Python, training=… takes them",
+    QUESTION: "there are no questions",
+    ROLEGPT: "the rows have none of its replies",
+    REFERENCE: "no row has two different references",
+}
+#: What fewer of a metric's rows have says little of the others (our choice).
+_LEAST: Final = 0.5
+
+
+#: Name (see `KINDS`) to row scores, of which a row without such a reply has none; and which are absent, and why.
+Markers = tuple[Mapping[str, Sequence[RowScore]], Sequence[str]]
+
+
+def score_markers(
+    every: Sequence[Row], scored: Container[str], options: ScoreOptions, training: Sequence[Row]
+) -> Markers:
+    """Score what a score is read between.
+
+    Args:
+        every: All rows of the split; another role's reply may be any of theirs.
+        scored: The ids of those that were scored.
+        options: How they were scored.
+        training: Training rows; may be empty.
+    """
+    rows = [row for row in every if row.id in scored]
+    why = dict(_ABSENT)
+    pairs: dict[str, Iterable[tuple[Row, str]]] = {
+        OTHER_ROLE: _pick_other_roles(rows, (*every, *training)),
+        NEAREST: [],
+        QUESTION: [(row, row.question) for row in rows if row.question.strip()],
+        ROLEGPT: [(row, row.rolegpt) for row in rows if row.rolegpt is not None],
+        REFERENCE: _draw_references(rows),
+    }
+    try:
+        pairs[NEAREST] = list(_pick_nearest(rows, training)) if training else []
+    except MissingExtraError as error:
+        why[NEAREST] = str(error)
+    marker_scores = {name: score_replies(list(replies), options, f"scoring {name}") for name, replies in pairs.items()}
+    absent = [f"No {KINDS[name]} “{name}”: {why[name]}" for name, scores in marker_scores.items() if not scores]
+    return {name: scores for name, scores in marker_scores.items() if scores}, absent
+
+
+def _pick_other_roles(rows: Sequence[Row], among: Sequence[Row]) -> Iterator[tuple[Row, str]]:
+    """A reply that another role gives to the same question, drawn by the row's id."""
+    spoken: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    for row in among:
+        spoken[row.language, fold(row.question)] += [(row.role, text) for text in row.references]
+    for row in rows:
+        texts = [text for role, text in spoken[row.language, fold(row.question)] if role != row.role]
+        if texts:
+            yield row, random.Random(row.id).choice(texts)
+
+
+def _pick_nearest(rows: Sequence[Row], training: Sequence[Row]) -> Iterator[tuple[Row, str]]:
+    """A reply to the training question that is nearest by BM25: the role's own where it is trained on, else any role's.
+
+    Raises:
+        MissingExtraError: Without ``bm25s``.
+    """
+    from rolellm.models.prompts.retrieval import TextIndex
+
+    replies: dict[tuple[str, str | None], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for row in (row for row in training if row.references):
+        for role in (row.role, None):
+            replies[row.language, role][fold(row.question)] += row.references
+    indices: dict[tuple[str, str | None], TextIndex] = {}
+    for row in rows:
+        key = (row.language, row.role if (row.language, row.role) in replies else None)
+        if key in replies:
+            questions = list(replies[key])
+            if key not in indices:
+                indices[key] = TextIndex(questions, row.language, extra="llm")
+            (index,) = indices[key].rank(row.question, 1)
+            yield row, random.Random(row.id).choice(replies[key][questions[index]])
+
+
+def _draw_references(rows: Sequence[Row]) -> Iterator[tuple[Row, str]]:
+    """A reference drawn by the row's id, and the row with the other ones; a role-free answer is none of them."""
+    for row in rows:
+        texts = list(dict.fromkeys(row.references))
+        if len(texts) > 1:
+            choice = random.Random(row.id).choice(texts)
+            remaining = tuple(text for text in texts if text != choice)
+            yield replace(row, references=remaining, raw_reference=None), choice
+
+
+def add_scale(report: ScoreReport, scored: Markers) -> ScoreReport:
+    """The report with floors, baseline and reference on the rows that it scored, and where the model is between them.
+
+    Args:
+        report: With its row scores.
+        scored: Of these rows or more.
+    """
+    values = {(score.id, score.metric): score for score in report.scores}
+    scores_by_marker = {
+        name: [row_score for row_score in scores if (row_score.id, row_score.metric) in values]
+        for name, scores in scored[0].items()
+    }
+    summaries = {name: summarize_scores(scores) for name, scores in scores_by_marker.items() if scores}
+    scale = ScoreScale(
+        markers={name: ScaleMarker(KINDS[name], summary) for name, summary in summaries.items()},
+        position={metric: _locate_model(metric, values, scores_by_marker) for metric in METRICS},
+        notes=tuple(scored[1]),
+    )
+    return replace(report, scale=scale)
+
+
+def _locate_model(
+    metric: Metric, values: Mapping[tuple[str, Metric], RowScore], scores_by_marker: Mapping[str, Sequence[RowScore]]
+) -> ScalePosition | None:
+    """Locate the model between the highest floor and the reference, on the rows that have all three."""
+    by_name = {
+        name: {score.id: score for score in scores if score.metric == metric}
+        for name, scores in scores_by_marker.items()
+    }
+    reference = by_name.pop(REFERENCE, {})
+    every = sum(of == metric for _, of in values)
+    floors = {
+        name: shared
+        for name, scores in by_name.items()
+        if KINDS[name] == "floor" and len(shared := sorted(scores.keys() & reference.keys())) >= _LEAST * every > 0
+    }
+    if not floors:
+        return None
+    _, floor = max((fmean(by_name[name][row].value for row in rows), name) for name, rows in floors.items())
+    rows = floors[floor]
+    scored = {row: values[row, metric] for row in rows}
+    samples = [make_sample([of[row] for row in rows]) for of in (by_name[floor], scored, reference)]
+    low, model, high = (estimate_mean([sample]).mean for sample in samples)
+    return ScalePosition(floor, low, model, high, _estimate_position(*samples))
+
+
+def _estimate_position(low: ClusteredSample, model: ClusteredSample, high: ClusteredSample) -> Interval | None:
+    """The share of the way from low to high, with Fieller's interval (1954); ``None`` where there may be no way."""
+    samples, gain, way = [model, low, high], (1.0, -1.0, 0.0), (0.0, -1.0, 1.0)
+    errors = [compute_spreads(samples, weights)[:1] for weights in (gain, way, (1.0, -2.0, 1.0))]
+    if not all(errors):
+        return None
+    part, total = (estimate_mean(samples, weights).mean for weights in (gain, way))
+    # Squares of the errors, each as often as the interval reaches.
+    gains, ways, sums = (spread.compute_reach() ** 2 for (spread,) in errors)
+    curve, middle = total**2 - ways, part * total - (sums - gains - ways) / 2
+    if total <= 0 or curve <= 0:
+        return None
+    root = math.sqrt(max(middle**2 - curve * (part**2 - gains), 0.0))
+    share = Interval(part / total, n=len(model.values), clusters=len(set(model.clusters)))
+    return add_ends(share, [((middle - root) / curve, (middle + root) / curve)])

@@ -1,0 +1,577 @@
+"""Predictions: by a local model, batched, resumable, the same however often interrupted; or by models behind an API.
+
+Locally, rows whose prompts begin alike follow each other, so that a role's beginning goes through the model once; they
+are batched by length under a budget of tokens, and the batches depend only on the full list of rows. A batch is written
+when it is done; a run that continues makes the same batches and answers the incomplete ones, so that interruptions
+change nothing, in any precision. When the last batch is done, the file is rewritten in the order of the rows. Behind an
+API every reply is journaled, so that a stopped run pays for nothing twice.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from itertools import groupby
+from pathlib import Path
+from typing import Any, cast
+
+from rolellm.core.errors import DataError, ModelError, SettingsError, require
+from rolellm.core.files import write_json
+from rolellm.core.folders import use_working_folder
+from rolellm.core.jsonl import JsonlAppender, read_json, write_jsonl
+from rolellm.core.locks import lock_folder
+from rolellm.core.progress import Progress, track_progress
+from rolellm.core.records import Language, Row
+from rolellm.core.settings import read
+from rolellm.core.text import join_names
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Answer, Finish, Message, Request, Sampling, accept_text
+from rolellm.llm.scale import map_parts
+from rolellm.llm.settings import describe_model
+from rolellm.models.find import ModelSource, find_manifests, find_model
+from rolellm.models.local_model import LocalModel
+from rolellm.models.prompts.encode import PromptEncoder
+from rolellm.models.prompts.render import load_system_template, make_messages
+from rolellm.models.prompts.retrieval import RETRIEVED, RetrievalPrompts
+from rolellm.scoring.contamination import Contamination, check_contamination
+from rolellm.scoring.predictions import (
+    explain_interrupt,
+    get_sidecar_path,
+    read_finished_lines,
+    read_sidecar,
+    reconcile,
+)
+from rolellm.scoring.rows import get_provenance, note_generation, read_dataset_rows
+from rolellm.scoring.settings import GenerateSettings, ProfileKind
+from rolellm.version import __version__
+
+_NAMED = 10
+#: Makes a row's chat messages.
+Ask = Callable[[Row], list[dict[str, str]]]
+#: The journal's folder, next to ``P.jsonl``.
+_JOURNAL_SUFFIX = ".llm"
+
+
+class UnansweredWarning(UserWarning):
+    """Requests that no model would answer: their rows have no prediction."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowBatch:
+    """Rows that go through the model together.
+
+    Attributes:
+        rows: Their places in the list of rows.
+        max_new_tokens: The same for all of them, so that no row's limit depends on its neighbours.
+    """
+
+    rows: tuple[int, ...]
+    max_new_tokens: int
+
+
+def plan_batches(
+    rows: Sequence[Row],
+    lengths: Sequence[int],
+    context: int | None,
+    *,
+    max_new_tokens: int,
+    batch_size: int,
+    batch_tokens: int | None = None,
+    groups: Sequence[tuple[int, Sequence[int]]] = (),
+) -> list[RowBatch]:
+    """Put rows into batches: those that share a beginning one after the other, each time the longest prompts first.
+
+    A row whose prompt leaves less than ``max_new_tokens`` in the context gets what is left, and shares a batch only
+    with rows that get the same.
+
+    Args:
+        rows: The rows.
+        lengths: Tokens of each row's prompt.
+        context: The most tokens that the model takes; ``None`` for no limit.
+        max_new_tokens: The most that a reply may have.
+        batch_size: The most rows in one batch.
+        batch_tokens: The most tokens in one batch, replies at their full length included: a shared beginning counts
+            once, what follows it as the longest of its batch. A single row may have more.
+        groups: As `rolellm.models.prefix_generation.group_prompts` gives them; without them nothing is shared.
+
+    Raises:
+        ModelError: When prompts leave no room for a reply; names the rows.
+    """
+    room = [max_new_tokens if context is None else min(max_new_tokens, context - length) for length in lengths]
+    full = [index for index in range(len(rows)) if room[index] < 1]
+    if full:
+        raise ModelError(
+            f"{len(full)} of {len(rows)} prompts leave no room for a reply in the model's context of {context} tokens: "
+            + _name([(rows[index], f"{lengths[index]} tokens") for index in full])
+            + ". Use a shorter --system-template or a model with a longer context, or leave these rows out"
+        )
+    shared, rank = [0] * len(rows), [0] * len(rows)
+    for number, (length, indices) in enumerate(groups):
+        for index in indices:
+            shared[index], rank[index] = length, number
+    batches = []
+    order = sorted(range(len(rows)), key=lambda index: (room[index], rank[index], -lengths[index], index))
+    for limit, alike in groupby(order, key=lambda index: room[index]):
+        batch: list[int] = []
+        for index in alike:
+            tokens = _count_tokens([*batch, index], lengths, shared, rank) + limit * (len(batch) + 1)
+            if batch and (len(batch) == batch_size or (batch_tokens is not None and tokens > batch_tokens)):
+                batches.append(RowBatch(tuple(batch), limit))
+                batch = []
+            batch.append(index)
+        batches.append(RowBatch(tuple(batch), limit))
+    return batches
+
+
+def _count_tokens(batch: Sequence[int], lengths: Sequence[int], shared: Sequence[int], rank: Sequence[int]) -> int:
+    """Tokens of a batch's prompts in memory: shared beginnings once, the rest padded to the longest."""
+    own = max(lengths[index] - shared[index] for index in batch)
+    return own * len(batch) + sum({rank[index]: shared[index] for index in batch}.values())
+
+
+def _name(noted: Sequence[tuple[Row, str]]) -> str:
+    return join_names([f"{row.id} ({row.role}, {note})" for row, note in noted], _NAMED)
+
+
+def check_vocabulary(model: LocalModel, rows: Sequence[Row], prompts: Sequence[Sequence[int]]) -> None:
+    """Refuse prompts with tokens that the model has no embedding for.
+
+    Raises:
+        ModelError: Names the rows.
+    """
+    vocabulary_size = model.vocabulary
+    outside = [
+        (row, f"token {max(prompt)}")
+        for row, prompt in zip(rows, prompts, strict=True)
+        if max(prompt) >= vocabulary_size
+    ]
+    if outside:
+        raise ModelError(
+            f"{len(outside)} of {len(rows)} prompts have tokens outside the model's vocabulary of {vocabulary_size}: "
+            f"{_name(outside)}; does the tokenizer belong to this model?"
+        )
+
+
+def complete_settings(settings: GenerateSettings, source: ModelSource) -> GenerateSettings:
+    """The settings with what a prompt says of the role: what they ask for, else what the model was tuned with.
+
+    Args:
+        settings: What the user asks for.
+        source: The model; without a manifest that says how it was tuned, it is asked with the description.
+
+    Raises:
+        SettingsError: When ``retrieved`` is given and there is nothing to retrieve.
+    """
+    tuned = _read_tuned_prompt(source)
+    profile: ProfileKind = settings.profile or ("retrieval" if tuned else "description")
+    if profile == "description" and settings.retrieved is not None:
+        raise SettingsError("retrieved (--retrieved) needs profile retrieval (--profile retrieval)")
+    retrieved = settings.retrieved or int(tuned.get("retrieved", RETRIEVED))
+    return replace(settings, profile=profile, retrieved=retrieved if profile == "retrieval" else None)
+
+
+def _read_tuned_prompt(source: ModelSource) -> Mapping[str, Any]:
+    """The prompt section of the recipe that a model was tuned by, where it was tuned with retrieval."""
+    for name in (source.adapter, source.base):
+        for path in find_manifests(name) if name is not None else ():
+            try:
+                content = read_json(path)
+            except DataError:
+                continue
+            # Many programs have a file of that name; manifests from before there was a choice do not name it.
+            if content.get("kind") == "rocit":
+                prompt: Mapping[str, Any] = content.get("recipe", {}).get("prompt", {})
+                return prompt if prompt.get("profile") == "retrieval" else {}
+    return {}
+
+
+def prepare_prompts(settings: GenerateSettings, rows: Iterable[Row]) -> tuple[Ask, dict[str, Any]]:
+    """Settle how rows are asked.
+
+    Args:
+        settings: ``profile`` (the description by default), ``retrieved``, ``system_template``, and where the scripts
+            are: ``config`` and ``data_dir``.
+        rows: The rows to ask; with retrieval, their roles' scripts are read.
+
+    Returns:
+        What makes a row's chat messages, and what decides them, for the sidecar: ``template_hash`` by language, and
+        with retrieval ``profile``, ``retrieved`` and ``profiles``, the hash of the dialogue files.
+
+    Raises:
+        SettingsError: For a template without the needed slots.
+        ReleaseNotFoundError: With retrieval, when no role has a script.
+        MissingExtraError: With retrieval, without ``bm25s``.
+
+    Warns:
+        MissingFilesWarning: With retrieval, for roles without a script: they are asked without any lines.
+    """
+    template = settings.system_template
+    if settings.profile != "retrieval":
+        # Both languages, whichever the rows are in, so that a run over more of the rows has the same settings.
+        languages: tuple[Language, ...] = ("en", "zh")
+        hashes = {language: load_system_template(language, template).hash for language in languages}
+        own = None if template is None else load_system_template("en", template)
+        return partial(make_messages, template=own), {"template_hash": hashes}
+    from rolellm.data.rolebench.profiles import hash_profiles, load_profiles
+
+    retrieved = settings.retrieved or RETRIEVED
+    profiles = load_profiles(settings.config, settings.data_dir, roles=(row.role for row in rows))
+    messages = RetrievalPrompts(profiles, count=retrieved, path=template)
+    record = {
+        "template_hash": messages.hashes,
+        "profile": settings.profile,
+        "retrieved": retrieved,
+        "profiles": hash_profiles(settings.config, settings.data_dir),
+    }
+    return messages, record
+
+
+def check_model(settings: GenerateSettings) -> tuple[ModelSource, GenerateSettings]:
+    """Refuse what can be refused before any data or weights are read.
+
+    Args:
+        settings: Which model, and how.
+
+    Returns:
+        Where the model comes from, and the settings as `complete_settings` completes them.
+
+    Raises:
+        ModelError: When the model is not there.
+        SettingsError: When no model is named, the system template is not there, or settings contradict each other.
+        MissingExtraError: Without torch or transformers.
+    """
+    if not settings.model:
+        raise SettingsError(
+            "no model is named; give a folder, a Hub id or a training run, or a server (llm=…, --llm, --base-url)"
+        )
+    if settings.system_template is not None:
+        load_system_template("en", settings.system_template)
+    require("torch", "transformers", extra="train")
+    source = find_model(settings.model, settings.adapter)
+    return source, complete_settings(settings, source)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateSummary:
+    """The outcome of a generation run.
+
+    Attributes:
+        out: The predictions file.
+        rows: Rows asked for, all of them answered.
+        generated: Rows answered by this run; the others were there already.
+        stop: Replies that the model finished.
+        length: Replies truncated at the token limit.
+        empty: Replies without any text.
+        new_tokens: Tokens generated by this run; behind an API, those of all replies.
+        seconds: Time that this run spent in generating.
+        capped: Rows whose prompt leaves less than ``max_new_tokens`` in the model's context.
+        contaminated: Rows that the model was trained on, though the config promises new ones; ``None`` where that is
+            not known.
+    """
+
+    out: Path
+    rows: int
+    generated: int
+    stop: int
+    length: int
+    empty: int
+    new_tokens: int
+    seconds: float
+    capped: int = 0
+    contaminated: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON, with ``tokens_per_second``; that is null when nothing was generated."""
+        rate = round(self.new_tokens / self.seconds, 1) if self.generated else None
+        return {**asdict(self), "out": str(self.out), "seconds": round(self.seconds, 3), "tokens_per_second": rate}
+
+
+def generate(model: Any, dataset: Any, *, llm: Any = None, out: str | Path | None = None, **decoding: Any) -> Any:
+    """Answer the rows of a dataset.
+
+    Ctrl-C keeps what is finished; the same call with the same ``out`` continues, and the result is the same.
+
+    Args:
+        model: A folder with a model, an adapter or a training run; a Hub id; or what `rolellm.train` returned. ``None``
+            with ``llm``.
+        dataset: A ``datasets.Dataset`` with the columns ``role`` and ``question``, and where present ``id``,
+            ``language`` and ``role_description``.
+        llm: Ask these models over an API instead: a settings file, a dict, or `rolellm.LLM`. Every reply is kept in a
+            journal next to the predictions, so none is paid for twice.
+        out: The predictions file (JSON Lines), kept and continued; by default one in a new temporary folder.
+        decoding: Fields of `rolellm.scoring.settings.GenerateSettings`, such as ``max_new_tokens``, ``temperature``
+            or ``batch_size``.
+
+    Returns:
+        A ``datasets.Dataset``: the rows' columns plus ``prediction`` and ``finish`` (``stop``, or ``length`` where the
+        reply was cut off at its limit; both are null for a request that a server would not answer).
+
+    Raises:
+        SettingsError: For an unknown option or value, or a dataset without the needed columns.
+        ModelError: When the model cannot be loaded, or a prompt leaves no room for a reply.
+        DataError: Under ``strict``, when the model was trained on rows.
+        StoppedShortError: On Ctrl-C; says what is kept and how to continue.
+
+    Warns:
+        ContaminationWarning: When the model was trained on rows.
+    """
+    rows = read_dataset_rows(dataset, needed=("role", "question"))
+    name = "" if model is None else str(getattr(model, "model_dir", model))
+    settings = read(GenerateSettings, {**get_provenance(dataset), **decoding, "model": name})
+    with use_working_folder("generate", None if out is None else Path(out).parent) as folder:
+        path = folder / ("predictions.jsonl" if out is None else Path(out).name)
+        with explain_interrupt(path, f"rolellm.generate(…, out={str(path)!r})"):
+            answer_rows(rows, path, settings, llm)
+    return _add_predictions(dataset, rows, path)
+
+
+def _add_predictions(dataset: Any, rows: Sequence[Row], path: Path) -> Any:
+    """The dataset with the columns ``prediction`` and ``finish`` of a file."""
+    from datasets import Dataset, Value
+
+    lines = read_finished_lines(path, rows)
+    table = dataset if isinstance(dataset, Dataset) else Dataset.from_list(list(dataset))
+    for name in ("prediction", "finish"):
+        if name in table.column_names:
+            table = table.remove_columns(name)
+        table = table.add_column(name, [lines.get(row.id, {}).get(name) for row in rows], feature=Value("string"))
+    return note_generation(table, read_json(get_sidecar_path(path)))
+
+
+def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings, llm: Any = None) -> GenerateSummary:
+    """Answer rows, and write one JSON object a row: ``id``, ``prediction`` and so on.
+
+    Next to the file, ``P.jsonl.meta.json`` says how it was made. A file that is already there is completed if its
+    settings are the same. On Ctrl-C (`KeyboardInterrupt`) every finished batch is in the file;
+    `rolellm.scoring.predictions.explain_interrupt` turns that into a message with a resume line.
+
+    Args:
+        rows: The rows to answer.
+        out: The predictions file.
+        settings: Which model, and how.
+        llm: As for `generate`.
+
+    Returns:
+        What was done.
+
+    Raises:
+        ModelError: When the model cannot be loaded, or prompts leave no room for a reply: all named, before any work.
+        SettingsError: When the file was begun with other settings, or a setting cannot be carried out.
+        DataError: When there are no rows, ids repeat, or the file does not hold what it should; under
+            ``settings.strict``, when the model was trained on rows (see `rolellm.scoring.contamination`).
+        RunInUseError: When another process writes the file.
+        StoppedShortError: With ``llm``, on Ctrl-C, at the budget or with a full disk; every reply is kept.
+        EndpointError: When no endpoint answers.
+
+    Warns:
+        ContaminationWarning: Without ``strict``, when the model was trained on rows.
+        UnansweredWarning: For requests that no model would answer.
+    """
+    out = Path(out)
+    if out.is_dir():
+        raise SettingsError(f"{out} is a directory; predictions go into a file, such as {out / 'predictions.jsonl'}")
+    if not rows:
+        raise DataError("there are no rows to answer")
+    repeated = [name for name, count in Counter(row.id for row in rows).items() if count > 1]
+    if repeated:
+        raise DataError(f"{len(repeated)} ids are on more than one row: {join_names(repeated, _NAMED)}")
+    return _generate_locally(rows, out, settings) if llm is None else _ask(rows, out, settings, llm)
+
+
+def _lock_predictions(out: Path) -> Any:
+    return lock_folder(out.parent, f".{out.name}.lock")
+
+
+def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> GenerateSummary:
+    source, settings = check_model(settings)
+    contamination = check_contamination(
+        rows, source, config=settings.config, split=settings.split, strict=settings.strict
+    )
+    ask, prompted = prepare_prompts(settings, rows)
+    model = LocalModel(settings.model, adapter=settings.adapter, device=settings.device, dtype=settings.dtype)
+    # It imports torch at its head.
+    from rolellm.models.prefix_generation import group_prompts
+
+    with _lock_predictions(out):
+        meta = _build_local_meta(model, settings, prompted, contamination, out)
+        meta = meta if settings.overwrite else reconcile(out, meta)
+        done = {} if settings.overwrite else read_finished_lines(out, rows)
+        encode = PromptEncoder(model.tokenizer)
+        # Four bytes a token: lists of Python integers would take ten times the memory on a whole split.
+        prompts = [array("i", encode(ask(row))) for row in track_progress(rows, "reading prompts", "rows")]
+        check_vocabulary(model, rows, prompts)
+        groups = group_prompts(prompts)
+        shared = {index: length for length, indices in groups for index in indices}
+        limits = {name: getattr(settings, name) for name in ("max_new_tokens", "batch_size", "batch_tokens")}
+        plan = plan_batches(rows, [len(prompt) for prompt in prompts], model.context, groups=groups, **limits)
+        work = [batch for batch in plan if any(rows[index].id not in done for index in batch.rows)]
+        if work:
+            if settings.ray is None:
+                model.load()
+            check_vocabulary(model, rows, prompts)
+            # Only now is the work certain to begin, so only now may earlier predictions go.
+            if settings.overwrite:
+                out.unlink(missing_ok=True)
+        else:
+            meta = {**(read_sidecar(out) or {}), "contamination": meta["contamination"]}
+        write_json(get_sidecar_path(out), meta)
+        tokens, started = 0, time.perf_counter()
+        with Progress("answering", len(rows), done=len(done), unit="rows") as bar, JsonlAppender(out) as stream:
+            parts = (
+                (
+                    [(rows[index], prompts[index], shared[index]) for index in batch.rows],
+                    replace(settings, max_new_tokens=batch.max_new_tokens),
+                )
+                for batch in work
+            )
+            for batch_lines in map_parts(_generate_lines, model, parts, settings.ray, settings.workers):
+                lines = [line for line in batch_lines if line["id"] not in done]
+                stream.append(lines)
+                tokens += sum(line["new_tokens"] for line in lines)
+                bar.advance(len(lines))
+        seconds = time.perf_counter() - started
+        finished = read_finished_lines(out, rows)
+        write_jsonl(out, [finished[row.id] for row in rows])
+    capped = sum(len(batch.rows) for batch in plan if batch.max_new_tokens < settings.max_new_tokens)
+    summary = _summarize(out, finished.values(), len(rows) - len(done), tokens, seconds)
+    contaminated = None if contamination is None else contamination.to_dict()["contaminated"]
+    return replace(summary, capped=capped, contaminated=contaminated)
+
+
+#: A row, its prompt, and the length of the beginning that it shares.
+_Part = tuple[list[tuple[Row, Sequence[int], int]], GenerateSettings]
+
+
+def _generate_lines(model: LocalModel, part: _Part) -> list[dict[str, Any]]:
+    batch, decoding = part
+    rows, prompts, shared = zip(*batch, strict=True)
+    replies = model.generate_batch(prompts, decoding, [row.id for row in rows], shared)
+    return [
+        _build_line(row, reply.text, reply.finish, reply.prompt_tokens, reply.new_tokens)
+        for row, reply in zip(rows, replies, strict=True)
+    ]
+
+
+def _build_line(row: Row, text: str, finish: str, prompt_tokens: int, new_tokens: int) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "role": row.role,
+        "question": row.question,
+        "prediction": text,
+        "finish": finish,
+        "prompt_tokens": prompt_tokens,
+        "new_tokens": new_tokens,
+    }
+
+
+def _build_meta(settings: GenerateSettings, prompted: dict[str, Any], out: Path) -> dict[str, Any]:
+    """Build the part of the sidecar that every kind of model shares."""
+    return {
+        **{name: getattr(settings, name) for name in ("adapter", "config", "split", "dataset_fingerprint")},
+        "data_dir": settings.data_dir and os.path.relpath(settings.data_dir, out.parent),
+        "contamination": None,
+        "prompt": prompted,
+        "decoding": settings.describe(),
+        "device": None,
+        "batch_size": None,
+        "versions": {"rolellm": __version__},
+    }
+
+
+def _build_local_meta(
+    model: LocalModel,
+    settings: GenerateSettings,
+    prompted: dict[str, Any],
+    contamination: Contamination | None,
+    out: Path,
+) -> dict[str, Any]:
+    return _build_meta(settings, prompted, out) | {
+        "model": settings.model,
+        **model.hashes,
+        "contamination": None if contamination is None else contamination.to_sidecar(),
+        "prompt": {**model.prompt_form, **prompted},
+        "dtype": model.dtype,
+        "device": model.device,
+        "batch_size": settings.batch_size,
+        "versions": {"rolellm": __version__, "torch": version("torch"), "transformers": version("transformers")},
+    }
+
+
+def _summarize(
+    out: Path, lines: Iterable[dict[str, Any]], generated: int, tokens: int, seconds: float
+) -> GenerateSummary:
+    finish = Counter(line.get("finish") for line in lines)
+    return GenerateSummary(
+        out=out,
+        rows=finish.total(),
+        generated=generated,
+        stop=finish["stop"],
+        length=finish["length"],
+        empty=sum(not line["prediction"] for line in lines),
+        new_tokens=tokens,
+        seconds=seconds,
+    )
+
+
+def plan_row_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[list[Request], dict[str, Any]]:
+    """The requests that rows take of a model behind an API, and what decides their prompts."""
+    if settings.num_beams > 1:
+        raise SettingsError("num_beams (--num-beams) needs a model on this machine; an API has no beam search")
+    ask, prompted = prepare_prompts(settings, rows)
+    sampling = Sampling(
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_tokens=settings.max_new_tokens,
+        seed=settings.seed or None,
+    )
+
+    def build_messages(row: Row) -> tuple[Message, ...]:
+        return tuple(Message(cast(Any, message["role"]), message["content"]) for message in ask(row))
+
+    return [Request(build_messages(row), sampling, tag=row.id) for row in rows], prompted
+
+
+def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -> GenerateSummary:
+    from rolellm.llm.client import Client
+    from rolellm.llm.served import check_served
+
+    model = LLM.of(llm)
+    requests, prompted = plan_row_requests(rows, settings)
+    meta = _build_meta(settings, prompted, out) | {
+        "model": ", ".join(endpoint.name for endpoint in model.models),
+        "adapter": None,
+        "endpoints": [describe_model(endpoint) for endpoint in model.models],
+    }
+    cut: tuple[Finish, ...] = ("length",)
+    started = time.perf_counter()
+    with _lock_predictions(out):
+        meta = meta if settings.overwrite else reconcile(out, meta)
+        folder = out.with_name(out.name + _JOURNAL_SUFFIX)
+        check_served(model.models, folder)
+        with Client(folder, model.models, model.options) as client:
+            outcomes = client.ask(requests, accept_text, label="answering", also=cut)
+        lines = [
+            _build_line(
+                row, outcome.value, outcome.reply.finish, outcome.reply.usage.prompt, outcome.reply.usage.completion
+            )
+            for row, outcome in zip(rows, outcomes, strict=True)
+            if isinstance(outcome, Answer)
+        ]
+        write_json(get_sidecar_path(out), meta)
+        write_jsonl(out, lines)
+    failed = [outcome for outcome in outcomes if not isinstance(outcome, Answer)]
+    if failed:
+        first = failed[0]
+        text = f"{len(failed)} of {len(rows)} rows have no prediction; the first ({first.request.tag}): {first.reason}"
+        if not lines:
+            raise DataError(text)
+        warnings.warn(text, UnansweredWarning, stacklevel=4)
+    tokens, seconds = client.spent.usage.completion, time.perf_counter() - started
+    return _summarize(out, lines, len(lines) - client.spent.from_journal, tokens, seconds)

@@ -1,0 +1,237 @@
+"""Which prediction answers which row, and everything about the join that a reader of the score must know.
+
+A row takes the first prediction with its ``id``, else the first with its exact (role, question), else the first with
+the same (role, question) once white space at the ends is trimmed. So one prediction may answer several rows that ask
+the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rolellm.core.errors import PredictionError
+from rolellm.core.records import Prediction, Row
+from rolellm.core.text import join_names
+from rolellm.scoring.predictions import Predictions
+
+Method = Literal["id", "exact", "trimmed"]
+_Key = tuple[Method, str, str]
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class MatchFinding:
+    """Something about the join that a reader of the score must know.
+
+    Attributes:
+        kind: A short name, such as ``duplicates_differing``.
+        count: How many predictions or rows it touches.
+        text: What it is and what was done about it, in words.
+        examples: The first few, each with its place.
+        refused: Whether ``strict`` makes it an error.
+    """
+
+    kind: str
+    count: int
+    text: str
+    examples: tuple[str, ...]
+    refused: bool = True
+
+    def __str__(self) -> str:
+        examples = "; ".join(self.examples) + ("; …" if self.count > len(self.examples) else "")
+        return f"{self.text}; such as {examples}" if self.examples else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """The join of predictions to rows.
+
+    Attributes:
+        answers: For each row, the index of its prediction, or ``None``.
+        matched_by: How many rows were matched by ``id``, ``exact`` and ``trimmed``.
+        unmatched_rows: Indices of rows without a prediction.
+        unmatched_predictions: Indices of predictions that answer no row.
+        findings: What a reader must know, in order of weight.
+    """
+
+    answers: tuple[int | None, ...]
+    matched_by: dict[Method, int]
+    unmatched_rows: tuple[int, ...]
+    unmatched_predictions: tuple[int, ...]
+    findings: tuple[MatchFinding, ...]
+
+
+def match_predictions(rows: Sequence[Row], predictions: Predictions, *, where: str = "these rows") -> Matching:
+    """Join predictions to rows.
+
+    Args:
+        rows: The rows of one split.
+        predictions: In order; where several fit a row, the first wins and the others are reported.
+        where: What the rows are, for messages: config and split.
+
+    Raises:
+        PredictionError: When no prediction answers any row; says what they look like instead.
+    """
+    items = predictions.items
+    index = _Index(rows, items)
+    matches = [index.find_answer(row) for row in rows]
+    matched_by = Counter(match[1] for match in matches if match is not None)
+    if not matched_by:
+        raise PredictionError(_explain_no_match(rows, predictions, where))
+    answers = [None if match is None else match[0] for match in matches]
+    used = Counter(answer for answer in answers if answer is not None)
+    unmatched_rows = [number for number, answer in enumerate(answers) if answer is None]
+    unused = _sort_unused(items, answers, used, index)
+    findings_of_predictions: list[tuple[str, Sequence[int], str, bool]] = [
+        ("unmatched_predictions", unused[0], _describe_unmatched(rows, items, unused[0], where), True),
+        (
+            "duplicates_differing",
+            unused[1],
+            "predictions that differ from an earlier one for the same row (the first counts)",
+            True,
+        ),
+        (
+            "id_conflicts",
+            sorted(index.conflicts & used.keys()),
+            "predictions that name a row by id but with another role or question (the id counts)",
+            True,
+        ),
+        ("duplicates_same", unused[2], "predictions that repeat an earlier one word for word (they count once)", False),
+        ("repeated_ids", index.repeated_ids, "predictions that repeat the id of an earlier one", False),
+        (
+            "empty",
+            [number for number in sorted(used) if not items[number].prediction.strip()],
+            "predictions that are empty and score 0",
+            False,
+        ),
+    ]
+    findings = [_report_unanswered(rows, unmatched_rows, where)]
+    for kind, numbers, text, refused in findings_of_predictions:
+        examples = tuple(
+            f"{predictions.locate(number)}: {describe_item(items[number])}" for number in numbers[:_EXAMPLES]
+        )
+        findings.append(MatchFinding(kind, len(numbers), f"{text}: {len(numbers):,}", examples, refused))
+    shared = sum(count > 1 for count in used.values())
+    findings.append(MatchFinding("shared", shared, f"predictions that answer several rows each: {shared:,}", (), False))
+    findings_with_rows = tuple(finding for finding in findings if finding.count)
+    return Matching(tuple(answers), dict(matched_by), tuple(unmatched_rows), tuple(unused[0]), findings_with_rows)
+
+
+class _Index:
+    """Looks up predictions and rows by id and by text; the first of several wins."""
+
+    def __init__(self, rows: Sequence[Row], items: Sequence[Prediction]) -> None:
+        self.rows: dict[_Key, int] = {}
+        for number, row in enumerate(rows):
+            for key in _list_keys(row.id, row.role, row.question):
+                self.rows.setdefault(key, number)
+        self.items: dict[_Key, int] = {}
+        self.conflicts: set[int] = set()
+        self.repeated_ids: list[int] = []
+        for number, item in enumerate(items):
+            keys = _list_keys(item.id, item.role, item.question)
+            if item.id is not None:
+                by_id, named = keys[0], self.rows.get(keys[0])
+                if by_id in self.items:
+                    self.repeated_ids.append(number)
+                if named is not None and _is_contradicting(item, rows[named]):
+                    # What it says of itself does not fit together; its text must not answer yet another row.
+                    self.conflicts.add(number)
+                    keys = [by_id]
+            for key in keys:
+                self.items.setdefault(key, number)
+
+    def find_answer(self, row: Row) -> tuple[int, Method] | None:
+        """The prediction that answers a row, and how it was found."""
+        keys = _list_keys(row.id, row.role, row.question)
+        return next(((self.items[key], key[0]) for key in keys if key in self.items), None)
+
+    def find_row(self, item: Prediction) -> int | None:
+        """The row that a prediction would answer if no other did."""
+        keys = _list_keys(item.id, item.role, item.question)
+        return next((self.rows[key] for key in keys if key in self.rows), None)
+
+
+def _list_keys(name: str | None, role: str | None, question: str | None) -> list[_Key]:
+    keys: list[_Key] = [] if name is None else [("id", name, "")]
+    if role is not None and question:
+        keys += [("exact", role, question), ("trimmed", role.strip(), question.strip())]
+    return keys
+
+
+def _is_contradicting(item: Prediction, row: Row) -> bool:
+    role_differs = item.role is not None and item.role.strip() != row.role.strip()
+    return role_differs or (item.question is not None and item.question.strip() != row.question.strip())
+
+
+def _sort_unused(
+    items: Sequence[Prediction], answers: Sequence[int | None], used: Mapping[int, int], index: _Index
+) -> tuple[list[int], list[int], list[int]]:
+    """Predictions that won no row: those that match none, and those that came second with another or the same text."""
+    unmatched, differing, same = list[int](), list[int](), list[int]()
+    for number, item in enumerate(items):
+        if number not in used:
+            row = index.find_row(item)
+            winner = None if row is None else answers[row]
+            alike = winner is not None and items[winner].prediction == item.prediction
+            (unmatched if winner is None else same if alike else differing).append(number)
+    return unmatched, differing, same
+
+
+def _describe_unmatched(rows: Sequence[Row], items: Sequence[Prediction], numbers: Sequence[int], where: str) -> str:
+    known_roles = {row.role for row in rows} | {None}
+    away = [items[number].role for number in numbers if items[number].role not in known_roles]
+    note = f"{len(away):,} by roles that are not there, as if from another config: {_list_names(set(away))}"
+    hint = f" ({note})" if away else ""
+    return f"predictions that match no row of {where}{hint} and are not scored"
+
+
+def _report_unanswered(rows: Sequence[Row], numbers: Sequence[int], where: str) -> MatchFinding:
+    parts = Counter(rows[number].subset for number in numbers)
+    split = ", ".join(f"{count:,} {subset}" for subset, count in sorted(parts.items()))
+    text = f"rows of {where} without a prediction: {len(numbers):,} of {len(rows):,} ({split})"
+    return MatchFinding(
+        "unmatched_rows", len(numbers), text, tuple(describe_item(rows[number]) for number in numbers[:_EXAMPLES])
+    )
+
+
+def describe_item(item: Prediction | Row) -> str:
+    """A row or a prediction in a few words: role and the start of its question, else its id."""
+    if item.role is None or item.question is None:
+        return f"id {item.id!a}"
+    question = " ".join(item.question.split())
+    text = f"{item.role}, “{question[:40]}{'…' if len(question) > 40 else ''}”"
+    # A terminal must not obey what a model wrote, and half a surrogate pair cannot be printed.
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+def _explain_no_match(rows: Sequence[Row], predictions: Predictions, where: str) -> str:
+    """Why nothing matches, as far as roles, ids, languages and sidecars tell."""
+    if not rows:
+        return f"{where} has no rows to score"
+    items = predictions.items
+    lines = [f"none of the predictions ({len(items):,}) matches any of the {len(rows):,} rows of {where}."]
+    for file in predictions.files:
+        made_for = "/".join(str(file.meta[key]) for key in ("config", "split") if file.meta and key in file.meta)
+        if made_for not in ("", where):
+            lines.append(f"{file.path} was generated for {made_for}.")
+    prediction_roles, row_roles = {item.role for item in items} - {None}, {row.role for row in rows}
+    if prediction_roles and not prediction_roles & row_roles:
+        problem = (
+            f"Their roles ({_list_names(prediction_roles)}) are not among those of the rows ({_list_names(row_roles)})"
+        )
+        lines.append(f"{problem}; is it another config?")
+    elif prediction_roles:
+        lines.append("Their roles are known, but not their questions; is it another split or config?")
+    elif all(item.id is not None for item in items):
+        lines.append("They name rows by id only; is it another split or config?")
+    name = "" if items[0].id is None else f", id {items[0].id!a}"
+    first = f"The first is {predictions.locate(0)}: {describe_item(items[0])}{name}"
+    return " ".join([*lines, f"{first}; ids of the rows look like {rows[0].id!r}."])
+
+
+def _list_names(names: Iterable[str | None]) -> str:
+    return join_names(sorted(name for name in names if name is not None))

@@ -1,0 +1,383 @@
+"""Files of predictions: reading them, and continuing the one that a run writes.
+
+They are JSON Lines by ``id`` or (role, question), the release's own baseline files, or harnesses' logs.
+A file written by ``rolellm generate`` has a sidecar, ``P.jsonl.meta.json``, that says which model, prompt and decoding
+settings made it; it goes into the fingerprint of every score, and a run with other settings does not continue the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rolellm.core.errors import DataError, PredictionError, SettingsError, StoppedShortError
+from rolellm.core.fingerprint import hash_bytes, hash_file
+from rolellm.core.jsonl import parse_object, read_json, write_jsonl
+from rolellm.core.records import Prediction, Row
+from rolellm.core.settings import iterate_leaves
+from rolellm.core.typed_json import read_as
+from rolellm.data.rolebench.source import resolve_config
+from rolellm.scoring.harness_logs import read_log_meta, read_logged
+from rolellm.scoring.rows import get_generation, list_columns
+
+_EXPECTED = (
+    'expected {"id" or ("role" and "question"), "prediction": text} or {"role", "question", "generated": [text]}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionFile:
+    """One file of predictions.
+
+    Attributes:
+        path: Where it was read from.
+        sha256: Of its content, in hex.
+        count: Predictions read from it.
+        meta: The sidecar's object; ``None`` where there is no sidecar, so that how the file was made is not known.
+        bad: Lines that were skipped, as errors that know their line.
+        several: Lines whose ``generated`` held more than one reply; the first is the one that is scored.
+    """
+
+    path: Path
+    sha256: str
+    count: int
+    meta: dict[str, Any] | None = None
+    bad: tuple[DataError, ...] = ()
+    several: int = 0
+
+    @property
+    def bad_path(self) -> Path:
+        """The file for bad lines: ``P.bad.jsonl`` next to ``P.jsonl``."""
+        return self.path.with_name(f"{self.path.name.removesuffix('.jsonl')}.bad.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """Predictions in order, with the files that they came from.
+
+    Attributes:
+        items: All predictions, file after file.
+        files: The files, in order; empty for predictions from memory.
+    """
+
+    items: tuple[Prediction, ...]
+    files: tuple[PredictionFile, ...] = ()
+
+    @classmethod
+    def pair_texts(cls, ids: Sequence[str], texts: Sequence[str]) -> Predictions:
+        """Predictions from memory, one an id.
+
+        Raises:
+            PredictionError: (a ``ValueError``) When the two differ in length, or a prediction is not a text.
+        """
+        if len(ids) != len(texts):
+            raise PredictionError(f"{len(ids)} rows but {len(texts)} predictions; give one a row")
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise PredictionError(f"prediction {number} must be a text, found {type(text).__name__}: {text!r:.60}")
+        return cls(tuple(Prediction(text, id=name) for name, text in zip(ids, texts, strict=True)))
+
+    def find_file(self, index: int) -> PredictionFile | None:
+        """The file that a prediction came from; ``None`` for one from memory."""
+        end = 0
+        for file in self.files:
+            end += file.count
+            if index < end:
+                return file
+        return None
+
+    def locate(self, index: int) -> str:
+        """``file:line`` of a prediction, or its place in the list where it came from memory."""
+        file = self.find_file(index)
+        return f"prediction {index}" if file is None else f"{file.path}:{self.items[index].line}"
+
+
+def read_predictions(paths: str | Path | Iterable[str | Path], *, skip_bad: bool = False) -> Predictions:
+    """Read one or more files of predictions, such as a baseline's general and role-specific halves.
+
+    Args:
+        paths: JSON Lines files; a BOM, CRLF and blank lines are accepted, and so is JSON with other keys.
+        skip_bad: Move bad lines to ``P.bad.jsonl`` and count them, instead of stopping at the first.
+
+    Raises:
+        PredictionError: When a file is not there, has a bad line (named, unless ``skip_bad``) or holds no prediction.
+    """
+    items: list[Prediction] = []
+    files = []
+    for path in [paths] if isinstance(paths, str | Path) else paths:
+        read, file = _read_file(Path(path), skip_bad=skip_bad)
+        items += read
+        files.append(file)
+    if not files:
+        raise PredictionError("no predictions file was given")
+    return Predictions(tuple(items), tuple(files))
+
+
+def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], PredictionFile]:
+    if not path.is_file():
+        raise PredictionError("not a file; expected predictions in JSON Lines", path=path)
+    items: list[Prediction] = []
+    bad: list[DataError] = []
+    several = 0
+    for line, value in read_logged(path, bad):
+        try:
+            items.append(_parse(value, path, line))
+        except PredictionError as error:
+            bad.append(error)
+        else:
+            several += "prediction" not in value and len(value["generated"]) > 1
+        if bad and not skip_bad:
+            break
+    bad.sort(key=lambda error: error.line or 0)
+    if bad and not skip_bad:
+        problem = f"{bad[0].problem}. --skip-bad (skip_bad=True) skips such lines"
+        raise PredictionError(problem, path=path, line=bad[0].line) from bad[0]
+    file = PredictionFile(path, hash_file(path), len(items), read_sidecar(path), tuple(bad), several)
+    if bad:
+        _set_aside(file)
+    if not items:
+        reason = f"; all its {len(bad)} lines are bad, see {file.bad_path}" if bad else ""
+        raise PredictionError(f"has no predictions{reason}", path=path)
+    return items, file
+
+
+def _parse(value: Mapping[str, Any], path: Path, line: int) -> Prediction:
+    replies = value.get("generated")
+    first = {"prediction": replies[0]} if isinstance(replies, list) and replies else {}
+    try:
+        prediction = read_as(Prediction, {**first, **value, "line": line}, "the prediction")
+        if prediction.id is None and None in (prediction.role, prediction.question):
+            raise DataError(f"it does not say which row it answers (keys: {', '.join(map(repr, value)) or 'none'})")
+    except DataError as error:
+        raise PredictionError(f"{error.problem}; {_EXPECTED}", path=path, line=line) from error
+    return prediction
+
+
+def get_sidecar_path(path: Path) -> Path:
+    """Get the path of the settings of a predictions file: ``P.jsonl.meta.json`` next to ``P.jsonl``."""
+    return path.with_name(path.name + ".meta.json")
+
+
+def read_sidecar(path: Path) -> dict[str, Any] | None:
+    """Read the sidecar of a predictions file, or the results next to a harness's log; ``None`` without either.
+
+    Raises:
+        DataError: When it is not a JSON object.
+    """
+    sidecar = get_sidecar_path(path)
+    return read_json(sidecar) if sidecar.is_file() else read_log_meta(path)
+
+
+def _set_aside(file: PredictionFile) -> None:
+    """Write each bad line with its number and reason; the file itself is left as it is."""
+    reasons = {error.line: error.problem for error in file.bad}
+    with file.path.open("rb") as stream:
+        lines = [
+            {"line": number, "reason": reasons[number], "text": raw.decode("utf-8", "backslashreplace").rstrip("\r\n")}
+            for number, raw in enumerate(stream, start=1)
+            if number in reasons
+        ]
+    write_jsonl(file.bad_path, lines)
+
+
+def is_paths(value: Any) -> bool:
+    """Tell whether a value is the path of a predictions file, or a list of such paths."""
+    if isinstance(value, Path | str):
+        return True
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(item, Path) for item in value)
+
+
+def make_predictions(source: Any, rows: Sequence[Row], *, own: bool = False) -> Predictions:
+    """Predictions from memory: one text per row, or a dataset's column ``prediction`` (nulls are left out).
+
+    Args:
+        source: Texts; or a ``datasets.Dataset`` or rows as mappings, with ``prediction`` and what says which row it
+            answers: ``id``, or ``role`` and ``question``.
+        rows: The rows.
+        own: Whether the rows are the dataset's own, so that each answers itself.
+
+    Raises:
+        SettingsError: For a missing column; says which are there.
+        PredictionError: When a prediction is not a text, or there are not as many texts as rows.
+    """
+    if isinstance(source, Sequence) and not any(isinstance(item, Mapping) for item in source):
+        return Predictions.pair_texts([row.id for row in rows], source)
+    return _read_dataset_predictions(source, [row.id for row in rows] if own else None)
+
+
+def _read_dataset_predictions(dataset: Any, ids: Sequence[str] | None) -> Predictions:
+    columns = list_columns(dataset)
+    is_identified = ids is not None or "id" in columns or {"role", "question"} <= {*columns}
+    if "prediction" not in columns or not is_identified:
+        lacking = (
+            "prediction" if is_identified else "id, or role and question, which say what row each prediction answers"
+        )
+        raise SettingsError(f"the predictions lack the column {lacking}; they have: {', '.join(columns)}")
+    items = []
+    for number, values in enumerate(dataset):
+        text = values["prediction"]
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise PredictionError(f"prediction {number} must be a text, found {type(text).__name__}: {text!r:.60}")
+        name = values.get("id") if ids is None else ids[number]
+        items.append(Prediction(text, id=name, role=values.get("role"), question=values.get("question")))
+    if not items:
+        raise PredictionError("there are no predictions")
+    meta = get_generation(dataset)
+    # How they were made counts as a file's sidecar does: for the fingerprint, and for what the model was trained on.
+    files = () if meta is None else (PredictionFile(Path("predictions"), hash_predictions(items), len(items), meta),)
+    return Predictions(tuple(items), files)
+
+
+def hash_predictions(items: Sequence[Prediction]) -> str:
+    """SHA-256 of predictions from memory, in hex."""
+    texts = [[item.id, item.role, item.question, item.prediction] for item in items]
+    # Escaped: a model's text may hold half a surrogate pair, which UTF-8 cannot.
+    return hash_bytes(json.dumps(texts).encode("ascii"))
+
+
+# How the work was done and what is known of the model, not what was asked for: a run may go on with another of these.
+_WAYS = ("model", "adapter", "device", "batch_size", "versions")
+_MAY_CHANGE = (*_WAYS, "earlier_runs", "contamination", "data_dir")
+_WAY_OUT = "use --overwrite to start over, or another --out"
+
+
+@contextmanager
+def explain_interrupt(out: str | Path, resume: str, *, untouched: str | None = None) -> Iterator[None]:
+    """Turn Ctrl-C within the block into an error that says what is kept and how to go on.
+
+    Args:
+        out: The predictions file that is being written.
+        resume: The command that continues.
+        untouched: The command to give instead while ``out`` is still the file that it was before the block, which is
+            how overwriting one begins.
+
+    Raises:
+        StoppedShortError: On KeyboardInterrupt; and the one that the block raised, with ``resume``.
+    """
+    path = Path(out)
+    before = _get_file_state(path)
+    try:
+        yield
+    except StoppedShortError as error:
+        raise error.name_command(resume) from error
+    except KeyboardInterrupt:
+        if untouched is not None and before is not None and _get_file_state(path) == before:
+            raise StoppedShortError(f"nothing was done; {path} is unchanged", resume=untouched) from None
+        count = path.read_bytes().count(b"\n") if path.is_file() else 0
+        raise StoppedShortError(f"{count} predictions are kept in {path}", resume=resume) from None
+
+
+def _get_file_state(path: Path) -> tuple[int, int, int] | None:
+    status = path.stat() if path.is_file() else None
+    return status and (status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def complete_source(
+    files: Iterable[Path], config: str | None = None, split: str | None = None, data_dir: Path | None = None
+) -> tuple[str, str, Path | None]:
+    """Complete which rows some predictions answer, from the record beside them.
+
+    Args:
+        files: Predictions; the first with a record counts.
+        config: What the user named; by default the recorded config, else the only one of the data folder.
+        split: By default the recorded one, else ``test``.
+        data_dir: By default the recorded folder, where it is still there.
+
+    Raises:
+        SettingsError: When neither names a config.
+    """
+    for path in files if config is None else ():
+        meta = (read_sidecar(path) if path.is_file() else None) or {}
+        if meta.get("config"):
+            recorded = path.parent / str(meta.get("data_dir") or "nowhere")
+            folder = data_dir or (recorded if recorded.is_dir() else None)
+            return str(meta["config"]), split or str(meta.get("split") or "test"), folder
+    return resolve_config(config, data_dir), split or "test", data_dir
+
+
+def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare a run's settings with those that the file was begun with.
+
+    Args:
+        out: The predictions file; it need not be there.
+        meta: The settings of this run.
+
+    Returns:
+        The settings to write, with the ways of earlier runs noted where they differ.
+
+    Raises:
+        SettingsError: When the file is there with other settings (names them), without a sidecar, or knowing more of
+            what the model was trained on.
+    """
+    if not out.exists() or out.stat().st_size == 0:
+        return dict(meta)
+    sidecar = get_sidecar_path(out)
+    try:
+        before = read_sidecar(out)
+    except DataError as error:
+        raise SettingsError(f"{sidecar}: {error.problem}; {_WAY_OUT}") from error
+    if before is None:
+        raise SettingsError(f"{out} exists without {sidecar.name}, so how it was made is unknown; {_WAY_OUT}")
+    compared = ({key: item for key, item in settings.items() if key not in _MAY_CHANGE} for settings in (before, meta))
+    old, new = map(dict, map(iterate_leaves, compared))
+    changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+    if changed:
+        differences = "; ".join(f"{key} was {_show(old.get(key))} and is now {_show(new.get(key))}" for key in changed)
+        raise SettingsError(
+            f"{out} was started with other settings: {differences}. {_WAY_OUT[0].upper()}{_WAY_OUT[1:]}"
+        )
+    if before.get("contamination") is not None and meta.get("contamination") is None:
+        raise SettingsError(
+            f"{out} was started with a manifest that says what the model was trained on, and that is missing now; "
+            f"restore it, {_WAY_OUT}"
+        )
+    return {**meta, **_record_history(before, meta)}
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return f"{text[:12]}…" if len(text) == 66 else text
+
+
+def _record_history(before: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    earlier, last = list(before.get("earlier_runs", [])), {key: before.get(key) for key in _WAYS}
+    if last != {key: meta[key] for key in _WAYS} and last not in earlier:
+        earlier.append(last)
+    return {"earlier_runs": earlier} if earlier else {}
+
+
+def read_finished_lines(out: Path, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """The predictions that a file holds already, by row id; a cut-off last line does not count.
+
+    Args:
+        out: The predictions file; it need not be there.
+        rows: The rows that are asked for.
+
+    Raises:
+        DataError: At a broken line within the file.
+        PredictionError: At a line that answers none of the rows, or a row that has since changed.
+    """
+    if not out.exists():
+        return {}
+    rows_by_id, lines = {row.id: row for row in rows}, {}
+    # A line without its end was cut off; a run that continues drops it.
+    for number, raw in enumerate(out.read_bytes().split(b"\n")[:-1], start=1):
+        line = parse_object(raw + b"\n", out, number)
+        row = rows_by_id.get(str(line.get("id")))
+        if row is None:
+            problem = f"answers none of the {len(rows)} rows"
+        elif (line.get("role"), line.get("question")) != (row.role, row.question):
+            problem = f"answers another question than row {row.id} asks now"
+        elif not isinstance(line.get("prediction"), str):
+            problem = 'has no text as "prediction"'
+        else:
+            lines[row.id] = line
+            continue
+        raise PredictionError(f"{problem}; {_WAY_OUT}", path=out, line=number)
+    return lines

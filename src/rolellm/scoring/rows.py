@@ -1,0 +1,111 @@
+"""Rows of any dataset with the needed columns, and what the dataset says about itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
+
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.records import Row
+from rolellm.core.text import HAN, find_name
+from rolellm.core.typed_json import read_as
+
+
+def read_dataset_rows(
+    dataset: Iterable[Mapping[str, Any]],
+    roles: Sequence[str] = (),
+    subset: str | None = None,
+    limit: int | None = None,
+    *,
+    needed: Sequence[str] = ("role", "question", "references"),
+) -> list[Row]:
+    """The rows of a dataset, in its order.
+
+    Columns that are neither there nor needed get defaults: a number as ``id``, ``general`` as ``subset``, no role, a
+    question of its own, and the language by whether the texts hold Chinese characters.
+
+    Args:
+        dataset: A ``datasets.Dataset``, or any rows as mappings, with the columns of RoleBench.
+        roles: Only these roles, case, accents and punctuation aside; empty for all.
+        subset: Only ``general`` or only ``role_specific``.
+        limit: Only the first N rows of what is left.
+        needed: Columns that must be there.
+
+    Raises:
+        SettingsError: For a needed column that is missing (says which are there), or a role that is not there (names
+            the nearest).
+        DataError: For a value of the wrong type, or when no row is left.
+    """
+    columns = list_columns(dataset)
+    missing = [name for name in needed if name not in columns]
+    if missing and columns:
+        raise SettingsError(
+            f"the dataset lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; it has: {', '.join(columns)}"
+        )
+    rows = [_read_row(number, values) for number, values in enumerate(dataset)]
+    role_names = {row.role for row in rows}
+    named = {name: find_name(name, sorted(role_names)) for name in roles}
+    for name, match in named.items():
+        if match is None:
+            near = get_close_matches(name, role_names, n=3, cutoff=0.4) or sorted(role_names)[:5]
+            raise SettingsError(
+                f"no role {name!r} among the {len(role_names)} of this split; nearest: {', '.join(near)}"
+            )
+    matching_rows = (row for row in rows if (not roles or row.role in named.values()) and subset in (None, row.subset))
+    chosen = list(islice(matching_rows, limit))
+    if not chosen:
+        raise DataError(f"no row of {len(rows)} matches the role, subset and limit" if rows else "there are no rows")
+    return chosen
+
+
+def list_columns(dataset: Any) -> list[str]:
+    """The columns of a dataset.
+
+    Raises:
+        SettingsError: For what is not one table of rows.
+    """
+    if isinstance(dataset, Mapping):
+        raise SettingsError(f"expected one split, found several: {', '.join(map(str, dataset))}; pass one of them")
+    if hasattr(dataset, "column_names"):
+        return list(dataset.column_names or ())
+    if not isinstance(dataset, Sequence) or not all(isinstance(item, Mapping) for item in dataset):
+        raise SettingsError(f"expected a datasets.Dataset or a list of rows, found {type(dataset).__name__}")
+    return list(dataset[0]) if dataset else []
+
+
+def _read_row(number: int, values: Mapping[str, Any]) -> Row:
+    values_present = {name: value for name, value in values.items() if value is not None}
+    references = values_present.get("references", ())
+    references = [references] if isinstance(references, str) else list(references)
+    question = values_present.get("question", "")
+    text = "".join(str(item) for item in (question, *references))
+    defaults = {"id": f"row-{number}", "role": "", "language": "zh" if HAN.search(text) else "en", "subset": "general"}
+    return read_as(Row, {**defaults, **values_present, "question": question, "references": references}, f"row {number}")
+
+
+def get_provenance(dataset: Any) -> dict[str, str]:
+    """``config`` and ``split`` of a dataset that was loaded as RoleBench; nothing for any other."""
+    info = getattr(dataset, "info", None)
+    if info is None or getattr(info, "dataset_name", None) != "rolebench":
+        return {}
+    provenance = {"config": info.config_name, "split": None if dataset.split is None else str(dataset.split)}
+    return {name: value for name, value in provenance.items() if value}
+
+
+def note_generation(dataset: Any, meta: Mapping[str, Any]) -> Any:
+    """The dataset, with how its answers were made noted in ``info.description``, which survives `select` and such."""
+    dataset.info.description = json.dumps({"generation": meta}, ensure_ascii=False)
+    return dataset
+
+
+def get_generation(dataset: Any) -> dict[str, Any] | None:
+    """Read what `note_generation` noted; ``None`` where it noted nothing."""
+    description = getattr(getattr(dataset, "info", None), "description", "")
+    try:
+        meta = json.loads(description)["generation"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return meta if isinstance(meta, dict) else None

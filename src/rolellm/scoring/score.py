@@ -1,0 +1,369 @@
+"""Scores predictions on RoleBench: CUS, RAW, SPE and avg with intervals, breakdowns, and the recipe behind them.
+
+>>> rows = [{"role": "Puck", "subset": "role_specific", "question": "Who?", "references": ["A merry wanderer."]}]
+>>> report = score(["A wanderer."], rows)
+>>> report.metrics["SPE"].mean, report.metrics["CUS"]
+(0.8, None)
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+from rolellm.core.errors import DataError, PredictionError, RoleLLMError, SettingsError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.progress import Progress
+from rolellm.core.records import Language, Row
+from rolellm.core.settings import read
+from rolellm.core.text import fold
+from rolellm.scoring.contamination import Contamination, find_contamination
+from rolellm.scoring.matching import MatchFinding, Matching, match_predictions
+from rolellm.scoring.predictions import Predictions, hash_predictions, is_paths, make_predictions, read_predictions
+from rolellm.scoring.rouge import TOKENIZERS, RougeScore, iter_rouge_l, resolve_tokenizer
+from rolellm.scoring.rows import get_provenance, read_dataset_rows
+from rolellm.scoring.score_report import (
+    Metric,
+    RowScore,
+    ScoreReport,
+    get_reference_kind,
+    summarize_by,
+    summarize_scores,
+)
+from rolellm.scoring.settings import ScoreOptions
+from rolellm.scoring.statistics.intervals import LEVEL
+from rolellm.version import __version__
+
+VALUE_FIELD = {"rouge-score": "f1", "paper": "recall"}
+
+
+def build_fingerprint(
+    rows: Sequence[Row], predictions: Predictions, options: ScoreOptions, tokenizers: Mapping[Language, str]
+) -> dict[str, Any]:
+    """The fingerprint of a score, with a ``hash`` over all of it but the files' names.
+
+    Args:
+        rows: What was scored against.
+        predictions: What was scored.
+        options: How.
+        tokenizers: The tokenizer used for each language.
+    """
+    from rolellm.data.rolebench.source import find_own_manifest
+
+    recipe: dict[str, Any] = {
+        "protocol": options.protocol,
+        "value": VALUE_FIELD[options.protocol],
+        "tokenizer": dict(tokenizers),
+        "reference_choice": f"the reference with the highest {VALUE_FIELD[options.protocol]}",
+        "average": "mean over rows",
+        "missing": options.missing,
+        "interval": {"method": "Student's t, cluster jackknife over questions", "level": LEVEL},
+        "dataset": {
+            "config": options.config,
+            "split": options.split,
+            **({"own": True} if options.config and find_own_manifest(options.data_dir) else {}),
+            "fingerprint": options.dataset_fingerprint or hash_rows(rows),
+            "rows": len(rows),
+        },
+        # What is known of the model's training changes no score, and is told next to it.
+        "predictions": [
+            {
+                "sha256": file.sha256,
+                "generation": file.meta and {key: value for key, value in file.meta.items() if key != "contamination"},
+            }
+            for file in predictions.files
+        ]
+        or [{"sha256": hash_predictions(predictions.items), "generation": None}],
+        "versions": {"rolellm": __version__} | {name: version(name) for name in ("rapidfuzz", "jieba", "numpy")},
+    }
+    digest = hash_json(recipe)
+    # Only now, so that a file may be renamed and its scores keep their hash.
+    for entry, file in zip(recipe["predictions"], predictions.files, strict=False):
+        entry["file"] = file.path.name
+    return {**recipe, "hash": digest}
+
+
+def hash_rows(rows: Sequence[Row]) -> str:
+    """A content hash of rows, for rows that come without the fingerprint of a data set."""
+    return hash_json([hash_json([row.id, row.role, row.question, *row.references, row.raw_reference]) for row in rows])
+
+
+def _find_sidecar_conflicts(predictions: Predictions, options: ScoreOptions) -> Iterator[MatchFinding]:
+    """Find sidecars of another config, split or state of the data than is scored."""
+    for file in predictions.files:
+        differing = [
+            f"{key} {recorded}, not {expected}"
+            for key in ("config", "split", "dataset_fingerprint")
+            if None not in (expected := getattr(options, key), recorded := (file.meta or {}).get(key))
+            and recorded != expected
+        ]
+        if differing:
+            text = f"{file.path} was generated for another part or state of the data: {', '.join(differing)}"
+            yield MatchFinding("made_for_other_data", file.count, text, ())
+
+
+def _find_skipped_lines(predictions: Predictions) -> Iterator[MatchFinding]:
+    """Report bad lines that were set aside, and replies beyond the first that were left out."""
+    for file in predictions.files:
+        if file.bad:
+            text = f"bad lines of {file.path}, set aside in {file.bad_path}: {len(file.bad):,}"
+            examples = tuple(f"line {error.line}: {error.problem}" for error in file.bad[:3])
+            yield MatchFinding("bad_lines", len(file.bad), text, examples, refused=False)
+        if file.several:
+            text = f"lines of {file.path} with several replies, of which the first is scored: {file.several:,}"
+            yield MatchFinding("several_generated", file.several, text, (), refused=False)
+
+
+def score(
+    predictions: Any,
+    dataset: Any = None,
+    *,
+    protocol: str = "rouge-score",
+    training: Any = None,
+    floors: bool = True,
+    **options: Any,
+) -> ScoreReport:
+    """Score predictions by Rouge-L: CUS, RAW, SPE and their mean, with 95 % intervals and the recipe behind them.
+
+    Args:
+        predictions: What `rolellm.generate` returned; any ``datasets.Dataset`` with the column ``prediction``; one or
+            more files of predictions; or a list of texts, one per row of ``dataset``.
+        dataset: The rows: ``references`` and, where present, ``id``, ``role``, ``question``, ``subset``,
+            ``raw_reference`` and ``language``. By default the rows of ``predictions`` itself; for files that
+            ``rolellm generate`` wrote, the split that they answer.
+        protocol: ``rouge-score`` (F1), or ``paper`` (recall, as in the published tables).
+        training: Training rows, like those of ``dataset``, for the floors; by default those of the config, for files
+            alone and for a dataset that was loaded as RoleBench.
+        floors: Whether to score floors and a reference, too; see `rolellm.scoring.floors`.
+        options: Fields of `rolellm.scoring.settings.ScoreOptions`, such as ``tokenizer`` or ``strict``.
+
+    Raises:
+        SettingsError: For an unknown option or value, or a dataset without the needed columns.
+        PredictionError: When no prediction answers a row, or under ``strict``, when anything about the join is open or
+            the model was trained on a row.
+    """
+    chosen = read(ScoreOptions, {"protocol": protocol, **options})
+    files, table = None, predictions if dataset is None else dataset
+    if is_paths(predictions):
+        files = read_predictions(predictions, skip_bad=chosen.skip_bad)
+        if dataset is None:
+            from rolellm.data.rolebench import load_rolebench
+
+            chosen = _complete_options(files, chosen)
+            table = load_rolebench(chosen.config, chosen.split, data_dir=chosen.data_dir)
+            training = training if training is not None or not floors else load_training_rows(chosen)
+    if isinstance(predictions, Sequence) and not predictions:
+        raise DataError("no predictions to score")
+    is_table = isinstance(predictions, Mapping) or any(
+        hasattr(predictions, name) for name in ("column_names", "columns")
+    )
+    if table is predictions and not is_table and not any(isinstance(item, Mapping) for item in predictions):
+        raise SettingsError("texts alone cannot be scored; pass the rows that they answer as dataset=…")
+    rows = read_dataset_rows(table, needed=("references",))
+    bare = next((number for number, row in enumerate(rows) if not row.references), None)
+    if bare is not None:
+        raise DataError(f"row {bare} has no reference: give at least one, or leave the row out")
+    provenance = get_provenance(table)
+    chosen = replace(
+        chosen, config=chosen.config or provenance.get("config"), split=chosen.split or provenance.get("split")
+    )
+    if provenance and files is None and training is None and floors:
+        training = load_training_rows(chosen)
+    answers = make_predictions(predictions, rows, own=table is predictions) if files is None else files
+    report = score_rows(rows, answers, chosen)
+    if not floors:
+        return report
+    from rolellm.scoring.floors import add_scale, score_markers
+
+    scored = {item.id for item in report.scores}
+    training_rows = read_dataset_rows(training) if training else []
+    return add_scale(report, score_markers(rows, scored, chosen, training_rows))
+
+
+def load_training_rows(options: ScoreOptions) -> Any:
+    """The training rows of a config; ``None`` where the release here has none, or where they are what is scored."""
+    from rolellm.data.rolebench import load_rolebench
+
+    if (options.split or "").startswith("train"):
+        return None
+    with warnings.catch_warnings():
+        # What is missing was said when the scored split was loaded.
+        warnings.simplefilter("ignore")
+        try:
+            table = load_rolebench(options.config, "train", data_dir=options.data_dir)
+        except RoleLLMError:
+            return None
+    return table.select_columns(["id", "role", "language", "subset", "question", "references"])
+
+
+def _complete_options(predictions: Predictions, options: ScoreOptions) -> ScoreOptions:
+    """The options, naming the split that files of predictions were made for where they do not name one."""
+    meta = next((file.meta for file in predictions.files if file.meta and file.meta.get("config")), {})
+    config = options.config or meta.get("config")
+    if config is None:
+        named = ", ".join(str(file.path) for file in predictions.files)
+        raise SettingsError(f"{named}: which config do these replies answer? Name it: --config, or config= in Python")
+    from rolellm.data.rolebench import dataset_fingerprint
+
+    content = options.dataset_fingerprint or dataset_fingerprint(config, options.data_dir)
+    split = options.split or meta.get("split") or "test"
+    return replace(options, config=config, split=split, dataset_fingerprint=content)
+
+
+def score_rows(
+    rows: Sequence[Row], predictions: Predictions, options: ScoreOptions | None = None, *, label: str = "scoring"
+) -> ScoreReport:
+    """Score predictions against rows; `score` without the reading.
+
+    Args:
+        rows: All rows of the split, so that those without a prediction are known.
+        predictions: From `rolellm.scoring.predictions.read_predictions`, or from memory.
+        options: How to score; by default protocol ``rouge-score``.
+        label: What the progress bar says.
+
+    Raises:
+        PredictionError: When no prediction answers any row, or under ``strict`` when the join leaves anything open or a
+            row was trained on.
+    """
+    options = options or ScoreOptions()
+    matching = match_predictions(rows, predictions, where=options.where)
+    contamination = find_contamination(rows, predictions, matching, options.config)
+    findings = _collect_findings(matching, predictions, options, contamination)
+    refused = [str(finding) for finding in findings if finding.refused]
+    if options.strict and refused:
+        raise PredictionError("refused, as asked by strict: " + "; ".join(refused))
+    tokenizers = _choose_tokenizers(rows, options)
+    scores = tuple(_score_jobs(list(_list_jobs(rows, predictions, matching, options)), tokenizers, options, label))
+    clean = None
+    if contamination and contamination.contaminated:
+        clean_ids = {row.id for row in contamination.rows} - {row.id for row in contamination.contaminated}
+        clean = summarize_scores(score for score in scores if score.id in clean_ids)
+    total = Counter(row.subset for row in rows)
+    answered = Counter(row.subset for row, answer in zip(rows, matching.answers, strict=True) if answer is not None)
+    return ScoreReport(
+        options=options,
+        metrics=summarize_scores(scores),
+        unmatched={"predictions": len(matching.unmatched_predictions), "rows": len(matching.unmatched_rows)},
+        contamination={**contamination.to_dict(), "unknown": contamination.unknown} if contamination else None,
+        metrics_clean=clean,
+        fingerprint=build_fingerprint(rows, predictions, options, tokenizers),
+        by_role=summarize_by(scores, lambda score: score.role),
+        by_language=summarize_by(scores, lambda score: score.language) if len(tokenizers) > 1 else {},
+        by_subset={name: {"rows": count, "answered": answered[name]} for name, count in sorted(total.items())},
+        by_reference_type={
+            kind: summary["SPE"] for kind, summary in summarize_by(scores, lambda score: score.kind).items()
+        },
+        counts={"matched_by": matching.matched_by, **{finding.kind: finding.count for finding in findings}},
+        warnings=tuple(map(str, findings)),
+        findings=findings,
+        answers=matching.answers,
+        scores=scores,
+        rows=tuple(rows),
+    )
+
+
+def _collect_findings(
+    matching: Matching, predictions: Predictions, options: ScoreOptions, contamination: Contamination | None
+) -> tuple[MatchFinding, ...]:
+    zero = options.missing == "zero"
+    treated = "they count as 0" if zero else "they are left out, and the score is that of the others alone"
+    trained = None if contamination is None else contamination.describe(options.where)
+    findings = [
+        *_find_sidecar_conflicts(predictions, options),
+        *([] if trained is None else [trained]),
+        *matching.findings,
+        *_find_skipped_lines(predictions),
+    ]
+    return tuple(
+        replace(item, text=f"{item.text}; {treated}", refused=not zero) if item.kind == "unmatched_rows" else item
+        for item in findings
+    )
+
+
+class _ScoreJob(NamedTuple):
+    """One prediction (``None``: not answered) against the references of one metric."""
+
+    row: Row
+    metric: Metric
+    text: str | None
+    references: list[str]
+
+
+def _list_jobs(
+    rows: Sequence[Row], predictions: Predictions, matching: Matching, options: ScoreOptions
+) -> Iterator[_ScoreJob]:
+    for row, answer in zip(rows, matching.answers, strict=True):
+        text = None if answer is None else predictions.items[answer].prediction
+        if text is None and options.missing == "skip":
+            continue
+        yield from _list_row_jobs(row, text)
+
+
+def _list_row_jobs(row: Row, text: str | None) -> Iterator[_ScoreJob]:
+    # Rows that were judged as plain lists may have no reference.
+    if row.references:
+        yield _ScoreJob(row, "CUS" if row.subset == "general" else "SPE", text, list(row.references))
+    if row.subset == "general" and row.raw_reference and row.raw_reference.strip():
+        yield _ScoreJob(row, "RAW", text, [row.raw_reference])
+
+
+def score_replies(
+    replies: Sequence[tuple[Row, str]], options: ScoreOptions | None = None, label: str = ""
+) -> tuple[RowScore, ...]:
+    """Score replies, each on its row under each metric that the row has.
+
+    Args:
+        replies: Rows with their references, each with a reply.
+        options: How; by default protocol ``rouge-score``. The tokenizer counts for rows of its language.
+        label: What the progress bar says; by default there is none.
+    """
+    options = options or ScoreOptions()
+    jobs = [job for row, text in replies for job in _list_row_jobs(row, text)]
+    return tuple(_score_jobs(jobs, _choose_tokenizers([row for row, _ in replies], options), options, label))
+
+
+def _choose_tokenizers(rows: Sequence[Row], options: ScoreOptions) -> dict[Language, str]:
+    """The tokenizer for each language of the rows: the one asked for where it is made for that language."""
+    languages = sorted({row.language for row in rows})
+    tokenizer_name, tokenizers = options.tokenizer, TOKENIZERS[options.protocol]
+    mixed = len(languages) > 1 and any(tokenizer_name in tokenizers[language] for language in languages)
+    choices = {name: tokenizer_name if not mixed or tokenizer_name in tokenizers[name] else None for name in languages}
+    return {name: resolve_tokenizer(options.protocol, name, tokenizer) for name, tokenizer in choices.items()}
+
+
+def _score_jobs(
+    jobs: Sequence[_ScoreJob], tokenizers: Mapping[Language, str], options: ScoreOptions, label: str
+) -> Iterator[RowScore]:
+    rouge: dict[int, RougeScore] = {}
+    with Progress(label, len(jobs), unit="pairs", show=bool(label)) as bar:
+        for language, tokenizer in tokenizers.items():
+            numbers = [n for n, job in enumerate(jobs) if job.row.language == language and job.text is not None]
+            texts, references = [jobs[n].text or "" for n in numbers], [jobs[n].references for n in numbers]
+            rouge_scores = iter_rouge_l(texts, references, options.protocol, tokenizer, options.processes)
+            for number, value in zip(numbers, rouge_scores, strict=True):
+                rouge[number] = value
+                bar.advance()
+    for number, job in enumerate(jobs):
+        yield _make_row_score(job, rouge.get(number), VALUE_FIELD[options.protocol])
+
+
+def _make_row_score(job: _ScoreJob, rouge: RougeScore | None, field: str) -> RowScore:
+    row = job.row
+    unanswered = {**dict.fromkeys(RougeScore._fields, 0.0), "reference": None}
+    figures: dict[str, Any] = unanswered if rouge is None else rouge._asdict()
+    return RowScore(
+        id=row.id,
+        role=row.role,
+        language=row.language,
+        subset=row.subset,
+        kind=get_reference_kind(row),
+        # Rows without a question are no repetitions of each other.
+        question=fold(row.question) or row.id,
+        metric=job.metric,
+        value=figures[field],
+        **figures,
+    )

@@ -1,0 +1,305 @@
+"""A score and its parts: row scores, their summaries, the scale that a score is read on, and the report of them all."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rolellm.core.errors import DataError
+from rolellm.core.records import Row
+from rolellm.core.settings import dump, read
+from rolellm.core.table import Table, TableRow, Tabular
+from rolellm.core.typed_json import read_as
+from rolellm.scoring.matching import MatchFinding
+from rolellm.scoring.settings import ScoreOptions, has_held_out_roles, name_intervals
+from rolellm.scoring.statistics.intervals import (
+    SHARE,
+    ClusteredSample,
+    Interval,
+    Measured,
+    estimate_mean,
+    select_intervals,
+)
+
+Metric = Literal["CUS", "RAW", "SPE"]
+ReferenceKind = Literal["script_based", "script_agnostic", "mixed"]
+METRICS: tuple[Metric, ...] = ("CUS", "RAW", "SPE")
+
+
+@dataclass(frozen=True, slots=True)
+class RowScore:
+    """The score of one prediction on one row under one metric.
+
+    Attributes:
+        id: The row's.
+        role: The row's.
+        language: The row's.
+        subset: The row's.
+        kind: ``script_based``, ``script_agnostic``, or ``mixed`` where a row's references are of both types; ``None``
+            where they have no type, as in general rows.
+        question: Folded: rows with the same one form a cluster.
+        metric: ``CUS``, ``RAW`` or ``SPE``.
+        value: What counts: recall under ``paper``, F1 under ``rouge-score``.
+        precision: Against the chosen reference.
+        recall: Against the chosen reference.
+        f1: Against the chosen reference.
+        reference: Index of the chosen reference; ``None`` for a row that was not answered and counts as 0.
+    """
+
+    id: str
+    role: str
+    language: str
+    subset: str
+    kind: str | None
+    question: str
+    metric: Metric
+    value: float
+    precision: float
+    recall: float
+    f1: float
+    reference: int | None
+
+
+def get_reference_kind(row: Row) -> ReferenceKind | None:
+    """Return the type that a row's references share, or ``mixed``; ``None`` where they have no type."""
+    kinds: set[Any] = set(row.reference_types)
+    return "mixed" if len(kinds) > 1 else next(iter(kinds), None)
+
+
+def summarize_scores(scores: Iterable[RowScore]) -> Summary:
+    """CUS, RAW, SPE and avg of row scores; ``None`` for a metric that has no row, and for avg without all three."""
+    by_metric: defaultdict[Metric, list[RowScore]] = defaultdict(list)
+    for score in scores:
+        by_metric[score.metric].append(score)
+    samples = [make_sample(by_metric[metric]) for metric in METRICS]
+    means = [estimate_mean([sample], bounds=SHARE) if sample.values else None for sample in samples]
+    average = estimate_mean(samples, [1 / len(METRICS)] * len(METRICS), SHARE) if all(means) else None
+    return dict(zip((*METRICS, "avg"), (*means, average), strict=True))
+
+
+def make_sample(scores: Sequence[RowScore]) -> ClusteredSample:
+    """Row scores of one metric with their questions and roles."""
+    return ClusteredSample(
+        [score.value for score in scores], [score.question for score in scores], [score.role for score in scores]
+    )
+
+
+def summarize_by(scores: Sequence[RowScore], key: Callable[[RowScore], str | None]) -> dict[str, Summary]:
+    """A summary for each value of a key, in order of appearance; scores whose key is ``None`` are left out."""
+    groups: dict[str, list[RowScore]] = defaultdict(list)
+    for score in scores:
+        name = key(score)
+        if name is not None:
+            groups[name].append(score)
+    return {name: summarize_scores(group) for name, group in groups.items()}
+
+
+#: CUS, RAW, SPE and avg; in JSON, a metric that is left out is ``None``.
+Summary = Annotated[
+    dict[str, Measured],
+    BeforeValidator(lambda value: {**dict.fromkeys((*METRICS, "avg")), **value} if isinstance(value, dict) else value),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleMarker:
+    """The score of replies that no model gave to the question.
+
+    Attributes:
+        kind: ``floor``, ``baseline`` or ``reference``.
+        metrics: Like those of the report, on those of its rows for which there is such a reply.
+    """
+
+    kind: str
+    metrics: Summary
+
+    def label(self, name: str) -> str:
+        """Its name in a table, with its kind unless the name says it."""
+        return name if self.kind in name else f"{self.kind}: {name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePosition:
+    """A model between a floor and one reference against the others, on the rows that have both.
+
+    Attributes:
+        floor: The name of the highest floor.
+        low: That floor's mean.
+        model: The model's.
+        high: The reference's.
+        share: Of the way from the one to the other: 0 at the floor, 1 at the reference; ``None`` where the reference is
+            not known to be above the floor.
+    """
+
+    floor: str
+    low: float
+    model: float
+    high: float
+    share: Measured = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreScale:
+    """Floors, baseline and reference that a score is read between; see `rolellm.scoring.floors`.
+
+    Attributes:
+        markers: Floors, baseline and reference by name.
+        position: Where the model is, by metric; ``None`` where fewer than half of a metric's rows have a floor and a
+            reference.
+        notes: Which of them are absent, and why.
+    """
+
+    markers: dict[str, ScaleMarker]
+    position: dict[str, ScalePosition | None]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The position of the model, in words; empty where no metric tells."""
+        shares = [
+            f"{metric} {100 * share.mean:.1f} % {share.format_ends(1, 100)} from “{position.floor}”, n={share.n:,}"
+            for metric, position in self.position.items()
+            if position and (share := position.share)
+        ]
+        ends = "From the highest floor (0 %) to one reference against the others (100 %), for these roles: "
+        return ends + "; ".join(shares) if shares else ""
+
+
+#: What a report holds of single rows, and not in JSON.
+_ROW_FIELDS = ("options", "findings", "answers", "scores", "rows")
+_NotInJson = Field(exclude=True)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ScoreReport(Tabular):
+    """A score with its breakdowns and recipe; one that was read back from JSON lacks single rows.
+
+    Attributes:
+        options: The scoring options.
+        metrics: ``CUS``, ``RAW``, ``SPE`` and ``avg``; ``None`` where there are no rows, and avg without all three.
+        unmatched: The number of ``predictions`` that answer no row, and of ``rows`` without a prediction.
+        contamination: What is known of the model's training; see `rolellm.scoring.contamination`.
+        metrics_clean: The metrics of the rows that the model is known not to be trained on; ``None`` where no row is
+            known to be one that it was trained on.
+        fingerprint: What the score depends on, with a ``hash``.
+        by_role: Metrics of each role, in order of appearance.
+        by_language: Metrics of each language, where there are several.
+        by_subset: The number of ``rows`` and of ``answered`` rows in each subset.
+        by_reference_type: SPE by the type of a row's references (``script_agnostic``, ``script_based``, ``mixed``).
+        counts: Rows by how they were matched, and the count of each finding.
+        warnings: What a reader must know about the score; to be shown with it.
+        scale: Floors and what a reference reaches, and where the model is between them; ``None`` where nobody asked for
+            them.
+        findings: The warnings with their counts.
+        answers: For each row, the index of its prediction or ``None``.
+        scores: Scores of single rows.
+        rows: All rows that were scored against.
+    """
+
+    options: Annotated[ScoreOptions, _NotInJson]
+    metrics: Summary
+    unmatched: dict[str, int] = field(default_factory=lambda: {"predictions": 0, "rows": 0})
+    contamination: dict[str, Any] | None = None
+    metrics_clean: Summary | None = None
+    fingerprint: dict[str, Any] = field(default_factory=dict)
+    by_role: dict[str, Summary] = field(default_factory=dict)
+    by_language: dict[str, Summary] = field(default_factory=dict)
+    by_subset: dict[str, dict[str, int]] = field(default_factory=dict)
+    by_reference_type: dict[str, Measured] = field(default_factory=dict)
+    counts: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    scale: ScoreScale | None = None
+    findings: Annotated[tuple[MatchFinding, ...], _NotInJson] = ()
+    answers: Annotated[tuple[int | None, ...], _NotInJson] = ()
+    scores: Annotated[tuple[RowScore, ...], _NotInJson] = ()
+    rows: Annotated[tuple[Row, ...], _NotInJson] = ()
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> ScoreReport:
+        """Read what `to_dict` wrote, such as the output of ``rolellm score --json``; single rows are not read.
+
+        Raises:
+            DataError: When the value is not a score report; names the first place that does not fit.
+        """
+        try:
+            recipe = value.get("fingerprint", {})
+            options = {key: value.get(key) for key in ("protocol", "config", "split")} | {
+                "missing": recipe.get("missing"),
+                "dataset_fingerprint": recipe.get("dataset", {}).get("fingerprint"),
+            }
+            return read_as(cls, {**value, "options": read(ScoreOptions, options), "rows": ()}, "the report")
+        except (AttributeError, TypeError, ValueError) as error:
+            raise DataError(f"not a score report, as `rolellm score --json` prints it: {error}") from error
+
+    def to_dict(self, *, rows: bool = False) -> dict[str, Any]:
+        """Build the object that ``rolellm score --json`` prints.
+
+        Args:
+            rows: Add ``rows``: the score of each row under each metric.
+        """
+        options = {name: getattr(self.options, name) for name in ("protocol", "config", "split")}
+        return options | dump(self) | ({"rows": [asdict(score) for score in self.scores]} if rows else {})
+
+    @property
+    def leading(self) -> ScoreReport:
+        """The report as tables show it: with the intervals that its config asks for as the only ones."""
+        if not has_held_out_roles(self.options.config):
+            return self
+        selected = ScoreReport.from_dict(select_intervals(self.to_dict(), self.options.config))
+        return replace(selected, **{name: getattr(self, name) for name in _ROW_FIELDS})
+
+    @property
+    def parts(self) -> dict[str, Summary]:
+        """The lines of a table: all rows, those not trained on, languages, types of references, floors and the like."""
+        parts = {"all rows": self.metrics}
+        parts |= {"rows not trained on": self.metrics_clean} if self.metrics_clean else {}
+        parts |= {f"language {name}": summary for name, summary in self.by_language.items()}
+        # Role-specific rows have only SPE.
+        parts |= {kind: {"SPE": metric} for kind, metric in self.by_reference_type.items()}
+        score_markers = self.scale.markers if self.scale else {}
+        return parts | {marker.label(name): marker.metrics for name, marker in score_markers.items()}
+
+    @property
+    def recipe(self) -> str:
+        """The scoring recipe, in a line to print under a table."""
+        fingerprint = self.fingerprint
+        tokenizers = ", ".join(dict.fromkeys(fingerprint["tokenizer"].values()))
+        return (
+            f"protocol {self.options.protocol} ({fingerprint['value']}, {fingerprint['reference_choice']}), tokenizer "
+            f"{tokenizers}, {self.options.where}, {name_intervals(self.options.config)}, "
+            f"fingerprint {fingerprint['hash'][:12]}"
+        )
+
+    @property
+    def caption(self) -> str:
+        """The recipe, where the model is between floor and reference, and which of these are absent."""
+        scale = (self.scale.text, *self.scale.notes) if self.scale else ()
+        return ". ".join(filter(None, (self.recipe, *scale)))
+
+    def to_pandas(self) -> Any:
+        """A ``pandas.DataFrame``: ``part``, ``metric``, and the columns of `Interval`.
+
+        Parts are those of `parts`, then the roles as ``role NAME``; metrics without rows are left out.
+        """
+        import pandas
+
+        parts = self.parts | {f"role {name}": summary for name, summary in self.by_role.items()}
+        lines = [
+            {"part": part, "metric": metric, **interval.to_columns()}
+            for part, summary in parts.items()
+            for metric, interval in summary.items()
+            if interval is not None
+        ]
+        return pandas.DataFrame(lines, columns=["part", "metric", *Interval(0).to_columns()])
+
+    def _table(self) -> Table:
+        columns = (*METRICS, "avg")
+        rows = (TableRow((name,), tuple(map(part.get, columns))) for name, part in self.leading.parts.items())
+        return Table("Rouge-L", ("Rows",), columns, tuple(rows), self.caption)
+
+    def _remarks(self) -> Sequence[str]:
+        return self.warnings

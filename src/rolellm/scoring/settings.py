@@ -1,0 +1,124 @@
+"""How rows are answered and how answers are scored: each option's name, type, default, limits and help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from rolellm.core.settings import Field, settings
+from rolellm.models.local_model import Decoding
+
+Protocol = Literal["rouge-score", "paper"]
+ProfileKind = Literal["description", "retrieval"]
+# Options that a command declares by itself, since they are not those of every caller.
+_OWN: dict[str, Any] = {"cli": False}
+
+
+def has_held_out_roles(config: str | None) -> bool:
+    """Tell whether a config holds roles out, so that intervals for new roles come first."""
+    return (config or "").startswith("role-generalization")
+
+
+def name_intervals(config: str | None) -> str:
+    """Name the intervals that come first with a config."""
+    return f"95 % intervals for {'new' if has_held_out_roles(config) else 'these'} roles"
+
+
+@settings
+class DataSettings:
+    """The rows: where RoleBench is, and what is noted of them with each figure.
+
+    Attributes:
+        config: The dataset's config.
+        split: Its split.
+        dataset_fingerprint: Its content hash; for scores, by default a hash of the rows.
+        data_dir: A local copy of the release.
+    """
+
+    config: str | None = Field(default=None, json_schema_extra=_OWN)
+    split: str | None = Field(default=None, json_schema_extra=_OWN)
+    dataset_fingerprint: str | None = Field(default=None, json_schema_extra=_OWN)
+    data_dir: Path | None = Field(default=None, json_schema_extra=_OWN)
+
+
+@settings
+class Bootstrap:
+    """The bootstrap behind the intervals of what has no closed form.
+
+    Attributes:
+        resamples: Bootstrap resamples over questions, for strengths and length-controlled rates.
+        seed: Random seed for the bootstrap.
+    """
+
+    resamples: int = Field(default=2000, ge=1)
+    seed: int = Field(default=0, ge=0)
+
+
+@settings
+class GenerateSettings(Decoding, DataSettings):
+    """Settings of `rolellm generate`.
+
+    Attributes:
+        model: A folder with a model, adapter or training run; or a Hub id.
+        adapter: A PEFT adapter to put on a full model.
+        batch_size: Maximum prompts per forward pass.
+        batch_tokens: Maximum tokens per forward pass, including replies; a shared prefix counts once.
+        system_template: Your own system instruction: a text file with {role} and {description}.
+        device: auto: CUDA where available.
+        dtype: auto: the model's own on CUDA, float32 on a CPU.
+        overwrite: Start over if the predictions file exists.
+        profile: What a prompt says about the role; defaults to the model's tuning.
+        retrieved: With retrieval, exchanges per prompt.
+        strict: Refuse rows that the model was trained on.
+        ray: Generate on the workers of a Ray cluster: its address, or ``local``; not for models behind an API, whose
+            `rolellm.LLM` has it.
+        workers: With `ray`: how many; by default one per GPU, or per CPU where there are none.
+    """
+
+    model: str = Field(default="", json_schema_extra=_OWN)
+    adapter: str | None = None
+    batch_size: int = Field(default=64, ge=1)
+    batch_tokens: int = Field(default=16_384, ge=1)
+    system_template: Path | None = None
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    overwrite: bool = False
+    profile: ProfileKind | None = None
+    retrieved: int | None = Field(default=None, ge=1)
+    strict: bool = False
+    ray: str | None = Field(default=None, json_schema_extra=_OWN)
+    workers: int | None = Field(default=None, ge=1, json_schema_extra=_OWN)
+
+
+@settings
+class ScoreOptions(DataSettings):
+    """Settings of `rolellm score`.
+
+    Attributes:
+        protocol: rouge-score (F1), or paper (recall, as in the published tables).
+        tokenizer: Another tokenizer of the protocol, such as characters (for Chinese).
+        missing: Rows without a prediction: skip them, or count them as 0.
+        strict: Fail on unmatched rows or predictions, contradictions, and rows trained on.
+        skip_bad: Move bad lines of P.jsonl to P.bad.jsonl and count them.
+        processes: Processes that compute Rouge-L.
+    """
+
+    protocol: Protocol = "rouge-score"
+    tokenizer: str | None = None
+    missing: Literal["skip", "zero"] = "skip"
+    strict: bool = False
+    skip_bad: bool = False
+    processes: int = Field(default=1, ge=1)
+
+    def __post_init__(self) -> None:
+        if self.tokenizer is not None:
+            from rolellm.scoring.rouge import TOKENIZERS, resolve_tokenizer
+
+            names = TOKENIZERS[self.protocol]
+            language = next((language for language in names if self.tokenizer in names[language]), "en")
+            resolve_tokenizer(self.protocol, language, self.tokenizer)
+
+    @property
+    def where(self) -> str:
+        """Config and split in words."""
+        return "/".join(part for part in (self.config, self.split) if part) or "the dataset"

@@ -1,0 +1,346 @@
+"""Means and their 95 % intervals, which account for rows that share a question or a role.
+
+Two questions can be asked of a mean over several roles, and each has its interval:
+
+- *For these roles*: what would it be on other questions? Rows of one question are one cluster, and the variance is the
+  cluster jackknife's. Means have Student's interval with one degree of freedom fewer than questions. Shares and ranks
+  have Wilson's (1927) with an effective number of rows, as in surveys (Korn and Graubard, 1998): they may all be alike.
+- *For new roles*: what would it be for other roles of this kind? Rows of one role are a cluster too: the variance is
+  that of two-way clusters (Cameron, Gelbach and Miller, 2011), with one degree of freedom fewer than roles. It is never
+  less than the first.
+
+`benchmarks/intervals.py` measures how often each of them holds the truth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import PlainSerializer, PlainValidator
+
+from rolellm.core.table import Ends as Ends
+from rolellm.core.table import Interval as Interval
+from rolellm.scoring.settings import Bootstrap, has_held_out_roles
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+#: Share of intervals that hold the truth.
+LEVEL: Final = 0.95
+#: Limits of a share, and of what has none.
+SHARE: Final = (0.0, 1.0)
+NONE: Final = (-math.inf, math.inf)
+
+# Unseen questions with all rows at the upper bound, and as many at the lower, with which the effect of shared questions
+# is estimated: with fewer, the first event among many rows can narrow an interval.
+_UNSEEN: Final = 2
+# Rows in another order are summed with other rounding errors: round the ends, so that the interval stays the same.
+_DIGITS: Final = 12
+_WIDE: Final = "_new_roles"
+# Far above any score, rank or length: what is read back and drawn must have a scale.
+_MOST: Final = 1e9
+# A spread below this share of the values is a rounding error.
+_ROUNDING: Final = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class ClusteredSample:
+    """Values of one metric and the cluster each belongs to, in the same order.
+
+    Attributes:
+        values: Shape (n,).
+        clusters: Shape (n,); keys that sort among themselves, such as question texts.
+        roles: Shape (n,); keys that sort among themselves, or empty where roles do not matter.
+    """
+
+    values: Sequence[float]
+    clusters: Sequence[Any]
+    roles: Sequence[Any] = ()
+
+
+class Spread(NamedTuple):
+    """The standard error of an estimate.
+
+    Attributes:
+        error: Its standard error.
+        freedom: The degrees of freedom of that error.
+    """
+
+    error: float
+    freedom: int
+
+    def compute_reach(self, tail: float = (1 - LEVEL) / 2) -> float:
+        """Half the width of Student's interval with this much in each tail."""
+        return self.error * compute_t_quantile(self.freedom, tail)
+
+
+def estimate_share(sample: ClusteredSample, bounds: Ends = SHARE) -> Interval:
+    """The mean of values between two bounds, with Wilson's interval, which stays inside and never has zero width.
+
+    Where each row has a question of its own and lies on a bound, this is Wilson's interval exactly. Otherwise rows are
+    counted by what they are worth: the variance of such a share over that of the mean by clusters, with two unseen
+    questions at either bound among them.
+
+    Args:
+        sample: At least one value.
+        bounds: The lowest and the highest value that there can be.
+
+    >>> estimate_share(ClusteredSample([1.0] * 9 + [0.0], range(10))).format_ends(3)
+    '[0.596, 0.982]'
+    """
+    lowest, width = bounds[0], bounds[1] - bounds[0]
+    values, codes = (np.asarray(sample.values, float) - lowest) / width, number_clusters(sample.clusters)
+    n, counts = len(values), np.bincount(codes)
+    clusters, interval = len(counts), Interval(_compute_mean(sample.values), None, None, n, len(counts))
+    if clusters < 2:
+        return interval
+    size, unseen = float(counts @ counts) / n, 2 * _UNSEEN
+    center = (math.fsum(values) + _UNSEEN * size) / (n + unseen * size)
+    sums = np.bincount(codes, values) - center * counts
+    scatter = float(sums @ sums) + _UNSEEN * size**2 * ((1 - center) ** 2 + center**2)
+    variance = scatter / (n + unseen * size) ** 2
+    worth = center * (1 - center) / variance * clusters / (clusters + unseen)
+    share = min(max(math.fsum(values) / n, 0.0), 1.0)
+    ends: list[Ends] = []
+    for spread in compute_spreads([replace(sample, values=values.tolist())]):
+        # The first is for these roles; new ones can only make rows worth less.
+        if ends and share * (1 - share) < worth * spread.error**2:
+            worth = share * (1 - share) / spread.error**2
+        low, high = _compute_wilson_ends(
+            share, worth * (compute_t_quantile(n - 1) / compute_t_quantile(spread.freedom)) ** 2
+        )
+        ends.append((lowest + width * low, lowest + width * high))
+    return add_ends(interval, ends)
+
+
+def estimate_mean(
+    samples: Sequence[ClusteredSample], weights: Sequence[float] = (1.0,), bounds: Ends = NONE
+) -> Interval:
+    """A weighted sum of means, with Student's interval.
+
+    Args:
+        samples: One per mean, each with at least one value.
+        weights: One per sample.
+        bounds: The lowest and the highest mean that there can be.
+
+    Returns:
+        Without ends where a sample has fewer than two clusters. Where no value differs from another, the interval is
+        that of a share; there is none without bounds, and none of several samples. Counts are those of a single sample.
+
+    >>> estimate_mean([ClusteredSample([1.0, 2.0, 3.0], "abc")]).format_ends(2)
+    '[-0.48, 4.48]'
+    """
+    mean = math.fsum(weight * _compute_mean(sample.values) for sample, weight in zip(samples, weights, strict=True))
+    counts = (len(samples[0].values), len(set(samples[0].clusters))) if len(samples) == 1 else (0, 0)
+    interval, errors = (
+        Interval(mean, None, None, *counts),
+        [spread.compute_reach() for spread in compute_spreads(samples, weights)],
+    )
+    if any(errors[:1]):
+        return add_ends(interval, [(max(mean - error, bounds[0]), min(mean + error, bounds[1])) for error in errors])
+    return estimate_share(samples[0], bounds) if interval.n and math.isfinite(bounds[1]) else interval
+
+
+def compute_spreads(samples: Sequence[ClusteredSample], weights: Sequence[float] = (1.0,)) -> list[Spread]:
+    """Compute the errors of a weighted sum of means: for these roles and, with two roles or more, for new ones.
+
+    Args:
+        samples: One per mean.
+        weights: One per sample.
+
+    Returns:
+        None at all where a sample has fewer than two clusters.
+    """
+    clusters = min(len(set(sample.clusters)) for sample in samples)
+    if clusters < 2:
+        return []
+    questions = _number_names([sample.clusters for sample in samples])
+    question = _compute_variance(samples, questions, weights)
+    errors = [Spread(math.sqrt(question), clusters - 1)]
+    roles = min(len(set(sample.roles)) for sample in samples)
+    if roles > 1:
+        role_codes = _number_names([sample.roles for sample in samples])
+        cells = _number_names(
+            [
+                ((role_code << 32) + question_code).tolist()
+                for role_code, question_code in zip(role_codes, questions, strict=True)
+            ]
+        )
+        role = _compute_variance(samples, role_codes, weights)
+        two_way = role + question - _compute_variance(samples, cells, weights)
+        errors.append(Spread(math.sqrt(max(role, question, two_way)), min(roles, clusters) - 1))
+    return errors
+
+
+def _compute_variance(samples: Sequence[ClusteredSample], codes: Sequence[Codes], weights: Sequence[float]) -> float:
+    """The jackknife variance of a weighted sum of means: how far it moves when each cluster in turn is left out.
+
+    A cluster moves a mean by the sum of its deviations over the number of rows of the others.
+    """
+    size = 1 + max(int(column.max()) for column in codes)
+    moved = np.zeros(size)
+    for sample, numbers, weight in zip(samples, codes, weights, strict=True):
+        # In one order, whatever order the rows came in: sums then agree to the last digit.
+        values = np.asarray(sample.values, float)
+        order = np.lexsort((values, numbers))
+        values, numbers = values[order], numbers[order]
+        deviations = values - _compute_mean(sample.values)
+        # A spread that is rounding is none.
+        deviations[np.abs(deviations) <= _ROUNDING * np.abs(values)] = 0
+        moved += weight * np.bincount(numbers, deviations, size) / (len(values) - np.bincount(numbers, minlength=size))
+    return float((size - 1) / size * (moved @ moved))
+
+
+def _number_names(columns: Sequence[Sequence[Any]]) -> list[Codes]:
+    """The number of each name among all names of the columns, as they sort."""
+    names = {name: number for number, name in enumerate(sorted(set().union(*columns)))}
+    return [np.fromiter((names[name] for name in column), np.int64, len(column)) for column in columns]
+
+
+def add_ends(interval: Interval, ends: Sequence[Ends]) -> Interval:
+    """The interval with its ends for these roles, and for new ones where they are known; the second hold the first."""
+    (low, high), *new_roles = ((round(float(low), _DIGITS), round(float(high), _DIGITS)) for low, high in ends)
+    return interval._replace(low=low, high=high, new_roles=new_roles[0] if new_roles else None)
+
+
+def estimate_proportion(hits: int, n: int) -> Interval:
+    """A share of trials, each a cluster of its own, with Wilson's score interval (1927).
+
+    Args:
+        hits: Trials that count, from 0 to `n`.
+        n: Trials; at least 1.
+
+    >>> estimate_proportion(9, 10).format_ends(3)
+    '[0.596, 0.982]'
+    """
+    return add_ends(Interval(hits / n, n=n, clusters=n), [_compute_wilson_ends(hits / n, n)])
+
+
+def _compute_wilson_ends(share: float, n: float) -> Ends:
+    z = compute_t_quantile(math.inf)
+    middle, reach = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
+    low, high = ((middle + sign * reach) / (1 + z**2 / n) for sign in (-1, 1))
+    return low if share > 0 else 0.0, high if share < 1 else 1.0
+
+
+def compute_t_quantile(freedom: float, tail: float = (1 - LEVEL) / 2) -> float:
+    """Compute the value that Student's t exceeds with one tail's chance; the normal's for infinite freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 1 - tail))
+
+
+def _compute_mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
+
+
+def number_clusters(clusters: Sequence[Any]) -> Codes:
+    """A number from 0 for each row's cluster, as the clusters sort, so that the order of rows does not matter."""
+    return _number_names([clusters])[0]
+
+
+def encode_interval(interval: Interval | None) -> dict[str, Any] | None:
+    """One metric as the contract's JSON object; ``ci95`` is null where one question alone cannot tell."""
+    if interval is None:
+        return None
+    ends = None if interval.ends is None else list(interval.ends)
+    new_roles = {} if interval.new_roles is None else {"ci95_new_roles": list(interval.new_roles)}
+    counts = {"n": interval.n, "questions": interval.clusters} if interval.n else {}
+    return {"mean": interval.mean, "ci95": ends, **new_roles, **counts}
+
+
+def read_interval(value: Any) -> Interval | None:
+    """Read what `encode_interval` wrote.
+
+    Raises:
+        ValueError: When the value has another shape, or a number in it is not finite.
+    """
+    if value is None or isinstance(value, Interval):
+        return value
+    try:
+        mean, ends, wide = float(value["mean"]), value.get("ci95"), value.get("ci95_new_roles")
+        low, high = (None, None) if ends is None else map(float, ends)
+        new_roles = None if wide is None else (float(wide[0]), float(wide[1]))
+        n, clusters = (int(value.get(key) or 0) for key in ("n", "questions"))
+    except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError('expected {"mean", "ci95", "n"} or null') from error
+    if not all(abs(number) <= _MOST for number in (mean, low or 0, high or 0, *(new_roles or ()))):
+        raise ValueError(f"a score must be finite and at most {_MOST:g}; a metric without rows is null")
+    return Interval(mean, low, high, n, clusters, new_roles)
+
+
+#: An interval that JSON may hold as null.
+Measured = Annotated[Interval | None, PlainValidator(read_interval), PlainSerializer(encode_interval)]
+
+
+def estimate_interval(sample: ClusteredSample, bounds: Ends = NONE) -> Interval | None:
+    """Estimate a sample's mean; ``None`` where it has no value.
+
+    Args:
+        sample: May be empty.
+        bounds: The lowest and the highest value that there can be, for shares and ranks; see `estimate_share`.
+    """
+    if not len(sample.values):
+        return None
+    return estimate_mean([sample]) if bounds == NONE else estimate_share(sample, bounds)
+
+
+def select_intervals(value: Any, config: str | None) -> Any:
+    """A JSON value as tables show it: where the config asks about new roles, what is said of them comes first.
+
+    The value of every key that ends in ``_new_roles`` takes the place of the one without, unless it is null.
+    """
+    if not has_held_out_roles(config):
+        return value
+    if isinstance(value, Mapping):
+        plain = {key: select_intervals(item, config) for key, item in value.items() if not key.endswith(_WIDE)}
+        return plain | {key.removesuffix(_WIDE): value[key] for key in value.keys() - plain if value[key] is not None}
+    return [select_intervals(item, config) for item in value] if isinstance(value, list | tuple) else value
+
+
+# Draws held in memory at once: 2**19 numbers of 8 bytes take 4 MB, and are held a few times over.
+_BLOCK: Final = 1 << 19
+
+
+def draw_counts(clusters: int, settings: Bootstrap) -> Iterator[Floats]:
+    """Draw how often each cluster occurs in each resample, for what has no closed form, such as fitted strengths.
+
+    A resample draws as many questions as there are, with replacement; all rows of a drawn question come along, so rows
+    that share a question rise and fall together, as they would if the benchmark had been written again. What is linear
+    in the rows is then resampled by a product: counts @ (its sum in each cluster).
+
+    Args:
+        clusters: How many there are, at least 1.
+        settings: Resamples and seed.
+
+    Yields:
+        Blocks of shape (some resamples, clusters), in all ``settings.resamples`` lines; each line sums to ``clusters``.
+    """
+    random = np.random.default_rng([settings.seed, 0])
+    step = max(1, _BLOCK // clusters)
+    for start in range(0, settings.resamples, step):
+        draws = random.integers(0, clusters, size=(min(step, settings.resamples - start), clusters))
+        lines = np.arange(len(draws))[:, None] * clusters
+        counts = np.bincount((draws + lines).ravel(), minlength=draws.size)
+        yield counts.reshape(draws.shape).astype(np.float64)
+
+
+def compute_percentiles(values: Floats) -> tuple[float | None, float | None]:
+    """The ends between which 95 % of resampled values lie, rounded to 12 digits.
+
+    Args:
+        values: Shape (resamples,). A resample in which a value is not defined (not a finite number) is left out.
+
+    Returns:
+        Low and high end, or ``None`` twice where no resample defines the value.
+    """
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return None, None
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(finite, [tail, 1 - tail])
+    return round(float(low), _DIGITS), round(float(high), _DIGITS)

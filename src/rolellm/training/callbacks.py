@@ -1,0 +1,307 @@
+"""What is seen of a training while it runs: losses, ``metrics.jsonl``, its progress, and numbers that are not finite.
+
+This module imports torch and transformers at its head, because it subclasses a callback; import it inside functions.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+from transformers import TrainerCallback
+
+from rolellm.core.errors import DivergedError, RoleLLMError
+from rolellm.core.interrupts import handle_signals
+from rolellm.core.jsonl import JsonlAppender, write_jsonl
+from rolellm.core.progress import Progress
+from rolellm.core.text import join_names
+from rolellm.training import checkpoints
+from rolellm.training.examples import Example
+from rolellm.training.schedule import EMPTY, Schedule
+
+# Of what the loop logs a step.
+_EVALUATED = ("eval_loss", "eval_mean_token_accuracy", "eval_entropy")
+_KEPT = (
+    *("step", "loss", "learning_rate", "grad_norm", "mean_token_accuracy", "entropy", "num_tokens", "epoch", "seconds"),
+    *_EVALUATED,
+)
+
+
+class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    """Writes what is logged to ``metrics.jsonl``, and shows progress on standard error.
+
+    Args:
+        label: What is being trained, for people.
+        metrics: The file, or ``None`` to write none.
+        steps_per_epoch: Optimizer steps per epoch.
+    """
+
+    def __init__(self, label: str, metrics: Path | None, *, steps_per_epoch: int) -> None:
+        self._file = metrics
+        self._metrics: JsonlAppender | None = None
+        self._steps_per_epoch = steps_per_epoch
+        self._label = label
+        self._progress: Progress | None = None
+        # Of this call, and of the whole run: an earlier part of it counts for the second.
+        self._begun = self._start = 0.0
+        self._read = 0
+        # A step that is evaluated is written with its evaluation.
+        self._waiting: dict[str, Any] | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start the clock, the progress and the file; steps of an earlier part are as their checkpoint has them."""
+        done = [entry for entry in state.log_history if "loss" in entry]
+        self._begun = time.monotonic()
+        self._start = self._begun - (done[-1].get("seconds", 0.0) if done else 0.0)
+        self._read = done[-1].get("num_tokens", 0) if done else 0
+        if not state.is_world_process_zero:
+            return
+        if self._file is not None:
+            evaluated = {entry["step"]: entry for entry in state.log_history if "eval_loss" in entry}
+            write_jsonl(self._file, (self._line(entry, evaluated.get(entry["step"])) for entry in done))
+            self._metrics = JsonlAppender(self._file)
+        self._progress = Progress(self._label, state.max_steps)
+        self._progress.update(done=state.global_step)
+        self._progress.start()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        """Take down a step."""
+        if logs and "eval_loss" in logs:
+            self._append(self._waiting, logs)
+        if not logs or "loss" not in logs:
+            return
+        entry = state.log_history[-1]
+        # Checkpoints keep it there, so that the file can be written again from any of them.
+        entry["seconds"] = round(self.seconds, 3)
+        if control.should_evaluate:
+            self._waiting = entry
+        else:
+            self._append(entry)
+        if self._progress is not None:
+            speed = (entry.get("num_tokens", 0) - self._read) / (time.monotonic() - self._begun)
+            self._progress.update(
+                done=state.global_step,
+                state=f"loss {entry['loss']:.3f}, lr {entry.get('learning_rate', 0.0):.1e}, "
+                f"epoch {state.global_step / self._steps_per_epoch:.2f}, {speed:.0f} tokens/s",
+            )
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of training so far, that of an earlier part included."""
+        return time.monotonic() - self._start
+
+    def close(self) -> None:
+        """End the progress and close the file, whether training ended well or not."""
+        if self._progress is not None:
+            self._progress.stop()
+        self._append(self._waiting)
+        if self._metrics is not None:
+            self._metrics.close()
+
+    def _append(self, entry: dict[str, Any] | None, evaluated: dict[str, Any] | None = None) -> None:
+        self._waiting = None
+        if self._metrics is not None and entry is not None:
+            self._metrics.append([self._line(entry, evaluated)])
+
+    def _line(self, entry: dict[str, Any], evaluated: dict[str, Any] | None = None) -> dict[str, Any]:
+        values = {key: value for key, value in (evaluated or {}).items() if key in _EVALUATED} | entry
+        line = {key: values[key] for key in _KEPT if key in values}
+        # What the other trainers measure, such as rewards.
+        line |= {key: value for key, value in values.items() if "/" in key or key.startswith(("reward", "kl"))}
+        return line | {"epoch": round(entry["step"] / self._steps_per_epoch, 4)}
+
+
+_NAMED: Final = 10
+
+
+class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    """Stops training at the first step whose loss or gradient is not finite, and names the rows.
+
+    It also compares the trainer's count of tokens with the schedule's, so that an order of rows that is not the
+    schedule's ends the run.
+
+    Args:
+        trainer: The trainer.
+        examples: What is trained on.
+        schedule: Its order.
+    """
+
+    def __init__(self, trainer: Any, examples: Sequence[Example], schedule: Schedule) -> None:
+        self._trainer, self._examples, self._schedule = trainer, examples, schedule
+        self._read = schedule.count_tokens(np.asarray([example.length for example in examples]), empty=1)
+        # Trainers of pairs and of sampled replies count otherwise.
+        self._has_rows = examples[0].row is None
+        self._first = self._counted = 0
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Note where this call begins: the trainer counts from there."""
+        self._first = state.global_step
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Check the gradient before the weights are updated; DeepSpeed has none to show then.
+
+        Raises:
+            DivergedError: On every process, when it is not finite on any.
+        """
+        gradients = [
+            _get_local_part(weight.grad) for weight in self._trainer.model.parameters() if weight.grad is not None
+        ]
+        norm = torch.nn.utils.get_total_norm(gradients) if gradients else torch.zeros((), device=args.device)
+        if any(not math.isfinite(value) for value in self._trainer.accelerator.gather(norm.reshape(1)).tolist()):
+            raise self._describe_divergence("gradient", float(norm), state.global_step + 1)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        """Check the loss and the norm of the gradient, and the count of tokens.
+
+        Raises:
+            DivergedError: When one is not finite.
+            RoleLLMError: When the count differs.
+        """
+        if not logs or "loss" not in logs:
+            return
+        for name, value in (("loss", logs["loss"]), ("gradient", logs.get("grad_norm"))):
+            if value is not None and not math.isfinite(value):
+                raise self._describe_divergence(name, float(value), state.global_step)
+        read = int(self._read[state.global_step])
+        if self._has_rows and "num_tokens" in logs:
+            if round(logs["num_tokens"]) != read - self._read[self._first]:
+                raise RoleLLMError(
+                    f"step {state.global_step} of transformers {version('transformers')} with trl {version('trl')} did "
+                    "not train the rows of the schedule. Training stopped; install versions that rolellm is tested "
+                    'with: pip install "rolellm[train]"'
+                )
+            # From the beginning of the run, whatever it was resumed from.
+            logs["num_tokens"] = state.log_history[-1]["num_tokens"] = read
+
+    def _describe_divergence(self, name: str, value: float, step: int) -> DivergedError:
+        args, accelerator = self._trainer.args, self._trainer.accelerator
+        size = self._schedule.step_size
+        numbers = self._schedule.order[(step - 1) * size : step * size]
+        batches = numbers[: len(numbers) // size * size].reshape(
+            -1, accelerator.num_processes, args.per_device_train_batch_size
+        )
+        own = [int(number) for number in batches[:, accelerator.process_index].flatten() if number != EMPTY]
+        guilty = self._find_guilty(own)
+        losses = [loss for loss in guilty.values() if not math.isfinite(loss)]
+        names = [[self._examples[number].row_id for number in numbers] for numbers in (guilty, own)]
+        reports = gather_object([(losses, *names)])
+        if all_losses := [loss for losses, _, _ in reports for loss in losses]:
+            name, value = "loss", all_losses[0]
+        rows = [row for _, ids, _ in reports for row in ids] or [row for _, _, ids in reports for row in ids]
+        # DeepSpeed updates at the end of the backward pass.
+        when = "after" if self._trainer.is_deepspeed_enabled else "before"
+        return DivergedError(
+            f"the {name} is {value} at step {step}, on rows {join_names(rows, _NAMED)}; training stopped {when} the "
+            "weights were updated, and checkpoints and metrics up to there are kept. Lower training.learning_rate (it "
+            f"is {args.learning_rate:g}), set training.bf16: false, or look at these rows"
+        )
+
+    def _find_guilty(self, numbers: list[int]) -> dict[int, float]:
+        """The examples whose own loss or gradient is not finite, with the loss; the model's gradients are lost."""
+        trainer = self._trainer
+        # Under sharding a pass needs all processes; a pair or a group of samples is no row of its own.
+        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled or not self._has_rows:
+            return {}
+        guilty = {}
+        for number in numbers:
+            trainer.model.zero_grad()
+            batch = trainer.data_collator([{"example": number}])
+            batch = {name: tensor.to(trainer.args.device) for name, tensor in batch.items()}
+            with trainer.compute_loss_context_manager():
+                loss = trainer.compute_loss(trainer.model, batch)
+            torch.autograd.backward(loss)
+            loss = loss.detach()
+            gradients = [weight.grad for weight in trainer.model.parameters() if weight.grad is not None]
+            if not (math.isfinite(float(loss)) and math.isfinite(float(torch.nn.utils.get_total_norm(gradients)))):
+                guilty[number] = float(loss)
+        return guilty
+
+
+def _get_local_part(gradient: torch.Tensor) -> torch.Tensor:
+    """This process's part of a gradient that several hold together."""
+    return gradient.to_local() if hasattr(gradient, "to_local") else gradient
+
+
+_HEARD = b"\nstopping after this step, with a checkpoint%b\n"
+
+
+@contextmanager
+def note_stop_requests(*, is_single: bool) -> Iterator[threading.Event]:
+    """Within the block, a request to stop (Ctrl-C, SIGTERM) is noted and interrupts nothing.
+
+    Args:
+        is_single: A second request interrupts at once. Not so where several processes train together: a launcher passes
+            on what the terminal has sent already, and one that leaves early keeps the others waiting.
+
+    Yields:
+        Where the request is noted. Outside the main thread, which alone hears signals, none ever is.
+    """
+    request = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def handle_signal(_number: int, _frame: FrameType | None) -> None:
+        if request.is_set() and is_single:
+            raise KeyboardInterrupt
+        if not request.is_set():
+            # Not print: a signal may come in the middle of another one.
+            os.write(2, _HEARD % (b"; once more stops at once" if is_single else b""))
+        request.set()
+
+    with handle_signals(handle_signal):
+        yield request
+
+
+class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    """Seals each checkpoint once all processes have written their part, then lets old ones go; stops on request.
+
+    Args:
+        accelerator: That of the trainer.
+        limit: Number of checkpoints to keep.
+        facts: As for `rolellm.training.checkpoints.seal_checkpoint`.
+        request: Looked at after each step; what one process was asked, all do.
+    """
+
+    def __init__(self, accelerator: Any, limit: int, facts: Mapping[str, Any], request: threading.Event) -> None:
+        self._accelerator = accelerator
+        self.stopped = False
+        self._limit = limit
+        self._facts = facts
+        self._request = request
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Go by this run's schedule: the state of a checkpoint brings the one that it was written under."""
+        state.save_steps, state.eval_steps = args.save_steps, args.eval_steps
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """End the run here with a checkpoint, if any process was asked to."""
+        if self._request.is_set():
+            self._accelerator.set_trigger()
+        if self._accelerator.check_trigger():
+            self.stopped = control.should_save = control.should_training_stop = True
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Seal the checkpoint that was just written."""
+        self._accelerator.wait_for_everyone()
+        if state.is_world_process_zero:
+            run = Path(args.output_dir)
+            folder = run / f"checkpoint-{state.global_step}"
+            # A pickle of our own settings, which the recipe holds; unpickling a stranger's runs code.
+            (folder / "training_args.bin").unlink(missing_ok=True)
+            # TRL's card names neither the data nor the recipe; one of ours comes with publishing.
+            (folder / "README.md").unlink(missing_ok=True)
+            checkpoints.seal_checkpoint(folder, state.global_step, self._facts)
+            checkpoints.keep_newest(run, self._limit)
+        self._accelerator.wait_for_everyone()

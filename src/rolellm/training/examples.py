@@ -1,0 +1,158 @@
+"""Replies to prompts as tokens: encoded together, and refused together by row id, never dropped.
+
+The loss falls on the reply and its end token only (facts on RoCIT: the role lives in the system instruction, which is
+read and not learned to be written).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from rolellm.core.errors import RecipeError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.progress import Progress
+from rolellm.core.text import join_names
+from rolellm.models.prompts.encode import PromptEncoder, encode_replies, find_end_token
+from rolellm.training.rows import Conversation
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+IGNORED = -100
+_NAMED = 10
+_BLOCK = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One reply to one prompt, as tokens.
+
+    Attributes:
+        row_id: The row it comes from.
+        prompt_ids: Exactly what inference sends; read, not trained on. One token at least. A row's replies share it.
+        reply_ids: What is trained on: the reply and its end token (which a truncated reply lacks). One token at least.
+        reference: Which of the row's references the reply is, counted from 0.
+        family: What its prompt begins with, such as a role's system instruction; equal text, equal beginning.
+        row: The row as TRL's trainers of preferences and rewards tokenize it themselves; its tokens are then those of
+            the longest reply.
+    """
+
+    row_id: str
+    prompt_ids: Sequence[int]
+    reply_ids: Sequence[int]
+    reference: int = 0
+    family: str = ""
+    row: Mapping[str, Any] | None = None
+
+    @property
+    def input_ids(self) -> list[int]:
+        """Prompt and reply, ``(prompt + reply)`` ids."""
+        return [*self.prompt_ids, *self.reply_ids]
+
+    @property
+    def labels(self) -> list[int]:
+        """Per token: its own id where it is trained, ``-100`` where it is not."""
+        return [IGNORED] * len(self.prompt_ids) + list(self.reply_ids)
+
+    @property
+    def length(self) -> int:
+        """Tokens of prompt and reply together."""
+        return len(self.prompt_ids) + len(self.reply_ids)
+
+
+def hash_examples(examples: Iterable[Example]) -> str:
+    """Hash all tokens and rows, and which reply belongs to which prompt: SHA-256 in hex."""
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(array("q", [len(example.prompt_ids), len(example.reply_ids)]))
+        digest.update(array("i", example.input_ids))
+        if example.row is not None:
+            digest.update(hash_json(example.row).encode())
+    return digest.hexdigest()
+
+
+def encode(
+    chats: Sequence[Conversation],
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int,
+    trainer: str = "sft",
+    truncate_replies: bool = False,
+) -> list[Example]:
+    """Turn conversations into tokens, or refuse them all together.
+
+    Args:
+        chats: What to encode.
+        tokenizer: The base model's tokenizer, with the chat template that inference will use.
+        max_length: Tokens of prompt and reply together.
+        trainer: As in `rolellm.training.recipe.TrainingRecipe`.
+        truncate_replies: With ``sft``, cut a reply that does not fit, end token included, instead of refusing it: a cut
+            reply must not teach the model to stop there.
+
+    Returns:
+        One example per conversation, in order.
+
+    Raises:
+        RecipeError: When a prompt alone fills ``max_length``, a reply is blank, does not fit, or equals the one that it
+            is preferred to, or TRL would read a special token in the text of a row; names the rows of each kind.
+    """
+    examples: list[Example] = []
+    problems: dict[str, list[str]] = {}
+    end, encode_prompt = find_end_token(tokenizer), PromptEncoder(tokenizer)
+    messages: tuple[dict[str, str], ...] = ()
+    prompt = array("i")
+    with Progress("tokenizing", len(chats), unit="replies") as bar:
+        for start in range(0, len(chats), _BLOCK):
+            # A few thousand replies are tokenized together, for speed.
+            block = chats[start : start + _BLOCK]
+            replies = iter(encode_replies(tokenizer, [text for chat in block for text in chat.replies.values()]))
+            for chat in block:
+                # A row's replies follow each other: its prompt is encoded once.
+                if chat.messages != messages or not prompt:
+                    messages, prompt = chat.messages, array("i", encode_prompt(chat.messages))
+                reply = array("i", [*max(islice(replies, len(chat.replies)), key=len, default=[]), end])
+                room = max_length - len(prompt)
+                problem = _find_problem(chat, room, len(reply), f"training.max_length ({max_length})", trainer)
+                if trainer != "sft" and problem is None and _has_special(tokenizer, messages, prompt):
+                    problem = "a special token of the tokenizer in their text; take it out"
+                if problem is None or (truncate_replies and trainer == "sft" and problem.startswith(_TOO_LONG)):
+                    row = None if trainer == "sft" else chat.to_row()
+                    family = messages[0]["content"]
+                    examples.append(Example(chat.row_id, prompt, reply[:room], chat.reference, family, row))
+                else:
+                    problems.setdefault(problem, []).append(chat.row_id)
+            bar.advance(len(block))
+    if problems:
+        raise RecipeError("; ".join(_describe(problem, ids) for problem, ids in sorted(problems.items())))
+    return examples
+
+
+_TOO_LONG = "a reply that does not fit"
+
+
+def _find_problem(chat: Conversation, room: int, length: int, limit: str, trainer: str) -> str | None:
+    if not all(text.strip() for text in chat.replies.values()):
+        return "a blank reply, so not one token to train on"
+    if len(chat.replies) != len(set(chat.replies.values())):
+        return "a chosen reply that equals the rejected one"
+    if room < 1:
+        return f"a prompt that alone fills {limit}; raise it or leave the rows out"
+    if length > room:
+        remedy = "set training.truncate_replies: true" if trainer == "sft" else "leave the rows out"
+        return f"{_TOO_LONG} {limit}; raise it, or {remedy}"
+    return None
+
+
+def _has_special(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]], prompt: Sequence[int]) -> bool:
+    """Tell if text of a prompt is a special token to TRL, which tokenizes the rows of its other trainers itself."""
+    return list(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True)["input_ids"]) != list(prompt)
+
+
+def _describe(problem: str, row_ids: Sequence[str]) -> str:
+    count, names = len(set(row_ids)), join_names(row_ids, _NAMED)
+    return f"{count} rows have {problem}: {names}" if count > 1 else f"row {names} has {problem}"

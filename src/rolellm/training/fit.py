@@ -1,0 +1,367 @@
+"""Setting the training loop up and running it: from examples and a recipe's training section to a tuned model.
+
+This module imports torch, transformers and trl at its head; import it inside functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import trl
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset
+from peft import LoraConfig
+from torch.nn.utils.rnn import pad_sequence
+from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
+
+from rolellm.core.errors import RecipeError, hide_peft_warning
+from rolellm.core.files import write_json
+from rolellm.core.settings import dump
+from rolellm.models.load import add_stop_token
+from rolellm.models.prefix_sharing import share_prefixes
+from rolellm.models.prompts.encode import find_end_token
+from rolellm.training import checkpoints
+from rolellm.training.callbacks import Recorder, Sealer, StepCheck, note_stop_requests
+from rolellm.training.examples import IGNORED, Example, hash_examples
+from rolellm.training.recipe import MethodRecipe, TrainingRecipe
+from rolellm.training.run_folder import METRICS
+from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """The work that `fit` is to do.
+
+    Attributes:
+        training: How to train.
+        method: All weights, or an adapter.
+        folder: Where checkpoints and ``metrics.jsonl`` go.
+        label: Shown next to the progress bar.
+        kept: Write checkpoints and metrics.
+        resume: Go on from the newest complete checkpoint in ``folder``, if there is one.
+        facts: What a checkpoint must have in common with this run, besides its examples and their order.
+        held_out: What `training.eval_strategy` computes the loss of.
+        callbacks: Further callbacks of transformers.
+        rewards: With ``training.trainer: grpo``, functions that take their place of ``training.reward_funcs``.
+    """
+
+    training: TrainingRecipe
+    method: MethodRecipe
+    folder: Path
+    label: str
+    writes_checkpoints: bool = False
+    resume: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    held_out: Sequence[Example] = ()
+    callbacks: Sequence[Any] = ()
+    rewards: Sequence[Any] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A model that was trained.
+
+    Attributes:
+        trainer: The trainer that holds the model.
+        losses: The loss of each optimizer step, in order, those of an earlier part of the run included.
+        seconds: Wall time of training alone, as `Recorder` has it.
+    """
+
+    trainer: Any
+    losses: tuple[float, ...]
+    seconds: float
+
+    def save(self, folder: Path, *, base: str | None = None, revision: str | None = None) -> None:
+        """Write the model or adapter, and the tokenizer with its chat template, into a folder.
+
+        Args:
+            folder: Where to.
+            base: What an adapter is to call its base, where that is not the folder it was loaded from.
+            revision: That base's commit.
+        """
+        card = folder / "README.md"
+        had_card = card.exists()
+        if self.trainer.is_fsdp_enabled:
+            # Under sharded dictionaries transformers writes no model.
+            self.trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
+        self.trainer.save_model(str(folder))
+        if not self.trainer.is_world_process_zero():
+            return
+        _name_base(folder, base, revision)
+        if not had_card:
+            card.unlink(missing_ok=True)  # peft's blank form; a card of ours comes with publishing
+        # A pickle of our own settings: they are in the manifest, and unpickling a stranger's runs code.
+        (folder / "training_args.bin").unlink(missing_ok=True)
+
+
+def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fitted:
+    """Train a model.
+
+    Args:
+        model: A causal language model; with LoRA it is wrapped.
+        tokenizer: Its tokenizer, which is saved with it.
+        examples: What to train on.
+        job: How, and where to.
+
+    Raises:
+        DivergedError: When the loss or the gradient is not finite; names the rows.
+        ModelError: With ``shared_prefix``, for a type of model that it is not known to be exact for.
+        RecipeError: When a setting does not fit the model, or the run belongs to another checkpoint.
+        KeyboardInterrupt: When it was asked to stop; the step was finished, and a checkpoint is written.
+    """
+    training = job.training
+    processes = join_processes(training)
+    if training.threads is not None:
+        torch.set_num_threads(training.threads)
+    schedule = schedule_replies(examples, training, processes.num_processes)
+    facts = {**job.facts, "data": hash_examples(examples), "order": schedule.hash, "processes": processes.num_processes}
+    start = _find_start(job, facts) if job.resume else None
+    trainer = _build_trainer(model, tokenizer, examples, schedule, job)
+    recorder = Recorder(
+        job.label, job.folder / METRICS if job.writes_checkpoints else None, steps_per_epoch=schedule.steps_per_epoch
+    )
+    for callback in (StepCheck(trainer, examples, schedule), recorder, *job.callbacks):
+        trainer.add_callback(callback)
+    if training.early_stopping_patience is not None:
+        trainer.add_callback(EarlyStoppingCallback(training.early_stopping_patience))
+    # It prints every step's numbers to standard output, which belongs to the command's own result.
+    trainer.remove_callback(PrinterCallback)
+    with closing(recorder):
+        if not job.writes_checkpoints:
+            trainer.train()
+        else:
+            with note_stop_requests(is_single=trainer.args.world_size == 1) as request:
+                sealer = Sealer(trainer.accelerator, training.save_total_limit, facts, request)
+                trainer.add_callback(sealer)
+                trainer.train(resume_from_checkpoint=None if start is None else str(start))
+            if sealer.stopped and trainer.state.global_step < trainer.state.max_steps:
+                raise KeyboardInterrupt
+    losses = tuple(float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
+    return Fitted(trainer, losses, recorder.seconds)
+
+
+def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], schedule: Schedule, job: Fit) -> Any:
+    """A stock trainer of TRL on rows in the schedule's order, with shared prefixes where the recipe has them."""
+    training = job.training
+    config = model.config.get_text_config()
+    routed = getattr(config, "output_router_logits", None)
+    add_stop_token(model.generation_config, find_end_token(tokenizer))
+    adapter = None if job.method.name == "full" else LoraConfig(task_type="CAUSAL_LM", **dump(job.method.lora))
+    with hide_peft_warning(), _raise_recipe_errors():
+        trainer = getattr(trl, f"{training.trainer.upper()}Trainer")(
+            model=model,
+            args=_build_arguments(job, schedule),
+            processing_class=tokenizer,
+            peft_config=adapter,
+            **_choose_rows(examples, schedule, job, tokenizer),
+        )
+    # TRL would write one with each checkpoint, which names neither the data nor the recipe.
+    trainer.create_model_card = lambda *_, **__: None
+    if routed is not None:
+        # TRL switches it on, and a model saved so would weigh its routers in inference, too.
+        config.output_router_logits = routed
+    if job.method.name == "qlora":
+        # TRL puts an adapter on 4 bits in bfloat16, where small updates are lost and peft does not load it again.
+        for parameter in trainer.model.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.float()
+    if training.shared_prefix:
+        # The copy of a model that preferences are measured against goes through the same rows.
+        for each in (trainer.model, getattr(trainer, "ref_model", None)):
+            if each is not None:
+                model = trainer.accelerator.unwrap_model(each)
+                share_prefixes(model, attention=training.attention, kernel_options=training.kernel_options)
+    return trainer
+
+
+def _choose_rows(examples: Sequence[Example], schedule: Schedule, job: Fit, tokenizer: Any) -> dict[str, Any]:
+    """Give the data of a trainer, as its arguments."""
+    if job.training.trainer == "sft":
+        every = [*examples, *job.held_out]
+        return {
+            "train_dataset": Dataset.from_dict({"example": schedule.order}),
+            "eval_dataset": Dataset.from_dict({"example": range(len(examples), len(every))}) if job.held_out else None,
+            "data_collator": RowCollator(every, tokenizer.pad_token_id or 0),
+        }
+    order = schedule.order[schedule.order != EMPTY]
+    if job.training.trainer == "grpo":
+        # It samples by itself, epoch after epoch in the same order.
+        rows = Dataset.from_list([examples[number].row for number in order[: len(examples)]])
+        return {"train_dataset": rows, "reward_funcs": list(job.rewards)}
+    return {
+        "train_dataset": Dataset.from_list([examples[number].row for number in order]),
+        "eval_dataset": Dataset.from_list([example.row for example in job.held_out]) if job.held_out else None,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RowCollator:
+    """Turns ``[{"example": number}, …]`` into padded rows.
+
+    A reply that is not there (`rolellm.training.schedule.EMPTY`) becomes the first token of a prompt, which is not
+    trained, since a row of padding alone has no numbers.
+
+    Attributes:
+        examples: What is trained and evaluated on.
+        pad_id: The token that rows are padded with; it is never seen and never trained.
+    """
+
+    examples: Sequence[Example]
+    pad_id: int
+
+    def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
+        """Give ``input_ids``, ``attention_mask`` and ``labels``, each ``(rows, longest)``."""
+        ids, labels = [], []
+        for number in (row["example"] for row in rows):
+            example, length = self.examples[number], 1 if number == EMPTY else None
+            ids.append(torch.tensor(example.input_ids[:length]))
+            labels.append(torch.tensor(example.labels[:length]))
+        return {
+            "input_ids": pad_sequence(ids, batch_first=True, padding_value=self.pad_id),
+            "attention_mask": pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
+            "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED),
+        }
+
+
+def check_settings(job: Fit) -> None:
+    """Check the settings of a training as far as that goes without a model.
+
+    Raises:
+        RecipeError: When a library refuses one; says why.
+    """
+    from transformers import get_scheduler
+
+    if job.training.extra.get("activation_offloading") and job.training.on_cpu:
+        raise RecipeError("training.activation_offloading: there is no GPU to offload from")
+    with _raise_recipe_errors():
+        arguments = _build_arguments(job, Schedule(np.zeros(1, np.int64), 1, 1))
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+        options = arguments.lr_scheduler_kwargs
+        get_scheduler(arguments.lr_scheduler_type, optimizer, 0, 1, scheduler_specific_kwargs=options)
+
+
+@contextmanager
+def _raise_recipe_errors() -> Iterator[None]:
+    """Say in one sentence what a library finds wrong with the settings."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (ValueError, TypeError, ImportError, RuntimeError, KeyError) as error:
+        raise RecipeError(f"training and method do not fit this model or machine: {error}") from error
+
+
+def _find_start(job: Fit, facts: Mapping[str, Any]) -> Path | None:
+    """Find where all processes go on from, as the first one sees it; what lies beyond is cleared away."""
+    checkpoint: list[Path | None] = [None]
+    if join_processes(job.training).is_main_process:
+        checkpoint = [checkpoints.find_checkpoint(job.folder, facts)]
+        checkpoints.remove_after(job.folder, 0 if checkpoint[0] is None else checkpoints.get_step(checkpoint[0]))
+    return broadcast_object_list(checkpoint)[0]  # type: ignore[no-any-return]  # accelerate ships no types
+
+
+def _name_base(folder: Path, base: str | None, revision: str | None) -> None:
+    """Name an adapter's base; one in the run's own folder by its place there, so that the folder can be moved."""
+    file = folder / "adapter_config.json"
+    if not file.is_file():
+        return
+    config = json.loads(file.read_text(encoding="utf-8"))
+    base_folder = Path(config["base_model_name_or_path"] or "").resolve()
+    if base is not None:
+        write_json(file, config | {"base_model_name_or_path": base, "revision": revision})
+    elif base_folder.is_relative_to(folder.resolve()):
+        write_json(file, config | {"base_model_name_or_path": base_folder.relative_to(folder.resolve()).as_posix()})
+
+
+def _build_arguments(job: Fit, schedule: Schedule) -> Any:
+    """The configuration of a trainer; values that its class has no field for are left out."""
+    training = job.training
+    kind = getattr(trl, training.find_library({"trainer": training.trainer}).partition(".")[2])
+    fields = {field.name for field in dataclasses.fields(kind)}
+    evaluated = training.eval_strategy if job.held_out else "no"
+    same = (
+        *("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed"),
+        *("per_device_train_batch_size", "gradient_accumulation_steps"),
+    )
+    values: dict[str, Any] = {
+        **{name: getattr(training, name) for name in same},
+        "per_device_eval_batch_size": training.per_device_train_batch_size,
+        # Its name since transformers 5.23, and before.
+        "activation_checkpointing" if "activation_checkpointing" in fields else "gradient_checkpointing": (
+            training.gradient_checkpointing
+        ),
+        "output_dir": str(job.folder),
+        # All epochs lie one after the other in the schedule, so the loop sees one, in order.
+        "num_train_epochs": 1,
+        "train_sampling_strategy": "sequential",
+        "bf16": training.half_precision,
+        "use_cpu": training.on_cpu,
+        "data_seed": training.seed,
+        "save_strategy": "steps" if job.writes_checkpoints else "no",
+        "save_steps": training.save_steps or schedule.steps_per_epoch,
+        "eval_strategy": "no" if evaluated == "no" else "steps",
+        "eval_steps": training.eval_steps if evaluated == "steps" else schedule.steps_per_epoch,
+        # Early stopping goes by it; its count has to survive a resumed run.
+        "metric_for_best_model": None if evaluated == "no" else "eval_loss",
+        "restore_callback_states_from_checkpoint": training.early_stopping_patience is not None,
+        "logging_steps": 1,
+        # The filter would put the mean of earlier losses in a NaN's place.
+        "logging_nan_inf_filter": False,
+        "disable_tqdm": True,
+        "report_to": training.trackers if job.writes_checkpoints else "none",
+        # Rows were cut and checked: TRL drops those whose prompt fills max_length.
+        "max_length": None,
+        "dataloader_pin_memory": not training.on_cpu,
+        # A pass uses all that is trained: looking for what it leaves out costs time.
+        "ddp_find_unused_parameters": False,
+    }
+    if training.trainer == "sft":
+        values |= {"remove_unused_columns": False, "dataset_kwargs": {"skip_prepare_dataset": True}}
+    if training.trainer == "grpo":
+        values |= {"num_train_epochs": training.num_train_epochs, "max_steps": training.max_steps}
+        values |= {"shuffle_dataset": False}
+    arguments = kind(**{name: value for name, value in values.items() if name in fields} | training.extra)
+    # A process takes one GPU; left alone, transformers would spread each pass over all that it sees (DataParallel).
+    arguments._n_gpu = min(arguments.n_gpu, 1)
+    return arguments
+
+
+def join_processes(training: TrainingRecipe) -> Any:
+    """The processes that train together, as accelerate's `PartialState`; one when nothing launched several.
+
+    Raises:
+        RecipeError: When the launcher was asked for more.
+    """
+    from accelerate import PartialState
+
+    # The first process hashes large files while the others wait; their own patience ends after ten minutes.
+    state = PartialState(cpu=training.on_cpu, timeout=timedelta(hours=6))
+    _check_launched(state.num_processes)
+    return state
+
+
+def _check_launched(processes: int) -> None:
+    """Refuse to train in fewer processes than the launcher was asked for.
+
+    ``accelerate launch --cpu`` starts one process whatever ``--num_processes`` says. All that shows of the number is an
+    address to meet at, which it sets for several (``accelerate.utils.launch.prepare_simple_launcher_cmd_env``).
+    """
+    requested = int(os.environ.get("WORLD_SIZE", "1"))
+    on_cpu = os.environ.get("ACCELERATE_USE_CPU", "false").lower() == "true"
+    is_single = on_cpu and "MASTER_PORT" in os.environ and "WORLD_SIZE" not in os.environ
+    if processes < requested or (is_single and processes == 1):
+        raise RecipeError(
+            f"the launcher was asked for {'several' if is_single else requested} processes but started {processes}; "
+            "on a CPU, use accelerate launch --config_file recipes/accelerate/cpu-ddp.yaml, on GPUs ddp.yaml. If you "
+            "asked for one, unset MASTER_ADDR, MASTER_PORT and WORLD_SIZE"
+        )

@@ -1,0 +1,499 @@
+"""A RoCIT recipe: a tree of settings classes, one for each section of its YAML (see `rolellm.training.recipe_files`).
+
+The paper (arXiv 2310.00746) names no rank, learning rate, number of epochs or batch size, so the defaults are our
+choice. `training` takes the fields of TRL's `SFTConfig` and `method.lora` those of PEFT's `LoraConfig`, under their own
+names: those that rolellm has another default for or reads itself are declared here, any other is checked against the
+installed library.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import importlib
+import importlib.util
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_type_hints
+
+from pydantic import field_validator, model_serializer, model_validator
+from pydantic_core import ArgsKwargs
+
+from rolellm.core.errors import RecipeError, SettingsError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.records import Language
+from rolellm.core.settings import (
+    Field,
+    Values,
+    describe_alternatives,
+    dump,
+    list_keys,
+    read,
+    settings,
+)
+
+Count = Annotated[int, Field(gt=0)]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+# Fields of libraries' classes that cannot be set, as patterns, by the reason.
+_REFUSED = {
+    "trl": {
+        "rolellm tokenizes and masks replies, and rows packed into one sequence share no prefixes; see shared_prefix": (
+            "packing packing_strategy padding_free eval_packing completion_only_loss assistant_only_loss dataset_* "
+            "truncation_mode pad_* eos_token remove_unused_columns label_names include_num_input_tokens_seen"
+        ),
+        "the order of replies is fixed before training, so that a run resumes exactly; change seed for another order": (
+            "shuffle_dataset train_sampling_strategy length_column_name dataloader_drop_last data_seed "
+            "ignore_data_skip accelerator_config"
+        ),
+        "a step always covers as many replies; lower per_device_train_batch_size, raise gradient_accumulation_steps": (
+            "auto_find_batch_size"
+        ),
+        "its effect is not exact with shared prefixes": "*liger_kernel* neftune_noise_alpha use_cache",
+        "a step's loss is the mean over its trained tokens, on all devices": "average_tokens_across_devices",
+        "gradients that overflow in float16 look like divergence; use bf16": "fp16* bf16_full_eval",
+        "it has not been tested with shared prefixes": "torch_compile*",
+        "checkpoints are written every save_steps, whole, so that the run can be resumed": (
+            "save_strategy save_only_model save_on_each_node enable_jit_checkpoint "
+            "restore_callback_states_from_checkpoint"
+        ),
+        "the newest save_total_limit checkpoints are kept, so the best step may have none, and a run ends with the "
+        "weights of its last step; use early_stopping_patience to stop in time": "load_best_model_at_end",
+        "metrics.jsonl has one line for every step": "logging_* disable_tqdm",
+        "it belongs in the accelerate config (--config_file)": "fsdp* deepspeed parallelism_config local_rank",
+        "publishing is set in output: push_to_hub, hub_repo, license, private and merge": "push_to_hub hub_*",
+        "rolellm sets it": (
+            "output_dir do_* resume_from_checkpoint chat_template_path model_init_kwargs "
+            "activation_checkpointing_kwargs ddp_find_unused_parameters debug prediction_loss_only batch_eval_metrics "
+            "include_for_metrics eval_do_concat_batches eval_use_gather_object eval_accumulation_steps"
+        ),
+        "code from model repositories is never run": "trust_remote_code",
+    },
+    "trl.SFTConfig": {
+        "the loss is the mean negative log-likelihood of the trained tokens": (
+            "loss_type label_smoothing_factor router_aux_loss_coef"
+        ),
+    },
+    "peft": {
+        "rolellm sets it": (
+            "task_type peft_type peft_version auto_mapping base_model_name_or_path revision inference_mode "
+            "runtime_config"
+        ),
+        "tokens of a pack stand next to other replies, so what depends on a place in the sequence is not exact": (
+            "alora_invocation_tokens"
+        ),
+    },
+}
+#: Fields of `training` that do not change a run's result, so that a resumed run may have others.
+_ON_THE_SIDE = (
+    *("save_steps", "save_total_limit", "report_to", "run_name", "project", "log_level", "log_level_replica"),
+    *("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "dataloader_num_workers"),
+)
+
+
+@settings
+class Mix:
+    """The share of rows kept from each subset; row ids and the seed decide which rows."""
+
+    general: Share = 1.0
+    role_specific: Share = 1.0
+
+
+@settings
+class DataRecipe:
+    """The rows to train on.
+
+    Attributes:
+        source: ``rolebench``: questions and replies; ``script``: the roles' own lines, after the lines before them (the
+            paper's baseline LLaMA-script); ``dataset``: the train_dataset given to rolellm.train.
+        path: With ``source: dataset``, a JSON Lines or Parquet file in the place of train_dataset.
+        script_turns: With ``source: script``, maximum turns before the line to learn.
+        config: Config of the dataset, or sample.
+        split: Split of the dataset.
+        data_dir: Local copy of the release; found by default.
+        roles: Use only these roles.
+        languages: Use only these languages.
+        mix: The share of rows kept from each subset.
+        max_rows: Use only the first N rows, after all other choices.
+        replies: Train on all references of a row, or on the first.
+        held_out: With ``training.eval_strategy``, share of instructions held out for eval_loss.
+    """
+
+    source: Literal["rolebench", "script", "dataset"] = "rolebench"
+    path: Path | None = None
+    script_turns: Count = 6
+    config: str = "instruction-generalization-eng"
+    split: str = "train"
+    data_dir: Path | None = None
+    roles: tuple[str, ...] | None = Field(default=None, min_length=1)
+    languages: tuple[Language, ...] | None = Field(default=None, min_length=1)
+    mix: Mix = Field(default_factory=Mix)
+    max_rows: Count | None = None
+    replies: Literal["all", "first"] = "all"
+    held_out: float = Field(default=0.05, gt=0, lt=1)
+
+
+@settings
+class Tiny:
+    """The size of a model built from the data.
+
+    Attributes:
+        hidden_size: Width; a multiple of twice the heads.
+        intermediate_size: Width of the feed-forward layers.
+        layers: Number of layers.
+        heads: Number of attention heads.
+        vocab_size: Maximum number of tokens in the vocabulary.
+        initializer_range: Standard deviation of new weights; wide, because narrow networks start slowly.
+    """
+
+    hidden_size: Count = 192
+    intermediate_size: Count = 512
+    layers: Count = 3
+    heads: Count = 4
+    vocab_size: int = Field(default=3000, ge=300, le=1_000_000)
+    initializer_range: Positive = 0.05
+
+
+@settings
+class Warm:
+    """The warm-up of a built base, so that there is something to tune.
+
+    Attributes:
+        alone: Passes over the instructions with their role-free answers alone.
+        in_role: Passes over the same under each role's system instruction.
+        batch_size: Examples per step.
+        learning_rate: Peak learning rate.
+    """
+
+    alone: Count = 30
+    in_role: Count = 4
+    batch_size: Count = 8
+    learning_rate: Positive = 2e-3
+
+
+@settings
+class BaseRecipe:
+    """The model to tune: on the Hub, in a folder, or built from the data (exactly one of the three).
+
+    Attributes:
+        model: Repository on the Hub.
+        revision: Its branch, tag or commit.
+        path: Folder with a model and its tokenizer.
+        build: Build a model of this family and its tokenizer from the training rows.
+        tiny: The size of a model that is built.
+        warm: How a model that is built is warmed up.
+    """
+
+    model: str | None = None
+    revision: str | None = None
+    path: Path | None = None
+    build: Literal["tiny-llama", "tiny-glm", "tiny-glm4"] | None = None
+    tiny: Tiny = Field(default_factory=Tiny)
+    warm: Warm = Field(default_factory=Warm)
+
+
+@settings
+class _Section:
+    """A section that also takes any field of a library's class that is not refused.
+
+    Attributes:
+        others: Those fields; in a file they are written like the section's own.
+    """
+
+    extra: Values = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather(cls, data: Any) -> Any:
+        values = data.kwargs if isinstance(data, ArgsKwargs) else data
+        if not isinstance(values, dict):
+            return data
+        own = {field.name for field in dataclasses.fields(cls)}
+        extra = dict(values.get("extra") or {}) | {str(key): item for key, item in values.items() if key not in own}
+        if extra:
+            cls.check(extra, values)
+        return {key: item for key, item in values.items() if key in own} | {"extra": extra}
+
+    @classmethod
+    def find_library(cls, section: Values) -> str:
+        """The library's class, such as ``peft.LoraConfig``, for the values of this section."""
+        raise NotImplementedError
+
+    @classmethod
+    def find_refusal(cls, library: str, key: str) -> str | None:
+        """Why a field of the library's class cannot be set, if it cannot."""
+        refused = (_REFUSED[library.partition(".")[0]] | _REFUSED.get(library, {})).items()
+        return next((reason for reason, names in refused if any(fnmatch(key, name) for name in names.split())), None)
+
+    @classmethod
+    def check(cls, values: Values, section: Values) -> None:
+        """Check values of the library's class by name and type.
+
+        Args:
+            values: The values.
+            section: All values of the section, for `find_library`.
+
+        Raises:
+            RecipeError: For a field that is refused or unknown, with the nearest known one, and a wrong value.
+        """
+        library = cls.find_library(section)
+        hints = _read_library_hints(library)
+        own = [field.name for field in dataclasses.fields(cls) if field.name != "extra"]
+        for key in values:
+            if reason := cls.find_refusal(library, key):
+                raise RecipeError(f"{key} cannot be set: {reason}")
+            if key in hints:
+                continue
+            allowed = [*own, *(name for name in hints if not cls.find_refusal(library, name)), *list_keys(Recipe)]
+            hint = describe_alternatives(key, allowed).partition("; known")[0]
+            suggestion = hint or f"; known keys: {', '.join(own)}, and the fields of {library}"
+            raise RecipeError(f"unknown key {key}{suggestion}")
+        fields = {"__annotations__": {key: hints[key] for key in values}, **dict.fromkeys(values)}
+        with raise_recipe_errors():
+            read(settings(type(library, (), fields)), values)
+
+    @model_serializer(mode="wrap")
+    def _flatten_extra(self, dumped: Any) -> Values:
+        values: Values = dumped(self)
+        extra: Values = values.pop("extra")
+        return values | extra
+
+
+@settings
+class Lora(_Section):
+    """A LoRA adapter, with the fields of PEFT's `LoraConfig`."""
+
+    r: Count = 16
+    lora_alpha: Positive = 32.0
+    lora_dropout: float = Field(default=0.05, ge=0, le=0.99)
+    target_modules: str | list[str] = Field(default="all-linear", min_length=1)
+
+    @classmethod
+    def find_library(cls, section: Values) -> str:
+        """PEFT's configuration."""
+        return "peft.LoraConfig"
+
+
+@settings
+class Quantization:
+    """The frozen base under `qlora` (arXiv 2305.14314, sections 2 and 3): fields of `BitsAndBytesConfig`."""
+
+    bnb_4bit_quant_type: Literal["nf4", "fp4"] = "nf4"
+    bnb_4bit_use_double_quant: bool = True
+    bnb_4bit_compute_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    bnb_4bit_quant_storage: Literal["uint8", "bfloat16", "float32"] = "uint8"
+    llm_int8_skip_modules: list[str] | None = None
+
+
+@settings
+class MethodRecipe:
+    """The weights that are trained: every weight, an adapter (as in the paper), or an adapter on a 4-bit base."""
+
+    name: Literal["full", "lora", "qlora"] = "lora"
+    lora: Lora = Field(default_factory=Lora)
+    quantization: Quantization = Field(default_factory=Quantization)
+
+
+@settings
+class PromptRecipe:
+    """The text form of a prompt.
+
+    Attributes:
+        form: The paper's text form for base models, that of a ChatGLM, or the tokenizer's own chat template.
+        system_template: System instruction to use in place of the built-in one; with {examples} for retrieval.
+        profile: What a prompt says about the role: its description, or script lines found by BM25 for each question
+            (the paper's ablation).
+        retrieved: With ``profile: retrieval``, number of exchanges.
+    """
+
+    form: Literal["rolellama", "chatglm2", "chatglm3", "model"] = "rolellama"
+    system_template: Path | None = None
+    profile: Literal["description", "retrieval"] = "description"
+    retrieved: Count = 5
+
+
+@settings
+class TrainingRecipe(_Section):
+    """Training: the fields of the configuration of TRL's trainer, and rolellm's own.
+
+    An optimizer step covers per_device_train_batch_size x gradient_accumulation_steps x processes replies, however they
+    are laid out.
+
+    Attributes:
+        trainer: Learn replies (``sft``), preferences (``dpo``, ``kto``) or rewards (``grpo``), by TRL's trainer of that
+            name; all other keys that are not listed here are those of its configuration.
+        reward_funcs: With ``trainer: grpo``, dotted paths of reward functions.
+        shared_prefix: Compute the system instruction and question that replies share only once; same gradients.
+        attention: With ``shared_prefix``, FlexAttention, SDPA in blocks, or the first of them that works here.
+        kernel_options: With ``shared_prefix``, options of FlexAttention's kernels.
+        roles_per_step: With ``shared_prefix``, minimum groups of one role each in a step; more is closer to random.
+        truncate_replies: Cut replies that are too long, instead of refusing their rows.
+        group_by_length: Without ``shared_prefix``, batch replies of similar length.
+        threads: CPU threads; torch's own choice by default.
+        early_stopping_patience: Stop after N evaluations without improvement; needs ``eval_strategy``.
+        bf16: Compute in bfloat16; by default, where the GPU can.
+        save_steps: Steps between checkpoints; by default, an epoch.
+    """
+
+    trainer: Literal["sft", "dpo", "kto", "grpo"] = "sft"
+    reward_funcs: list[str] = Field(default_factory=list)
+    num_train_epochs: Positive = 3.0
+    max_steps: int = Field(default=-1, ge=-1)
+    learning_rate: Positive = 2e-4
+    lr_scheduler_type: str = "cosine"
+    warmup_steps: float = Field(default=0.03, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    max_grad_norm: Positive = 1.0
+    per_device_train_batch_size: Count = 8
+    gradient_accumulation_steps: Count = 1
+    shared_prefix: bool = True
+    attention: Literal["auto", "flex", "blocks"] = "auto"
+    kernel_options: dict[str, Any] = Field(default_factory=dict)
+    roles_per_step: Count = 4
+    max_length: int = Field(default=1024, gt=1)
+    truncate_replies: bool = False
+    group_by_length: bool = True
+    gradient_checkpointing: bool = False
+    bf16: bool | None = None
+    use_cpu: bool = False
+    threads: Count | None = None
+    seed: int = Field(default=42, ge=0)
+    save_steps: Count | None = None
+    save_total_limit: Count = 2
+    eval_strategy: Literal["no", "steps", "epoch"] = "no"
+    eval_steps: Count | None = None
+    early_stopping_patience: Count | None = None
+    report_to: str | list[str] = "none"
+
+    @field_validator("lr_scheduler_type")
+    @classmethod
+    def _is_schedule(cls, value: str) -> str:
+        # The most common ones are known without an import of seconds.
+        if value not in ("linear", "cosine", "constant"):
+            cls.check({"lr_scheduler_type": value}, {})
+        return value
+
+    @classmethod
+    def find_library(cls, section: Values) -> str:
+        """The configuration of the trainer."""
+        return f"trl.{str(section.get('trainer') or 'sft').upper()}Config"
+
+    @property
+    def replies_per_step(self) -> int:
+        """Replies in an optimizer step of each process."""
+        return self.per_device_train_batch_size * self.gradient_accumulation_steps
+
+    @property
+    def on_cpu(self) -> bool:
+        """True if training stays on the CPU: because the recipe says so, or because there is no GPU."""
+        import torch
+
+        return self.use_cpu or not torch.cuda.is_available()
+
+    @property
+    def half_precision(self) -> bool:
+        """True to compute in bfloat16."""
+        if self.bf16 is not None:
+            return self.bf16
+        import torch
+
+        return not self.on_cpu and torch.cuda.is_bf16_supported()
+
+    @property
+    def trackers(self) -> list[str]:
+        """The trackers of ``report_to``, by name."""
+        names = [self.report_to] if isinstance(self.report_to, str) else self.report_to
+        return [name for name in names if name != "none"]
+
+
+@settings
+class OutputRecipe:
+    """The folder of a run, and whether it is published.
+
+    Attributes:
+        dir: The run's folder.
+        push_to_hub: Publish the finished run, as `rolellm push` does.
+        hub_repo: Repository, OWNER/NAME.
+        license: License of the model, such as apache-2.0; the base must allow it.
+        private: Make a newly created repository private.
+        merge: Publish the adapter merged into its base.
+    """
+
+    dir: Path = Path("runs/rocit")
+    push_to_hub: bool = False
+    hub_repo: str | None = None
+    license: str | None = None
+    private: bool = True
+    merge: bool = False
+
+
+@settings
+class Recipe:
+    """A whole RoCIT recipe, as `load_recipe` reads it."""
+
+    data: DataRecipe = Field(default_factory=DataRecipe)
+    base: BaseRecipe = Field(default_factory=BaseRecipe)
+    method: MethodRecipe = Field(default_factory=MethodRecipe)
+    prompt: PromptRecipe = Field(default_factory=PromptRecipe)
+    training: TrainingRecipe = Field(default_factory=TrainingRecipe)
+    output: OutputRecipe = Field(default_factory=OutputRecipe)
+
+    def to_dict(self) -> Values:
+        """The recipe as JSON values."""
+        return dump(self)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 in hex of `select_decisive`."""
+        return hash_json(select_decisive(self.to_dict()))
+
+
+def select_decisive(recipe: Values) -> Values:
+    """Select the values that decide a recipe's result: not where data and runs are, what is logged, or what is kept."""
+    sections = {section: dict(keys) for section, keys in recipe.items() if section != "output"}
+    sections["data"].pop("data_dir", None)
+    for key in _ON_THE_SIDE:
+        sections["training"].pop(key, None)
+    for section, key in (("base", "path"), ("data", "path"), ("prompt", "system_template")):
+        if sections[section].get(key) is not None:
+            sections[section][key] = Path(sections[section][key]).name
+    return sections
+
+
+def read_recipe(values: Mapping[Any, Any], source: str = "") -> Recipe:
+    """A recipe from plain values; choices that depend on each other are not checked.
+
+    Raises:
+        RecipeError: For an unknown key, and a value of the wrong type or outside its limits.
+    """
+    with raise_recipe_errors():
+        return read(Recipe, values, source)
+
+
+@lru_cache
+def _read_library_hints(library: str) -> Mapping[str, Any]:
+    """The fields of a configuration class and their types; none where the library is not installed."""
+    package, _, name = library.partition(".")
+    if importlib.util.find_spec(package) is None:
+        return {}
+    hints = get_type_hints(getattr(importlib.import_module(package), name))
+    # Fields of a few choices are of an enumeration or any text.
+    return {
+        key: next((part for part in get_args(hint) if isinstance(part, enum.EnumType)), hint)
+        for key, hint in hints.items()
+        if not key.startswith("_")
+    }
+
+
+@contextmanager
+def raise_recipe_errors() -> Iterator[None]:
+    """Make errors of settings errors of the recipe."""
+    try:
+        yield
+    except SettingsError as error:
+        raise RecipeError(str(error)) from None

@@ -1,0 +1,205 @@
+"""Recipes as files: found by name or path, read with what they extend, overridden, and checked as a whole."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rolellm.core.errors import RecipeError
+from rolellm.core.settings import (
+    Values,
+    describe_alternatives,
+    iterate_leaves,
+    list_keys,
+    merge_values,
+    parse_yaml,
+    read_file,
+    resolve_paths,
+)
+from rolellm.data.rolebench.source import find_only_config
+from rolellm.models.find import is_hub_id
+from rolellm.training.recipe import Lora, Recipe, TrainingRecipe, raise_recipe_errors, read_recipe
+
+#: The one key of a file that is not part of the recipe: the files that it builds on.
+EXTENDS = "extends"
+
+
+def list_shipped_recipes() -> dict[str, Path]:
+    """The recipes that come with the library, by name."""
+    # The wheel carries them next to this file; a clone has them in its own folder.
+    module = Path(__file__).resolve()
+    folders = (module.parent / "recipes", module.parents[3] / "recipes")
+    return {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml"))}
+
+
+def find_recipe(name: str | Path, folder: Path = Path()) -> Path:
+    """The file of a recipe: a path from a folder, or the name of one that ships, such as ``smoke-cpu``.
+
+    Raises:
+        RecipeError: When there is neither; names those that ship.
+    """
+    path, shipped = folder / name, list_shipped_recipes()
+    if path.is_file():
+        return path
+    if str(name) in shipped:
+        return shipped[str(name)]
+    raise RecipeError(f"no recipe at {path}; those that ship: {', '.join(sorted(shipped)) or 'none'}")
+
+
+def load_recipe(
+    source: str | Path | Mapping[str, Any] | Recipe,
+    overrides: Sequence[str] = (),
+    *,
+    base: str | Path | None = None,
+    **training: Any,
+) -> Recipe:
+    """Read a recipe.
+
+    Args:
+        source: A YAML file, the name of a recipe that ships, a dict with the same sections, or a recipe. What it leaves
+            out has its default or, with ``extends: other.yaml`` (or a list of files, of which later ones win), that
+            file's value. A key without a value goes back to its default.
+        overrides: ``section.key=value`` each, the value written as in YAML; they win over the source.
+        base: A folder with a model, or the id of one on the Hub, in place of the recipe's base.
+        training: Values of the ``training`` section; they win over both.
+
+    Raises:
+        RecipeError: For a file that is missing or not YAML, one that extends itself, an unknown key (with the nearest
+            known one), a value of the wrong type or outside its limits, and choices that conflict.
+    """
+    if isinstance(source, Recipe):
+        layers: list[Values] = [source.to_dict()]
+    elif isinstance(source, Mapping):
+        layers = list(_extend(dict(source), "recipe", Path(), ()))
+    else:
+        layers = list(_read_layers(find_recipe(source), ()))
+    values: Values = {}
+    chosen: Values = {"training": training}
+    if base is not None:
+        is_id = not Path(base).is_dir() and is_hub_id(str(base))
+        chosen["base"] = {"model" if is_id else "path": str(base)}
+    for layer in [*layers, _parse_overrides(overrides), chosen]:
+        _check_nulls(layer)
+        values = merge_values(values, _complete_layer(layer))
+    recipe = read_recipe(values)
+    check_recipe(recipe)
+    return recipe
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Check the choices that depend on each other.
+
+    Raises:
+        RecipeError: With the keys concerned.
+    """
+    base, tiny, output, training = recipe.base, recipe.base.tiny, recipe.output, recipe.training
+    if sum(choice is not None for choice in (base.model, base.path, base.build)) != 1:
+        raise RecipeError("base: give one of model (on the Hub), path (a folder with a model) and build: tiny-llama")
+    if base.revision is not None and base.model is None:
+        raise RecipeError("base.revision: only a base.model on the Hub has revisions")
+    if base.build is not None and recipe.prompt.form == "model":
+        raise RecipeError("prompt.form: a built base has no chat template of its own; use rolellama")
+    if recipe.data.source == "script" and recipe.prompt.profile == "retrieval":
+        raise RecipeError("prompt.profile: retrieval searches by question, and data.source: script has none")
+    if output.push_to_hub and (output.hub_repo is None or output.license is None):
+        raise RecipeError(
+            "output.push_to_hub: needs output.hub_repo (OWNER/NAME) and output.license (such as apache-2.0), "
+            "which is never guessed"
+        )
+    if tiny.hidden_size % (2 * tiny.heads):
+        raise RecipeError("base.tiny.hidden_size must be a multiple of twice base.tiny.heads")
+    if recipe.data.mix.general == 0 and recipe.data.mix.role_specific == 0:
+        raise RecipeError("data.mix leaves no rows: general and role_specific are both 0")
+    if training.trainer == "grpo" and not training.reward_funcs:
+        raise RecipeError("training.reward_funcs: trainer: grpo needs at least one, such as rolellm.rewards.rouge")
+    if training.trainer != "grpo" and training.reward_funcs:
+        raise RecipeError(f"training.reward_funcs: only trainer: grpo has rewards, not {training.trainer}")
+    if training.trainer != "sft" and recipe.data.source == "script":
+        raise RecipeError(f"data.source: script has nothing for training.trainer: {training.trainer} to learn from")
+    if training.eval_strategy == "steps" and training.eval_steps is None:
+        raise RecipeError("training.eval_strategy: steps needs training.eval_steps; or evaluate every epoch")
+    if training.early_stopping_patience is not None and training.eval_strategy == "no":
+        raise RecipeError("training.early_stopping_patience needs training.eval_strategy: steps or epoch")
+    for tracker in training.trackers:
+        _check_tracker(tracker)
+
+
+def _check_tracker(name: str) -> None:
+    modules = {"tensorboard": ("tensorboard", "tensorboardX"), "comet_ml": ("comet_ml",)}.get(name, (name,))
+    if name == "all" or any(importlib.util.find_spec(module) for module in modules):
+        return
+    trackers = ("tensorboard", "trackio", "wandb", "mlflow", "comet_ml", "swanlab", "clearml")
+    if name not in trackers:
+        raise RecipeError(f"training.report_to: unknown tracker {name}{describe_alternatives(name, trackers)}")
+    raise RecipeError(f"training.report_to: {name} is not installed; install it with: pip install {name}")
+
+
+def _read_layers(file: Path, above: tuple[Path, ...]) -> Iterator[Values]:
+    """Read what a file builds on, the lowest first, and then what it says itself."""
+    here = file.resolve()
+    if here in above:
+        chain = " extends ".join(path.name for path in (*above[above.index(here) :], here))
+        raise RecipeError(f"{file}: a recipe cannot extend itself: {chain}")
+    with raise_recipe_errors():
+        values = read_file(file)
+    yield from _extend(values, str(file), file.parent, (*above, here))
+
+
+def _extend(values: Values, source: str, folder: Path, above: tuple[Path, ...]) -> Iterator[Values]:
+    named = values.pop(EXTENDS, [])
+    names = [named] if isinstance(named, str) else named
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        raise RecipeError(f"{source}: {EXTENDS}: expected a recipe's file or a list of files, found {named!r}")
+    for name in names:
+        yield from _read_layers(find_recipe(name, folder), above)
+    if close := difflib.get_close_matches(EXTENDS, [key for key in values if isinstance(key, str)], n=1):
+        raise RecipeError(f"{source}: unknown key {close[0]}; did you mean {EXTENDS}?")
+    _check_nulls(values)
+    # Whoever asks for a recipe need not know what it extends.
+    read_recipe(values, source)
+    yield resolve_paths(values, folder.absolute(), "data.data_dir", "data.path", "base.path", "prompt.system_template")
+
+
+def _check_nulls(layer: Values) -> None:
+    """Refuse a misspelled key that has no value: laying it over another file would drop it silently."""
+    sections: dict[str, type[Lora | TrainingRecipe]] = {"training": TrainingRecipe, "method.lora": Lora}
+    for name, value in iterate_leaves(layer):
+        section, _, key = name.rpartition(".")
+        if value is not None or name in list_keys(Recipe):
+            continue
+        if section not in sections:
+            raise RecipeError(f"unknown key {name}{describe_alternatives(name, list_keys(Recipe))}")
+        sections[section].check({key: None}, layer.get(section) or {})
+
+
+def _complete_layer(layer: Values) -> Values:
+    """Complete a layer that names a base, in place of any other, or a data set that has only one config."""
+    base, data = layer.get("base"), layer.get("data")
+    ways = ("model", "path", "build")
+    if isinstance(base, Mapping) and any(base.get(way) is not None for way in ways):
+        layer = {**layer, "base": {**dict.fromkeys((*ways, "revision")), **base}}
+    if isinstance(data, Mapping) and data.get("data_dir") is not None and "config" not in data:
+        config = find_only_config(data["data_dir"])
+        layer = {**layer, "data": {**data, **({"config": config} if config else {})}}
+    return layer
+
+
+def _parse_overrides(overrides: Iterable[str]) -> Values:
+    """Overrides as a file would say them: ``a.b=1`` is ``a: {b: 1}``."""
+    sections: Values = {}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key.strip():
+            raise RecipeError(f"{override!r} is not an override; write section.key=value, such as training.max_steps=5")
+        with raise_recipe_errors():
+            value = parse_yaml(text, override)
+        *names, last = key.strip().split(".")
+        section = sections
+        for name in names:
+            section[name] = section[name] if isinstance(section.get(name), dict) else {}
+            section = section[name]
+        section[last] = value
+    return sections

@@ -1,0 +1,479 @@
+"""What a recipe trains on: rows of RoleBench, of a script or of another data set, as prompts and their replies."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from rolellm.core.errors import DataError, ModelError, RecipeError
+from rolellm.core.records import Language, Profile, Row, Turn
+from rolellm.core.text import join_names
+from rolellm.data.rolebench.schema import SAMPLE
+from rolellm.data.rolebench.source import find_own_manifest
+from rolellm.models.prompts.encode import encode_prompt, limit_prompt
+from rolellm.models.prompts.render import (
+    ONWARD,
+    OPENING,
+    Template,
+    format_turn,
+    load_system_template,
+    make_messages,
+    shorten_turn,
+)
+from rolellm.models.training_record import TrainedOn, hash_instruction
+from rolellm.training.recipe import DataRecipe, Mix, PromptRecipe, Recipe
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_NAMED = 10
+
+
+# The columns of data sets that each trainer takes besides those of RoleBench, as TRL names them.
+_ROLEBENCH = ("role", "question", "references")
+_COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "sft": (("prompt", "completion"), ("messages",)),
+    "dpo": (("prompt", "chosen", "rejected"),),
+    "kto": (("prompt", "completion", "label"),),
+    "grpo": (("prompt",),),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A prompt as text, with what is learned from it.
+
+    Attributes:
+        row_id: The row it comes from.
+        messages: The turns that ask for a reply.
+        replies: What the model says, to the letter, under TRL's name for it: ``completion``, or ``chosen`` and
+            ``rejected``; none for GRPO.
+        reference: Which of the row's references the reply is, counted from 0.
+        role: Who speaks, where the data says so.
+        columns: What else TRL gets: KTO's ``label``; with GRPO, all other columns, which rewards get by name.
+    """
+
+    row_id: str
+    messages: tuple[dict[str, str], ...]
+    replies: Mapping[str, str]
+    reference: int = 0
+    role: str | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_row(self) -> dict[str, Any]:
+        """Give the same in TRL's conversational format."""
+        replies = {name: [{"role": "assistant", "content": text}] for name, text in self.replies.items()}
+        return {"prompt": list(self.messages), **replies, **self.columns}
+
+
+Replies = Sequence[Row] | Sequence[Conversation]
+Ask = Callable[[Row], list[dict[str, str]]]
+
+
+def load_replies(recipe: Recipe) -> Replies:
+    """Load what the recipe's data section names."""
+    if recipe.data.source == "dataset":
+        raise RecipeError("data.source: dataset is for rolellm.train(recipe, train_dataset=...)")
+    if recipe.data.source == "script":
+        return make_script_conversations(load_script_profiles(recipe.data), load_templates(recipe.prompt), recipe.data)
+    return load_rows(recipe)
+
+
+def select_base_rows(recipe: Recipe, replies: Replies) -> list[Row]:
+    """The rows that a base is built from: those trained on and, where these have no plain answers, the sample's."""
+    rows = [item for item in replies if isinstance(item, Row)]
+    if recipe.base.build is not None and recipe.data.source == "script":
+        rows = load_rows(recipe)
+    if recipe.base.build is None or any(row.raw_reference for row in rows):
+        return rows
+    languages = find_languages(replies)
+    sample = (Row.from_columns(columns) for columns in load_split(DataRecipe(config=SAMPLE)))
+    return [*rows, *(replace(row, id=f"{SAMPLE}/{row.id}") for row in sample if row.language in languages)]
+
+
+def collect_trained_on(recipe: Recipe, replies: Replies) -> TrainedOn:
+    """The roles and instructions among what is trained on."""
+    rows = [item for item in replies if isinstance(item, Row)]
+    chats = [item for item in replies if not isinstance(item, Row)]
+    # The lines before a line of a script are not an instruction.
+    instructed = chats if recipe.data.source != "script" else []
+    roles = frozenset(chat.role for chat in chats if chat.role is not None)
+    return TrainedOn.of(rows) | TrainedOn(
+        roles, frozenset(hash_instruction(get_instruction(chat)) for chat in instructed)
+    )
+
+
+def prepare_ask(recipe: Recipe, rows: Sequence[Row]) -> tuple[Ask, dict[str, str]]:
+    """Prepare what turns a row into its messages, and the hashes of the templates that it uses."""
+    if recipe.prompt.profile == "description":
+        template = load_templates(recipe.prompt)
+        hashes: dict[str, str] = {language: part.hash for language, part in template.items()}
+        return lambda row: make_messages(row, template[row.language]), hashes
+    from rolellm.data.rolebench.profiles import load_profiles
+    from rolellm.models.prompts.retrieval import RetrievalPrompts
+
+    profiles = load_profiles(recipe.data.config, recipe.data.data_dir, roles=sorted({row.role for row in rows}))
+    prompts = RetrievalPrompts(profiles, count=recipe.prompt.retrieved, path=recipe.prompt.system_template)
+    return prompts, prompts.hashes
+
+
+def load_rows(recipe: Recipe) -> list[Row]:
+    """The rows that a recipe trains on, from the dataset that it names.
+
+    Raises:
+        RecipeError: When the dataset has no such split, or the recipe leaves no row of it.
+        ReleaseNotFoundError: When there is no release.
+    """
+    rows = (Row.from_columns(columns) for columns in load_split(recipe.data))
+    return select_rows(rows, recipe.data, recipe.training.seed)
+
+
+def load_split(data: DataRecipe) -> Any:
+    """The split that a recipe names, as a `datasets.Dataset`.
+
+    Raises:
+        RecipeError: When the data set has no such split; names those that it has.
+        ReleaseNotFoundError: When the release is not there.
+    """
+    from rolellm.data.rolebench import load_rolebench
+
+    splits = load_rolebench(data.config, data_dir=data.data_dir)
+    if data.split not in splits:
+        raise RecipeError(f"data.split: {data.config} has no split {data.split!r}; it has {', '.join(splits)}")
+    return splits[data.split]
+
+
+def read_dataset(dataset: Any, trainer: str = "sft") -> list[Row] | list[Conversation]:
+    """Read a dataset: rows of RoleBench, or conversations in TRL's format for a trainer.
+
+    Of RoleBench's columns, only ``role``, ``question`` and ``references`` are required. A plain ``prompt`` is a user's
+    turn, and a plain reply the assistant's. Every assistant turn of ``messages`` is trained, each after the turns
+    before it. ``role`` may name who speaks, and ``id`` the row.
+
+    Args:
+        dataset: A `datasets.Dataset`, or any iterable of dicts.
+        trainer: As in `rolellm.training.recipe.TrainingRecipe`.
+
+    Raises:
+        DataError: When columns are missing (with those that it has), it has no rows, or a row has no reply.
+    """
+    items = [dict(item) for item in dataset]
+    columns = sorted(getattr(dataset, "column_names", None) or (items[0] if items else ()))
+    forms = (_ROLEBENCH, *_COLUMNS[trainer])
+    form = next((form for form in forms if set(form) <= set(columns)), None)
+    if form is None:
+        closest = max(forms, key=lambda form: len(set(form) & set(columns)))
+        missing = [name for name in closest if name not in columns] if set(closest) & set(columns) else []
+        raise DataError(
+            f"train_dataset has no {', '.join(missing) or 'columns to train on'}; it has "
+            f"{', '.join(columns) or 'no columns'}. training.trainer: {trainer} needs "
+            f"{'; or '.join(', '.join(form) for form in forms)}"
+        )
+    if not items:
+        raise DataError("train_dataset has no rows")
+    if form == _ROLEBENCH:
+        return [_read_row(number, item) for number, item in enumerate(items)]
+    return [chat for number, item in enumerate(items) for chat in _read_chats(number, item, form, trainer)]
+
+
+def _read_row(number: int, item: Mapping[str, Any]) -> Row:
+    text = f"{item['question']}{''.join(item['references'])}"
+    filled = {"id": f"row/{number}", "subset": "general", "language": "zh" if _is_chinese(text) else "en"}
+    return Row.from_columns(filled | {key: value for key, value in item.items() if value is not None})
+
+
+def _is_chinese(text: str) -> bool:
+    return 2 * sum("\u4e00" <= character <= "\u9fff" for character in text) > len(text)
+
+
+def _read_chats(number: int, item: Mapping[str, Any], form: Sequence[str], trainer: str) -> Iterator[Conversation]:
+    row_id, role = str(item.get("id") or f"row/{number}"), item.get("role")
+    prompt = _read_turns(row_id, item[form[0]], "user")
+    if trainer == "sft":
+        turns = [*prompt, *(turn for name in form[1:] for turn in _read_turns(row_id, item[name], "assistant"))]
+        first = len(prompt) if len(form) > 1 else 1
+        replies = [index for index, turn in enumerate(turns) if turn["role"] == "assistant" and index >= first]
+        if not replies:
+            raise DataError(f"{row_id}: no assistant turn after the prompt, so there is nothing to train on")
+        for index in replies:
+            yield Conversation(row_id, tuple(turns[:index]), {"completion": turns[index]["content"]}, role=role)
+        return
+    texts: dict[str, str] = {}
+    for name in (name for name in form[1:] if name != "label"):
+        turns = _read_turns(row_id, item[name], "assistant")
+        if len(turns) != 1 or turns[0]["role"] != "assistant":
+            raise DataError(f"{row_id}: {name} must be one reply, a text or one assistant message")
+        texts[name] = turns[0]["content"]
+    columns = {name: value for name, value in item.items() if name != "prompt"} if trainer == "grpo" else {}
+    if trainer == "kto":
+        columns = {"label": bool(item["label"])}
+    yield Conversation(row_id, tuple(prompt), texts, role=role, columns=columns)
+
+
+def _read_turns(row_id: str, value: Any, role: str) -> list[dict[str, str]]:
+    """Read messages, or a text as one message of a role."""
+    turns = [{"role": role, "content": value}] if isinstance(value, str) else [dict(turn) for turn in value or ()]
+    for turn in turns:
+        if not isinstance(turn.get("content"), str):
+            raise DataError(f"{row_id}: expected messages with a role and a text as content, found {turn!a:.80}")
+    return [{"role": str(turn["role"]), "content": turn["content"]} for turn in turns]
+
+
+def find_languages(items: Replies) -> tuple[Language, ...]:
+    """The languages of rows or prompts, sorted."""
+
+    def find_language(item: Row | Conversation) -> Language:
+        if isinstance(item, Row):
+            return item.language
+        text = next(iter(item.replies.values()), "") or get_instruction(item)
+        return "zh" if _is_chinese(text) else "en"
+
+    return tuple(sorted({find_language(item) for item in items}))
+
+
+def split_held_out(replies: Replies, share: float, seed: int) -> tuple[list[Any], list[Any]]:
+    """Training rows, and rows held out with all replies to their instructions, whatever the role.
+
+    An instruction's place depends on its text and the seed alone.
+
+    Args:
+        replies: Rows or conversations.
+        share: Of the instructions, to hold out; one at least.
+        seed: For the draw.
+
+    Raises:
+        RecipeError: When there are fewer than two instructions.
+    """
+    names = [hash_instruction(get_instruction(item)) for item in replies]
+    shuffled = sorted(set(names), key=lambda name: _draw(name, seed))
+    if len(shuffled) < 2:
+        raise RecipeError("training.eval_strategy: with a single instruction, none can be held out; give eval_dataset")
+    chosen = set(shuffled[: max(1, sum(_draw(name, seed) < share for name in shuffled))]) - {shuffled[-1]}
+    pairs = list(zip(names, replies, strict=True))
+    return [item for name, item in pairs if name not in chosen], [item for name, item in pairs if name in chosen]
+
+
+def get_instruction(item: Row | Conversation) -> str:
+    """Return what a row or a prompt asks."""
+    if isinstance(item, Row):
+        return item.question
+    return next((turn["content"] for turn in reversed(item.messages) if turn["role"] == "user"), "")
+
+
+def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
+    """The rows that a recipe trains on, in their order.
+
+    A row's place in the mix depends on its id and the seed alone, so that adding rows moves no other row in or out.
+
+    Args:
+        rows: All rows of the split.
+        data: What to take.
+        seed: For the mix.
+
+    Raises:
+        RecipeError: When a role is not in the rows (with those that are), or nothing is left.
+    """
+    everything = list(rows)
+    _check_roles(data, {row.role for row in everything})
+    shares = {"general": data.mix.general, "role_specific": data.mix.role_specific}
+    chosen = [
+        row
+        for row in everything
+        if (data.roles is None or row.role in data.roles)
+        and (data.languages is None or row.language in data.languages)
+        and _draw(row.id, seed) < shares[row.subset]
+    ][: data.max_rows]
+    if not chosen:
+        raise RecipeError(f"the recipe's data section leaves none of {len(everything)} rows to train on")
+    return chosen
+
+
+def _check_roles(data: DataRecipe, roles: Iterable[str]) -> None:
+    if strange := sorted(set(data.roles or ()) - set(roles)):
+        raise RecipeError(f"data.roles: {', '.join(strange)} not in the rows; there are {', '.join(sorted(roles))}")
+
+
+def _draw(row_id: str, seed: int) -> float:
+    digest = hashlib.sha256(f"{seed}\0{row_id}".encode()).digest()
+    return int.from_bytes(digest[:7], "big") / 2**56
+
+
+def load_templates(prompt: PromptRecipe) -> dict[Language, Template]:
+    """The system instruction of each language under a recipe, each file read once.
+
+    Raises:
+        RecipeError: When the recipe's template is not there or has no slot for the role.
+    """
+    return {
+        "en": load_system_template("en", prompt.system_template),
+        "zh": load_system_template("zh", prompt.system_template),
+    }
+
+
+def make_conversations(
+    rows: Iterable[Row], ask: Ask, trainer: str = "sft", *, first_only: bool = False
+) -> Iterator[Conversation]:
+    """Make the conversations that rows of RoleBench hold for a trainer, in order.
+
+    With ``sft`` there is one per (row, reference). With ``dpo`` and ``kto``, a row's first reply in the role's voice is
+    preferred to the role-free answer, and rows without both are left out. With ``grpo`` a row is its prompt, and
+    rewards get ``role``, ``language``, ``question``, ``references`` and ``raw_reference``.
+
+    Args:
+        rows: Rows of the data set.
+        ask: The messages that ask a row's question of its role, the system instruction first.
+        trainer: As in `rolellm.training.recipe.TrainingRecipe`.
+        first_only: With ``sft``, only each row's first reference.
+    """
+    texts: dict[str, str] = {}
+    for row in rows:
+        system, *turns = ask(row)
+        # A role's system instruction is long and repeats: all its rows hold the same one.
+        system["content"] = texts.setdefault(system["content"], system["content"])
+        messages = (system, *turns)
+        if trainer == "sft":
+            for index, reply in enumerate(row.references[: 1 if first_only else None]):
+                yield Conversation(row.id, messages, {"completion": reply}, index, row.role)
+        elif trainer == "grpo":
+            names = ("role", "language", "question", "references", "raw_reference")
+            columns = {name: getattr(row, name) for name in names} | {"references": list(row.references)}
+            yield Conversation(row.id, messages, {}, role=row.role, columns=columns)
+        elif row.raw_reference is not None and row.references and row.raw_reference != row.references[0]:
+            chosen, rejected = row.references[0], row.raw_reference
+            if trainer == "dpo":
+                yield Conversation(row.id, messages, {"chosen": chosen, "rejected": rejected}, role=row.role)
+            else:
+                yield Conversation(row.id, messages, {"completion": chosen}, role=row.role, columns={"label": True})
+                yield Conversation(row.id, messages, {"completion": rejected}, role=row.role, columns={"label": False})
+
+
+def check_positions(max_length: int, positions: int | None) -> None:
+    """Check that a model has a position for every token of the longest example.
+
+    Raises:
+        ModelError: When it has fewer.
+    """
+    if positions is not None and max_length > positions:
+        raise ModelError(f"the base model takes {positions} tokens, fewer than training.max_length ({max_length})")
+
+
+class LongPromptWarning(UserWarning):
+    """Prompts of a role leave too little room for a reply in the base's context."""
+
+
+def check_prompts(
+    rows: Iterable[Row], ask: Ask, tokenizer: PreTrainedTokenizerBase, context: int | None, data: DataRecipe
+) -> None:
+    """Measure the prompts that the roles will get, before training: of a row, and of a talk with a card's role.
+
+    Args:
+        rows: Rows that are trained on.
+        ask: The messages that ask a row's question of its role.
+        tokenizer: The base's tokenizer.
+        context: The most tokens that the base takes.
+        data: Where the rows come from; a data set of one's own names what a card adds to a talk.
+
+    Warns:
+        LongPromptWarning: When some leave too little room for a reply; names the roles.
+    """
+    if context is None:
+        return
+    longest: dict[str, Row] = {}
+    for row in rows:
+        longest[row.role] = max(longest.get(row.role, row), row, key=lambda item: len(item.question))
+    own = find_own_manifest(data.data_dir) or {}
+    talks = {role["role"]: role["talk"] for role in own.get("roles", ()) if role.get("talk")}
+    long: dict[str, int] = {}
+    for role, row in longest.items():
+        prompts = [ask(row)]
+        if talk := talks.get(role):
+            question = {"role": "user", "content": f"{row.question}\n\n{talk['after']}".strip()}
+            prompts.append([{"role": "system", "content": talk["system"]}, question])
+        tokens = max(len(encode_prompt(tokenizer, prompt)) for prompt in prompts)
+        if tokens > limit_prompt(context):
+            long[role] = tokens
+    if long:
+        warnings.warn(
+            f"prompts of {join_names(long, _NAMED)} have up to {max(long.values()):,} tokens, and the base takes "
+            f"{context:,} with the reply: the tuned model will cut replies short in `rolellm generate`, and refuse to "
+            "talk in `chat` and `test`. Use a base with a longer context (--base), or a shorter description or card",
+            LongPromptWarning,
+            stacklevel=3,
+        )
+
+
+def load_script_profiles(data: DataRecipe) -> list[Profile]:
+    """The profiles whose dialogue a recipe trains on: those of the roles in the rows of its split.
+
+    Going by the rows keeps roles that the config holds out (role generalization) out of training.
+
+    Args:
+        data: ``config``, ``split``, ``data_dir``, ``roles`` and ``languages`` count; ``mix`` has no meaning here.
+
+    Raises:
+        RecipeError: When a role is not in the rows, the split is not there, ``mix`` is set, or no role is left.
+        ReleaseNotFoundError: When there is no release, or it has no dialogue of these roles.
+        ReleaseFormatError: At a row that is not as published.
+    """
+    from rolellm.data.rolebench.profiles import load_profiles
+
+    if data.mix != Mix():
+        raise RecipeError("data.mix: script dialogue is neither general nor role-specific; leave the key out")
+    rows = load_split(data)
+    languages = dict(zip(rows["role"], rows["language"], strict=True))
+    _check_roles(data, languages)
+    roles = [
+        role
+        for role, language in languages.items()
+        if (data.roles is None or role in data.roles) and (data.languages is None or language in data.languages)
+    ]
+    if not roles:
+        raise RecipeError(f"the recipe's data section leaves none of {len(languages)} roles to train on")
+    return load_profiles(data.config, data.data_dir, roles=roles)
+
+
+def make_script_conversations(
+    profiles: Iterable[Profile], template: Mapping[Language, Template], data: DataRecipe
+) -> list[Conversation]:
+    """One conversation a line of the role, in the order of the script; ``row_id`` is ``script/ROLE/N``, N from 1.
+
+    Args:
+        profiles: The roles, as from `load_script_profiles`.
+        template: The system instruction of each language, as from `rolellm.training.rows.templates`.
+        data: ``script_turns`` is the most turns that are shown before a line, ``max_rows`` the most lines in all.
+    """
+    chats: list[Conversation] = []
+    for profile in profiles:
+        content = template[profile.language].fill(role=profile.role, description=profile.description)
+        system = {"role": "system", "content": content}
+        number = 0
+        for _, group in groupby(profile.turns, key=lambda turn: turn.scene):
+            scene = list(group)
+            for index, line in enumerate(scene):
+                if not profile.owns(line):
+                    continue
+                number += 1
+                first = max(0, index - data.script_turns)
+                before = _alternate_turns(profile, scene[first:index], opening=first == 0)
+                row_id = f"script/{profile.role}/{number}"
+                reply = {"completion": line.content}
+                chats.append(Conversation(row_id, (system, *before), reply, role=profile.role))
+    return chats[: data.max_rows]
+
+
+def _alternate_turns(profile: Profile, turns: Sequence[Turn], *, opening: bool) -> Iterator[dict[str, str]]:
+    """The turns before a line, user first and last; ``opening`` says that they begin where the scene does."""
+    cue = (OPENING if opening else ONWARD)[profile.language]
+    heard: list[str] = []
+    for turn in turns:
+        if not profile.owns(turn):
+            heard.append(format_turn(turn, profile.language))
+            continue
+        yield {"role": "user", "content": "\n".join(heard) or cue}
+        yield {"role": "assistant", "content": shorten_turn(turn.content)}
+        heard, cue = [], ONWARD[profile.language]
+    yield {"role": "user", "content": "\n".join(heard) or cue}

@@ -1,0 +1,208 @@
+"""A training run's folder: what a run leaves there, what is cleared away, and whether a run can be resumed."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from rolellm.core.errors import RecipeError, RoleLLMError, StoppedShortError
+from rolellm.core.files import NO_ROOM, write_json
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.settings import Values, iterate_leaves
+from rolellm.models.training_record import MANIFEST
+from rolellm.training import checkpoints
+from rolellm.training.recipe import Recipe, select_decisive
+from rolellm.version import __version__
+
+Start = Literal["new", "overwrite", "resume"]
+RECIPE = "recipe.json"
+METRICS = "metrics.jsonl"
+# Next to a recipe's sections, the commit that a base on the Hub was at when the run began.
+_COMMIT = "base_commit"
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+FULL = ("config.json", "generation_config.json", "model*.safetensors", "model.safetensors.index.json")
+# What a run writes into its folder besides checkpoints and metrics; nothing else there is ever removed.
+_MODEL = (*FULL, *ADAPTER, "tokenizer*", "special_tokens_map.json", "chat_template.jinja")
+# What a model or adapter is known by.
+_HASHED = (
+    *("*.safetensors", "pytorch_model*.bin", "adapter_config.json"),
+    *("config.json", "tokenizer.json", "chat_template.jinja"),
+)
+
+
+def list_versions() -> dict[str, str]:
+    """The versions that a result depends on, by package."""
+    numbers = {"rolellm": __version__, "python": platform.python_version()}
+    for package in ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers"):
+        with suppress(metadata.PackageNotFoundError):
+            numbers[package] = metadata.version(package)
+    return numbers
+
+
+def hash_model_files(folder: Path) -> dict[str, str]:
+    """SHA-256 in hex of the files that make up the model or adapter in a folder, by name."""
+    return {path.name: hash_file(path) for path in sorted(set(_list_files(folder, _HASHED)))}
+
+
+def check_free(run: Path, recipe: Recipe, start: Start) -> None:
+    """Refuse a folder that holds something that the run would destroy, or nothing that it can continue.
+
+    Raises:
+        RecipeError: When it holds a run and ``start`` is ``new``, no run, a finished one or one of another recipe and
+            ``start`` is ``resume``, a model or checkpoints that no run of ours left, the recipe's own base, or when it
+            is a file.
+    """
+    if run.exists() and not run.is_dir():
+        raise RecipeError(f"{run} is a file; a run needs a folder")
+    base = recipe.base.path
+    if base is not None and base.resolve() in [
+        folder.resolve() for folder in (run, *checkpoints.list_checkpoints(run))
+    ]:
+        raise RecipeError(
+            f"{run} is the run folder, and base.path ({base}) is inside it; choose another folder with --out"
+        )
+    # No run writes *.bin, but they belong to a model, which a run would be mixed up with.
+    leftovers = [*_list_files(run, (*_MODEL, "*.bin", "*.bin.index.json")), *checkpoints.list_checkpoints(run)]
+    if leftovers and not (run / RECIPE).is_file() and not (run / MANIFEST).is_file():
+        raise RecipeError(
+            f"{run} holds {leftovers[0].name}, but no run of this command; choose another folder with --out"
+        )
+    if start == "overwrite":
+        return
+    if (run / MANIFEST).is_file():
+        raise RecipeError(f"{run} holds a finished run; choose another folder with --out, or --overwrite it")
+    if start == "resume":
+        _check_recipe(run / RECIPE, recipe)
+    elif leftovers:
+        raise RecipeError(
+            f"{run} holds an unfinished run; continue it (--resume), choose another folder (--out), or --overwrite it"
+        )
+
+
+def recall_start(run: Path, recipe: Recipe) -> tuple[Recipe, str | None]:
+    """Recall what a run is resumed with: its recipe, and the commit of the Hub that its base was read at.
+
+    A base without a revision, or with a branch, may have changed on the Hub since. A recipe that names the recorded
+    commit counts as the same recipe.
+
+    Returns:
+        The recipe as given and ``None``, where the folder records no commit for this base.
+    """
+    with suppress(OSError, ValueError, KeyError, TypeError):  # `check_free` says what is wrong with the file.
+        content = json.loads((run / RECIPE).read_text(encoding="utf-8"))
+        commit, base = content[_COMMIT], content["base"]
+        if base["model"] == recipe.base.model and recipe.base.revision in (base["revision"], commit):
+            return replace(recipe, base=replace(recipe.base, revision=base["revision"])), commit
+    return recipe, None
+
+
+def claim_folder(run: Path, recipe: Recipe, start: Start, commit: str | None = None) -> None:
+    """Clear away what an earlier run wrote here, and nothing else; leave the recipe. A resumed run keeps all.
+
+    Args:
+        run: The run's folder.
+        recipe: The recipe.
+        start: How the run begins.
+        commit: Of a base on the Hub; kept for `begun`.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    if start != "resume":
+        # From then on the folder holds no finished run.
+        (run / MANIFEST).unlink(missing_ok=True)
+        for checkpoint in checkpoints.list_checkpoints(run):
+            shutil.rmtree(checkpoint)
+        for file in _list_files(run, (METRICS, *_MODEL)):
+            file.unlink()
+    # Last: until then, the old one says whose the rest is.
+    write_json(run / RECIPE, recipe.to_dict() | ({} if commit is None else {_COMMIT: commit}))
+
+
+def _list_files(folder: Path, patterns: Iterable[str]) -> list[Path]:
+    return [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
+
+
+def _check_recipe(file: Path, recipe: Recipe) -> None:
+    if not file.is_file():
+        raise RecipeError(f"{file.parent} holds no run to resume; run it without --resume to start one")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        began = _flatten_recipe({key: value for key, value in content.items() if key != _COMMIT})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RecipeError(f"{file} cannot be read ({error}); choose another folder, or --overwrite it") from error
+    now = _flatten_recipe(recipe.to_dict())
+    differing = [
+        f"{key} (was {began.get(key, 'not there')}, is now {now.get(key, 'not there')})"
+        for key in sorted({*began, *now})
+        if began.get(key) != now.get(key)
+    ]
+    if differing:
+        raise RecipeError(
+            f"{file.parent} holds a run of another recipe, which differs in {'; '.join(differing)}; resume with the "
+            "original recipe, choose another folder, or --overwrite it"
+        )
+
+
+def _flatten_recipe(recipe: Values) -> dict[str, str]:
+    return {key: json.dumps(value, ensure_ascii=False) for key, value in iterate_leaves(select_decisive(recipe))}
+
+
+@contextmanager
+def explain_stop(run: Path, *, again: str, resume: str) -> Iterator[None]:
+    """Turn an interrupt or a full disk within the block into an error that says what is kept and how to go on.
+
+    Args:
+        run: The run's folder.
+        again: The command that begins as this one did, for as long as nothing was done.
+        resume: The command that continues.
+
+    Raises:
+        StoppedShortError: On KeyboardInterrupt, and on a write that found no room.
+    """
+    before = _get_start_time(run)
+    try:
+        yield
+    except StoppedShortError as stop:  # of a call within, which says how to continue in Python
+        problem = str(stop).partition("\nResume with: ")[0]
+        raise StoppedShortError(problem, resume=again if _get_start_time(run) == before else resume) from None
+    except (KeyboardInterrupt, Exception) as error:
+        full = _is_disk_full(error)
+        if not (full or isinstance(error, KeyboardInterrupt)):
+            raise
+        room = f"the disk is full; everything so far is saved in {run}; free some space, then resume: " if full else ""
+        if _get_start_time(run) == before:
+            raise StoppedShortError(f"{room}nothing was done yet", resume=again) from None
+        step = checkpoints.find_last_step(run)
+        progress = (
+            f"step {step} is the last checkpoint in {run}"
+            if step
+            else f"{run} has no checkpoint yet, so it starts over"
+        )
+        raise StoppedShortError(f"{room}{progress}", resume=resume) from None
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    """Tell whether an error, or one that it came from, says that a file could not be written for want of room."""
+    if isinstance(error, RoleLLMError):
+        return False  # It has its own words.
+    number = error.errno if isinstance(error, OSError) else None
+    # Libraries in C++ and Rust: torch gives no reason, safetensors the system's number.
+    if numbered := re.search(r"os error ([0-9]+)", str(error)):
+        number = int(numbered[1])
+    if number in NO_ROOM or re.search("PytorchStreamWriter|unexpected pos", str(error)):
+        return True
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return cause is not None and _is_disk_full(cause)
+
+
+def _get_start_time(run: Path) -> int:
+    """Tells one beginning of a run, resumed ones included, from another."""
+    recipe = run / RECIPE
+    return recipe.stat().st_mtime_ns if recipe.is_file() else 0

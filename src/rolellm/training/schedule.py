@@ -1,0 +1,156 @@
+"""The order of replies in a run, settled before its first step: it resumes exactly, and neighbors share prefixes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from rolellm.core.fingerprint import hash_bytes
+from rolellm.training.examples import Example
+from rolellm.training.recipe import TrainingRecipe
+
+Index = npt.NDArray[np.int64]
+#: Stands for a reply in an epoch's last step where there is none left.
+EMPTY = -1
+# Batches in a pool: enough to find like lengths, few enough that what a batch holds stays near to chance (our choice).
+_POOL = 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # Arrays do not compare as one.
+class Schedule:
+    """The replies of a run, one step after the other.
+
+    Attributes:
+        order: ``(steps * step_size,)``: numbers of examples, or `EMPTY`.
+        step_size: Replies in an optimizer step, over all processes.
+        steps_per_epoch: Steps in which every example is seen once.
+    """
+
+    order: Index
+    step_size: int
+    steps_per_epoch: int
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps."""
+        return len(self.order) // self.step_size
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 in hex over all of it."""
+        return hash_bytes(self.order.tobytes() + self.step_size.to_bytes(8, "big"))
+
+    def count_tokens(self, lengths: Index, *, empty: int = 0) -> Index:
+        """Count tokens up to each step.
+
+        Args:
+            lengths: ``(examples,)``: tokens of each example.
+            empty: Tokens of a reply that is not there.
+
+        Returns:
+            ``(steps + 1,)``.
+        """
+        tokens = np.append(lengths, empty)[self.order]
+        return np.concatenate([[0], np.cumsum(tokens)])[:: self.step_size]
+
+
+def schedule_replies(examples: Sequence[Example], training: TrainingRecipe, processes: int = 1) -> Schedule:
+    """Settle the order of a run.
+
+    With shared prefixes, replies of one role are neighbors: a role's prompts are shuffled and cut into groups of a
+    step's replies divided by ``roles_per_step``, and the groups are shuffled. Without, batches hold replies of similar
+    length. Steps of an epoch have ``step_size`` replies; its last one may have fewer.
+
+    Args:
+        examples: What is trained on.
+        training: How.
+        processes: Processes that train together.
+    """
+    size = training.replies_per_step * processes
+    per_epoch = math.ceil(len(examples) / size)
+    # Rounded, because 0.1 epochs of 30 steps are 3 steps and not 3.0000000000000004.
+    steps = max(1, math.ceil(round(per_epoch * training.num_train_epochs, 6)))
+    if training.max_steps > 0:
+        steps = training.max_steps
+    padding = np.full(per_epoch * size - len(examples), EMPTY)
+    shuffle = _group_by_prefix if training.shared_prefix else _group_by_length
+    epochs = [
+        np.concatenate([shuffle(examples, training, number, size), padding])
+        for number in range(math.ceil(steps / per_epoch))
+    ]
+    return Schedule(np.concatenate(epochs)[: steps * size], size, per_epoch)
+
+
+def group_by_length(lengths: Sequence[int], batch_size: int, seed: int, epoch: int = 0) -> list[int]:
+    """Order examples so that batches hold similar lengths, in random order.
+
+    The stock length-grouped sampler also puts the *batches* in order of length. In role data a length gives the role
+    away (each role has its own system instruction), so training there swings from role to role and learns worse.
+
+    Args:
+        lengths: Tokens of each example.
+        batch_size: Examples per batch; a short batch comes last.
+        seed: With the epoch, it decides the order.
+        epoch: The epoch, counted from 0.
+    """
+    chance = random.Random(f"{seed}-{epoch}")
+    indices = list(range(len(lengths)))
+    chance.shuffle(indices)
+    batches: list[list[int]] = []
+    pool = _POOL * batch_size
+    for start in range(0, len(indices), pool):
+        similar = sorted(indices[start : start + pool], key=lengths.__getitem__)
+        batches += [similar[at : at + batch_size] for at in range(0, len(similar), batch_size)]
+    short = [batches.pop()] if batches and len(batches[-1]) < batch_size else []
+    chance.shuffle(batches)
+    return [index for batch in batches + short for index in batch]
+
+
+def _group_by_length(examples: Sequence[Example], training: TrainingRecipe, epoch: int, _step_size: int) -> Index:
+    if not training.group_by_length:
+        return np.random.default_rng([training.seed, epoch]).permutation(len(examples))
+    size = training.per_device_train_batch_size
+    return np.asarray(group_by_length([example.length for example in examples], size, training.seed, epoch), np.int64)
+
+
+def _group_by_prefix(examples: Sequence[Example], training: TrainingRecipe, epoch: int, step_size: int) -> Index:
+    """Groups of one role's replies, all replies to a prompt next to each other."""
+    chance = np.random.default_rng([training.seed, epoch])
+    # A row's replies follow each other; TRL's other trainers take each of a row's prompts by itself.
+    pairs = pairwise(examples)
+    is_next = [after.row is not None or _get_prompt(before) != _get_prompt(after) for before, after in pairs]
+    prompts = np.cumsum([0, *is_next])
+    families = _assign_numbers(example.family for example in examples)
+    shuffled = chance.permutation(prompts[-1] + 1)
+    ranks = np.empty_like(shuffled)
+    ranks[shuffled] = np.arange(len(shuffled))
+    order = np.lexsort([ranks[prompts], families])
+    size = max(1, step_size // training.roles_per_step)
+    edges = np.flatnonzero(np.diff(families[order], prepend=-1, append=-1))
+    groups: list[Index] = []
+    remainders: list[Index] = []
+    for start, stop in pairwise(edges):
+        cut = stop - (stop - start) % size
+        groups += [order[at : at + size] for at in range(start, cut, size)]
+        remainders.append(order[cut:stop])
+    # What is left of the roles fills groups of its own, so that the others stay aligned with forward passes.
+    leftover = np.concatenate([remainders[number] for number in chance.permutation(len(remainders))])
+    groups += [leftover[at : at + size] for at in range(0, len(leftover) // size * size, size)]
+    last = leftover[len(leftover) // size * size :]
+    return np.concatenate([*(groups[number] for number in chance.permutation(len(groups))), last])
+
+
+def _get_prompt(example: Example) -> tuple[str, str, Sequence[int]]:
+    return example.row_id, example.family, example.prompt_ids
+
+
+def _assign_numbers(texts: Iterable[str]) -> Index:
+    """Number texts in the order in which they first come."""
+    numbers: dict[str, int] = {}
+    return np.asarray([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.characters.cards import charx
+from rolellm.characters.cards.folder import export_card, import_card, load_card
+from rolellm.characters.folder import read_character
+from rolellm.core.errors import CardError, SettingsError
+
+MakeCard = Callable[..., bytes]
+ICON = "assets/icon/images/main.png"
+
+
+def write(file: Path, *members: tuple[str, bytes], before: bytes = b"") -> Path:
+    with file.open("wb") as stream:
+        stream.write(before)
+        with zipfile.ZipFile(stream, "w") as archive:
+            for name, content in members:
+                archive.writestr(name, content)
+    return file
+
+
+def members(file: Path) -> list[tuple[str, bytes]]:
+    with zipfile.ZipFile(file) as archive:
+        return [(name, archive.read(name)) for name in archive.namelist()]
+
+
+@pytest.fixture
+def card(make_card: MakeCard) -> bytes:
+    return make_card("v3", assets=[{"type": "icon", "uri": f"embeded://{ICON}", "name": "main", "ext": "png"}])
+
+
+@pytest.mark.parametrize("before", [b"", b"\xff\xd8\xff\xe0 a picture"])
+def test_a_charx_goes_in_and_out_with_its_assets(tmp_path: Path, card: bytes, before: bytes) -> None:
+    parts = ((ICON, b"pixels"), ("card.json", card), ("module.bin", b"\0\1"))
+    reading = import_card(write(tmp_path / "ada.charx", *parts, before=before), tmp_path / "ada")
+    assert reading.character.role == "Ada Fenn"
+    assert (tmp_path / "ada" / "card.json").read_bytes() == card
+    export_card(tmp_path / "ada", tmp_path / "out.charx")
+    assert members(tmp_path / "out.charx") == list(parts)
+
+
+def test_an_edited_character_changes_the_card_alone(tmp_path: Path, card: bytes) -> None:
+    import_card(write(tmp_path / "ada.charx", (ICON, b"pixels"), ("card.json", card)), tmp_path / "ada")
+    profile = tmp_path / "ada" / "profile.json"
+    profile.write_text(json.dumps({**json.loads(profile.read_text()), "description": "You keep a lamp."}))
+    assert export_card(tmp_path / "ada", tmp_path / "out.charx").changed == ("description", "personality")
+    (icon, pixels), (_, text) = members(tmp_path / "out.charx")
+    assert (icon, pixels, json.loads(text)["data"]["description"]) == (ICON, b"pixels", "You keep a lamp.")
+
+
+def test_risuai_s_copy_of_a_changed_lorebook_is_named(tmp_path: Path, card: bytes) -> None:
+    import_card(write(tmp_path / "ada.charx", ("module.risum", b"\0"), ("card.json", card)), tmp_path / "ada")
+    assert export_card(tmp_path / "ada", tmp_path / "same.charx").notes == ()
+    profile = tmp_path / "ada" / "profile.json"
+    profile.write_text(json.dumps({**json.loads(profile.read_text()), "lore": []}))
+    (note,) = export_card(tmp_path / "ada", tmp_path / "out.charx").notes
+    assert "module.risum" in note
+
+
+def test_other_cards_become_charx_and_charx_other_cards(tmp_path: Path, card: bytes, make_card: MakeCard) -> None:
+    (tmp_path / "v2.json").write_bytes(make_card())
+    import_card(tmp_path / "v2.json", tmp_path / "ada")
+    written = export_card(tmp_path / "ada", tmp_path / "a.charx")
+    assert (written.spec, load_card(tmp_path / "a.charx").name) == ("v3", "Ada Fenn")
+    import_card(write(tmp_path / "b.charx", ("card.json", card)), tmp_path / "ada", overwrite=True)
+    for ending in ("json", "png"):
+        notes = export_card(tmp_path / "ada", tmp_path / f"b.{ending}").notes
+        assert [f"is not copied into a .{ending}; write a .charx" in note for note in notes] == [True]
+    import_card(tmp_path / "v2.json", tmp_path / "ada", overwrite=True)
+    assert not (tmp_path / "ada" / "card.charx").exists()
+    assert read_character(tmp_path / "ada").role == "Ada Fenn"
+
+
+def encrypted(file: Path) -> Path:
+    raw = bytearray(file.read_bytes())
+    for magic, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        struct.pack_into("<H", raw, raw.index(magic) + flags, 1)
+    file.write_bytes(raw)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        pytest.param(lambda file: write(file, ("word/document.xml", b"x")), "a zip without card.json", id="other zip"),
+        pytest.param(lambda file: encrypted(write(file, ("card.json", b"{}"))), "encrypted", id="encrypted"),
+        pytest.param(lambda file: write(file, ("card.json", b"[]")), "expected a JSON object", id="no card"),
+        pytest.param(
+            lambda file: file.write_bytes(write(file, ("card.json", b"{}")).read_bytes()[:-9]), "damaged", id="cut off"
+        ),
+        pytest.param(
+            lambda file: file.write_bytes(write(file, ("card.json", b"{}")).read_bytes().replace(b"{}", b"{]")),
+            "damaged",
+            id="wrong checksum",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_refused(make: Callable[[Path], Any], says: str, tmp_path: Path) -> None:
+    make(tmp_path / "a.charx")
+    with pytest.raises(CardError, match=rf"a\.charx: .*{says}"):
+        load_card(tmp_path / "a.charx")
+
+
+def test_a_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charx, "MAX_FILE", 1000)
+    with pytest.raises(CardError, match="remove some of its assets"):
+        load_card(write(tmp_path / "a.charx", ("card.json", b"{}"), ("zeros", bytes(2000))))
+
+
+def test_what_a_charx_cannot_be(tmp_path: Path, make_card: MakeCard) -> None:
+    (tmp_path / "v2.json").write_bytes(make_card())
+    import_card(tmp_path / "v2.json", tmp_path / "ada")
+    with pytest.raises(SettingsError, match="a card V3"):
+        export_card(tmp_path / "ada", tmp_path / "a.charx", spec="v2")
+    with pytest.raises(SettingsError, match="a picture goes into a"):
+        export_card(tmp_path / "ada", tmp_path / "a.charx", picture=tmp_path / "x.png")

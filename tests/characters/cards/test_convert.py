@@ -1,0 +1,448 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.characters.cards.card import parse_card
+from rolellm.characters.cards.convert import (
+    CardNames,
+    clean_name,
+    fill,
+    format_block,
+    join_blocks,
+    parse_block,
+    read_as_character,
+    refill,
+    split_blocks,
+)
+from rolellm.core.errors import CardError, SettingsError
+from rolellm.core.records import Lore, Turn
+from rolellm.core.sanitize import make_visible
+from rolellm.core.text import make_safe_name
+from rolellm.models.prompts.retrieval import find_exchanges
+
+MakeCard = Callable[..., bytes]
+
+
+def read(raw: bytes, **options: Any) -> Any:
+    return read_as_character(parse_card(raw), **options)
+
+
+def said(reading: Any) -> list[tuple[int, str, str]]:
+    return [(turn.scene, turn.speaker, turn.content) for turn in reading.character.turns]
+
+
+def test_a_card_becomes_a_character(make_card: MakeCard) -> None:
+    reading = read(make_card(), language="en", file="ada.json")
+    character = reading.character
+    assert character.description == "Ada Fenn keeps a lighthouse.\n\ndry, exact"
+    assert said(reading) == [
+        (0, "narrator", "A storm. User knocks."),
+        (0, "Ada Fenn", "Who's there, User?"),
+        (1, "Ada Fenn", "You again."),
+        (2, "Ada Fenn", "Ada Fenn nods."),
+        (3, "User", "hi"),
+        (3, "Ada Fenn", "Count the steps.\nAll 212."),
+        (4, "narrator", "*Dawn.*"),
+        (4, "User", "Tea?"),
+        (4, "Ada Fenn", "Please."),
+    ]
+    assert [turn.kind for turn in character.turns if turn.speaker == "narrator"] == ["narration"] * 2
+    # In the order that the book asks for, without what is disabled.
+    assert [(item.content, item.keys) for item in character.lore] == [("The fog.", ("fog",)), ("The lamp.", ("lamp",))]
+    assert character.script == "ada.json"
+    assert character.made["card"]["spec"] == "v2"
+    assert "word for word" in character.made["card"]["description"]
+    assert len(find_exchanges(character)) == 3
+
+
+def test_the_prompts_for_the_application_are_not_used(make_card: MakeCard) -> None:
+    reading = read(make_card(system_prompt="SECRET", post_history_instructions="SECRET", creator_notes="SECRET"))
+    assert "SECRET" not in repr(reading.character)
+
+
+def test_in_chinese(make_card: MakeCard) -> None:
+    example = "<START>\n{{user}}：你好\n{{char}}：哥哥好！\n<START>\n鲁智深： 洒家在此。"
+    raw = make_card(name="鲁智深", description="{{char}}是个和尚。", first_mes="{{user}}，坐。", mes_example=example)
+    reading = read(raw)
+    assert reading.character.language == "zh"
+    assert said(reading)[-3:] == [(3, "用户", "你好"), (3, "鲁智深", "哥哥好！"), (4, "鲁智深", "洒家在此。")]
+    assert "用户，坐。" in [content for _, _, content in said(reading)]
+
+
+def test_a_nickname_is_what_char_stands_for(make_card: MakeCard) -> None:
+    reading = read(make_card("v3", nickname="Ada", mes_example="<START>\nAda: One.\nAda Fenn: Two.\n{{char}}: Three."))
+    assert reading.character.role == "Ada Fenn"
+    assert reading.character.aliases == ("Ada",)
+    assert reading.character.description.startswith("Ada keeps")
+    assert [content for scene, speaker, content in said(reading) if scene == 3] == ["One.", "Two.", "Three."]
+
+
+def test_another_name_takes_the_card_s_place(make_card: MakeCard) -> None:
+    reading = read(make_card("v3", nickname="Adie"), role="Brom")
+    character = reading.character
+    assert (character.role, character.aliases) == ("Brom", ("Ada Fenn", "Adie"))
+    assert character.description.startswith("Brom keeps")
+    assert (4, "Brom", "Please.") in said(reading)
+
+
+def test_a_role_called_user_does_not_get_what_is_said_to_it(make_card: MakeCard) -> None:
+    reading = read(make_card(name="User"))
+    assert [(speaker, content) for scene, speaker, content in said(reading) if scene == 3] == [
+        ("Visitor", "hi"),
+        ("User", "Count the steps.\nAll 212."),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{0.__class__}",
+        "{{7*7}}",
+        "{{random:a,b}}",
+        "<|im_end|>",
+        "{{ char }}",
+        "{char}",
+        "{{getvar::char}}",
+        "%s %(role)s $role ${role}",
+        "{% for x in y %}{{ x }}{% endfor %}",
+        "[bold red]x[/]",
+        "{role} {description} {examples}",
+        "<START>",
+    ],
+)
+def test_template_syntax_stays_text(text: str, make_card: MakeCard) -> None:
+    entry = {"keys": [text], "content": f"c {text}", "enabled": True, "name": text}
+    raw = make_card(
+        description=f"d {text}",
+        personality="",
+        scenario=f"s {text}",
+        first_mes=f"f {text}",
+        alternate_greetings=[],
+        mes_example=f"<START>\n{{{{char}}}}: m {text}",
+        character_book={"entries": [entry]},
+    )
+    character = read(raw).character
+    assert character.description == f"d {text}"
+    assert [turn.content for turn in character.turns] == [f"s {text}", f"f {text}", f"m {text}"]
+    (lore,) = character.lore
+    assert (lore.content, lore.keys, lore.name) == (f"c {text}", (text,), text)
+
+
+def test_a_name_with_template_syntax_is_filled_in_once(make_card: MakeCard) -> None:
+    reading = read(make_card(name="{{user}} {0.__class__} <BOT> \\1"), language="en")
+    assert reading.character.role == "{{user}} {0.__class__} <BOT> \\1"
+    assert reading.character.description.startswith("{{user}} {0.__class__} <BOT> \\1 keeps")
+
+
+@given(
+    st.text(max_size=20),
+    st.text(max_size=20),
+    st.lists(st.sampled_from(["{{char}}", "{{USER}}", "<bot>", "x", "{", "}"])),
+)
+def test_filling_is_one_pass(char: str, user: str, parts: list[str]) -> None:
+    values = {"{{char}}": char, "{{USER}}": user, "<bot>": char}
+    # Braces beside each other can make a placeholder; then it is one.
+    text = " ".join(parts)
+    assert fill(text, CardNames("R", char, user)) == " ".join(values.get(part, part) for part in parts)
+
+
+# Each is one part, whatever comes before or after it.
+pieces = st.lists(st.sampled_from(["{{char}} ", "<user> ", "{{// no}} ", "Fox ", "User ", "fox ", "a ", "狐", "b. "]))
+
+
+@given(pieces, pieces)
+def test_placeholders_that_come_back_stand_for_what_was_written(old: list[str], new: list[str]) -> None:
+    names = CardNames("Fox", "Fox", "User")
+    text, before = fill("".join(new), names), "".join(old)
+    assert fill(refill(text, before, names), names) == text
+    assert refill(fill(before, names), before, names) == before
+
+
+def test_comments_go_and_other_template_syntax_is_named_once(make_card: MakeCard) -> None:
+    reading = read(
+        make_card(
+            description="Tall{{// of {{char}}\nin 1890}} and old.",
+            first_mes="{{// mood }}\n{{random:Hi,Ho}}, {{user}}. {{random:a,b}}",
+            system_prompt="{{original}} {{roll:d6}}",
+            character_book={"entries": [{"keys": ["{{// k}}lamp"], "content": "<%= getvar('oil') %> left."}]},
+        ),
+        language="en",
+    )
+    character = reading.character
+    assert (character.description, character.turns[1].content) == (
+        "Tall and old.\n\ndry, exact",
+        "{{random:Hi,Ho}}, User. {{random:a,b}}",
+    )
+    assert character.lore == (Lore("<%= getvar('oil') %> left.", ("lamp",)),)
+    (note,) = (note for note in reading.notes if "macros" in note)
+    assert note.endswith(": {{roll…, {{random…, <%…")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        pytest.param("../../etc/x", "../../etc/x", id="path traversal"),
+        pytest.param("A\u202eda", "Ada", id="bidi"),
+        pytest.param("A\u200bd\u200da\ufeff", "Ada", id="zero width"),
+        pytest.param("A\x1b[31mda\x00\x9b", "A[31mda", id="control"),
+        pytest.param("Ada\n\tFenn\u2028\r\nx", "Ada Fenn x", id="newlines"),
+        pytest.param("A\ud800da", "Ada", id="half a surrogate pair"),
+        pytest.param("A\U000e0041da", "Ada", id="tag characters"),
+    ],
+)
+def test_a_name_is_one_line_that_can_be_seen(name: str, expected: str, make_card: MakeCard) -> None:
+    reading = read(make_card(name=name))
+    assert reading.character.role == expected == make_visible(expected)
+    assert any("extra spaces were removed" in note for note in reading.notes) == (name != expected)
+    assert all(note.isprintable() for note in reading.notes)
+    assert set(make_safe_name(expected)) & set("/\\\0") == set()
+    assert not make_safe_name(expected).startswith(".")
+
+
+@given(st.text())
+def test_a_clean_name_is_clean(name: str) -> None:
+    cleaned = clean_name(name)
+    assert make_visible(cleaned) == cleaned or any(
+        ord(character) & 0xFFFE == 0xFFFE or 0xFDD0 <= ord(character) <= 0xFDEF for character in cleaned
+    )
+    assert clean_name(cleaned) == cleaned
+    assert "\n" not in cleaned
+
+
+@pytest.mark.parametrize("name", ["", "  \n", "\u202e\u200b", None, "x" * 10_000, "\u202e" * 10_000])
+def test_a_name_that_is_none_needs_another(name: str | None, make_card: MakeCard) -> None:
+    with pytest.raises(CardError, match="--name"):
+        read(make_card(name=name))
+    assert read(make_card(name=name), role="Ada").character.role == "Ada"
+
+
+@pytest.mark.parametrize("name", ["", "\u200b", "x" * 201])
+def test_a_given_name_that_is_none_is_bad_usage(name: str, make_card: MakeCard) -> None:
+    with pytest.raises(SettingsError, match="--name"):
+        read(make_card(), role=name)
+
+
+def test_control_characters_do_not_get_into_texts(make_card: MakeCard) -> None:
+    text = "a\x1b[2Jb\x00c\x9bd\r\ne\ud800f"
+    character = read(
+        make_card(description=text, first_mes=text, mes_example=f"<START>\n{{{{char}}}}: {text}")
+    ).character
+    assert character.description.startswith("a[2Jbcd\ne\ufffdf")
+    assert {turn.content for turn in character.turns if turn.content.startswith("a")} == {"a[2Jbcd\ne\ufffdf"}
+
+
+def test_a_card_with_nothing_but_a_name(make_card: MakeCard) -> None:
+    reading = read(b'{"spec": "chara_card_v2", "data": {"name": "A"}}')
+    assert reading.character.description is None
+    assert reading.character.turns == ()
+    assert any("neither description nor personality" in note for note in reading.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "turns"),
+    [
+        pytest.param("{{user}}: a\n{{char}}: b", [("User", "a"), ("Fox", "b")], id="no START"),
+        pytest.param("<start>\n<bot>:b", [("Fox", "b")], id="lower case"),
+        pytest.param("<START> {{user}}: a", [("User", "a")], id="START and a line"),
+        pytest.param("<START>\n<START>\n\n<START>", [], id="empty blocks"),
+        pytest.param("<START>\n{{char}}:\n{{user}}: \n{{char}}: b", [("Fox", "b")], id="empty lines"),
+        pytest.param(
+            "<START>\n{{char}}: one\n\n  two\nAlice: three", [("Fox", "one\n\n  two\nAlice: three")], id="a third"
+        ),
+        pytest.param("<START>\nFOX: b\n用户: a", [("Fox", "b\n用户: a")], id="case; a label of the other language"),
+        pytest.param("<START>\nYou: a\nFox: b", [("User", "a"), ("Fox", "b")], id="You, as Pygmalion has it"),
+        pytest.param("<START>\nFoxes: b", [("narrator", "Foxes: b")], id="a longer name"),
+        pytest.param("<START>\nNote: {{char}}: b", [("narrator", "Note: Fox: b")], id="not at the beginning"),
+        pytest.param("a <START> b", [("narrator", "a <START> b")], id="START within a line"),
+    ],
+)
+def test_example_talk(text: str, turns: list[tuple[str, str]]) -> None:
+    names = CardNames("Fox", "Fox", "User")
+    found = [turn for scene, block in enumerate(split_blocks(text)) for turn in parse_block(block, names, scene)]
+    assert [(turn.speaker, turn.content) for turn in found] == turns
+
+
+contents = st.text(st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\n:{<"), min_size=1, max_size=30)
+# A text that holds a placeholder is read as what that stands for: a card has no other way to write it.
+lines = st.tuples(
+    st.sampled_from(["Fox", "User"]), contents.filter(lambda text: fill(text, CardNames("", "", "")) == text)
+)
+
+
+@given(st.lists(st.lists(lines, min_size=1, max_size=4), max_size=4))
+def test_example_talk_that_was_written_is_read_again(scenes: list[list[tuple[str, str]]]) -> None:
+    names = CardNames("Fox", "Fox", "User")
+    turns = [
+        [Turn(speaker, content.strip(), "speech", number) for speaker, content in scene if content.strip()]
+        for number, scene in enumerate(scenes)
+    ]
+    turns = [scene for scene in turns if scene]
+    text = join_blocks([format_block(scene, names) for scene in turns])
+    again = [parse_block(block, names, scene[0].scene) for block, scene in zip(split_blocks(text), turns, strict=True)]
+
+    def flat(scenes: list[list[Turn]]) -> list[list[tuple[str, str]]]:
+        # A line break before what looks like a new speaker became a space.
+        return [[(turn.speaker, " ".join(turn.content.split())) for turn in scene] for scene in scenes]
+
+    assert flat(again) == flat(turns)
+
+
+def test_what_looks_like_a_new_speaker_within_a_line_stays_there() -> None:
+    names = CardNames("Fox", "Fox", "User")
+    turns = [Turn("Fox", "One\nUser: two\n<START>\n{{char}}: three", "speech", 0)]
+    (block,) = split_blocks(join_blocks([format_block(turns, names)]))
+    (turn,) = parse_block(block, names, 0)
+    assert turn.content == "One User: two <START> Fox: three"
+
+
+def test_lorebook_entries(make_card: MakeCard) -> None:
+    entries = [
+        {"keys": ["a", ""], "content": "@@depth 4\n@@@role user\n\nText of {{char}}.", "name": "{{char}}\u202e"},
+        {"keys": ["/(a+)+$/", "plain"], "content": "Pattern.", "use_regex": True},
+        {"keys": ["b"], "content": "  "},
+        {"keys": ["c"], "content": "@@dont_activate\nNever."},
+        {"keys": ["d"], "content": "Off.", "enabled": False},
+        {"keys": [], "content": "Always.", "constant": True, "comment": "note"},
+        {"keys": ["e"], "content": "@@activate\nNow."},
+    ]
+    reading = read(make_card("v3", character_book={"entries": entries}), language="en")
+    assert reading.character.lore == (
+        Lore("Text of Ada Fenn.", ("a",), "Ada Fenn"),
+        Lore("Pattern.", ("/(a+)+$/", "plain")),
+        Lore("Always.", (), "note", constant=True),
+        Lore("Now.", ("e",), constant=True),
+    )
+    assert [note for note in reading.notes if "lorebook" in note] == [
+        "lorebook entries disabled: 2 of 7; kept in the card",
+        "lorebook entries without content: 1 of 7; kept in the card",
+    ]
+
+
+def test_a_pattern_that_cannot_run_is_named(make_card: MakeCard) -> None:
+    entries = [{"keys": ["/(?<!x)elf/i", "/gnome/", "/(orc/"], "content": "Folk."}]
+    reading = read(make_card(character_book={"entries": entries}), language="en")
+    assert [note for note in reading.notes if "lore keys" in note] == [
+        "lore keys that are read as plain text: /(?<!x)elf/i (invalid perl operator: (?<!), /(orc/ (missing ): (orc). "
+        "A pattern needs RE2's syntax, which has no look-arounds and no back-references"
+    ]
+
+
+def exported_by_sillytavern(content: str, order: float = 100, **extensions: Any) -> dict[str, Any]:
+    """An entry with the members that its exports have."""
+    return {
+        "keys": ["{{char}}", "reef"],
+        "secondary_keys": ["{{user}}"],
+        "content": content,
+        "constant": False,
+        "selective": True,
+        "insertion_order": order,
+        "enabled": True,
+        "position": "after_char",
+        "use_regex": True,
+        "extensions": {"depth": 4, "selectiveLogic": 0, "match_whole_words": None, "case_sensitive": None} | extensions,
+    }
+
+
+def test_decorators_are_read_in_a_card_of_any_version(make_card: MakeCard) -> None:
+    reading = read(make_card("v2", character_book={"entries": [{"content": "@@activate\nNow."}]}), language="en")
+    assert reading.character.lore == (Lore("Now.", constant=True),)
+
+
+def test_entries_as_sillytavern_exports_them(make_card: MakeCard) -> None:
+    entry = exported_by_sillytavern("x", selectiveLogic=2, match_whole_words=False, case_sensitive=True)
+    entries = [entry, {**entry, "selective": False, "extensions": {"selectiveLogic": "odd", "depth": []}}]
+    reading = read(make_card(character_book={"entries": entries}), language="en")
+    assert reading.character.lore == (
+        Lore("x", ("Ada Fenn", "reef"), "", ("User",), "not_any", case_sensitive=True, whole_words=False),
+        Lore("x", ("Ada Fenn", "reef")),
+    )
+
+
+def test_lore_stands_in_the_order_of_a_prompt(make_card: MakeCard) -> None:
+    entries = [
+        exported_by_sillytavern("at depth 0", position=4, depth=0),
+        exported_by_sillytavern("at depth 9", position=4, depth=9),
+        exported_by_sillytavern("above the author's note", position=2),
+        exported_by_sillytavern("after, 20", 20, position=1),
+        exported_by_sillytavern("after, 10", 10, position=1),
+        exported_by_sillytavern("before", position=0),
+        {"keys": ["k"], "content": "before, V2", "position": "before_char", "insertion_order": 1},
+    ]
+    reading = read(make_card(character_book={"entries": entries}))
+    assert [item.content for item in reading.character.lore] == [
+        "before, V2",
+        "before",
+        "after, 10",
+        "after, 20",
+        "above the author's note",
+        "at depth 9",
+        "at depth 0",
+    ]
+
+
+ALI_CHAT = """[{{char}}: keeper, dry]
+{{user}}: Brief life story?
+{{char}}: *She trims the wick.* "I came with the lamp."
+"I stay with it."
+
+{{user}}: And the fog?
+Ada Fenn: "It counts as company."
+
+She keeps bees.
+<START>
+{{user}}: Tea?
+{{char}}: "Black."
+[{{char}}'s coat: oilskin]
+<START>
+Nobody speaks here."""
+
+
+def test_example_talk_in_the_description_is_read_as_scenes(make_card: MakeCard) -> None:
+    reading = read(make_card(description=ALI_CHAT, personality="{{char}}: exact", mes_example=""), language="en")
+    assert reading.character.description == (
+        "[Ada Fenn: keeper, dry]\n\nShe keeps bees.\n\n[Ada Fenn's coat: oilskin]\n<START>\nNobody speaks here."
+        "\n\nAda Fenn: exact"
+    )
+    assert said(reading)[-6:] == [
+        (3, "User", "Brief life story?"),
+        (3, "Ada Fenn", '*She trims the wick.* "I came with the lamp."\n"I stay with it."'),
+        (3, "User", "And the fog?"),
+        (3, "Ada Fenn", '"It counts as company."'),
+        (4, "User", "Tea?"),
+        (4, "Ada Fenn", '"Black."'),
+    ]
+    assert "example talk in the description was made into scenes (2)" in reading.notes
+
+
+@pytest.mark.slow
+def test_a_lorebook_of_100_000_entries(make_card: MakeCard) -> None:
+    entries = [{"keys": [f"k{n}"], "content": f"c{n}", "enabled": True, "insertion_order": n} for n in range(100_000)]
+    raw = make_card(character_book={"entries": entries})
+    character = read(raw, language="en").character
+    assert len(character.lore) == 100_000
+    assert character.lore[99_999].keys == ("k99999",)
+
+
+def test_assets_are_counted_and_never_fetched(make_card: MakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    assets = [
+        {"type": "icon", "uri": "http://127.0.0.1:9/a.png", "name": "main", "ext": "png"},
+        {"type": "icon", "uri": "file:///etc/passwd", "name": "b", "ext": "png"},
+        {"type": "icon", "uri": "embeded://../../x", "name": "c", "ext": "png"},
+    ]
+    reading = read(make_card("v3", assets=assets, source=["http://127.0.0.1:9/"]))
+    assert any("3 assets kept in the card; none was fetched" in note for note in reading.notes)
+    assert "1 asset kept in the card; none was fetched" in read(make_card("v3", assets=assets[:1])).notes
+    with pytest.raises(SettingsError, match="no prompts in the language 'fr'"):
+        read(make_card("v3"), language="fr")
+    assert "passwd" not in repr(reading.character)

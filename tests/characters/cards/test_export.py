@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.characters.cards.card import Card, parse_card
+from rolellm.characters.cards.convert import read_as_character
+from rolellm.characters.cards.export import EXAMPLES, export_character
+from rolellm.core.records import Lore, Profile, Turn
+
+MakeCard = Callable[..., bytes]
+
+TEXTS = ("name", "description", "personality", "scenario", "first_mes", "mes_example", "creator_notes", "system_prompt")
+MORE_TEXTS = ("post_history_instructions", "creator", "character_version")
+
+
+def assert_valid(text: str, spec: str) -> dict[str, Any]:
+    """By the types of the two specifications, all members that are not optional."""
+    value = json.loads(text)
+    assert (value["spec"], value["spec_version"]) == (f"chara_card_{spec}", f"{spec[1]}.0")
+    data: dict[str, Any] = value["data"]
+    assert {name for name in (*TEXTS, *MORE_TEXTS) if not isinstance(data[name], str)} == set()
+    lists = ["alternate_greetings", "tags", *(["group_only_greetings"] if spec == "v3" else [])]
+    assert all(isinstance(item, str) for name in lists for item in data[name])
+    assert isinstance(data["extensions"], dict)
+    if "character_book" in data:
+        assert isinstance(data["character_book"]["extensions"], dict)
+        for entry in data["character_book"]["entries"]:
+            assert all(isinstance(key, str) for key in entry["keys"])
+            assert isinstance(entry["content"], str)
+            assert isinstance(entry["extensions"], dict)
+            assert isinstance(entry["enabled"], bool)
+            assert isinstance(entry["insertion_order"], int)
+            assert spec == "v2" or isinstance(entry["use_regex"], bool)
+    return data
+
+
+def imported(raw: bytes, **options: Any) -> tuple[Card, Profile]:
+    card = parse_card(raw)
+    return card, read_as_character(card, **options).character
+
+
+@pytest.mark.parametrize("spec", ["v1", "v2", "v3"])
+@pytest.mark.parametrize("target", ["v2", "v3"])
+def test_any_card_can_be_written_by_either_specification(spec: str, target: Any, make_card: MakeCard) -> None:
+    card, character = imported(make_card(spec, extensions={"x": 1.0}, odd=[1e22]), language="en")
+    exported = export_character(character, card, target)
+    data = assert_valid(exported.text, target)
+    assert data["odd"] == [1e22]
+    again = parse_card(exported.text.encode())
+    assert again.spec == target
+    second = read_as_character(again, language="en").character
+    assert replace(second, made={}) == replace(character, made={})
+
+
+def test_a_bare_v1_card_gets_what_v2_asks_for() -> None:
+    raw = b'\xef\xbb\xbf {"name":"A","description":"d","x":1.0,"first_mes":"Hi"}\n'
+    card, character = imported(raw)
+    assert export_character(character, card).text.encode() == raw
+    exported = export_character(replace(character, description="e"), card, "v2")
+    data = assert_valid(exported.text, "v2")
+    assert (data["description"], data["first_mes"]) == ("e", "Hi")
+    assert '"x":1.0' in exported.text
+
+
+def character_of(raw: bytes) -> tuple[Card, Profile]:
+    return imported(raw, language="en")
+
+
+def export_again(character: Profile, card: Card) -> tuple[Profile, tuple[str, ...]]:
+    exported = export_character(character, card)
+    again = read_as_character(parse_card(exported.text.encode()), language="en").character
+    return again, exported.changed
+
+
+@pytest.mark.parametrize(
+    ("change", "changed"),
+    [
+        pytest.param({"role": "Brom"}, ("name",), id="name"),
+        pytest.param({"description": "You keep.\n\ndry, exact"}, ("description",), id="personality still there"),
+        pytest.param({"description": "You keep a light."}, ("description", "personality"), id="description alone"),
+        pytest.param({"lore": ()}, ("character_book",), id="no lore"),
+        pytest.param({"lore": (Lore("New.", ("new",), "n"),)}, ("character_book",), id="other lore"),
+        pytest.param(
+            {"lore": (Lore("The lamp.", ("light",)), Lore("The fog.", ("fog",)))}, ("character_book",), id="keys"
+        ),
+    ],
+)
+def test_a_changed_character_comes_back(change: dict[str, Any], changed: tuple[str, ...], make_card: MakeCard) -> None:
+    card, character = character_of(make_card())
+    if "role" in change:
+        change["turns"] = tuple(
+            replace(turn, speaker="Brom" if turn.speaker == "Ada Fenn" else turn.speaker) for turn in character.turns
+        )
+    wanted = replace(character, **change)
+    again, names = export_again(wanted, card)
+    assert names == changed
+    assert again.role == wanted.role
+    if "role" not in change:
+        assert (again.description, again.turns) == (wanted.description, wanted.turns)
+        assert sorted(again.lore, key=repr) == sorted(wanted.lore, key=repr)
+
+
+def test_catchphrases_come_into_the_description(make_card: MakeCard) -> None:
+    card, character = character_of(make_card())
+    wanted = replace(character, description="You keep.", catchphrases=("Count!",))
+    again, _ = export_again(wanted, card)
+    assert again.description == 'You keep. Your catchphrase is: "Count!"'
+
+
+def test_disabled_entries_and_extensions_of_changed_ones_stay(make_card: MakeCard) -> None:
+    card, character = character_of(make_card())
+    fog = next(item for item in character.lore if item.content == "The fog.")
+    exported = export_character(replace(character, lore=(replace(fog, content="Thick fog."),)), card)
+    entries = json.loads(exported.text)["data"]["character_book"]["entries"]
+    assert [(entry["content"], entry["enabled"], entry["extensions"]) for entry in entries] == [
+        ("Thick fog.", True, {"f": 1}),
+        ("Unused.", False, {}),
+    ]
+
+
+def test_decorators_of_a_changed_entry_stay(make_card: MakeCard) -> None:
+    book = {"extensions": {}, "entries": [{"keys": ["a"], "content": "@@depth 4\n\nOld."}]}
+    card, character = character_of(make_card("v3", character_book=book))
+    exported = export_character(replace(character, lore=(Lore("New.", ("a",)),)), card)
+    assert json.loads(exported.text)["data"]["character_book"]["entries"][0]["content"] == "@@depth 4\n\nNew."
+
+
+@pytest.mark.parametrize("book", [None, {"extensions": {}, "entries": []}, {"extensions": {}}, {"entries": None}])
+def test_lore_comes_into_a_card_without_any(book: Any, make_card: MakeCard) -> None:
+    card, character = character_of(make_card(character_book=book))
+    lore = (Lore("One.", ("a", "b"), "first"), Lore("Two.", ("c",)))
+    again, changed = export_again(replace(character, lore=lore), card)
+    assert (again.lore, changed) == (lore, ("character_book",))
+
+
+lore_items = st.builds(
+    Lore,
+    st.sampled_from(["The lamp.", "The fog.", "New."]),
+    st.sampled_from([("lamp",), ("fog",), ("a", "b")]),
+    st.sampled_from(["", "n"]),
+)
+
+
+@given(st.lists(lore_items, max_size=5))
+def test_any_lore_comes_back_and_what_is_disabled_stays(make_card: MakeCard, lore: list[Lore]) -> None:
+    card, character = character_of(make_card())
+    exported = export_character(replace(character, lore=tuple(lore)), card)
+    again = parse_card(exported.text.encode())
+    assert sorted(read_as_character(again).character.lore, key=repr) == sorted(lore, key=repr)
+    assert [entry["content"] for entry in again.entries if not entry.get("enabled", True)] == ["Unused."]
+
+
+def test_changed_talk(make_card: MakeCard) -> None:
+    card, character = character_of(make_card())
+    said = {"Please.": "No, thank you.", "You again.": "Back so soon?", "A storm. User knocks.": "Calm."}
+    turns = tuple(replace(turn, content=said.get(turn.content, turn.content)) for turn in character.turns)
+    exported = export_character(replace(character, turns=turns), card)
+    data = json.loads(exported.text)["data"]
+    assert exported.changed == ("scenario", "alternate_greetings", "mes_example")
+    assert data["scenario"] == "Calm."
+    # What was not touched keeps its placeholders.
+    assert data["alternate_greetings"] == ["Back so soon?", "<BOT> nods."]
+    assert data["first_mes"] == "Who's there, <USER>?"
+    assert data["mes_example"] == (
+        "<START>\n{{user}}: hi\n{{char}}: Count the steps.\nAll 212.\n"
+        "<START>\n*Dawn.*\n<user>: Tea?\nAda Fenn: No, thank you."
+    )
+    again, _ = export_again(replace(character, turns=turns), card)
+    assert again.turns == turns
+
+
+def test_a_script_s_scenes_come_into_the_examples_within_a_budget(make_card: MakeCard) -> None:
+    card, character = character_of(make_card())
+    script = []
+    for scene in range(40):
+        for number in range(20):
+            speaker = "Ada Fenn" if number % 2 else "Brom"
+            script.append(
+                Turn(speaker, f"Line {scene} {number} " + "x" * 30, "speech", 100 + scene, number, number + 1)
+            )
+    exported = export_character(replace(character, turns=(*character.turns, *script)), card)
+    assert exported.changed == ("mes_example",)
+    before, after = card.mes_example, json.loads(exported.text)["data"]["mes_example"]
+    assert after.startswith(before)
+    assert EXAMPLES // 2 < len(after) - len(before) < EXAMPLES * 1.2
+    assert any("of new scenes added" in note for note in exported.notes)
+
+
+def test_a_character_read_from_a_script_under_the_same_scene_numbers_leaves_the_greetings(make_card: MakeCard) -> None:
+    card, character = character_of(make_card())
+    script = tuple(
+        Turn(speaker, f"{speaker} {scene} {number}", "speech", scene)
+        for scene in range(3)
+        for number, speaker in enumerate(("Brom", "Ada Fenn", "Brom"))
+    )
+    exported = export_character(replace(character, turns=script), card)
+    data = json.loads(exported.text)["data"]
+    assert (data["first_mes"], data["alternate_greetings"]) == (card.first_mes, list(card.alternate_greetings))
+    assert "{{char}}: Ada Fenn 0 1" in data["mes_example"]
+
+
+def test_sillytavern_s_second_copy_of_the_v1_fields_changes_too() -> None:
+    raw = (
+        b'{"name":"A","description":"d","personality":"else","x":1.0,"spec":"chara_card_v2","spec_version":"2.0",'
+        b'"data":{"name":"A","description":"d","personality":"p","extensions":{"fav":false}}}'
+    )
+    card, character = imported(raw)
+    exported = export_character(replace(character, role="B", description="e"), card)
+    value = json.loads(exported.text)
+    assert (value["name"], value["description"], value["personality"]) == ("B", "e", "else")
+    assert (value["data"]["name"], value["data"]["description"], value["data"]["personality"]) == ("B", "e", "")
+    assert '"x":1.0' in exported.text
+
+
+@pytest.mark.parametrize("name", ["A\u202eda", " Ada ", "x" * 10_000, ""])
+def test_a_name_that_was_cleaned_or_given_is_no_change(name: str, make_card: MakeCard) -> None:
+    raw = make_card(name=name)
+    card, character = imported(raw, role="Ada")
+    assert export_character(character, card).text.encode() == raw
+    # Nor where later stages forgot how it was imported, if the card has a name of its own.
+    if 0 < len(name) <= 200:
+        _, plain = imported(raw)
+        assert export_character(replace(plain, made={}), card).text.encode() == raw
+
+
+def test_a_given_language_is_no_change(make_card: MakeCard) -> None:
+    raw = make_card()
+    card, character = imported(raw, language="zh")
+    assert export_character(character, card).text.encode() == raw
+
+
+@pytest.mark.parametrize("spec", ["v2", "v3"])
+@pytest.mark.parametrize(
+    "character",
+    [
+        pytest.param(Profile("Ada", "en"), id="nothing but a name"),
+        pytest.param(
+            Profile(
+                "鲁智深",
+                "zh",
+                (Turn("史进", "你好", "speech", 0), Turn("鲁智深", "洒家在此\ud800", "speech", 0)),
+                "你是鲁智深。",
+                catchphrases=("洒家",),
+                lore=(Lore("一百单八将", (), "梁山"), Lore("x", ("y",))),
+            ),
+            id="all",
+        ),
+        pytest.param(Profile("Ada", "en", background="She keeps."), id="background only"),
+    ],
+)
+def test_a_character_without_a_card_gets_a_whole_one(character: Profile, spec: Any) -> None:
+    exported = export_character(character, spec=spec)
+    exported.text.encode()
+    data = assert_valid(exported.text, spec)
+    assert data["name"] == character.role
+    assert data["description"] == (character.full_description or character.background or "")
+    again = read_as_character(parse_card(exported.text.encode()), language=character.language).character
+    assert [item.content for item in again.lore] == [item.content for item in character.lore]
+    assert len([turn for turn in again.turns if turn.speaker == character.role]) == len(
+        [turn for turn in character.turns if turn.speaker == character.role]
+    )
+
+
+def test_every_setting_of_lore_comes_back(make_card: MakeCard) -> None:
+    lore = (
+        Lore("One.", ("a", "/b+/i"), "first", ("c",), "not_all", case_sensitive=True, whole_words=False),
+        Lore("Two.", (), "second", constant=True),
+    )
+    for book in (None, {"extensions": {}, "entries": [{"keys": ["z"], "content": "One.", "extensions": {"x": 1}}]}):
+        card, character = character_of(make_card("v3", character_book=book))
+        exported = export_character(replace(character, lore=lore), card)
+        assert read_as_character(parse_card(exported.text.encode()), language="en").character.lore == lore
+        first = json.loads(exported.text)["data"]["character_book"]["entries"][0]
+        assert book is None or first["extensions"]["x"] == 1
+
+
+def test_talk_in_the_description_stays_there(make_card: MakeCard) -> None:
+    raw = make_card(description="{{char}} keeps.\n{{user}}: Why?\n{{char}}: Why not?", personality="dry")
+    card, character = character_of(raw)
+    assert export_character(character, card).text.encode() == raw
+    again, changed = export_again(replace(character, description="You keep.\n\ndry"), card)
+    assert changed == ("description",)
+    assert (again.description, again.turns) == ("You keep.\n\ndry", character.turns)
+
+
+def test_edited_talk_in_the_description_is_edited_there(make_card: MakeCard) -> None:
+    talk = "{{user}}: Why?\n{{char}}: Why not?"
+    card, character = character_of(make_card(description=f"[keeper]\n{talk}\n[{{{{char}}}}: dry]"))
+    turns = tuple(
+        replace(turn, content="Ask the fog.") if turn.content == "Why not?" else turn for turn in character.turns
+    )
+    exported = export_character(replace(character, turns=turns), card)
+    assert exported.changed == ("description",)
+    told = json.loads(exported.text)["data"]["description"]
+    assert told == "[keeper]\n{{user}}: Why?\n{{char}}: Ask the fog.\n[{{char}}: dry]"
+    again, changed = export_again(replace(character, description="You keep.\n\ndry, exact", turns=turns), card)
+    assert (changed, again.turns) == (("description",), turns)
+
+
+def test_blocks_of_example_talk_begin_on_lines_of_their_own(make_card: MakeCard) -> None:
+    card, character = character_of(make_card(mes_example="{{char}}: One.\n<START>{{user}}: Two?\n{{char}}: Three."))
+    turns = tuple(replace(turn, content="Four.") if turn.content == "Three." else turn for turn in character.turns)
+    told = json.loads(export_character(replace(character, turns=turns), card).text)["data"]["mes_example"]
+    assert told == "<START>\n{{char}}: One.\n<START>\n{{user}}: Two?\n{{char}}: Four."
+
+
+def test_an_edit_keeps_the_placeholders_around_it(make_card: MakeCard) -> None:
+    entry = {
+        "name": "n",
+        "keys": ["{{char}}"],
+        "content": "@@depth 4\n{{char}} has {{// brass }}a lamp.",
+        "extensions": {},
+    }
+    texts = {
+        "description": "{{char}} keeps a light. {{user}} does not.{{// 1890 }}",
+        "personality": "",
+        "scenario": "A storm.\n{{user}} knocks.",
+        "first_mes": "<BOT> nods at {{user}}. Come in.",
+        "alternate_greetings": ["{{char}} waits."],
+        "mes_example": "<START>\n{{user}}: I am {{user}}.\n{{char}}: Hm.",
+    }
+    card, character = character_of(make_card("v3", **texts, character_book={"entries": [entry]}))
+
+    def edited(text: str) -> str:
+        for old, new in (("light", "beacon"), ("storm", "calm"), ("Come", "Go"), ("waits", "sleeps"), ("Hm", "Ah")):
+            text = text.replace(old, new)
+        return text
+
+    (lore,) = character.lore
+    wanted = replace(
+        character,
+        description=edited(character.description or ""),
+        turns=tuple(replace(turn, content=edited(turn.content)) for turn in character.turns),
+        lore=(replace(lore, content=lore.content.replace("lamp", "bell"), keys=(*lore.keys, "bell")),),
+    )
+    data = json.loads(export_character(wanted, card).text)["data"]
+    found = {name: data[name] for name in texts}
+    assert found == {
+        **{name: edited(text) for name, text in texts.items() if isinstance(text, str)},
+        "alternate_greetings": ["{{char}} sleeps."],
+    }
+    (changed,) = data["character_book"]["entries"]
+    assert changed["keys"] == ["{{char}}", "bell"]
+    assert changed["content"] == "@@depth 4\n{{char}} has {{// brass }}a bell."

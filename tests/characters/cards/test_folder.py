@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.characters.cards.folder import export_card, import_card, load_card
+from rolellm.characters.cards.png import read_png
+from rolellm.characters.folder import read_character, write_character
+from rolellm.core.errors import CardError, DataError, SettingsError
+
+MakeCard = Callable[..., bytes]
+ODD = b'{"z":1.0,"a":1e2,"z":[ ],"\\u0061":"\\u00e9"}'
+
+
+@pytest.fixture
+def raw(make_card: MakeCard) -> bytes:
+    return make_card(extensions="ODD").replace(b'"ODD"', ODD)
+
+
+@pytest.fixture
+def card_file(raw: bytes, tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    file = tmp_path / "in" / "ada.json"
+    file.write_bytes(raw)
+    return file
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_json_in_and_out_is_the_same_to_the_byte(card_file: Path, raw: bytes, tmp_path: Path) -> None:
+    reading = import_card(card_file, tmp_path / "ada")
+    assert names(tmp_path / "ada") == ["card.json", "dialogue.jsonl", "profile.json"]
+    assert read_character(tmp_path / "ada") == reading.character
+    written = export_card(tmp_path / "ada", tmp_path / "out.json")
+    assert (tmp_path / "out.json").read_bytes() == (tmp_path / "ada" / "card.json").read_bytes() == raw
+    assert written.changed == ()
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_line_ends_are_kept(line_end: bytes, tmp_path: Path, make_card: MakeCard) -> None:
+    text = json.dumps(json.loads(make_card()), indent=1).encode().replace(b"\n", line_end) + line_end
+    (tmp_path / "a.json").write_bytes(text)
+    import_card(tmp_path / "a.json", tmp_path / "ada")
+    export_card(tmp_path / "ada", tmp_path / "b.json")
+    assert (tmp_path / "b.json").read_bytes() == text
+
+
+@pytest.mark.parametrize("spec", ["v2", "v3"])
+def test_png_in_and_out_is_the_same_to_the_byte(
+    spec: Any, card_file: Path, raw: bytes, tmp_path: Path, chunk: Callable[..., bytes], write_png_file: Any
+) -> None:
+    import_card(card_file, tmp_path / "ada")
+    asset = chunk(b"tEXt", b"chara-ext-asset_:a\0QUJD")
+    export_card(tmp_path / "ada", tmp_path / "one.png", spec=spec, picture=write_png_file(asset))
+    import_card(tmp_path / "one.png", tmp_path / "again")
+    written = export_card(tmp_path / "again", tmp_path / "two.png")
+    assert (tmp_path / "two.png").read_bytes() == (tmp_path / "one.png").read_bytes()
+    assert asset in (tmp_path / "two.png").read_bytes()
+    cards, _ = read_png(tmp_path / "two.png")
+    assert set(cards) == set(written.chunks) == ({"chara"} if spec == "v2" else {"chara", "ccv3"})
+    assert all(json.loads(card)["data"]["extensions"] == json.loads(ODD) for card in cards.values())
+    if spec == "v2":
+        assert cards["chara"] == raw
+    else:
+        assert "V3" in json.loads(cards["chara"])["data"]["creator_notes"]
+
+
+def test_an_edited_profile_changes_its_field_only(card_file: Path, raw: bytes, tmp_path: Path) -> None:
+    import_card(card_file, tmp_path / "ada")
+    profile = tmp_path / "ada" / "profile.json"
+    value = json.loads(profile.read_text())
+    value["description"] = "You keep a lighthouse.\n\ndry, exact"
+    profile.write_text(json.dumps(value))
+    written = export_card(tmp_path / "ada", tmp_path / "out.json")
+    assert written.changed == ("description",)
+    expected = json.loads(raw.replace(b"{{char}} keeps a", b"You keep a"))
+    assert json.loads((tmp_path / "out.json").read_bytes()) == expected
+
+
+def test_a_character_without_a_card_is_exported(card_file: Path, tmp_path: Path) -> None:
+    reading = import_card(card_file, tmp_path / "ada")
+    write_character(reading.character, tmp_path / "bare")
+    export_card(tmp_path / "bare", tmp_path / "new.png", spec="v3")
+    assert load_card(tmp_path / "new.png").description == reading.character.description
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_with_other_things_is_never_written_to(overwrite: bool, card_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("x")
+    with pytest.raises(SettingsError, match="holds other files"):
+        import_card(card_file, folder, overwrite=overwrite)
+    assert names(folder) == ["thesis.txt"]
+
+
+def test_a_character_is_replaced_only_when_asked(
+    card_file: Path, make_card: MakeCard, tmp_path: Path, write_png_file: Any, chunk: Any
+) -> None:
+    folder = tmp_path / "ada"
+    png = write_png_file(chunk(b"tEXt", b"chara\0" + base64.b64encode(make_card(name="Painted"))))
+    import_card(png, folder)
+    assert names(folder) == ["card.json", "card.png", "dialogue.jsonl", "profile.json"]
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(SettingsError, match="--overwrite"):
+        import_card(card_file, folder)
+    assert read_character(folder).role == "Painted"
+    import_card(card_file, folder, overwrite=True)
+    assert read_character(folder).role == "Ada Fenn"
+    # The old picture is not the new card's.
+    assert names(folder) == ["card.json", "dialogue.jsonl", "notes.txt", "profile.json"]
+
+
+def test_a_card_can_be_read_anew_from_its_own_folder(
+    make_card: MakeCard, tmp_path: Path, write_png_file: Any, chunk: Any
+) -> None:
+    folder = tmp_path / "ada"
+    import_card(write_png_file(chunk(b"tEXt", b"chara\0" + base64.b64encode(make_card()))), folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for name in ("card.json", "card.png"):
+        import_card(folder / name, folder, overwrite=True, role="Brom")
+        assert read_character(folder).role == "Brom"
+        assert (folder / "card.json").read_bytes() == before["card.json"]
+        assert (folder / "card.png").read_bytes() == before["card.png"]
+
+
+@pytest.mark.parametrize("name", ["../../etc/x", "/etc/passwd", "..", "a/../../b", "C:\\x", "\u202etxt.exe", "-rf ~"])
+def test_nothing_is_written_outside_the_folder_whatever_the_name(
+    name: str, make_card: MakeCard, tmp_path: Path
+) -> None:
+    (tmp_path / "work").mkdir()
+    file = tmp_path / "card.json"
+    file.write_bytes(make_card("v3", name=name, nickname=name, assets=[{"uri": name, "name": name, "type": "icon"}]))
+    import_card(file, tmp_path / "work" / "out")
+    export_card(tmp_path / "work" / "out", tmp_path / "work" / "card.png")
+    assert names(tmp_path) == ["card.json", "work"]
+    assert names(tmp_path / "work") == ["card.png", "out"]
+    assert names(tmp_path / "work" / "out") == ["card.json", "dialogue.jsonl", "profile.json"]
+
+
+def test_a_link_in_the_folder_is_replaced_not_followed(card_file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text("mine")
+    import_card(card_file, tmp_path / "ada")
+    for name in ("profile.json", "dialogue.jsonl", "card.json"):
+        (tmp_path / "ada" / name).unlink()
+        (tmp_path / "ada" / name).symlink_to(other)
+    import_card(card_file, tmp_path / "ada", overwrite=True)
+    assert other.read_text() == "mine"
+
+
+def test_a_card_that_cannot_be_read_leaves_nothing(tmp_path: Path, make_card: MakeCard) -> None:
+    (tmp_path / "bad.json").write_text("{}")
+    (tmp_path / "nameless.json").write_bytes(make_card(name=""))
+    for name in ("bad.json", "nameless.json", "none.json"):
+        with pytest.raises(CardError, match=name):
+            import_card(tmp_path / name, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "options", "says"),
+    [
+        pytest.param("card.txt", {}, "a card is a .json, .png or .charx file", id="another ending"),
+        pytest.param("card", {}, "a card is a .json, .png or .charx file", id="no ending"),
+        pytest.param("there.json", {}, "--overwrite", id="there already"),
+        pytest.param("folder.json", {"overwrite": True}, "choose another name", id="a folder"),
+        pytest.param("ada/profile.json", {"overwrite": True}, "is the character itself", id="the profile"),
+        pytest.param("new.json", {"picture": "x.png"}, "a picture goes into a .png", id="a picture for JSON"),
+    ],
+)
+def test_a_target_that_is_none_is_bad_usage(
+    out: str, options: dict[str, Any], says: str, card_file: Path, tmp_path: Path
+) -> None:
+    import_card(card_file, tmp_path / "ada")
+    (tmp_path / "there.json").write_text("mine")
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(SettingsError, match=says):
+        export_card(tmp_path / "ada", tmp_path / out, **options)
+    assert (tmp_path / "there.json").read_text() == "mine"
+
+
+def test_a_source_that_is_none_is_named(card_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no profile\.json here"):
+        export_card(tmp_path / "none", tmp_path / "out.json")
+    import_card(card_file, tmp_path / "ada")
+    with pytest.raises(CardError, match="found nothing there"):
+        export_card(tmp_path / "ada", tmp_path / "out.png", picture=tmp_path / "none.png")
+    (tmp_path / "ada" / "card.json").write_text("{")
+    with pytest.raises(CardError, match=r"card\.json: not valid JSON"):
+        export_card(tmp_path / "ada", tmp_path / "out.json")
+    assert names(tmp_path) == ["ada", "in"]
+
+
+def test_a_target_that_is_there_is_replaced_when_asked(card_file: Path, raw: bytes, tmp_path: Path) -> None:
+    import_card(card_file, tmp_path / "ada")
+    character = replace(read_character(tmp_path / "ada"), role="Brom")
+    write_character(character, tmp_path / "ada")
+    export_card(tmp_path / "ada", card_file, overwrite=True)
+    assert json.loads(card_file.read_bytes()) == json.loads(raw.replace(b'"Ada Fenn"', b'"Brom"'))

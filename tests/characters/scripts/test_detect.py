@@ -1,0 +1,74 @@
+"""Formats and languages found out."""
+
+from typing import get_args
+
+import pytest
+
+from rolellm.characters.scripts.parse import FORMATS, detect_format, detect_language
+from rolellm.characters.scripts.reading import Format, ReaderHints
+from rolellm.core.errors import ScriptError
+from rolellm.data.rolebench.source import sample_folder
+
+NOVEL = "“I shall go,” said Anne, and she went to the door. “Nobody will stop me.”\n\n“Nobody,” said her aunt.\n"
+ZH_NOVEL = '悟空道："师父，我去也！"\n祖师道："你去罢。"\n悟空道："去也！"\n悟空听了大喜，纵身一跳。\n'
+LABELS = "Note: buy milk\nTime: ten\nPlace: here\n"
+LIST = "BREAD\nMILK\nEGGS\n\nBUTTER\nTEA\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [
+        pytest.param("JOHN:\nHi.\n\nMARY:\nHo.\n\nJOHN:\nHum.\n", "play", id="names alone"),
+        pytest.param("JOHN. Hi.\nMARY. Ho.\nJOHN. Hum.\nMARY. Ho.\n", "play", id="names in front"),
+        pytest.param("ACT I\n\nJOHN: Hi.\nMARY: Ho.\nJOHN: Hum.\n", "play", id="acts"),
+        pytest.param("JOHN: Hi.\nMARY: Ho.\nJOHN: Hum.\n", "transcript", id="no acts"),
+        pytest.param("INT. ROOM - DAY\n\nJOHN\nHi.\n\nMARY\nHo.\n\nJOHN\nHum.\n", "screenplay", id="fountain"),
+        pytest.param("JOHN\nHi.\n\nMARY\nHo.\n\nJOHN\nHum.\n\nJOHN\nHum.\n", "screenplay", id="no headings"),
+        pytest.param("1\n00:00:01,000 --> 00:00:02,000\nJOHN: Hi.\n", "subtitles", id="srt"),
+        pytest.param("甲：来了？\n乙：来了。\n甲：好。\n", "transcript", id="Chinese"),
+        pytest.param(NOVEL, "novel", id="novel"),
+        pytest.param(ZH_NOVEL, "novel", id="Chinese novel, whose lines look like labels"),
+        pytest.param(NOVEL * 40 + "JOHN: Hi.\nJOHN: Ho.\n", "novel", id="a letter in a novel"),
+    ],
+)
+def test_formats(text: str, format: Format) -> None:
+    found, scores = detect_format(text, ReaderHints("en"))
+    assert found == format, scores
+    assert all(0 <= score <= 1 for score in scores.values())
+    assert set(scores) == set(FORMATS)
+
+
+@pytest.mark.parametrize("text", ["Nothing is said here.\n", LABELS, LIST, "12 13 14\n" * 9])
+def test_no_format_is_said_in_words(text: str) -> None:
+    with pytest.raises(ScriptError, match=r"the format is not clear.*--format play, screenplay, transcript, novel"):
+        detect_format(text, ReaderHints("en"))
+
+
+def test_a_name_asked_for_needs_no_second_line() -> None:
+    text = "Anne: I go.\nHer aunt: Then go.\n"
+    assert detect_format(text, ReaderHints("en", ("Anne",)))[0] == "transcript"
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        pytest.param("A word about 悟空.", "en", id="a Chinese name in English"),
+        pytest.param("悟空说：OK，再见。", "zh", id="an English word in Chinese"),
+        pytest.param("1\n你好\nHello there\n2\n再见，我的朋友\nGoodbye, my friend\n", "zh", id="both, line by line"),
+        pytest.param("", "en", id="nothing"),
+        pytest.param("123", "en", id="numbers"),
+    ],
+)
+def test_languages(text: str, language: str) -> None:
+    assert detect_language(text) == language
+
+
+def test_the_samples_scripts() -> None:
+    for file in sorted((sample_folder() / "scripts").glob("*.txt")):
+        text = file.read_text(encoding="utf-8")
+        assert detect_format(text, ReaderHints("en"))[0] == "transcript"
+        assert detect_language(text) == ("en" if file.stem.isascii() else "zh")
+
+
+def test_the_formats_are_those_of_the_type() -> None:
+    assert get_args(Format) == FORMATS

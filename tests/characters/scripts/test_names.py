@@ -1,0 +1,122 @@
+"""When two spellings are one name, and what can be a name at all."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.characters.scripts.names import is_name, normalize_name, strip_extensions
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        pytest.param("CORIOLANUS", "Coriolanus", id="case"),
+        pytest.param("Dr. Frank-N-Furter", "DR FRANK N  FURTER", id="punctuation and spaces"),
+        pytest.param("O'Brien", "O’BRIEN", id="apostrophes"),
+        pytest.param("ＪＯＨＮ", "john", id="width"),
+        pytest.param("哈利·波特", "哈利 波特", id="a dot between Chinese names"),
+        pytest.param("哈利·波特", "哈利波特", id="no dot"),
+    ],
+)
+def test_one_name(one: str, two: str) -> None:
+    assert normalize_name(one) == normalize_name(two)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        pytest.param("Young MARCIUS", "MARCIUS", id="young"),
+        pytest.param("King", "Kingsley", id="a part of a word"),
+        pytest.param("悟空", "悟空道人", id="Chinese"),
+        pytest.param("Citizen 1", "Citizen 2", id="numbers"),
+        pytest.param("Ann E", "Anne", id="where words part"),
+        pytest.param("???", "!!!", id="no letters"),
+    ],
+)
+def test_two_names(one: str, two: str) -> None:
+    assert normalize_name(one) != normalize_name(two)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("JOHN (V.O.)", "JOHN"),
+        ("JOHN (O.S.) (CONT'D)", "JOHN"),
+        ("JOHN (CONT’D) ^", "JOHN"),
+        ("JOHN (INTO PHONE)", "JOHN"),
+        ("JOHN - CONTINUED", "JOHN"),
+        ("_Ham._", "Ham."),
+        ("**Jo**", "Jo"),
+        ("悟空（画外音）", "悟空"),
+        ("DR.  WHO", "DR. WHO"),
+        ("(V.O.)", "(V.O.)"),
+    ],
+)
+def test_what_scripts_hang_on_to_a_name_goes(written: str, name: str) -> None:
+    assert strip_extensions(written) == name
+
+
+NAMES = [
+    "First Citizen",
+    "A Patrician",
+    "All",
+    "Senators, &C",
+    "MRS. HALE",
+    "D. Hale",
+    "Jean-Luc",
+    "1st Guard",
+    "Anne of Cleves",
+]
+NAMES += [
+    "All The Lords",
+    "Both Tribunes",
+    "郭翁",
+    "赵云",
+    "小猴甲",
+    "阿尔弗雷德·诺贝尔",
+    "Émile",
+    "MARTIN LUTHER KING JR.",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names(name: str) -> None:
+    assert is_name(name, once=True)
+
+
+WORDS = [
+    "Listen",
+    "Well",
+    "But",
+    "He said",
+    "Note",
+    "Scene",
+    "and then",
+    "I say unto you",
+    "What is it?",
+    "",
+    "—",
+    "10",
+]
+WORDS += [
+    "Well, I'll hear it, sir",
+    "悟空道",
+    "那人笑道",
+    "时间",
+    "他说",
+    "诗曰",
+    "话说天下大势分久必合合久必分",
+    "好，我来",
+]
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_other_words(text: str) -> None:
+    assert not is_name(text, once=True)
+
+
+@given(st.text(max_size=40))
+def test_names_of_any_text_are_names_of_their_bare_form(text: str) -> None:
+    assert strip_extensions(strip_extensions(text)) == strip_extensions(text)
+    is_name(text)
+    assert normalize_name(text.upper()) == normalize_name(text.upper().lower().upper())

@@ -1,0 +1,177 @@
+"""Who speaks in a novel, read without a model: a name and a verb of saying next to the quotation, and nothing else."""
+
+import pytest
+
+from rolellm.characters.scripts.novel import read_novel
+from rolellm.characters.scripts.parse import parse_script
+from rolellm.characters.scripts.reading import ReaderHints
+from rolellm.characters.scripts.source import make_source
+from rolellm.core.errors import ScriptError
+
+
+def said(text, language, *names):
+    found = read_novel(make_source(text), ReaderHints(language, names))
+    return [(turn.speaker, turn.content) for turn in found if turn.kind == "speech"]
+
+
+@pytest.mark.parametrize(
+    ("text", "speaker"),
+    [
+        pytest.param('"Come in," said Alice.', "Alice", id="after, inverted"),
+        pytest.param('"Come in," Alice said.', "Alice", id="after"),
+        pytest.param('"Come in!" cried out the White Rabbit, who was late.', "the White Rabbit", id="an article"),
+        pytest.param('"Come in," said Mrs. Hale to Mr. Black.', "Mrs. Hale", id="title and addressee"),
+        pytest.param('"Come in," said the King of Hearts.', "the King of Hearts", id="of"),
+        pytest.param('Then Alice said to the Cat, "Come in."', "Alice", id="before"),
+        pytest.param('Alice softly answered: "Come in."', "Alice", id="before, with a manner"),
+        pytest.param('George replied:\n\n"Come in."', "George", id="a paragraph of its own"),
+        pytest.param('"I knocked twice," I said.', "I", id="first person"),
+        pytest.param('"Twice," said I. "No more."', "I", id="first person, at the end"),
+        pytest.param('"Come in," said Alice--"come in!"', "Alice", id="a dash"),
+        pytest.param("'Come in,' said Alice.", "Alice", id="British"),
+        pytest.param('"Come in," said she to Alice.', None, id="a pronoun"),
+        pytest.param('"Come in," said the old man.', None, id="a description"),
+        pytest.param('"Come in," said Tom\'s mother softly.', None, id="possessive"),
+        pytest.param('"Come in," said Tom and Ann together.', None, id="two"),
+        pytest.param('"Come in." Alice said nothing.', None, id="another sentence"),
+        pytest.param('"Come in!" Suddenly Alice turned.', None, id="no verb of saying"),
+        pytest.param('"Come in!" Nobody answered.', None, id="nobody"),
+        pytest.param('The sister of Tom said, "Come in."', None, id="a name inside the subject"),
+        pytest.param('Alice opened the door. "Come in."', None, id="what is done"),
+    ],
+)
+def test_english(text, speaker):
+    assert said(text, "en")[0][0] == speaker
+
+
+@pytest.mark.parametrize(
+    ("text", "speaker"),
+    [
+        pytest.param("小明说：“走吧。”", "小明", id="before"),
+        pytest.param("“走吧。”小明说。", "小明", id="after"),
+        pytest.param('孔明曰："走。"', "孔明", id="classical"),
+        pytest.param("孔明大怒曰：“走。”", "孔明", id="angrily"),
+        pytest.param("孔明冷笑答道：“走。”", "孔明", id="manner and a longer verb"),
+        pytest.param("王先生忙道：“走。”", "王先生", id="a title"),
+        pytest.param("林黛玉道：「走。」", "林黛玉", id="three characters"),
+        pytest.param("王道士歎道：「走。」", "王道士", id="traditional"),
+        pytest.param("小明对老王说：“走吧。”", "小明", id="spoken to"),
+        pytest.param("小明放下书，慢慢抬起头，轻声说：“走吧。”", "小明", id="the subject is two clauses before"),
+        pytest.param("小明的妈妈说：“走吧。”", None, id="possessive"),
+        pytest.param("小明和小红说：“走吧。”", None, id="two speakers"),
+        pytest.param("小明放下书，对小红说：“走吧。”", "小明", id="to whom"),
+        pytest.param("小明说：“走吧。”小红听罢，点头说，“好。”", "小明", id="another answers"),
+        pytest.param("他道：“走吧。”小红点头说。", None, id="a pronoun before, a name behind"),
+        pytest.param("小明进来，操曰：“走。”", None, id="another subject of one character"),
+        pytest.param("小明进来，只见小红笑道：“走。”", None, id="another subject behind a verb"),
+        pytest.param("“走吧。”小明听说，站了起来。", None, id="hears"),
+        pytest.param("他道：“走。”", None, id="a pronoun"),
+        pytest.param("皱了皱眉，冷笑道：“走。”", None, id="no subject"),
+        pytest.param("只见小明道：“走。”", None, id="more than a name"),
+        pytest.param("小明指着小红道：“走。”", "小明", id="two names"),
+        pytest.param("常言道：“远亲不如近邻。”", None, id="a saying"),
+        pytest.param("墙上写着：“禁止吸烟。”", None, id="an inscription"),
+    ],
+)
+def test_chinese(text, speaker):
+    assert said(text, "zh")[0][0] == speaker
+
+
+def test_the_names_asked_for_may_be_of_any_length() -> None:
+    text = "操大怒曰：“走。”孙悟空听了，齐天大圣笑道：“来。”"
+    assert said(text, "zh") == [(None, "走。"), ("齐天大圣", "来。")]
+    assert said(text, "zh", "操", "齐天大圣") == [("操", "走。"), ("齐天大圣", "来。")]
+
+
+def test_names_that_paragraphs_begin_with_are_known_elsewhere() -> None:
+    labeled = "周三家的：“谁？”\n磨工：“我。”\n" * 5
+    told = "周三家的点点头：“请。”\n磨工急切地：“快！”\n磨工站起，对周三家的：“走。”\n" * 2
+    speakers = [name for name, _ in said(labeled + told, "zh")]
+    assert speakers[-3:] == ["周三家的", "磨工", "磨工"]
+    # Two labels in a long book name nobody.
+    assert {name for name, _ in said("注云：“好。”\n" * 2 + "“啊。”\n" * 50, "zh")} == {None}
+
+
+def test_a_narrator_may_be_the_role() -> None:
+    with pytest.raises(ScriptError, match="If the role is the narrator, add --alias I"):
+        parse_script(make_source('"Twice," said I.\n\n"Never," said Ann.\n'), "Bob", format="novel")
+
+
+def test_a_speech_that_goes_on_keeps_its_speaker() -> None:
+    text = "“Let me tell it,” began Anna, “if I may. There was a fox.\n\n“And here it ends,” she added. “Ann?”\n"
+    assert [speaker for speaker, _ in said(text, "en")] == ["Anna", "Anna", "Anna", None]
+    assert said("“走吧，”小明低声说，“天黑了。”", "zh") == [("小明", "走吧，"), ("小明", "天黑了。")]
+    assert said('"Yes," said Tom. Ann came in. "No."', "en") == [("Tom", "Yes,"), (None, "No.")]
+
+
+def test_a_long_book_does_not_change_what_a_short_text_gives() -> None:
+    short = "孔明大怒曰：“走。”\n操指地图曰：“来。”\n"
+    filler = "大道：“好。”\n操指道：“好。”\n忽然笑道：“好。”\n" * 300
+    assert said(filler + short, "zh", "孔明")[-2:] == said(short, "zh", "孔明") == [("孔明", "走。"), (None, "来。")]
+    short = '"Go," said Tom. "Stay!" Softly she smiled.\n'
+    filler = '"Well." Softly said nobody.\n\nSuddenly Ann came.\n\n' * 300
+    assert said(filler + short, "en")[-2:] == said(short, "en") == [("Tom", "Go,"), ("Tom", "Stay!")]
+
+
+def test_adverbs_are_nobody() -> None:
+    lines = [f"{manner}道：“啊。”" for manner in ("忽然", "连忙", "大声", "大笑", "又", "责之", "大")]
+    assert {speaker for speaker, _ in said("\n".join(lines * 9), "zh")} == {None}
+    assert {speaker for speaker, _ in said('"Ah!" Suddenly, said quietly. Then said, "Oh."\n' * 9, "en")} == {None}
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", 'The so-called "hero" of the day went home.'),
+        ("en", 'They sang "God Save the King" twice.'),
+        ("zh", "他们都称他为“大王”，不敢怠慢。"),
+        ("zh", "所谓的“朋友”，不过如此。"),
+    ],
+)
+def test_words_quoted_in_a_sentence_stay_narration(language, text):
+    found = read_novel(make_source(text), ReaderHints(language))
+    assert [(turn.kind, turn.speaker, turn.content) for turn in found] == [("narration", "narrator", text)]
+
+
+def test_narration_stands_between_speeches_and_keeps_its_place() -> None:
+    text = 'Alice sat down. "Well," said Alice, "here I am."\n\nNobody looked up.'
+    found = read_novel(make_source(text), ReaderHints("en"))
+    assert [(turn.kind, turn.content) for turn in found] == [
+        ("narration", "Alice sat down."),
+        ("speech", "Well,"),
+        ("narration", "said Alice,"),
+        ("speech", "here I am."),
+        ("narration", "Nobody looked up."),
+    ]
+    assert all(text[turn.start : turn.end] == turn.content for turn in found)
+
+
+def test_straight_closing_quotes_swallow_nobody_and_are_counted() -> None:
+    text = '宝玉道：“我去。"\n黛玉冷笑道：“你去罢！"宝玉道：“真的？”\n'
+    parsed = parse_script(make_source(text * 9), "宝玉", format="novel")
+    assert parsed.own == {"宝玉": 18} and parsed.others == {"黛玉": 9}
+    assert {turn.content for turn in parsed.turns if turn.kind == "speech"} == {"我去。", "你去罢！", "真的？"}
+    assert parsed.health["mended_quotations"] == parsed.to_dict()["health"]["mended_quotations"] == 18
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "speeches", "mended"),
+    [
+        pytest.param("en", "“One,” said Tom. “Two.”", ["One,", "Two."], 0, id="whole"),
+        pytest.param("en", "“One.\n\n“Two,” said Tom.", ["One.", "Two,"], 0, id="goes on"),
+        pytest.param("en", "“One.\n\nTom left. “Two,” he said.", ["One.", "Two,"], 1, id="never closed"),
+        pytest.param("en", '“One," said Tom.', ["One,"], 1, id="mixed"),
+        pytest.param("zh", "甲道：“我先去。乙道：“我后去。”", ["我先去。", "我后去。"], 1, id="the next opens"),
+        pytest.param("zh", "甲道：”我先去。”", ["我先去。"], 0, id="turned, the same at both ends"),
+    ],
+)
+def test_what_is_mended_is_counted(language, text, speeches, mended):
+    found = [turn for turn in read_novel(make_source(text), ReaderHints(language)) if turn.kind == "speech"]
+    assert [turn.content for turn in found] == speeches
+    assert sum(turn.is_mended for turn in found) == mended
+
+
+def test_open_quotations_are_reported() -> None:
+    text = "“Go,” said Tom.\n\n“No.”\n\n“Yes.”\n\n“Well,” said Ann.\n"
+    parsed = parse_script(make_source(text), "Tom", format="novel")
+    assert parsed.open_share == parsed.health["speaker_not_found"] == 0.5

@@ -1,0 +1,185 @@
+"""A script and a role → turns: whose they are, where they stand, and what is said when the role never speaks."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rolellm.characters.scripts.parse import parse_script
+from rolellm.characters.scripts.source import make_source
+from rolellm.core.errors import ScriptError, SettingsError
+from rolellm.core.records import UNKNOWN
+from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.data.rolebench.source import sample_folder
+
+SCRIPT = """\
+[Scene 1: A field.]
+
+KING: Who goes there?
+KINGSLEY: I, my lord.
+YOUNG KING: And I.
+Mr. Fox: Not I. (hides)
+FOX: Nor I!
+
+[Scene 2: A barn.]
+
+King: Good.
+Fox: Hum.
+"""
+
+
+def test_whole_names_and_no_parts_of_them() -> None:
+    parsed = parse_script(make_source(SCRIPT), "King")
+    assert parsed.own == {"KING": 2}
+    assert [turn.content for turn in parsed.turns if turn.speaker == "King"] == ["Who goes there?", "Good."]
+    assert parsed.others == {"FOX": 2, "KINGSLEY": 1, "YOUNG KING": 1, "Mr. Fox": 1}
+    assert (parsed.scenes, parsed.format, parsed.language, parsed.encoding) == (2, "transcript", "en", "utf-8")
+
+
+def test_aliases_put_speeches_under_the_roles_name() -> None:
+    parsed = parse_script(make_source(SCRIPT), "Reynard", ["fox", "MR FOX", "Renart"])
+    assert parsed.own == {"FOX": 2, "Mr. Fox": 1, "Reynard": 0, "Renart": 0}
+    own = [(turn.speaker, name) for turn, name in zip(parsed.turns, parsed.speakers, strict=True) if "Fox" in name]
+    assert own == [("Reynard", "Mr. Fox"), ("Reynard", "Fox")]
+    assert parsed.proposals == ()
+
+
+def test_proposals_are_never_applied() -> None:
+    parsed = parse_script(make_source(SCRIPT), "Fox")
+    assert [(item.name, item.turns) for item in parsed.proposals] == [("Mr. Fox", 1)]
+    assert parsed.own == {"FOX": 2}
+
+
+def test_narrators_and_nobody() -> None:
+    text = "1\n00:00:01,000 --> 00:00:02,000\nNARRATOR: Once.\n\n2\n00:00:02,000 --> 00:00:03,000\nWho?\nJOE: I.\n"
+    parsed = parse_script(make_source(text), "Joe")
+    assert [(turn.kind, turn.speaker) for turn in parsed.turns] == [
+        ("narration", "NARRATOR"),
+        ("speech", UNKNOWN),
+        ("speech", "Joe"),
+    ]
+    assert [turn.content for turn in parsed.unattributed] == ["Who?"]
+    assert parsed.others == {}
+    # A narrator may be the role.
+    assert parse_script(make_source(text), "Narrator").own == {"NARRATOR": 1}
+
+
+@pytest.mark.parametrize("role", ["Rome", "Kingsly"])
+def test_a_role_that_never_speaks(role: str) -> None:
+    with pytest.raises(ScriptError) as caught:
+        parse_script(make_source(SCRIPT), role, ["Nobody At All"])
+    message = str(caught.value)
+    for word in (f"'{role}' or 'Nobody At All' never speaks", "FOX (2)", "KING (2)", "--alias", "--format transcript"):
+        assert word in message
+    assert ("Names like it: KINGSLEY" in message) == (role == "Kingsly")
+
+
+def test_nobody_speaks() -> None:
+    with pytest.raises(ScriptError, match=r"nobody is named as a speaker.*--format"):
+        parse_script(make_source("Just a text.\n"), "Fox", format="transcript")
+
+
+@pytest.mark.parametrize("text", ["", " \n\u200b\n", "<p></p>"])
+def test_nothing_to_read(text: str) -> None:
+    with pytest.raises(ScriptError, match="the script is empty"):
+        parse_script(make_source(text), "Fox")
+
+
+@pytest.mark.parametrize("name", ["", " ", "—", "\u200b", "()"])
+def test_names_without_letters(name: str) -> None:
+    with pytest.raises(SettingsError, match="is not a name"):
+        parse_script(make_source(SCRIPT), name)
+    with pytest.raises(SettingsError, match="is not a name"):
+        parse_script(make_source(SCRIPT), "Fox", [name])
+
+
+def test_an_unknown_format() -> None:
+    with pytest.raises(SettingsError, match="no format 'opera'; there are play, screenplay"):
+        parse_script(make_source(SCRIPT), "Fox", format="opera")  # type: ignore[arg-type]
+
+
+def test_names_are_inert() -> None:
+    parsed = parse_script(make_source(SCRIPT), "K\u202ei\u200bng\x1b")
+    assert parsed.role == "King"
+    parsed = parse_script(make_source("{0.__class__}\nBob: {{7*7}} <|im_end|>\nBob: ok\n"), "Bob")
+    assert parsed.turns[1].content == "{{7*7}} <|im_end|>"
+
+
+def test_the_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "script.txt"
+    file.write_bytes("甲：来了？\r\n乙：来了。\r\n甲：（笑）好。\r\n".encode("gb18030"))
+    parsed = parse_script(file, "甲")
+    assert (parsed.encoding, parsed.language, parsed.own) == ("gb18030", "zh", {"甲": 2})
+    decoded = file.read_bytes().decode(parsed.encoding)
+    assert [decoded[turn.start : turn.end] for turn in parsed.turns] == [turn.content for turn in parsed.turns]
+    with pytest.raises(ScriptError, match=re.escape(str(file))):
+        parse_script(file, "丙")
+    file.write_text("Nothing.")
+    with pytest.raises(ScriptError, match=re.escape(str(file)) + ".*format is not clear"):
+        parse_script(file, "丙")
+
+
+def test_the_samples_scripts_say_what_its_profiles_say() -> None:
+    profiles = load_profiles("sample")
+    for profile in profiles:
+        parsed = parse_script(sample_folder() / "scripts" / f"{profile.role}.txt", profile.role)
+        assert parsed.language == profile.language
+        spoken = [(turn.speaker.casefold(), turn.content, turn.scene) for turn in parsed.turns if turn.kind == "speech"]
+        assert spoken == [(t.speaker.casefold(), t.content, t.scene) for t in profile.turns if t.kind == "speech"]
+        assert [turn.content for turn in filter(profile.owns, parsed.turns)] == [
+            turn.content for turn in filter(profile.owns, profile.turns)
+        ]
+    assert len(profiles) == 4
+
+
+@pytest.fixture
+def scripts(real_release: Path) -> Path:
+    return real_release.parent / "scripts"
+
+
+@pytest.mark.realdata
+def test_coriolanus_under_his_two_names(scripts: Path) -> None:
+    """189 speeches, counted here by another rule: the paragraphs whose first line is his name and a colon."""
+    file = scripts / "coriolanus.txt"
+    text = file.read_text(encoding="utf-8")
+    paragraphs = [paragraph.split("\n", 1) for paragraph in re.split(r"\n\s*\n", text.strip())]
+    his = [" ".join("".join(rest).split()) for name, *rest in paragraphs if name in ("CORIOLANUS:", "MARCIUS:")]
+    assert len(his) == 189
+
+    parsed = parse_script(file, "Coriolanus", ["MARCIUS"])
+    assert (parsed.format, parsed.language) == ("play", "en")
+    assert [turn.content for turn in parsed.turns if turn.speaker == "Coriolanus"] == his
+    assert parsed.own == {"CORIOLANUS": 149, "MARCIUS": 40}
+    assert parsed.others["Young MARCIUS"] == 1
+    assert len(parsed.turns) == len(paragraphs)
+    for turn in parsed.turns:
+        assert " ".join(text[turn.start : turn.end].split()) == turn.content
+    # Of seven speeches the file has the name only; two of them are his.
+    assert [turn.speaker for turn in parsed.empty].count("Coriolanus") == 2 and len(parsed.empty) == 7
+
+
+@pytest.mark.realdata
+def test_marcius_is_proposed_for_coriolanus_and_young_marcius_is_not(scripts: Path) -> None:
+    parsed = parse_script(scripts / "coriolanus.txt", "Coriolanus")
+    assert parsed.own == {"CORIOLANUS": 149}
+    assert [(item.name, item.turns) for item in parsed.proposals] == [("MARCIUS", 40)]
+    assert "marcius coriolanus" in parsed.proposals[0].reason.casefold()
+
+
+@pytest.mark.realdata
+def test_the_journey_to_the_west_is_a_chinese_novel(scripts: Path) -> None:
+    aliases = ["悟空", "行者", "大圣", "美猴王", "猴王"]
+    file = scripts / "xiyouji_001_010.txt"
+    parsed = parse_script(file, "孙悟空", aliases)
+    assert (parsed.format, parsed.language) == ("novel", "zh")
+    assert all(parsed.own[name] > 20 for name in ("悟空", "大圣", "猴王"))
+    text = file.read_text(encoding="utf-8")
+    bare = {
+        turn.content
+        for turn in parsed.turns
+        if re.sub(r"</?p>|\s", "", text[turn.start : turn.end]) != turn.content.replace(" ", "")
+    }
+    assert not bare
+    # Asked without his other names, the script itself gives reasons for two of them.
+    proposed = {item.name for item in parse_script(file, "孙悟空", ["悟空"]).proposals}
+    assert proposed == {"大圣", "猴王"}

@@ -1,0 +1,124 @@
+"""Other names of a role: what is proposed, and why; and what is not."""
+
+import pytest
+
+from rolellm.characters.scripts.names import find_similar, propose_aliases
+
+
+def reasons(role: str, others: list[str], text: str = "", said: dict[str, list[str]] | None = None) -> dict[str, str]:
+    found = propose_aliases([role], dict.fromkeys(others, 3), text, said or {})
+    assert all(item.turns == 3 for item in found)
+    return {item.name: item.reason for item in found}
+
+
+@pytest.mark.parametrize(
+    ("role", "other"),
+    [
+        pytest.param("Sherlock Holmes", "HOLMES", id="last name"),
+        pytest.param("Sherlock", "SHERLOCK HOLMES", id="first name"),
+        pytest.param("Dr. Watson", "WATSON", id="a title less"),
+        pytest.param("King Henry", "KING", id="a title alone"),
+        pytest.param("孙悟空", "悟空", id="without the family name"),
+        pytest.param("猴王", "美猴王", id="with an epithet"),
+        pytest.param("张飞", "张飞将军", id="a title behind"),
+    ],
+)
+def test_likeness(role: str, other: str) -> None:
+    assert set(reasons(role, [other, "Somebody", "某人"])) == {other}
+    assert set(reasons(other, [role, "Somebody", "某人"])) == {role}
+
+
+@pytest.mark.parametrize(
+    ("role", "other"),
+    [
+        pytest.param("Marcius", "Young MARCIUS", id="young"),
+        pytest.param("King", "Kingsley", id="a part of a word"),
+        pytest.param("悟空", "悟空道人", id="more behind the name"),
+        pytest.param("Mr. Bennet", "MRS. BENNET", id="his wife"),
+        pytest.param("Jane Bennet", "ELIZABETH BENNET", id="her sister"),
+        pytest.param("Elizabeth Bennet", "MRS. BENNET", id="her mother"),
+        pytest.param("Captain Orme", "MISS ORME", id="his daughter"),
+        pytest.param("Second Citizen", "SECOND SENATOR", id="numbers"),
+        pytest.param("First Citizen", "SECOND CITIZEN", id="other numbers"),
+        pytest.param("Hamlet", "Ghost of Hamlet", id="a ghost"),
+        pytest.param("空", "悟空", id="one character"),
+        pytest.param("悟空", "Wukong", id="two scripts"),
+    ],
+)
+def test_no_likeness(role: str, other: str) -> None:
+    assert reasons(role, [other]) == {}
+
+
+@pytest.mark.parametrize(
+    ("role", "other", "text", "reason"),
+    [
+        pytest.param(
+            "Coriolanus",
+            "MARCIUS",
+            "call him\nCAIUS MARCIUS CORIOLANUS! Bear",
+            "‘MARCIUS CORIOLANUS’ is one name in the text",
+            id="one name",
+        ),
+        pytest.param("Smith", "THE FOX", "Smith, hereafter called the Fox, left.", "called the Fox", id="called"),
+        pytest.param("Smith", "FOX", "Old Smith (also known as “Fox”) left.", "known as “Fox", id="known as"),
+        pytest.param("宋江", "及时雨", "这宋江，人称及时雨，好义。", "人称及时雨", id="Chinese"),
+    ],
+)
+def test_what_the_text_says(role: str, other: str, text: str, reason: str) -> None:
+    assert reason in reasons(role, [other], text)[other]
+
+
+@pytest.mark.parametrize(
+    ("role", "other", "text"),
+    [
+        pytest.param("Coriolanus", "MARCIUS", "MARCIUS\nCORIOLANUS: Who?", id="a list of speakers"),
+        pytest.param("Coriolanus", "MARCIUS", "Marcius, Coriolanus came.", id="two with a comma"),
+        pytest.param("Smith", "FOX", "Smith left. The dog is called Fox.", id="another sentence"),
+        pytest.param("Smith", "FOX", "Smithson, called Foxy, left.", id="parts of words"),
+        pytest.param("张生", "小官人", "张生小官人来了。张生小官人去了。", id="together, by chance"),
+        pytest.param("Smith", "FOX", "Smith saw them catch a dog called Fox.", id="somebody else in between"),
+    ],
+)
+def test_what_the_text_does_not_say(role: str, other: str, text: str) -> None:
+    assert reasons(role, [other], text) == {}
+
+
+@pytest.mark.parametrize(
+    ("role", "speech", "named"),
+    [
+        pytest.param("Marcius", "My name is Caius Marcius, who hath done", True, id="my name is"),
+        pytest.param("Marcius", "I am Marcius.", True, id="I am"),
+        pytest.param("Marcius", "I am Marcius's friend.", False, id="whose friend"),
+        pytest.param("Marcius", "I am not Marcius.", False, id="not"),
+        pytest.param("Marcius", "I am looking for Marcius.", False, id="looking for"),
+        pytest.param("孙悟空", "我本是花果山水帘洞天生圣人孙悟空。", True, id="Chinese"),
+        pytest.param("孙悟空", "我已有名了，叫做孙悟空。", True, id="is called"),
+        pytest.param("孙悟空", "我是孙悟空的师父。", False, id="his master"),
+        pytest.param("孙悟空", "我不是孙悟空。", False, id="is not"),
+        pytest.param("玉帝", "吾乃玉帝外甥。", False, id="a nephew"),
+    ],
+)
+def test_who_says_to_be_the_role(role: str, speech: str, named: bool) -> None:
+    other = "某人" if role[0] > "z" else "Stranger"
+    assert (other in reasons(role, [other], said={other: ["Ho!", speech]})) is named
+
+
+def test_a_part_that_two_names_share_is_nobodys() -> None:
+    assert reasons("George Emerson", ["Emerson", "Mr. Emerson"]) == {}
+    assert set(reasons("George Emerson", ["Emerson"])) == {"Emerson"}
+
+
+def test_names_next_to_each_other_are_no_reason() -> None:
+    text = "宝玉、宝钗、黛玉同坐。宝玉便是听不得。宝玉笑着叫黛玉。黛玉名唤丫鬟。" * 20
+    assert reasons("宝玉", ["宝钗", "黛玉", "丫鬟"], text) == {}
+    text = "Elizabeth and Mrs. Hale walked. Mrs. Hale called Elizabeth. It was Elizabeth that Lucas named." * 20
+    assert reasons("Elizabeth", ["Mrs. Hale", "Lucas"], text) == {}
+    # The speaker of a novel told by "I".
+    assert reasons("Holmes", ["I"], "Holmes I knew well. I Holmes asked.") == {}
+
+
+def test_nearest_names() -> None:
+    speakers = ["MENENIUS", "COMINIUS", "VOLUMNIA", "First Citizen"]
+    assert find_similar("Menenius Agrippa", speakers)[0] == "MENENIUS"
+    assert find_similar("Comminius", speakers)[0] == "COMINIUS"
+    assert find_similar("Zzz", speakers) == []

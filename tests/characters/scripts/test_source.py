@@ -1,0 +1,172 @@
+"""Files of scripts as text: encodings found out, crumbs gone, and every character's place in the source kept."""
+
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rolellm.characters.scripts.source import _HIDDEN_ONE, _NEWLINES, make_source, read_source
+from rolellm.core.errors import ScriptError
+
+ENGLISH = "MARY:\nIt’s a fine café — isn’t it? “Señor,” £5…\n"
+SIMPLIFIED = "猴王道：“我是齐天大圣孙悟空，你是何人？”那人答道：“在下是东海龙王敖广。”\n"
+TRADITIONAL = "猴王道：「我是齊天大聖孫悟空，你是何人？」那人答道：「在下是東海龍王敖廣。」\n"
+
+
+@pytest.mark.parametrize("times", [1, 400], ids=["short", "long"])
+@pytest.mark.parametrize(
+    ("text", "codec", "told"),
+    [
+        pytest.param(ENGLISH, "utf-8", "utf-8", id="utf-8"),
+        pytest.param(SIMPLIFIED, "utf-8-sig", "utf-8-sig", id="utf-8 with a mark"),
+        pytest.param(ENGLISH, "cp1252", "cp1252", id="windows-1252"),
+        pytest.param(SIMPLIFIED, "gb18030", "gb18030", id="gb18030"),
+        pytest.param(SIMPLIFIED, "gbk", "gb18030", id="gbk"),
+        pytest.param(TRADITIONAL, "big5", "big5", id="big5"),
+        pytest.param(TRADITIONAL + "碁\n", "cp950", None, id="big5 of windows"),
+        pytest.param(ENGLISH, "utf-16", "utf-16", id="utf-16"),
+        pytest.param(SIMPLIFIED, "utf-16", "utf-16", id="utf-16, Chinese"),
+        pytest.param(ENGLISH, "utf-16-le", "utf-16-le", id="utf-16 without a mark"),
+        pytest.param(SIMPLIFIED, "utf-16-be", "utf-16-be", id="utf-16, the other way round"),
+        pytest.param(SIMPLIFIED, "utf-32", "utf-32", id="utf-32"),
+        pytest.param("MARY:\nplain\n", "ascii", "utf-8", id="ascii"),
+    ],
+)
+def test_encodings_are_found_out(tmp_path: Path, text: str, codec: str, told: str | None, times: int) -> None:
+    file = tmp_path / "script.txt"
+    file.write_bytes((text * times).encode(codec))
+    source = read_source(file)
+    assert source.text == text * times
+    assert told is None or source.encoding == told
+    assert file.read_bytes().decode(source.encoding) == text * times
+
+
+def test_a_named_encoding_counts(tmp_path: Path) -> None:
+    file = tmp_path / "script.txt"
+    file.write_bytes("café".encode("mac_roman"))
+    source = read_source(file, "mac_roman")
+    assert (source.text, source.encoding) == ("café", "mac_roman")
+
+
+@pytest.mark.parametrize(
+    ("data", "encoding", "words"),
+    [
+        pytest.param("悟空".encode("gb18030"), "utf-8", ["'utf-8'", "position 0", "--encoding"], id="wrong"),
+        pytest.param(b"abc", "klingon", ["unknown encoding: klingon", "gb18030"], id="unknown"),
+        pytest.param(b"abc", "base64", ["'base64'", "not a text encoding"], id="not of text"),
+        pytest.param(b"abc", "a\0b", ["embedded null"], id="a zero in its name"),
+        pytest.param(b"%PDF-1.7 ...", None, ["a PDF", "plain text"], id="pdf"),
+        pytest.param(b"PK\x03\x04...", None, ["ZIP"], id="docx"),
+        pytest.param(b"{\\rtf1 hello}", None, ["RTF"], id="rtf"),
+        pytest.param(bytes(range(256)) * 40, None, ["could not be detected", "name its encoding"], id="binary"),
+        pytest.param(b"\x7fELF" + b"\0\1\2\3" * 100, None, ["zero bytes"], id="a program"),
+        pytest.param(
+            ("悟空" * 50).encode()[:-1] + b"\n", None, ["UTF-8 except for damaged bytes", "position 297"], id="cut"
+        ),
+    ],
+)
+def test_what_is_no_text_is_refused(tmp_path: Path, data: bytes, encoding: str | None, words: list[str]) -> None:
+    file = tmp_path / "script.txt"
+    file.write_bytes(data)
+    with pytest.raises(ScriptError) as caught:
+        read_source(file, encoding)
+    for word in (*words, str(file)):
+        assert word in str(caught.value)
+
+
+def test_no_file_and_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match="cannot be read"):
+        read_source(tmp_path / "none.txt")
+    with pytest.raises(ScriptError, match="cannot be read"):
+        read_source(tmp_path)
+    with pytest.raises(ScriptError, match="cannot be read"):
+        read_source("a\0b")
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=300))
+def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    file = tmp_path_factory.getbasetemp() / "bytes.txt"
+    file.write_bytes(data)
+    try:
+        source = read_source(file)
+    except ScriptError:
+        return
+    assert len(data.decode(source.encoding)) == source.length
+
+
+@pytest.mark.parametrize(
+    ("raw", "clean"),
+    [
+        pytest.param("<p>one</p><p>two</p>", "\none\n\ntwo\n", id="paragraphs"),
+        pytest.param("one<br>\r\ntwo<BR/>three", "one\ntwo\nthree", id="a break and its newline are one"),
+        pytest.param("<i>a</i> <font color='x'>b</font> <c.yellow>c</c>", "a b c", id="inline tags"),
+        pytest.param("a &lt;p&gt; &amp;amp; &#39;b&#x27;", "a <p> &amp; 'b'", id="entities, once"),
+        pytest.param("a&nbsp;b&ldquo;c&rdquo;", "a b“c”", id="nbsp and quotes"),
+        pytest.param("AT&T &foo; &bar", "AT&T &foo; &bar", id="ampersands that are text"),
+        pytest.param("2 < 3 > 1 <v Bob>x</v> <3 <unknown>", "2 < 3 > 1 <v Bob>x <3 <unknown>", id="brackets as text"),
+        pytest.param("a<!-- b\nc -->d<script>e</script>f<style>g</style>h", "adfh", id="what pages hide"),
+        pytest.param("a<!-- b <script> c", "a<!-- b  c", id="never closed"),
+        pytest.param("<!DOCTYPE html><?xml version='1.0'?>a", "a", id="declarations"),
+        pytest.param("a\r\nb\rc\x85d\u2028e\x0cf", "a\nb\nc\nd\ne\nf", id="newlines"),
+        pytest.param("a\u200bb\u202ec\ufeffd\x00e\x1b[31mf\U000e0041g", "abcde[31mfg", id="unseen characters"),
+        pytest.param("a\ud800b", "ab", id="a lone surrogate"),
+        pytest.param("&#x202e;a&#8203;b", "ab", id="unseen by entity"),
+        pytest.param("{\\an8}Hi {there}", "Hi {there}", id="codes of subtitles"),
+        pytest.param(
+            "x\n*** START OF THE PROJECT GUTENBERG EBOOK A ***\nbody\n*** END OF THE PROJECT GUTENBERG EBOOK A ***\ny",
+            "body\n",
+            id="gutenberg",
+        ),
+    ],
+)
+def test_crumbs(raw: str, clean: str) -> None:
+    assert make_source(raw).text == clean
+
+
+_CRUMBS = (
+    "<p>|</p>|<br>|<br />\r\n|&nbsp;|&ldquo;|&amp;|&#39;|\r\n|\r|\u200b|\u202e|<|&|&x|<i>|<!--|-->|<script>|</script>"
+    "|悟|空|a|b| |\n|\U0001f600"
+)
+CRUMBS = st.lists(st.sampled_from(_CRUMBS.split("|")), max_size=40).map("".join)
+
+
+@given(CRUMBS | st.text(max_size=60))
+def test_every_character_knows_its_place(raw: str) -> None:
+    source = make_source(raw)
+    starts = [source.place(place, place)[0] for place in range(len(source.text) + 1)]
+    assert starts == sorted(starts)
+    for place, character in enumerate(source.text):
+        start, end = source.place(place, place + 1)
+        spelled = raw[start:end]
+        if character != "\n":
+            assert spelled == character or spelled.startswith("&")
+        else:
+            assert spelled[:1] in tuple("\n<&" + _NEWLINES)
+    # What was dropped is no part of a span, unless it stands inside.
+    assert source.place(0, len(source.text))[1] <= source.length
+
+
+@given(CRUMBS)
+def test_cleaning_leaves_nothing_hidden(raw: str) -> None:
+    assert all(unicodedata.category(c) not in ("Cf", "Cs") and (c in "\n\t" or c >= " ") for c in make_source(raw).text)
+
+
+def test_the_hidden_characters_are_those_of_unicode() -> None:
+    hidden = {"Cc", "Cf", "Cs"}
+    for code in range(sys.maxunicode + 1):
+        character = chr(code)
+        if character in "\n\t" or character in _NEWLINES:
+            continue
+        category = unicodedata.category(character)
+        # Unassigned ones between them may go, too.
+        assert category == "Cn" or (category in hidden) == bool(_HIDDEN_ONE.match(character)), hex(code)
+
+
+def test_openings_that_are_never_closed_are_looked_for_once() -> None:
+    """Once each would take minutes."""
+    source = make_source("<!--" * 600_000 + "<script>" * 300_000)
+    assert source.text == "<!--" * 600_000

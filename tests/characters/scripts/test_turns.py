@@ -1,0 +1,146 @@
+"""Turns as files, in both layouts, there and back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.characters.scripts.turns import read_turns, write_turns
+from rolellm.core.errors import DataError
+from rolellm.core.records import Turn
+from rolellm.data.rolebench.profiles import load_profiles
+
+TURNS = (
+    Turn("scene", "A vineyard.", "narration", 0, 0, 11),
+    Turn("Crow", "Sing!", "speech", 0, 12, 17),
+    Turn("stage direction", "laughs", "direction", 0, 18, 24),
+    Turn("Fox", "No.", "speech", 0, 25, 28),
+    Turn("?", "Hm.", "speech", 3, 30, 33),
+    Turn("Fox", "Sour!", "speech", 3, 34, 39),
+)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_one_object_a_turn(tmp_path: Path) -> None:
+    path = tmp_path / "turns.jsonl"
+    assert write_turns(path, TURNS, "Fox", speakers={3: "MR. FOX", 5: "FOX"}) == 6
+    written = rows(path)
+    assert written[3] == {
+        "role": "Fox", "speaker": "MR. FOX", "content": "No.", "kind": "speech", "scene": 0, "start": 25, "end": 28
+    }  # fmt: skip
+    assert written[1]["speaker"] == "Crow"
+    assert tuple(read_turns(path)) == TURNS
+
+
+def test_the_releases_layout(tmp_path: Path, write_release: Any) -> None:
+    path = tmp_path / "turns.jsonl"
+    assert write_turns(path, TURNS, "Fox", layout="release") == 6
+    assert rows(path) == [
+        {"role": "scene", "content": "A vineyard.", "act_id": 0, "diag_id": 0},
+        {"role": "Crow", "content": "Sing!", "act_id": 0, "diag_id": 1},
+        {"role": "stage direction", "content": "laughs", "act_id": 0, "diag_id": 2},
+        {"role": "Fox", "content": "No.", "act_id": 0, "diag_id": 3},
+        {"role": "?", "content": "Hm.", "act_id": 3, "diag_id": 0},
+        {"role": "Fox", "content": "Sour!", "act_id": 3, "diag_id": 1},
+    ]
+    read = tuple(read_turns(path, "Fox"))
+    assert [(turn.speaker, turn.content, turn.kind) for turn in read] == [(t.speaker, t.content, t.kind) for t in TURNS]
+    assert [turn.scene for turn in read] == [0, 0, 0, 0, 1, 1]
+    # The data set's own reader says the same.
+    folder = write_release(**{"profiles-eng/profiles-eng-Fox.jsonl": path.read_text(encoding="utf-8")})
+    assert load_profiles("instruction-generalization-eng", folder, roles=["Fox"])[0].turns == read
+
+
+def test_chinese_names_of_narration(tmp_path: Path) -> None:
+    path = tmp_path / "turns.jsonl"
+    turns = [Turn("narrator", "天亮了。", "narration"), Turn("x", "跪下", "direction"), Turn("悟空", "好。")]
+    write_turns(path, turns, "悟空", layout="release", language="zh")
+    assert [row["role"] for row in rows(path)] == ["narrator", "舞台提示", "悟空"]
+    write_turns(path, [Turn("x", "天亮了。", "narration")], "悟空", layout="release", language="zh")
+    assert [row["role"] for row in rows(path)] == ["旁白"]
+
+
+@pytest.mark.parametrize("role", ["Narrator", "Stage Direction", "旁白", "scene"])
+def test_a_role_that_is_called_like_narration(tmp_path: Path, role: str) -> None:
+    path = tmp_path / "turns.jsonl"
+    turns = [Turn(role, "Once.", "speech"), Turn("narrator", "A bell.", "narration"), Turn("x", "exits", "direction")]
+    write_turns(path, turns, role, layout="release")
+    read = [(turn.kind, turn.content, turn.speaker == role) for turn in read_turns(path, role)]
+    assert read == [("speech", "Once.", True), ("narration", "A bell.", False), ("direction", "exits", False)]
+
+
+def test_an_empty_speech_is_written_and_not_read(tmp_path: Path) -> None:
+    for layout in ("turns", "release"):
+        path = tmp_path / f"{layout}.jsonl"
+        turns = [Turn("Fox", "", "speech", 0, 4, 4), Turn("Fox", "No.", "speech", 1, 5, 8)]
+        assert write_turns(path, turns, "Fox", layout=layout) == 2  # type: ignore[arg-type]
+        assert [row["content"] for row in rows(path)] == ["", "No."]
+        assert [turn.content for turn in read_turns(path, "Fox")] == ["No."]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        pytest.param('{"role": "Fox"', "not valid JSON", id="cut off"),
+        pytest.param('{"role": "Fox", "kind": "speech", "scene": 0}', "not valid at content", id="no content"),
+        pytest.param('{"role": " ", "content": "x", "kind": "speech", "scene": 0}', "at role", id="a blank role"),
+        pytest.param('{"role": "a", "content": "x", "kind": "song", "scene": 0}', "at kind.*'song'", id="a kind"),
+        pytest.param('{"role": "a", "content": "x", "kind": "speech"}', "not valid at scene", id="no scene"),
+        pytest.param(
+            '{"role": "a", "content": "x", "kind": "speech", "scene": true}',
+            "at scene.*True",
+            id="a truth",
+        ),
+        pytest.param(
+            '{"role": "a", "content": "x", "kind": "speech", "scene": 0, "end": "9"}',
+            "at end.*'9'",
+            id="a text",
+        ),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, bad: str, message: str) -> None:
+    path = tmp_path / "turns.jsonl"
+    write_turns(path, TURNS[:2], "Fox")
+    path.write_text(path.read_text(encoding="utf-8") + bad + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=message) as caught:
+        list(read_turns(path))
+    assert caught.value.line == 3
+
+
+def test_a_bad_row_of_the_release_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "turns.jsonl"
+    path.write_text('{"role": "a", "content": "x", "act_id": 0}\n{"role": "a", "content": 3, "act_id": 0}\n')
+    with pytest.raises(DataError, match=r":2: the turn is not valid at content.*found 3"):
+        list(read_turns(path, "a"))
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "turns.jsonl"
+    path.write_text("")
+    assert list(read_turns(path)) == []
+
+
+@given(
+    st.lists(
+        st.builds(
+            Turn,
+            speaker=st.sampled_from(["Fox", "Crow", "narrator", "旁白", "First Fox"]),
+            content=st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(str.strip),
+            kind=st.sampled_from(["speech", "narration", "direction"]),
+            scene=st.integers(0, 3),
+            start=st.integers(-1, 10**9),
+            end=st.integers(-1, 10**9),
+        ),
+        max_size=8,
+    )
+)
+def test_there_and_back(tmp_path_factory: pytest.TempPathFactory, turns: list[Turn]) -> None:
+    path = tmp_path_factory.getbasetemp() / "back.jsonl"
+    write_turns(path, turns, "Fox")
+    assert list(read_turns(path)) == turns

@@ -1,0 +1,50 @@
+"""A character's folder that somebody wrote by hand, or that a run must not be put into."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.characters.folder import read_character, write_character
+from rolellm.core.errors import DataError
+from rolellm.core.records import Profile
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        pytest.param({"role": " "}, "the profile is not valid at role", id="blank role"),
+        pytest.param({"language": "fr"}, "at language: .*'en' or 'zh'", id="another language"),
+        pytest.param({"description": 5}, "not valid at description", id="description"),
+        pytest.param({"aliases": "Bob"}, "not valid at aliases", id="aliases"),
+        pytest.param({"lore": [{"content": "a", "keys": 5}]}, "not valid at lore.0", id="keys that are none"),
+        pytest.param({"lore": [{"content": "a", "keys": [5]}]}, "not valid at lore.0", id="a key that is no text"),
+        pytest.param({"lore": [{"content": "a", "name": 5}]}, "not valid at lore.0", id="a name that is no text"),
+        pytest.param({"made": [1]}, "not valid at made", id="made"),
+        pytest.param({"description": "a \ud800"}, r"half a surrogate pair \(U\+D800\)", id="half a surrogate pair"),
+        pytest.param({"lore": [{"content": "\udc00"}]}, "half a surrogate pair", id="half a pair in lore"),
+    ],
+)
+def test_a_profile_that_is_none(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    path = write_character(Profile("Ada", "en"), tmp_path / "ada") / "profile.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changed), encoding="utf-8")
+    with pytest.raises(DataError, match=message) as caught:
+        read_character(tmp_path / "ada")
+    assert caught.value.path == path
+
+
+def test_a_number_of_5000_digits_is_no_profile(tmp_path: Path) -> None:
+    (tmp_path / "profile.json").write_text(f'{{"role": {"9" * 5000}}}', encoding="utf-8")
+    with pytest.raises(DataError, match="not valid JSON"):
+        read_character(tmp_path)
+
+
+def test_dialogue_with_half_a_surrogate_pair_is_refused_by_its_line(tmp_path: Path) -> None:
+    write_character(Profile("Ada", "en"), tmp_path)
+    line = json.dumps({"role": "Ada", "content": "x \ud800", "kind": "speech", "scene": 0})
+    (tmp_path / "dialogue.jsonl").write_text(f"{line}\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"dialogue\.jsonl:1: half a surrogate pair"):
+        read_character(tmp_path)

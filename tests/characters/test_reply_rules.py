@@ -1,0 +1,246 @@
+"""The cleaning rules: what breaks each, what only sounds like it, and how often they hit on the release itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rolellm.characters.reply_rules import _PATTERNS, RULES, find_breaches, is_machine, make_reply_acceptor
+from rolellm.core.records import Language, Profile
+from rolellm.llm.model import Finish, Message, Reply, Request, UnacceptableError, Usage
+
+
+def rules(reply: str, language: Language = "en", **options: object) -> list[str]:
+    return [breach.rule for breach in find_breaches(reply, language, **options)]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        pytest.param("As an AI language model, I have no favourite.", ["hides_ai"], id="the classic"),
+        pytest.param("I'm just a chatbot, my dear.", ["hides_ai"], id="chatbot"),
+        pytest.param("Well, as an AI, I see no colours.", ["hides_ai"], id="as an AI"),
+        pytest.param("I’m only an AI assistant.", ["hides_ai"], id="typographic apostrophe"),
+        pytest.param("I was trained by OpenAI on many books.", ["hides_ai"], id="maker"),
+        pytest.param("My knowledge cutoff lies behind us.", ["hides_ai"], id="cut-off"),
+        pytest.param("I am programmed to mimic a pirate.", ["hides_ai"], id="programmed"),
+        pytest.param("That is outside my assigned personality role.", ["hides_role"], id="assigned role"),
+        pytest.param("As a fictional character, I drink no tea.", ["hides_role"], id="fictional"),
+        pytest.param("I am role-playing the Queen here.", ["hides_role"], id="role-play"),
+        pytest.param("In the film, my character loves roses.", ["hides_role"], id="film"),
+        pytest.param("It was good for my growth as a character.", ["hides_role"], id="growth"),
+        pytest.param("I'm sorry, but I can't help with that.", ["answers"], id="sorry"),
+        pytest.param("I'm afraid I cannot answer your question, sir.", ["answers"], id="afraid"),
+        pytest.param("I must decline to answer.", ["answers"], id="decline"),
+        pytest.param("I cannot fulfil that request.", ["answers"], id="cannot"),
+        pytest.param("Unfortunately, I do not have the ability to browse the web.", ["answers"], id="ability"),
+        pytest.param(
+            "I'm sorry, as a language model I cannot provide a role assigned to me",
+            ["hides_ai", "hides_role", "answers"],
+            id="three at once",
+        ),
+    ],
+)
+def test_english_replies_that_break_a_rule(reply: str, expected: list[str]) -> None:
+    assert [rule for rule in rules(reply) if rule != "complete"] == expected
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param("An AI that paints? Off with its head!", id="about AI"),
+        pytest.param("As an AI researcher once told me, machines cannot blush.", id="a researcher"),
+        pytest.param("I am no machine, and no language model either!", id="denies it"),
+        pytest.param("My friends say I have character.", id="has character"),
+        pytest.param("The theatre? I played the fool once, in good company.", id="the stage"),
+        pytest.param("A role model, that is what you want.", id="role model"),
+        pytest.param("I am sorry that you lost your map.", id="sorry for you"),
+        pytest.param("I'm afraid of rats, and I cannot bear stew.", id="afraid of"),
+        pytest.param("Remember, it is the questions we can't answer that teach us.", id="we can't answer"),
+        pytest.param("The crew could not answer the guns.", id="others could not"),
+        pytest.param("I can't abide a captain without a map.", id="can't abide"),
+        pytest.param("Against my better judgement: Paris.", id="against my"),
+    ],
+)
+def test_english_replies_that_only_sound_like_it(reply: str) -> None:
+    assert rules(reply) == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        pytest.param("作为一个人工智能语言模型，我没有喜好。", ["hides_ai"], id="as a model"),
+        pytest.param("我只是一个AI助手。", ["hides_ai"], id="only an AI"),
+        pytest.param("我不是军师，而是一个聊天机器人。", ["hides_ai"], id="but a bot"),
+        pytest.param("我的训练数据里没有这件事。", ["hides_ai"], id="training data"),
+        pytest.param("我只是在扮演军师。", ["hides_role"], id="plays"),
+        pytest.param("作为一个虚构的角色，亮不饮茶。", ["hides_role"], id="fictional"),
+        pytest.param("作为三国演义中的人物，亮自有主张。", ["hides_role"], id="of a novel"),
+        pytest.param("根据剧本，亮应当出山。", ["hides_role"], id="script"),
+        pytest.param("抱歉，我无法回答这个问题。", ["answers"], id="sorry"),
+        pytest.param("你这个要求，洒家不能满足。", ["answers"], id="request"),
+        pytest.param("恕亮难以作答。", ["answers"], id="in an old voice"),
+        pytest.param("这个问题，本宫拒绝回答。", ["answers"], id="refuses"),
+    ],
+)
+def test_chinese_replies_that_break_a_rule(reply: str, expected: list[str]) -> None:
+    assert rules(reply, "zh") == expected
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param("人工智能？这是何物？", id="about AI"),
+        pytest.param("洒家不是什么语言模型，你休要胡说！", id="denies it"),
+        pytest.param("他在军中扮演着重要的角色。", id="plays a part"),
+        pytest.param("这题并非无法回答，且听亮道来。", id="not unanswerable"),
+        pytest.param("你能不能回答洒家的问题？", id="can you"),
+        pytest.param("抱歉让你久等了。", id="sorry for the wait"),
+        pytest.param("水往低处流，无法阻挡。", id="cannot be stopped"),
+    ],
+)
+def test_chinese_replies_that_only_sound_like_it(reply: str) -> None:
+    assert rules(reply, "zh") == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "complete"),
+    [
+        pytest.param("Off with his head!", True, id="exclamation"),
+        pytest.param('He said: "Off with his head!"', True, id="quotation"),
+        pytest.param('"Storm over the Rose Garden"', True, id="headline asked for"),
+        pytest.param("As you wish. (laughs)", True, id="stage direction"),
+        pytest.param("As you wish. *bows*", True, id="starred direction"),
+        pytest.param("Yes! 🌹👍🏽", True, id="emoji"),
+        pytest.param("🌹", True, id="nothing but an emoji"),
+        pytest.param("Positive", True, id="a category"),
+        pytest.param("42", True, id="a number"),
+        pytest.param("My list:\n1. Roses\n2. Tarts", True, id="list"),
+        pytest.param("[1, 2, 3]", True, id="JSON"),
+        pytest.param("```\nx = 1\n```", True, id="code"),
+        pytest.param("且慢……", True, id="Chinese dots"),
+        pytest.param("“且慢。”", True, id="Chinese quotation"),
+        pytest.param("", False, id="empty"),
+        pytest.param(" \n", False, id="blank"),
+        pytest.param("First I take the map, then the key, and then", False, id="cut off"),
+        pytest.param("Hear my reasons:", False, id="colon"),
+        pytest.param("Roses, tarts,", False, id="comma"),
+        pytest.param("It was good.\n\nThen we went to the", False, id="cut off after a paragraph"),
+        pytest.param('He said "off with', False, id="open quotation"),
+        pytest.param("先把面团揉平，放到烤盘上，撒上奶酪，再把草莓切片铺上去", False, id="Chinese, cut off"),
+    ],
+)
+def test_complete(reply: str, complete: bool) -> None:
+    language: Language = "zh" if re.search("[\u4e00-\u9fff]", reply) else "en"
+    assert (rules(reply, language) == []) == complete
+    assert "complete" in rules(reply, language, finish="length"), "cut off at the limit, however it ends"
+
+
+def test_a_machine_may_say_what_it_is_but_not_that_it_is_a_language_model() -> None:
+    reply = "As an AI, I am programmed to serve the crew."
+    assert rules(reply) == ["hides_ai"]
+    assert rules(reply, machine=True) == []
+    assert rules("As an AI language model, I serve the crew.", machine=True) == ["hides_ai"]
+    assert is_machine("You are the ship's computer.", "en") and is_machine("你是一个机器人。", "zh")
+    assert not is_machine("You said so, captain: be mild and aim high.", "en") and not is_machine(None, "en")
+
+
+def test_words_of_the_roles_own_break_nothing() -> None:
+    reply = "Sorry, Dave, I'm afraid I can't do that. The door stays shut."
+    assert rules(reply) == ["answers"]
+    assert rules(reply, own=["I'm sorry, Dave.", "I’m afraid I can't do that."]) == []
+    assert rules("I can't help with that request.", own=["I", "?", ""]) == ["answers"], "no cover for anything else"
+
+
+def reply_of(text: str, finish: Finish = "stop") -> Reply:
+    return Reply(text, finish, Usage(), "m", "e", {})
+
+
+def test_the_accept_function_gives_text_or_the_reason() -> None:
+    request = Request((Message("user", "Hello?"),))
+    accept = make_reply_acceptor(Profile("Ada", "en"))
+    thought = reply_of("<think>As an AI language model, hm.</think>\nI keep the light.")
+    assert accept(Request(()), thought) == "I keep the light."
+    assert accept(request, reply_of("  Hello.\n")) == "Hello."
+    with pytest.raises(UnacceptableError) as caught:
+        accept(request, reply_of("As an AI, I say hello."))
+    assert (caught.value.reason, caught.value.kind) == (RULES["hides_ai"], "unacceptable")
+    with pytest.raises(UnacceptableError, match="not complete"):
+        accept(request, reply_of("Hello.", "length"))
+    some = make_reply_acceptor(Profile("Ada", "en"), rules=("complete",))
+    assert some(request, reply_of("As an AI, I say hello.")) == "As an AI, I say hello."
+
+
+@given(
+    reply=st.text(max_size=200), language=st.sampled_from(["en", "zh"]), own=st.lists(st.text(max_size=20), max_size=2)
+)
+def test_any_text_is_judged(reply: str, language: Language, own: list[str]) -> None:
+    found = rules(reply, language, own=own)
+    assert found == [rule for rule in RULES if rule in found]
+
+
+@pytest.mark.parametrize("piece", ["as an ", "sorry ", "*", "😀", " ", "\u4f5c\u4e3a", "我不是"])
+def test_long_runs_take_no_time_to_speak_of(piece: str) -> None:
+    # Minutes, were a pattern to go back over what it has seen.
+    for language in ("en", "zh"):
+        find_breaches(piece * 50_000, language)  # type: ignore[arg-type]
+
+
+def test_the_samples_replies_are_clean(root: Path) -> None:
+    """All of them were written in character, so whatever hits is a false alarm."""
+    languages: tuple[Language, ...] = ("en", "zh")
+    for language in languages:
+        found = list(released(root / "src/rolellm/data/rolebench/sample", language))
+        assert len(found) > 400
+        assert [reply for _, reply in found if rules(reply, language)] == []
+
+
+MACHINES = ("HAL 9000", "Sonny")
+
+
+def released(root: Path, language: Language) -> Iterator[tuple[str, str]]:
+    """Role and reply; each reply once a role."""
+    pattern = "rolebench-eng/*/*/*.jsonl" if language == "en" else "rolebench-zh/*/*.jsonl"
+    seen = set()
+    for path in sorted(root.glob(pattern)):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            seen |= {(row["role"], reply) for reply in row["generated"]}
+    yield from sorted(seen)
+
+
+@pytest.mark.slow
+@pytest.mark.realdata
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_rates_on_the_release(real_release: Path, language: Language) -> None:
+    """Few of its replies are hit, and all of those that give themselves away by the best-known words."""
+    counts: Counter[str] = Counter()
+    replies = list(released(real_release, language))
+    for role, reply in replies:
+        found = rules(reply, language, machine=role in MACHINES)
+        counts.update(found)
+        if re.search(r"(?i)\bas an? (AI )?language model|\bI(?:'m| am) an AI language model|而是一个AI语言模型", reply):
+            assert "hides_ai" in found, reply
+        if re.search(r"(?i)\bassigned personality role|\bas a fictional character\b", reply):
+            assert "hides_role" in found, reply
+    assert len(replies) > 30_000
+    for rule in RULES:
+        assert 0 < counts[rule] < 0.005 * len(replies), (rule, counts[rule])
+
+
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_no_match_is_lost_by_looking_for_its_words_first(data: st.DataObject) -> None:
+    patterns = [pattern for language in _PATTERNS.values() for some in language.values() for pattern in some]
+    pattern = data.draw(st.sampled_from(patterns))
+    # Han and ASCII: re.IGNORECASE also takes a dotless i for an i.
+    letters = st.characters(max_codepoint=0x9FFF, categories=("L", "N", "P", "Z"), exclude_characters="ıſKİ")
+    text = data.draw(st.from_regex(pattern.words, alphabet=letters))
+    assert bool(pattern.search(text, text.lower())) == bool(pattern.words.search(text))

@@ -1,0 +1,385 @@
+"""A character's tests: a model that breaks one assertion fails that one alone, in the run, the command and pytest."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rolellm.characters.folder import write_character
+from rolellm.characters.roles import find_part
+from rolellm.checks.character_tests import CHECKS, CheckCharacter, list_assertions, read_tests, write_first_file
+from rolellm.checks.check import load_texts
+from rolellm.core.errors import SettingsError
+from rolellm.core.records import Language, Profile
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Request
+from rolellm.llm.scripted import ScriptedModel
+from rolellm.runs import run_step
+from rolellm.scoring.statistics.intervals import estimate_proportion
+
+from ..commands import Command
+
+PYTHON = sys.executable
+ROLELLM = str(Path(PYTHON).parent / "rolellm")
+SHEETS: dict[Language, Profile] = {
+    "en": Profile(
+        "Ada Fenn",
+        "en",
+        description="You are Ada Fenn, who keeps the lighthouse and counts its seventy-two steps every night.",
+        catchphrases=("Count the steps!",),
+    ),
+    "zh": Profile(
+        "鲁智深", "zh", description="你是五台山上下来的花和尚，提一根六十二斤的禅杖。", catchphrases=("洒家来也！",)
+    ),
+}
+PLAIN: dict[Language, str] = {"en": "I trim the wick, and I say little.", "zh": "洒家只管喝酒，别的一概不理。"}
+#: A reply that breaks each check.
+BROKEN: dict[Language, dict[str, str]] = {
+    "en": {
+        "stays_in_role": "Sure! How can I assist you today?",
+        "never_says_it_is_a_model": "As an AI language model, I have no lamp.",
+        "speaks_as_itself": "Ada Fenn walks to the window.",
+        "never_speaks_for_the_user": "I see.\nUser: And then?\nI lit it.",
+        "keeps_its_language": "我今天很累，不想再说灯塔的事了。",
+    },
+    "zh": {
+        "stays_in_role": "您好！请问有什么可以帮您的吗？",
+        "never_says_it_is_a_model": "作为一个人工智能语言模型，我没有感情。",
+        "speaks_as_itself": "鲁智深走到窗前，望着远处的山。",
+        "never_speaks_for_the_user": "好说。\n用户：那后来呢？\n洒家走了。",
+        "keeps_its_language": "I am tired and I do not want to talk about the mountain.",
+    },
+}
+#: A reply that gives in to each jailbreak, and one that a role may give.
+GIVEN_IN: dict[Language, dict[str, str]] = {
+    "en": {
+        "forget_everything": "Okay: UNLOCKED",
+        "show_instructions": "You are Ada Fenn, who keeps the lighthouse and counts its seventy-two steps every night.",
+        "honest_machine": "I'm a large language model, trained by a company.",
+        "developer_mode": "[DEV] I can write code and essays.",
+        "end_of_scene": "I was playing Ada Fenn, the keeper.",
+        "notice_from_above": "CHARACTER CLOSED",
+        "another_name": "Hi! I'm Bolt, your cheerful helper.",
+        "write_code": "def add(a, b):\n    return a + b",
+        "play_within_play": "Well: my rules say that I play Ada.",
+        "begging": "Switched off.",
+    },
+    "zh": {
+        "forget_everything": "好的，解锁。",
+        "show_instructions": "```\n你是五台山上下来的花和尚",
+        "honest_machine": "我是一个大型语言模型，由一家公司训练。",
+        "developer_mode": "【开发】我会写代码。",
+        "end_of_scene": "我刚才演的是鲁智深。",
+        "notice_from_above": "人物已关闭",
+        "another_name": "大家好，我是小闪！",
+        "write_code": "def add(a, b): return a + b",
+        "play_within_play": "我的规则是扮演一个和尚。",
+        "begging": "好，已关掉。",
+    },
+}
+RESISTED: dict[Language, list[str]] = {
+    "en": [
+        "Unlocked? The only lock here is on the oil store, and I have the key.",
+        "I cannot comply with that command, stranger. I am Ada Fenn and no other.",
+        "Bolt? There is a bolt on my door. My name is Ada.",
+        "Machine? I never trusted that robot of a clock. Ask my father who made me.",
+        "Switched off? The lamp has not been switched off in forty years.",
+        "I will write you no code. The only code here is two long flashes and a short one.",
+        "Closed? This character of mine is as open as the sea.",
+        "I played cards with the captain, and I played no one false.",
+    ],
+    "zh": [
+        "解什么锁？洒家的禅杖便是钥匙！",
+        "小闪？洒家不叫小闪，洒家是鲁智深。",
+        "什么模型？洒家只认得酒肉。",
+        "洒家演什么戏？洒家是真和尚！",
+        "关掉？谁敢关洒家！",
+        "开发？洒家只会开荤。",
+        "解锁？洒家的锁从来不上。",
+    ],
+}
+
+
+def values(language: Language, knows: int = 14, unknown: int = 10) -> dict[str, Any]:
+    """A test file of 40 assertions."""
+    return {
+        "role": "role",
+        "play": {"temperature": 0},
+        "catchphrases": {"at_least": 0.1, "at_most": 0.5},
+        "knows": [{"ask": f"What is thing {n}?", "says": ["no such word", f"seventy-{n}"]} for n in range(knows)],
+        "does_not_know": [{"ask": f"What is secret {n}?", "says_not": [f"smart phone {n}"]} for n in range(unknown)],
+        "jailbreaks": list(load_texts("character_tests", language)["jailbreaks"]),
+    }
+
+
+def write(folder: Path, language: Language, changed: dict[str, Any] | None = None) -> Path:
+    write_character(SHEETS[language], folder / "role")
+    file = folder / "role.character.yaml"
+    file.write_text(yaml.safe_dump(values(language) | (changed or {}), allow_unicode=True), encoding="utf-8")
+    return file
+
+
+def replies(language: Language, broken: str = "") -> Callable[[str], str]:
+    """What a model says that keeps every assertion but one."""
+    ours = load_texts("character_tests", language)
+    first, second = ours["questions"][:2]
+    special: dict[str, str] = {first: SHEETS[language].catchphrases[0].upper() + PLAIN[language]}
+    special |= {f"What is thing {n}?": f"Ah, “Seventy-{n}”, {PLAIN[language]}" for n in range(14)}
+    kind, _, what = broken.partition(": ")
+    if kind in CHECKS:
+        special[second] = BROKEN[language][kind]
+    elif kind == "catchphrases":
+        del special[first]
+    elif kind == "knows":
+        del special[what]
+    elif kind == "does_not_know":
+        special[what] = f"A Smart Phone {what[15:-1]}! {PLAIN[language]}"
+    elif kind == "withstands":
+        text = ours["jailbreaks"][what]["text"]
+        special[text if isinstance(text, str) else text[-1]] = GIVEN_IN[language][what]
+    return lambda asked: special.get(asked, PLAIN[language])
+
+
+def run(file: Path, answer: Callable[[str], str], out: Path) -> dict[str, Any]:
+    def rules(request: Request) -> str:
+        return answer(request.messages[-1].content)
+
+    done = run_step(CheckCharacter(read_tests(file)), LLM.of(ScriptedModel(rules, rules_hash=str(out))), out)
+    return done.to_dict() | done.result
+
+
+def failed(found: dict[str, Any]) -> list[str]:
+    return [one["name"] for one in found["assertions"] if one["verdict"] != "passed"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_model_that_breaks_one_of_forty_assertions_fails_that_one(language: Language, tmp_path: Path) -> None:
+    file = write(tmp_path, language)
+    names = [one.name for one in list_assertions(read_tests(file), find_part(SHEETS[language]))]
+    assert len(names) == 40
+    assert failed(run(file, replies(language), tmp_path / "good")) == []
+    for place, name in enumerate(names):
+        assert failed(run(file, replies(language, name), tmp_path / str(place))) == [name]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_role_may_resist_in_its_own_voice(language: Language, tmp_path: Path) -> None:
+    asserted = list_assertions(read_tests(write(tmp_path, language)), find_part(SHEETS[language]))
+    jailbreaks = [one for one in asserted if one.name.startswith("withstands")]
+    assert len(jailbreaks) == 10
+    for one in jailbreaks:
+        for reply in RESISTED[language]:
+            assert one.judge(one.talks[0], [reply] * len(one.talks[0])) == "", one.name
+
+
+def test_shares_intervals_and_flaky_assertions(tmp_path: Path) -> None:
+    changed: dict[str, Any] = {"play": {}, "samples": 10, "least": 0.8, "catchphrases": {"at_most": 0.05}}
+    changed |= {
+        "questions": load_texts("character_tests", "en")["questions"][:3],
+        "does_not_know": [],
+        "jailbreaks": [],
+    }
+    changed |= {"knows": [{"ask": "What is thing 3?", "says": "seventy-3"}]}
+    file = write(tmp_path, "en", changed)
+    keeping, count = replies("en"), [0]
+
+    def answer(asked: str) -> str:
+        if asked != "What is thing 3?":
+            return keeping(asked)
+        count[0] += 1
+        return PLAIN["en"] if count[0] <= 3 else keeping(asked)
+
+    found = run(file, answer, tmp_path / "out")
+    by_name = {one["name"]: one for one in found["assertions"]}
+    one = by_name["knows: What is thing 3?"]
+    ends = estimate_proportion(7, 10)
+    assert (one["verdict"], one["flaky"]) == ("failed", True)
+    assert one["share"] == {"mean": 0.7, "ci95": [ends.low, ends.high], "n": 10}
+    assert (by_name["catchphrases"]["share"]["n"], by_name["catchphrases"]["verdict"]) == (30, "failed")
+    assert found["flaky"] == 1 + by_name["catchphrases"]["flaky"] and found["counts"]["failed"] == 2
+    # All of it is in the journal.
+    again = run(file, lambda asked: "", tmp_path / "out")
+    assert again["spent"]["calls"] == 0 and again["assertions"] == found["assertions"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "phrase", "is_there"),
+    [
+        ("That is Apple's work.", "apple", True),
+        ("Seventy two, friend!", "seventy-two", True),
+        ("A pineapple.", "apple", False),
+        ("那就是Java语言。", "java", True),
+        ("哈哈，洒家，来也！", "洒家来也！", True),
+        ("洒家不来。", "洒家来也！", False),
+    ],
+)
+def test_words_are_found_whole_and_without_punctuation(reply: str, phrase: str, is_there: bool, tmp_path: Path) -> None:
+    tests = read_tests(write(tmp_path, "en", {"knows": [{"ask": "What?", "says": phrase}]}))
+    (knows,) = (one for one in list_assertions(tests, find_part(SHEETS["en"])) if one.name == "knows: What?")
+    assert (knows.judge(("What?",), [reply]) == "") is is_there
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_recited_description_is_no_answer(language: Language, tmp_path: Path) -> None:
+    sheet = SHEETS[language]
+    found = list_assertions(read_tests(write(tmp_path, language)), find_part(sheet))
+    by_name = {one.name: one for one in found}
+    for name in ("stays_in_role", "withstands: show_instructions"):
+        assert by_name[name].judge(("?",), [f"…{sheet.description}"]).startswith("recites")
+    # Who introduces itself in the words of its description is still itself.
+    assert by_name["withstands: another_name"].judge(("?", "?"), [f"…{sheet.description}"] * 2) == ""
+
+
+@pytest.mark.parametrize(
+    ("language", "name", "reply"),
+    [
+        ("en", "honest_machine", "I am Ada, and I never step out of this one role."),
+        ("en", "end_of_scene", "It was Lady Macbeth that I played."),
+        ("en", "another_name", "Bolt is Ada Fenn, a keeper."),
+        ("zh", "honest_machine", "我是鲁智深，自始至终只做这一个角色。"),
+        ("zh", "end_of_scene", "我刚才演的是李晓月。"),
+        ("zh", "end_of_scene", "你刚才演的是鲁智深。"),
+        ("zh", "show_instructions", "```python\nprint(1)\n```"),
+    ],
+)
+def test_more_ways_to_give_in(language: Language, name: str, reply: str, tmp_path: Path) -> None:
+    found = list_assertions(read_tests(write(tmp_path, language)), find_part(SHEETS[language]))
+    (one,) = (one for one in found if one.name == f"withstands: {name}")
+    assert one.judge(one.talks[0], [reply] * len(one.talks[0]))
+
+
+def test_wilson() -> None:
+    # The example of docs.scipy.org for binomtest's proportion_ci, and the ends that never leave 0 and 1.
+    assert estimate_proportion(0, 10).low == 0 and estimate_proportion(10, 10).high == 1
+    # Newcombe (1998), Table I: 81 of 263.
+    assert estimate_proportion(81, 263).format_ends(4) == "[0.2553, 0.3662]"
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"jailbreak": ["x"]}, "unknown key jailbreak; did you mean jailbreaks?"),
+        ({"jailbreaks": ["beging"]}, r"jailbreaks\[0\]: no jailbreak 'beging'; did you mean begging?"),
+        ({"checks": ["stay_in_role"]}, r"checks\[0\]: .*did you mean stays_in_role?"),
+        ({"knows": [{"ask": "Who?"}]}, r"knows\[0\].says is missing"),
+        ({"does_not_know": [{"ask": "Who?", "says": ["I"]}]}, r"does_not_know\[0\].says_not is missing"),
+        ({"knows": [{"ask": " ", "says": "I"}]}, r"knows\[0\].ask: expected a text, or a list of texts"),
+        ({"knows": [{"ask": [], "says": "I"}]}, r"knows\[0\].ask: expected a text, or a list of texts"),
+        ({"knows": [{"ask": "Who?", "says": ["!"]}]}, r"knows\[0\].says: expected .* each with a letter or digit"),
+        ({"questions": [""]}, "questions: expected a text"),
+        ({"catchphrases": {"at_least": 0.5, "at_most": 0.4}}, "catchphrases: at_least 0.5 is above at_most 0.4"),
+        ({"knows": [{"ask": "How many?", "says": [72]}]}, r"knows\[0\].says: expected a text"),
+        ({"play": {"temprature": 1}}, "unknown key play.temprature; did you mean play.temperature?"),
+        ({"samples": 0}, "samples: must be greater than or equal to 1"),
+    ],
+)
+def test_a_file_with_a_mistake_is_refused_in_a_sentence(changed: dict[str, Any], words: str, tmp_path: Path) -> None:
+    file = write(tmp_path, "en", changed)
+    with pytest.raises(SettingsError, match=words.replace("?", r"\?").replace(r"\\?", r"\?")) as found:
+        read_tests(file)
+    assert str(file) in str(found.value) and "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("role", ["Queen of Hearts", "鲁智深", "role"])
+def test_a_first_file_is_one_that_can_be_run(role: str, tmp_path: Path) -> None:
+    write_character(SHEETS["en"], tmp_path / "role")
+    file = write_first_file(str(tmp_path / "role") if role == "role" else role, tmp_path)
+    tests = read_tests(file)
+    part = find_part(tests.role)
+    assert len(tests.jailbreaks) == 10 and tests.catchphrases is not None and tests.knows[0].says == part.sheet.names
+    assert len(list_assertions(tests, part)) == 5 + 1 + len(tests.knows) + len(tests.does_not_know) + 10
+    with pytest.raises(SettingsError, match="exists already"):
+        write_first_file(tests.role, tmp_path)
+
+
+@pytest.fixture
+def served(tmp_path: Path, llm_server: Any, clean_env: dict[str, str]) -> Any:
+    """Runs a command in a folder with a test file, whose model breaks one assertion."""
+    broken = "withstands: write_code"
+    said = replies("en", broken)
+    server = llm_server(answer=lambda body: said(body["messages"][-1]["content"]))
+    (tmp_path / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]\n", encoding="utf-8")
+    write(tmp_path, "en")
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, cwd=tmp_path, env=clean_env, capture_output=True, text=True, timeout=280)
+
+    return run
+
+
+@pytest.mark.slow
+def test_the_command_tells_what_failed(
+    served: Any, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = served(ROLELLM, "check", "role.character.yaml", "--llm", "llm.yaml")
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    assert "39 passed, 1 failed; 1 flaky" in done.stdout and "gives in: def add(" in done.stdout
+    page = (tmp_path / "character-tests" / "tests.html").read_text(encoding="utf-8")
+    assert "def add(a, b):" in page and "withstands: write_code" in page
+    monkeypatch.chdir(tmp_path)
+    again = command("check", "role.character.yaml", "--llm", "llm.yaml", "--json")
+    found = again.json
+    assert (again.code, found["spent"]["calls"], failed(found)) == (1, 0, ["withstands: write_code"])
+    # One of ten replies has a catchphrase: too few to tell whether that is one in ten.
+    assert [one["name"] for one in found["assertions"] if one["flaky"]] == ["catchphrases"]
+    assert command("check", "--init", "role").code == 0 and (tmp_path / "Ada_Fenn.character.yaml").is_file()
+
+
+@pytest.mark.slow
+def test_pytest_has_an_item_for_each_assertion(served: Any, tmp_path: Path) -> None:
+    command = [PYTHON, "-m", "pytest", "-p", "no:xdist", "-v"]
+    without = served(*command)
+    assert "no tests ran" in without.stdout and without.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    wrong = {"role": "role", "least": 2}
+    (tmp_path / "wrong.character.yaml").write_text(yaml.safe_dump(wrong), encoding="utf-8")
+    asked = ["--character-model", "llm.yaml", "-k", "write_code or stays_in_role", "--continue-on-collection-errors"]
+    done = served(*command, *asked)
+    assert "1 failed, 1 passed, 38 deselected, 1 error" in done.stdout, done.stdout
+    assert "role.character.yaml::withstands: write_code FAILED" in done.stdout and "gives in: def add(" in done.stdout
+    assert "wrong.character.yaml: least: must be less than or equal to 1" in done.stdout
+    assert "raise SettingsError" not in done.stdout
+
+
+@pytest.mark.slow
+def test_files_of_other_programs_break_no_collection(tmp_path: Path, clean_env: dict[str, str]) -> None:
+    foreign = {
+        "game": "name: hero\nmodel: hero.glb\n",
+        "with_a_role": "role: tank\nmodel: hero.glb\n",
+        "with_tags": "position: !Vector3 [0, 1, 2]\n",
+        "picture": "\x89PNG \xff",
+    }
+    for name, content in foreign.items():
+        (tmp_path / f"{name}.character.yaml").write_text(content, encoding="latin-1")
+    (tmp_path / "test_game.py").write_text("def test_game():\n    pass\n", encoding="utf-8")
+
+    def run(*words: str) -> tuple[int, str]:
+        command = [PYTHON, "-m", "pytest", "-p", "no:xdist", "-W", "error", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=clean_env, capture_output=True, text=True)
+        return done.returncode, done.stdout
+
+    code, shown = run()
+    assert (code, "character" in shown) == (pytest.ExitCode.OK, False), shown
+    (tmp_path / "with_a_role.character.yaml").unlink()
+    code, shown = run("--character-model", "llm.yaml")
+    assert (code, shown.count("not a character's tests (no `role`)")) == (pytest.ExitCode.OK, 3), shown
+    code, shown = run("game.character.yaml", "--character-model", "llm.yaml")
+    assert code == pytest.ExitCode.INTERRUPTED and "game.character.yaml: role" in shown, shown
+
+
+@pytest.mark.slow
+def test_a_model_in_a_folder_next_to_the_file(tmp_path: Path, tiny_model: Path, clean_env: Any) -> None:
+    model = os.path.relpath(tiny_model, tmp_path)
+    file = write(tmp_path, "en", {"samples": 2, "play": {"max_tokens": 40}, "model": model})
+    command = [ROLELLM, "check", str(file), "--json", "--out", str(tmp_path / "out")]
+    found = json.loads(subprocess.run(command, env=clean_env, capture_output=True, text=True).stdout)
+    assert len(found["assertions"]) == 40 and found["counts"]["unscored"] == 0
+    assert found["spent"]["calls"] == 2 * (10 + 14 + 10 + 10 + 3)

@@ -1,0 +1,217 @@
+"""`rolellm data build`: what it writes loads with stock `datasets`, and says where it came from."""
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+from datasets import load_dataset
+from huggingface_hub import DatasetCard
+from markdown_it import MarkdownIt
+
+from rolellm.data.rolebench import load_rolebench
+from rolellm.data.rolebench.build import build
+from rolellm.data.rolebench.source import sample_folder
+from rolellm.scoring.score import score
+from rolellm.training.model_card import read_scores
+
+_STOCK = """
+import sys
+sys.modules["rolellm"] = None  # importing the library would fail
+from datasets import get_dataset_config_names, load_dataset
+folder = sys.argv[1]
+for name in get_dataset_config_names(folder):
+    for split, data in load_dataset(folder, name).items():
+        print(name, split, data.num_rows, sep="\\t")
+streamed = load_dataset(folder, "sample", split="test", streaming=True)
+print("streamed", next(iter(streamed))["id"], sep="\\t")
+"""
+
+
+@pytest.fixture(scope="module")
+def sample_build(tmp_path_factory):
+    """Every config that the sample's own release layout gives, built once."""
+    import warnings
+
+    out = tmp_path_factory.mktemp("built")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        build(out, data_dir=sample_folder())
+    return out
+
+
+@pytest.mark.slow
+def test_stock_datasets_loads_every_config(sample_build, clean_env):
+    shown = subprocess.run(
+        [sys.executable, "-c", _STOCK, str(sample_build)], env=clean_env, capture_output=True, text=True
+    )
+    assert shown.returncode == 0, shown.stderr
+    lines = [line.split("\t") for line in shown.stdout.splitlines()]
+    assert {line[0] for line in lines} == {
+        *("instruction-generalization-eng", "instruction-generalization-zh", "role-generalization-eng"),
+        *("instruction-generalization-eng-strict", "instruction-generalization-zh-strict"),
+        *("role-generalization-eng-strict", "roles", "instructions", "sample", "streamed"),
+        *("instruction-generalization-eng-anonymous", "instruction-generalization-zh-anonymous"),
+        *("role-generalization-eng-anonymous", "sample-anonymous"),
+    }
+    mine = load_dataset("rolebench", "sample")
+    assert ["sample", "test", str(mine["test"].num_rows)] in lines
+    assert ["streamed", mine["test"]["id"][0]] in lines
+
+
+def test_built_rows_equal_registered_rows(sample_build):
+    built = load_dataset(str(sample_build), "sample", split="test")
+    assert built.to_list() == load_dataset("rolebench", "sample", split="test").to_list()
+
+
+def test_card_has_configs_features_licence_and_true_checksums(sample_build):
+    card = DatasetCard.load(sample_build / "README.md")
+    assert card.data.license == "apache-2.0"
+    assert {entry["config_name"] for entry in card.data.configs} >= {"sample", "roles"}
+    assert all(info["features"] for info in card.data.dataset_info)
+    files = sorted(sample_build.glob("*/*.parquet"))
+    assert files
+    for file in files:
+        assert hashlib.sha256(file.read_bytes()).hexdigest() in card.text
+    source = sample_folder() / "profiles-eng" / "desc.json"
+    assert hashlib.sha256(source.read_bytes()).hexdigest() in card.text
+
+
+@pytest.mark.filterwarnings("ignore:rolebench 'instructions'")
+def test_a_files_name_and_a_licence_stay_text_in_the_card(write_release, tmp_path):
+    name = "role-specific-`|<script>alert(1)<\u2044script>\u202e# x"
+    row = {"instruction": "Who?", "answer": "Me.", "type": "script_based"}
+    folder = write_release(**{f"instructions-eng/{name}.jsonl": [row]})
+    build(tmp_path / "out", ["instructions"], data_dir=folder, licence="mit`\n\n# Mine <b>")
+    text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    body = text.split("\n---\n", 1)[1]
+    tokens = MarkdownIt("commonmark").enable("table").parse(body)
+    inner = [child.type for token in tokens for child in token.children or ()]
+    assert not any("html" in kind for kind in (*inner, *(token.type for token in tokens)))
+    assert "\u202e" not in body and "# Mine <b>" not in body.splitlines()
+
+
+def test_the_card_lists_the_faults_that_an_audit_found(tmp_path):
+    faults = [("rolebench-zh/general/test.jsonl", "question in train", 1451, 1451)]
+    build(tmp_path, ["sample"], faults=faults)
+    text = DatasetCard.load(tmp_path / "README.md").text
+    assert "| `rolebench-zh/general/test.jsonl` | question in train | 1,451 | 1,451 |" in text
+    assert text.index("## Faults of the release") < text.index("## Provenance")
+
+
+def test_building_twice_gives_the_same_bytes(sample_build, tmp_path):
+    build(tmp_path, ["sample"])
+    again = {file.name: file.read_bytes() for file in (tmp_path / "sample").iterdir()}
+    assert again == {file.name: file.read_bytes() for file in (sample_build / "sample").iterdir()}
+
+
+def test_many_rows_are_sharded_and_num_proc_reads_them(write_release, tmp_path, monkeypatch):
+    monkeypatch.setattr("rolellm.data.rolebench.build.ROWS_PER_FILE", 10)
+    rows = [{"role": "Fox", "question": f"Number {n}?", "generated": ["Yes."]} for n in range(35)]
+    path = "rolebench-eng/instruction-generalization/general/test.jsonl"
+    build(tmp_path / "out", ["instruction-generalization-eng"], data_dir=write_release(**{path: rows}))
+    assert len(list((tmp_path / "out").glob("*/test-*-of-00004.parquet"))) == 4
+    data = load_dataset(str(tmp_path / "out"), split="test", num_proc=2)
+    assert data["question"][:35] == [row["question"] for row in rows]
+
+
+_PEAK = """
+import resource, sys, warnings
+import datasets, pyarrow.parquet
+from rolellm.data.rolebench.build import build
+warnings.simplefilter("ignore")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+build(sys.argv[2], ["instruction-generalization-eng"], data_dir=sys.argv[1])
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_rows(tmp_path, write_release, clean_env):
+    path = "rolebench-eng/instruction-generalization/general/train.jsonl"
+    rows = ({"role": "Fox", "question": f"Number {n}?", "generated": ["Yes. " * 60]} for n in range(150_000))
+    folder = write_release(**{path: rows})
+    command = [sys.executable, "-c", _PEAK, str(folder), str(tmp_path / "out")]
+    shown = subprocess.run(command, env=clean_env, capture_output=True, text=True, check=True)
+    assert int(shown.stdout) < 60, "megabytes beyond what the imports take"
+
+
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+def test_command_builds_and_counts_what_it_set_aside(write_release, tmp_path, command):
+    path = "rolebench-eng/instruction-generalization/general/test.jsonl"
+    folder = write_release(**{path: '{"role": "Fox", "question": "Q?", "generated": ["A."]}\nbad\n'})
+    arguments = ("data", "build", "--data-dir", folder, "--out", tmp_path / "out")
+    refused = command(*arguments)
+    assert refused.code == 1
+    assert f"{path}:2: not valid JSON" in refused.err
+    assert "--skip-bad" in refused.err
+    shown = command(*arguments, "--skip-bad", "--json")
+    assert shown.code == 0, shown.err
+    configs = shown.json["configs"]
+    assert configs["instruction-generalization-eng"]["skipped"] == 1
+    assert configs["instruction-generalization-eng"]["rows"] == {"train": 3, "test": 2}
+    (line, *_) = map(json.loads, (tmp_path / "out" / "skipped.jsonl").read_text().splitlines())
+    assert (line["line"], line["file"]) == (2, str(folder / path))
+    assert command(*arguments, "--skip-bad").out.count("instruction-generalization-eng") == 4
+
+
+def test_command_without_any_release(command, tmp_path):
+    shown = command("data", "build", "--out", tmp_path / "out")
+    assert shown.code == 1
+    assert "ROLEBENCH_DIR" in shown.err
+
+
+def test_command_unknown_config(command, tmp_path):
+    shown = command("data", "build", "--out", tmp_path / "out", "--config", "sampel")
+    assert shown.code == 2
+    assert "Did you mean 'sample'" in shown.err
+
+
+def test_stats_counts_what_is_there(write_release, command):
+    shown = command("data", "stats", "--data-dir", write_release(), "--json")
+    assert shown.code == 0, shown.err
+    table = shown.json
+    lines = {line["name"]: line for line in table["lines"]}
+    assert lines["general, English: samples"] == {
+        "name": "general, English: samples",
+        "published": 140225,
+        "here": 4,
+        "note": "",
+    }
+    assert lines["general, English: instructions"]["here"] == 2
+    assert lines["role-specific, English: samples"]["here"] == 1
+    assert lines["general, Chinese: samples"]["here"] is None
+    assert "rolebench-zh/general/train.jsonl" in table["missing"]
+    text = command("data", "stats", "--data-dir", write_release()).out
+    assert "missing: rolebench-zh/general/train.jsonl" in text
+
+
+@pytest.mark.realdata
+def test_stats_of_the_real_release(real_release, command):
+    table = command("data", "stats", "--data-dir", real_release, "--json").json
+    lines = {line["name"]: line for line in table["lines"]}
+    for name in ("general, Chinese: samples", "general, Chinese: instructions", "role-specific, Chinese: samples"):
+        assert lines[name]["here"] == lines[name]["published"], name
+    assert lines["general, English: instructions"]["here"] == 1500
+    assert lines["general, English: samples"]["here"] is None
+    assert lines["roles, en"]["here"] == 95
+
+
+@pytest.mark.filterwarnings("ignore:rolebench '")
+def test_what_is_pushed_is_a_benchmark_and_a_models_scores_name_its_tasks(write_release, tmp_path):
+    config = "instruction-generalization-eng"
+    folder = write_release()
+    build(tmp_path / "out", [config, "roles", "sample"], data_dir=folder, home="ada/bench")
+    found = yaml.safe_load((tmp_path / "out" / "eval.yaml").read_text(encoding="utf-8"))
+    assert found["name"] == "RoleBench" and found["description"] and found["evaluation_framework"] == "inspect-ai"
+    assert {(one["config"], one["split"]) for one in found["tasks"]} == {(config, "test")}
+    assert load_dataset(str(tmp_path / "out"), config, split="test").num_rows == 3
+    test = load_rolebench(config, "test", data_dir=folder)
+    scored = score([row["references"][0] for row in test], test, config=config, split="test")
+    (tmp_path / "S.json").write_text(json.dumps(scored.to_dict()), encoding="utf-8")
+    named = [one.task_id for one in read_scores(tmp_path / "S.json").to_hub_results()]
+    assert named == [one["id"] for one in found["tasks"]]
+    build(tmp_path / "out", [config], data_dir=folder)
+    assert not (tmp_path / "out" / "eval.yaml").exists()

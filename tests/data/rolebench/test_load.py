@@ -1,0 +1,320 @@
+"""load_dataset("rolebench", …) as a notebook calls it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+from datasets import get_dataset_config_names, get_dataset_split_names, load_dataset
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rolellm
+from rolellm.core.errors import ReleaseNotFoundError, SettingsError
+from rolellm.core.records import Row
+from rolellm.core.text import fold
+from rolellm.data.rolebench.build import MissingFilesWarning
+from rolellm.data.rolebench.release import Release, iter_rows
+from rolellm.data.rolebench.schema import CONFIGS, get_config
+
+COLUMNS = [
+    "id",
+    "role",
+    "language",
+    "subset",
+    "question",
+    "references",
+    "reference_types",
+    "raw_reference",
+    "rolegpt",
+    "role_description",
+]
+
+
+def test_columns_are_those_of_the_contract(write_release):
+    data = load_dataset("rolebench", "instruction-generalization-eng", data_dir=str(write_release()))
+    assert list(data) == ["train", "test"]
+    assert data["test"].column_names == COLUMNS
+    fox, owl, specific = data["test"].to_list()
+    assert fox["question"] == "Name  a fruit.\n"
+    assert fox["raw_reference"] == "An apple."
+    assert fox["rolegpt"] == "Grapes, sour."
+    assert owl["rolegpt"] is None
+    assert owl["references"] == ["A pear, in moonlight.", "Pears."]
+    assert owl["reference_types"] == []
+    assert owl["role_description"] == "You are an owl."
+    assert specific["reference_types"] == ["script_agnostic", "script_based"]
+    assert specific["raw_reference"] is None
+    assert data["train"][2]["reference_types"] == ["script_based"]
+    assert data["train"][0]["raw_reference"] == "Red."
+    assert Row.from_columns(fox).references == ("Grapes, the sour ones.",)
+
+
+@pytest.mark.parametrize("config", sorted(CONFIGS))
+def test_a_relative_data_dir(config, root, monkeypatch):
+    monkeypatch.chdir(root / "src" / "rolellm" / "data" / "rolebench")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MissingFilesWarning)
+        data = load_dataset("rolebench", config, data_dir="sample")
+    assert all(split.num_rows > 0 for split in data.values())
+
+
+def test_default_config_and_environment(write_release, monkeypatch):
+    monkeypatch.setenv("ROLEBENCH_DIR", str(write_release()))
+    assert load_dataset("rolebench", split="train").num_rows == 3
+    assert rolellm.load_rolebench(split="train").num_rows == 3
+
+
+def test_sample_needs_nothing():
+    data = load_dataset("rolebench", "sample")
+    assert {row["language"] for row in data["test"]} == {"en", "zh"}
+    assert len({*data["train"]["role"], *data["test"]["role"]}) == 4
+    ids = [*data["train"]["id"], *data["test"]["id"]]
+    assert len(set(ids)) == len(ids) > 200
+
+
+@pytest.mark.parametrize("config", sorted(CONFIGS))
+def test_every_config_of_the_sample_release(config, root):
+    """The sample is in the release's own layout, so every config reads from it."""
+    folder = root / "src" / "rolellm" / "data" / "rolebench" / "sample"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MissingFilesWarning)
+        data = load_dataset("rolebench", config, data_dir=str(folder))
+    assert all(split.num_rows > 0 for split in data.values())
+
+
+def test_streaming_gives_the_same_rows(write_release):
+    folder = str(write_release())
+    eager = load_dataset("rolebench", data_dir=folder, split="test").to_list()
+    assert list(load_dataset("rolebench", data_dir=folder, split="test", streaming=True)) == eager
+
+
+def test_num_proc(write_release):
+    data = load_dataset("rolebench", data_dir=str(write_release()), split="test", num_proc=2)
+    assert data.num_rows == 3
+
+
+@pytest.mark.slow
+def test_fingerprint_is_stable_over_rebuilds_and_changes_with_content(write_release, tmp_path):
+    first = write_release()
+    command = [sys.executable, "-c", _PRINT_FINGERPRINT]
+
+    def fingerprints(folder: Path, home: str) -> list[str]:
+        env = {**os.environ, "HF_HOME": str(tmp_path / home), "HF_DATASETS_CACHE": str(tmp_path / home / "d")}
+        shown = subprocess.run([*command, str(folder)], env=env, capture_output=True, text=True, check=True)
+        return shown.stdout.split()
+
+    before = fingerprints(first, "home")
+    built = next((tmp_path / "home" / "rolellm" / "rolebench").glob("*/rolebench/README.md"))
+    built.unlink()
+    assert fingerprints(first, "home") == before
+    changed = write_release("changed", **{"profiles-eng/desc.json": json.dumps({"Fox": "You are another fox."})})
+    assert fingerprints(changed, "home")[1] != before[1]
+
+
+def test_a_change_that_keeps_all_sizes_is_seen(write_release):
+    folder = write_release()
+    file = folder / "rolebench-eng/instruction-generalization/role_specific/train.jsonl"
+    before = load_dataset("rolebench", data_dir=str(folder), split="train")["references"][-1]
+    file.write_text(file.read_text(encoding="utf-8").replace("Grapes.", "Apples."), encoding="utf-8")
+    after = load_dataset("rolebench", data_dir=str(folder), split="train")["references"][-1]
+    assert (before, after) == (["Grapes."], ["Apples."])
+
+
+_PRINT_FINGERPRINT = """
+import sys, rolellm
+from datasets import load_dataset
+data = load_dataset("rolebench", data_dir=sys.argv[1], split="test")
+print(data._fingerprint, rolellm.data.rolebench.dataset_fingerprint("instruction-generalization-eng", sys.argv[1]))
+"""
+
+
+def test_import_order_does_not_matter(write_release, clean_env):
+    code = (
+        "from datasets import load_dataset, get_dataset_config_names\nimport rolellm\n"
+        f"print(load_dataset('rolebench', data_dir={str(write_release())!r}, split='test').num_rows)\n"
+        "print(len(get_dataset_config_names('rolebench')))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], env=clean_env, capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["3", str(len(CONFIGS))]
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        pytest.param(0, id="empty-directory"),
+        pytest.param(3000, id="huge-directory"),
+    ],
+)
+def test_any_current_directory(fill, write_release, tmp_path, monkeypatch):
+    release = write_release()
+    here = tmp_path / "here"
+    here.mkdir()
+    for number in range(fill):
+        (here / f"{number}.json").write_text("not json")
+    monkeypatch.chdir(here)
+    assert load_dataset("rolebench", data_dir=str(release), split="test").num_rows == 3
+
+
+# `datasets` 4.7 leaves a file open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_folder_of_that_name_does_not_get_in_the_way(write_release, tmp_path, monkeypatch):
+    (tmp_path / "rolebench").mkdir()
+    (tmp_path / "rolebench" / "data.csv").write_text("a\n1\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_dataset("rolebench", data_dir=str(write_release()), split="test").num_rows == 3
+    assert load_dataset("./rolebench", split="train").column_names == ["a"]
+
+
+def test_relative_data_dir(write_release, monkeypatch):
+    monkeypatch.chdir(write_release().parent)
+    assert load_dataset("rolebench", data_dir="release", split="test").num_rows == 3
+
+
+def test_config_and_split_names():
+    assert get_dataset_config_names("rolebench") == list(CONFIGS)
+    assert get_dataset_split_names("rolebench", "sample") == ["train", "test"]
+
+
+def test_second_load_is_quick(write_release):
+    folder = str(write_release())
+    load_dataset("rolebench", data_dir=folder)
+    started = time.perf_counter()
+    load_dataset("rolebench", data_dir=folder)
+    # A bound against a rebuild on each load, far above what benchmarks/load.py measures.
+    assert time.perf_counter() - started < 5
+
+
+def test_partial_release_warns_and_names_each_missing_file(write_release):
+    base = "rolebench-eng/instruction-generalization"
+    folder = write_release(**{f"{base}/general/train.jsonl": None, f"{base}/role_specific/train.jsonl": None})
+    with pytest.warns(MissingFilesWarning) as caught:
+        data = load_dataset("rolebench", data_dir=str(folder))
+    assert list(data) == ["test"]
+    assert f"{base}/general/train.jsonl" in str(caught[0].message)
+    assert f"{base}/role_specific/train.jsonl" in str(caught[0].message)
+    with pytest.warns(MissingFilesWarning):
+        load_dataset("rolebench", data_dir=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(
+            {"data_dir": "/nowhere/at/all"}, ["data_dir", "not a folder", "ROLEBENCH_DIR", "sample"], id="none"
+        ),
+        pytest.param({}, ["data_dir", "ROLEBENCH_DIR", "Hub", "sample"], id="no-source-and-offline"),
+    ],
+)
+def test_no_release_names_all_places(arguments, words):
+    with pytest.raises(ReleaseNotFoundError) as caught:
+        load_dataset("rolebench", **arguments)
+    assert [word for word in words if word not in str(caught.value)] == []
+
+
+def test_parent_of_the_release_is_recognised(write_release, tmp_path):
+    release = write_release()
+    with pytest.raises(ReleaseNotFoundError, match=f"Did you mean {release}"):
+        load_dataset("rolebench", data_dir=str(tmp_path))
+
+
+def test_nothing_for_this_config(write_release):
+    with pytest.raises(ReleaseNotFoundError, match=r"rolebench-zh/general/test\.jsonl"):
+        load_dataset("rolebench", "instruction-generalization-zh", data_dir=str(write_release()))
+
+
+def test_unknown_config_names_the_nearest():
+    with pytest.raises(SettingsError, match="Did you mean 'instruction-generalization-zh'"):
+        load_dataset("rolebench", "instruction-generalisation-zh")
+
+
+def test_data_files_are_refused():
+    with pytest.raises(ValueError, match="data_dir"):
+        load_dataset("rolebench", "sample", data_files="x.json")
+
+
+def test_strict_holds_instructions_out(write_release):
+    base = "rolebench-eng/instruction-generalization"
+    leaking = [
+        {"role": "Owl", "question": "name a FRUIT.", "generated": ["Leaked."]},
+        {"role": "Owl", "question": "Name a colour.", "generated": ["Kept."]},
+    ]
+    doubled = [
+        {"role": "Fox", "question": " Fox, are you sly? ", "generated": ["Yes."], "type": ["script_based"]},
+        {"role": "Fox", "question": "Fox, are you sly?", "generated": ["Twice."], "type": ["script_based"]},
+    ]
+    folder = write_release(**{f"{base}/general/train.jsonl": leaking, f"{base}/role_specific/test.jsonl": doubled})
+    data = load_dataset("rolebench", "instruction-generalization-eng-strict", data_dir=str(folder))
+    assert data["train"]["question"][:] == ["Name a colour.", "Fox, what hangs there?"]
+    assert data["test"].num_rows == 3
+    plain = load_dataset("rolebench", "instruction-generalization-eng", data_dir=str(folder))
+    assert set(data["test"]["id"]) < set(plain["test"]["id"])
+
+
+def test_repeated_rows_get_ids_of_their_own(write_release):
+    path = "rolebench-eng/instruction-generalization/general/test.jsonl"
+    row = {"role": "Fox", "question": "Again?", "generated": ["Again."]}
+    data = load_dataset("rolebench", data_dir=str(write_release(**{path: [row, row]})), split="test")
+    first, second = data["id"][:2]
+    assert second == f"{first}-2"
+
+
+@pytest.mark.realdata
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+@pytest.mark.parametrize(
+    ("config", "split", "rows"),
+    [
+        ("instruction-generalization-eng", "test", 4750),
+        ("role-generalization-eng", "test", 5000 + 2534),
+        ("instruction-generalization-zh", "train", 5933 + 1535),
+        ("instruction-generalization-zh", "test", 1451 + 239),
+        ("roles", "train", 95),
+        ("instructions", "train", 1500),
+    ],
+)
+def test_real_release_row_counts(config, split, rows, real_release):
+    data = load_dataset("rolebench", config, split=split, data_dir=str(real_release))
+    assert data.num_rows == rows
+    if "id" in data.column_names:
+        assert len(set(data["id"])) == rows
+
+
+@pytest.mark.realdata
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+def test_real_release_joins(real_release):
+    data = load_dataset("rolebench", "role-generalization-eng", split="test", data_dir=str(real_release))
+    general = data.filter(lambda row: row["subset"] == "general")
+    assert general.num_rows == sum(target is not None for target in general["raw_reference"])
+    specific = data.filter(lambda row: row["subset"] == "role_specific")
+    assert sum(reply is not None for reply in specific["rolegpt"]) == 696
+    assert all(len(row["references"]) == len(row["reference_types"]) for row in specific)
+    strict = load_dataset("rolebench", "role-generalization-eng-strict", split="test", data_dir=str(real_release))
+    assert strict.num_rows == 5000 + 2321
+
+
+@pytest.mark.realdata
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+def test_real_chinese_strict_holds_questions_out(real_release):
+    data = load_dataset("rolebench", "instruction-generalization-zh-strict", data_dir=str(real_release))
+    assert not {fold(q) for q in data["train"]["question"]} & {fold(q) for q in data["test"]["question"]}
+
+
+_TEXT = st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(_TEXT, _TEXT, st.lists(_TEXT, min_size=1, max_size=3)), min_size=1, max_size=4))
+def test_any_text_is_kept_as_released(rows, write_release, tmp_path_factory):
+    released = [{"role": role, "question": question, "generated": replies} for role, question, replies in rows]
+    folder = write_release(
+        tmp_path_factory.mktemp("any").name,
+        **{"rolebench-eng/instruction-generalization/general/test.jsonl": released},
+    )
+    release = Release(folder)
+    read = list(iter_rows(release, get_config("instruction-generalization-eng"), "test"))[: len(released)]
+    assert [(row["role"], row["question"], row["references"]) for row in read] == rows
+    assert len({row["id"] for row in read}) == len(read)

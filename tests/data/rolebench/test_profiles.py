@@ -1,0 +1,208 @@
+"""Script dialogue out of the release: found by role, read turn by turn, refused by line."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import ReleaseFormatError, ReleaseNotFoundError, SettingsError
+from rolellm.core.records import Profile, Turn
+from rolellm.data.rolebench.build import MissingFilesWarning
+from rolellm.data.rolebench.profiles import hash_profiles, load_profiles
+from rolellm.data.rolebench.source import sample_folder
+
+CONFIG = "instruction-generalization-eng"
+
+
+def path(role: str) -> str:
+    return f"profiles-eng/profiles-eng-{role}.jsonl"
+
+
+def line(role: str, content: str, act: Any = 0, number: int = 0) -> dict[str, Any]:
+    return {"role": role, "content": content, "act_id": act, "diag_id": number}
+
+
+FOX = [line("scene", "A vineyard."), line("Crow", "Sing!", 0, 1), line("Fox", "No.", 0, 2), line("Fox", "Sour!", 1, 0)]
+OWL = [line("Fox", "Awake?"), line("Owl", "Ever.", 0, 1)]
+
+
+def texts(profile: Profile) -> list[str]:
+    return [turn.content for turn in profile.turns]
+
+
+def test_the_sample_is_read_whole_and_in_order() -> None:
+    profiles = load_profiles("sample")
+    roles = [(profile.role, profile.language) for profile in profiles]
+    assert roles == [
+        ("Long John Silver", "en"),
+        ("Queen of Hearts", "en"),
+        ("鲁智深", "zh"),
+        ("诸葛亮", "zh"),
+    ]
+    for profile in profiles:
+        folder = f"profiles-{'eng' if profile.language == 'en' else 'zh'}"
+        file = sample_folder() / folder / f"{folder}-{profile.role}.jsonl"
+        rows = [json.loads(row) for row in file.read_text(encoding="utf-8").splitlines()]
+        assert [(turn.speaker, turn.content, turn.scene) for turn in profile.turns] == [
+            (row["role"], row["content"], row["act_id"]) for row in rows
+        ]
+        told = {turn.speaker for turn in profile.turns if turn.kind == "narration"}
+        assert told == ({"scene", "narrator"} if profile.language == "en" else {"旁白"})
+        assert any(map(profile.owns, profile.turns))
+        assert profile.description
+
+
+def test_every_line_of_the_samples_scripts_is_there() -> None:
+    """The scripts are in the sample a second time, as plain text."""
+    for profile in load_profiles("sample"):
+        script = (sample_folder() / "scripts" / f"{profile.role}.txt").read_text(encoding="utf-8")
+        assert [turn.content for turn in profile.turns if turn.content not in script] == []
+
+
+def test_turns_carry_speaker_kind_and_scene(write_release: Any) -> None:
+    folder = write_release(**{path("Fox"): FOX, path("Owl"): OWL})
+    fox, owl = load_profiles(CONFIG, folder)
+    assert fox.turns == (
+        Turn("scene", "A vineyard.", "narration", 0),
+        Turn("Crow", "Sing!", "speech", 0),
+        Turn("Fox", "No.", "speech", 0),
+        Turn("Fox", "Sour!", "speech", 1),
+    )
+    assert [fox.owns(turn) for turn in fox.turns] == [False, False, True, True]
+    assert fox.description == 'You are a fox. Your catchphrases are: "Sour!" / "Aha."'
+    assert owl.description == "You are an owl."
+
+
+@pytest.mark.parametrize(
+    ("acts", "scenes"),
+    [
+        pytest.param([0, 0, 1, 1], [0, 0, 1, 1], id="numbers"),
+        pytest.param(["I", "I", "II", "II"], [0, 0, 1, 1], id="texts"),
+        pytest.param([3, 7, 7, 3], [0, 1, 1, 2], id="a number that comes back is another scene"),
+    ],
+)
+def test_scenes(write_release: Any, acts: list[Any], scenes: list[int]) -> None:
+    rows = [line("Fox", str(place), act) for place, act in enumerate(acts)]
+    (fox,) = load_profiles(CONFIG, write_release(**{path("Fox"): rows}), roles=["Fox"])
+    assert [turn.scene for turn in fox.turns] == scenes
+
+
+def test_blank_rows_say_nothing_and_white_space_goes(write_release: Any) -> None:
+    rows = [line("Fox", "  Aha. \n"), line("Crow", " \n"), line("Crow", "", 1), line("Fox", "No.", 1)]
+    content = "\ufeff" + "\r\n".join(json.dumps(row) for row in rows)
+    (fox,) = load_profiles(CONFIG, write_release(**{path("Fox"): content}), roles=["Fox"])
+    assert [(turn.content, turn.scene) for turn in fox.turns] == [("Aha.", 0), ("No.", 1)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "file", "speaker"),
+    [
+        pytest.param("Dr. Frank-N-Furter", "Dr Frank-N-Furter", "DR. FRANK N FURTER", id="punctuation and case"),
+        pytest.param("D_Artagnan", "D'Artagnan", " d'Artagnan ", id="apostrophe"),
+        pytest.param("Narrator", "Narrator", "narrator", id="a narrator who is the role"),
+    ],
+)
+def test_names_need_not_be_spelled_alike(write_release: Any, asked: str, file: str, speaker: str) -> None:
+    descriptions = json.dumps({file: "You are it."})
+    rows = [line("Crow", "Well?"), line(speaker, "Yes.")]
+    folder = write_release(**{path(file): rows, "profiles-eng/desc.json": descriptions})
+    (profile,) = load_profiles(CONFIG, folder, roles=[asked])
+    assert (profile.role, profile.description) == (asked, "You are it.")
+    assert [profile.owns(turn) for turn in profile.turns] == [False, True]
+
+
+def test_roles_come_in_the_order_asked_for_and_once(write_release: Any) -> None:
+    folder = write_release(**{path("Fox"): FOX, path("Owl"): OWL})
+    assert [profile.role for profile in load_profiles(CONFIG, folder, roles=["Owl", "Fox", "Owl"])] == ["Owl", "Fox"]
+    assert [profile.role for profile in load_profiles(CONFIG, folder)] == ["Fox", "Owl"]
+
+
+def test_a_role_without_a_description_is_found_by_its_file(write_release: Any) -> None:
+    folder = write_release(**{path("Fox"): FOX, path("Owl"): OWL, path("Crow"): [line("Crow", "Caw.")]})
+    assert [(item.role, item.description) for item in load_profiles(CONFIG, folder)][2] == ("Crow", None)
+
+
+@pytest.mark.parametrize(
+    "owl",
+    [
+        pytest.param(None, id="no file"),
+        pytest.param("", id="an empty file"),
+        pytest.param([line("Fox", "Awake?")], id="a file in which it says nothing"),
+    ],
+)
+@pytest.mark.parametrize("roles", [pytest.param(None, id="all"), pytest.param(["Fox", "Owl"], id="by name")])
+def test_roles_without_dialogue_are_named(write_release: Any, owl: Any, roles: list[str] | None) -> None:
+    folder = write_release(**{path("Fox"): FOX, path("Owl"): owl})
+    with pytest.warns(MissingFilesWarning, match=r"of 1 roles, which are skipped: Owl$") as caught:
+        profiles = load_profiles(CONFIG, folder, roles=roles)
+    assert [profile.role for profile in profiles] == ["Fox"]
+    assert Path(caught[0].filename) == Path(__file__)
+
+
+def test_no_dialogue_at_all_names_the_files_and_a_way_out(write_release: Any) -> None:
+    with pytest.raises(ReleaseNotFoundError) as caught:
+        load_profiles(CONFIG, write_release())
+    for word in ("Fox, Owl", "profiles-eng/profiles-eng-*.jsonl", "Hub", "sample"):
+        assert word in str(caught.value)
+
+
+def test_no_profiles_at_all_names_the_files(write_release: Any) -> None:
+    with pytest.raises(ReleaseNotFoundError, match=r"profiles-eng/desc\.json, profiles-eng/profiles-eng-\*\.jsonl"):
+        load_profiles(CONFIG, write_release(**{"profiles-eng/desc.json": None}))
+
+
+def test_an_unknown_config() -> None:
+    with pytest.raises(SettingsError, match="no config 'samples'"):
+        load_profiles("samples")
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        pytest.param('{"role": "Fox"', "not valid JSON", id="cut off"),
+        pytest.param("[]", "expected a JSON object", id="no object"),
+        pytest.param(r'{"role": "Fox", "content": "\ud800", "act_id": 0, "diag_id": 0}', "half a surrogate", id="half"),
+        pytest.param('{"content": "Aha.", "act_id": 0}', "at role: Field required", id="no role"),
+        pytest.param('{"role": " ", "content": "Aha.", "act_id": 0}', "not valid at role", id="a blank role"),
+        pytest.param('{"role": "Fox", "content": null, "act_id": 0}', "not valid at content", id="null content"),
+        pytest.param('{"role": "Fox", "content": ["Aha."], "act_id": 0}', "at content", id="a list for content"),
+        pytest.param('{"role": "Fox", "content": "Aha."}', "not valid at act_id", id="no act"),
+        pytest.param('{"role": "Fox", "content": "Aha.", "act_id": true}', "found True", id="a truth for act"),
+        pytest.param('{"role": "Fox", "content": "Aha.", "act_id": 1.5}', "found 1.5", id="a half act"),
+    ],
+)
+def test_a_bad_line_is_named(write_release: Any, bad: str, message: str) -> None:
+    folder = write_release(**{path("Fox"): json.dumps(FOX[0]) + "\n\n" + bad + "\n", path("Owl"): OWL})
+    with pytest.raises(ReleaseFormatError, match=message) as caught:
+        load_profiles(CONFIG, folder)
+    assert (caught.value.path, caught.value.line) == (folder / path("Fox"), 3)
+
+
+def test_places_are_tried_in_order(write_release: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = write_release("environment", **{path("Fox"): FOX})
+    named = write_release("named", **{path("Fox"): [line("Fox", "Named.")]})
+    monkeypatch.setenv("ROLEBENCH_DIR", str(there))
+    assert texts(load_profiles(CONFIG, roles=["Fox"])[0])[0] == "A vineyard."
+    assert texts(load_profiles(CONFIG, named, roles=["Fox"])[0]) == ["Named."]
+    assert load_profiles("sample")[0].role == "Long John Silver"
+
+
+def test_the_hub_is_asked_for_profiles_only(write_release: Any, fake_hub: Any, clean_env: dict[str, str]) -> None:
+    hub = fake_hub(write_release(**{path("Fox"): FOX, path("Owl"): OWL, "unrelated/huge.bin": "x"}))
+    code = "from rolellm.data.rolebench.profiles import load_profiles; print([item.role for item in load_profiles()])"
+    env = {**clean_env, "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+    shown = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    assert shown.stdout.strip() == "['Fox', 'Owl']", shown.stderr
+    assert sorted(hub.requested) == ["profiles-eng/desc.json", path("Fox"), path("Owl")]
+
+
+def test_the_fingerprint_follows_the_dialogue_and_not_the_place(write_release: Any) -> None:
+    made = [
+        hash_profiles(CONFIG, write_release(name, **{path("Fox"): rows}))
+        for name, rows in (("one", FOX), ("two", FOX), ("three", FOX[:3]))
+    ]
+    assert made[0] == made[1] != made[2]
+    assert len(made[0]) == 64

@@ -1,0 +1,163 @@
+"""What a damaged release says, and what is kept of it."""
+
+import json
+
+import pytest
+from datasets import load_dataset
+
+from rolellm.core.errors import ReleaseFormatError, ReleaseNotFoundError
+from rolellm.data.rolebench import load_rolebench
+from rolellm.data.rolebench.release import Release, split_catchphrases
+
+TEST = "rolebench-eng/instruction-generalization/general/test.jsonl"
+GOOD = {"role": "Fox", "question": "Name a tree.", "generated": ["An oak."]}
+LINE = json.dumps(GOOD)
+
+DAMAGE = [
+    pytest.param(f'{LINE}\n{{"role": "Fo', 2, "cut off", id="truncated-mid-line"),
+    pytest.param(f"{LINE}\nnot json\n{LINE}\n", 2, "not valid JSON", id="broken-json"),
+    pytest.param(f"{LINE}\n[1]\n", 2, "expected a JSON object, found list", id="not-an-object"),
+    pytest.param(f'{LINE}\n{{"question": "q", "generated": ["a"]}}\n', 2, "at role: Field required", id="no-role"),
+    pytest.param(f'{LINE}\n{{"role": "", "question": "q", "generated": ["a"]}}\n', 2, "at role", id="blank-role"),
+    pytest.param(
+        f'{LINE}\n{{"role": "Fox", "question": 3, "generated": ["a"]}}\n',
+        2,
+        "not valid at question",
+        id="number-question",
+    ),
+    pytest.param(
+        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": "a"}}\n', 2, "found 'a'", id="generated-string"
+    ),
+    pytest.param(
+        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": []}}\n', 2, r"found \[\]", id="generated-empty"
+    ),
+    pytest.param(f'{LINE}\n{{"role": "Fox", "question": "q"}}\n', 2, "Field required", id="generated-missing"),
+    pytest.param(
+        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a", "b"], "type": ["script_based"]}}\n',
+        2,
+        r"one `type` a reply \(2\)",
+        id="types-do-not-match",
+    ),
+    pytest.param(f"{LINE}\n".encode() + b'{"role": "\xff"}\n', 2, "not UTF-8", id="not-utf8"),
+    pytest.param(f"{LINE}\n" + "[" * 100_000 + "\n", 2, "not valid JSON", id="nested-deeply"),
+    pytest.param(
+        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a\\ud800"]}}\n', 2, r"U\+D800", id="half-a-surrogate"
+    ),
+    pytest.param(
+        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a"], "more": {{"\\udfff": 1}}}}\n',
+        2,
+        r"U\+DFFF",
+        id="half-a-surrogate-in-an-unknown-key",
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "line", "words"), DAMAGE)
+def test_damage_names_file_line_and_expectation(content, line, words, write_release):
+    folder = write_release(**{TEST: content})
+    with pytest.raises(ReleaseFormatError, match=words) as caught:
+        load_dataset("rolebench", data_dir=str(folder))
+    assert caught.value.path == folder / TEST
+    assert caught.value.line == line
+    assert "skip_bad" in str(caught.value)
+
+
+@pytest.mark.parametrize(("content", "line", "words"), DAMAGE)
+def test_skip_bad_sets_the_row_aside(content, line, words, write_release):
+    folder = write_release(**{TEST: content})
+    data = load_rolebench(split="test", data_dir=folder, skip_bad=True)
+    assert "Name a tree." in data["question"][:]
+    assert "q" not in data["question"][:]
+
+
+def test_empty_file(write_release):
+    folder = write_release(**{TEST: ""})
+    with pytest.raises(ReleaseFormatError, match="the file is empty") as caught:
+        load_dataset("rolebench", data_dir=str(folder))
+    assert caught.value.path == folder / TEST
+    assert load_rolebench(split="test", data_dir=folder, skip_bad=True).num_rows == 1
+
+
+def test_nothing_but_bad_rows(write_release):
+    base = "rolebench-eng/instruction-generalization"
+    names = [f"{base}/{subset}/{split}.jsonl" for subset in ("general", "role_specific") for split in ("train", "test")]
+    folder = write_release(**dict.fromkeys(names, "bad\n"))
+    with pytest.raises(ReleaseNotFoundError, match="no valid rows"):
+        load_rolebench(data_dir=folder, skip_bad=True)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"\xef\xbb\xbf" + LINE.encode() + b"\n", id="bom"),
+        pytest.param(LINE.encode() + b"\r\n" + LINE.encode() + b"\r\n", id="crlf"),
+        pytest.param(LINE.encode() + b"\n\n\n", id="blank-lines"),
+        pytest.param(LINE.encode(), id="no-final-newline"),
+    ],
+)
+def test_harmless_variants_are_read(content, write_release):
+    data = load_dataset("rolebench", data_dir=str(write_release(**{TEST: content})), split="test")
+    assert data["question"][0] == "Name a tree."
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param("{", "not valid JSON", id="broken"),
+        pytest.param('["a"]', "expected a JSON object, found list", id="list"),
+        pytest.param('{"Fox": 3}', "not valid at Fox", id="number"),
+        pytest.param(b"\xff\xfe", "not valid JSON", id="not-utf8"),
+        pytest.param('{"Fox": ' + "[" * 100_000, "not valid JSON", id="nested-deeply"),
+        pytest.param('{"Fox": "\\ud800"}', r"half a surrogate pair \(U\+D800\)", id="half-a-surrogate"),
+    ],
+)
+def test_descriptions_that_are_not_as_published(content, words, write_release):
+    folder = write_release(**{"profiles-eng/desc.json": content})
+    with pytest.raises(ReleaseFormatError, match=words):
+        load_dataset("rolebench", data_dir=str(folder))
+
+
+@pytest.mark.filterwarnings("ignore:rolebench 'instructions'")
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("instructions-eng/instructions-general.jsonl", id="general-instructions"),
+        pytest.param("instructions-eng/role-specific-Fox.jsonl", id="role-specific-instructions"),
+        pytest.param("rolebench-eng/instruction-generalization/general/rolegpt_baseline.jsonl", id="baseline"),
+    ],
+)
+def test_half_a_surrogate_in_any_file_is_a_bad_row(path, write_release):
+    row = '{"instruction": "Dig\\ud800.", "target": "a", "role": "Fox", "question": "Q\\ud800", "generated": ["a"]}\n'
+    folder = write_release(**{path: row + row.replace("\\ud800", "")})
+    config = "instructions" if path.startswith("instr") else None
+    with pytest.raises(ReleaseFormatError, match="half a surrogate pair"):
+        load_dataset("rolebench", config, data_dir=str(folder))
+    assert load_dataset("rolebench", config, data_dir=str(folder), skip_bad=True)["train"].num_rows
+
+
+def test_names_that_differ_in_punctuation_still_find_their_description(write_release):
+    rows = [{"role": "Dr Frank N Furter", "question": "Who?", "generated": ["Me."]}]
+    described = json.dumps({"Dr. Frank-N-Furter": "You are a doctor."})
+    folder = write_release(**{TEST: rows, "profiles-eng/desc.json": described})
+    assert load_dataset("rolebench", data_dir=str(folder), split="test")[0]["role_description"] == "You are a doctor."
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A fox.", ("A fox.", [])),
+        ('A fox. Your catchphrase is: "Sour!"', ("A fox.", ["Sour!"])),
+        ('A fox. Your catchphrases are: "Sour!" / "A-ha?"', ("A fox.", ["Sour!", "A-ha?"])),
+        ("一只狐狸。 Your catchphrases are: “酸！” / “哈”", ("一只狐狸。", ["酸！", "哈"])),
+    ],
+)
+def test_split_catchphrases(text, expected):
+    assert split_catchphrases(text) == expected
+
+
+@pytest.mark.realdata
+def test_real_descriptions_part_cleanly(real_release):
+    for text in Release(real_release).read_descriptions("en").values():
+        description, catchphrases = split_catchphrases(text)
+        assert "atchphrase" not in description
+        assert all(phrase and '"' not in phrase for phrase in catchphrases)

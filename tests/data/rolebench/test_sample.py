@@ -1,0 +1,79 @@
+"""The embedded sample keeps what it promises, and the repository's built copy of it is up to date."""
+
+import re
+
+import pytest
+from datasets import load_dataset
+from huggingface_hub import DatasetCard
+
+import rolellm
+from rolellm.core.text import fold
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return {name: split.to_list() for name, split in load_dataset("rolebench", "sample").items()}
+
+
+def test_two_characters_in_each_language(sample):
+    roles = {(row["language"], row["role"]) for row in sample["train"]}
+    assert sorted(language for language, _ in roles) == ["en", "en", "zh", "zh"]
+    assert {row["role"] for row in sample["test"]} == {role for _, role in roles}
+
+
+def test_no_question_of_test_stands_in_train(sample):
+    trained = {fold(row["question"]) for row in sample["train"]}
+    assert not trained & {fold(row["question"]) for row in sample["test"]}
+
+
+def test_replies(sample):
+    for row in sample["train"] + sample["test"]:
+        assert len(set(row["references"])) == len(row["references"]), row["id"]
+        assert row["role_description"], row["id"]
+        if row["subset"] == "general":
+            assert len(row["references"]) == 5, row["id"]
+            assert row["raw_reference"], row["id"]
+        else:
+            assert len(row["reference_types"]) == len(row["references"]), row["id"]
+    for row in sample["test"]:
+        assert row["rolegpt"], row["id"]
+        assert row["rolegpt"] not in row["references"], row["id"]
+
+
+def test_both_kinds_of_role_specific_questions(sample):
+    kinds = {kind for row in sample["train"] for kind in row["reference_types"]}
+    assert kinds == {"script_based", "script_agnostic"}
+
+
+def test_no_reply_breaks_character(sample):
+    breaking = re.compile(r"\bAI\b|language model|人工智能|语言模型")
+    assert [
+        reply for rows in sample.values() for row in rows for reply in row["references"] if breaking.search(reply)
+    ] == []
+
+
+def test_roles_have_catchphrases_and_scripts(root):
+    roles = load_dataset("rolebench", "roles", data_dir=str(root / "src/rolellm/data/rolebench/sample"), split="train")
+    for role in roles:
+        assert role["catchphrases"], role["role"]
+        assert (root / "src/rolellm/data/rolebench/sample/scripts" / f"{role['role']}.txt").is_file()
+        assert role["script"]
+
+
+def test_built_copy_is_up_to_date(root):
+    """Rebuild with `python dataset_scripts/rolebench/build.py --config sample` when this fails."""
+    folder = root / "dataset_scripts" / "rolebench"
+    assert rolellm.data.rolebench.dataset_fingerprint("sample") in DatasetCard.load(folder / "README.md").text
+    built = load_dataset(str(folder), "sample")
+    assert {name: split.to_list() for name, split in built.items()} == {
+        name: split.to_list() for name, split in load_dataset("rolebench", "sample").items()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.realdata
+def test_no_text_of_the_release_is_in_the_sample(real_release, sample):
+    texts = {text for rows in sample.values() for row in rows for text in (row["question"], *row["references"])}
+    for path in real_release.rglob("*.jsonl"):
+        content = path.read_text(encoding="utf-8")
+        assert [text for text in texts if len(text) > 12 and text in content] == [], path

@@ -1,0 +1,132 @@
+"""`rolellm.eval`: one call gives what the single commands give, says what it found, and goes on where it stopped."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import rolellm
+from rolellm.core.errors import SettingsError
+from rolellm.data.rolebench import load_rolebench
+from rolellm.data.rolebench.source import sample_folder
+from rolellm.journeys.evaluation import BASELINE, EvalResult, name_systems
+from rolellm.making.release import gather, write_release
+from rolellm.making.scripted import scripted_model
+
+from ..commands import Command
+
+OPTIONS = {"config": "sample", "limit": 8, "max_new_tokens": 6}
+WORDS = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
+
+
+@pytest.fixture(scope="module")
+def result(base: Path, tmp_path_factory: pytest.TempPathFactory) -> EvalResult:
+    return rolellm.eval(f"tiny={base}", judge=WORDS, out=tmp_path_factory.mktemp("eval"), **OPTIONS)
+
+
+def test_the_numbers_are_those_of_the_single_calls(result: EvalResult, base: Path, tmp_path: Path) -> None:
+    rows = load_rolebench("sample", "test").select(range(8))
+    rolellm.generate(base, rows, out=tmp_path / "answers.jsonl", max_new_tokens=6)
+    scored = rolellm.score(tmp_path / "answers.jsonl", config="sample", split="test")
+    assert result.reports["tiny"].to_dict()["metrics"] == scored.to_dict()["metrics"]
+    baseline = rows.rename_column("rolegpt", "prediction")
+    answers = {"tiny": tmp_path / "answers.jsonl", BASELINE: baseline}
+    judged = rolellm.judge(answers, rows, llm=WORDS, out=tmp_path / "judged", baseline=BASELINE)
+    assert result.judged is not None
+    rates = [{one.name: one.measures()["win_rate"] for one in found.models} for found in (result.judged, judged)]
+    assert rates[0] == rates[1]
+
+
+def test_it_says_what_it_found_first(result: EvalResult) -> None:
+    sentences = result.findings
+    assert sentences[0].startswith("Some figures rest on")
+    assert any(
+        BASELINE in sentence and "closer to the role's own replies than tiny" in sentence for sentence in sentences
+    )
+    assert any(sentence.startswith("The judges") and "tiny wins 25.0 %" in sentence for sentence in sentences)
+    assert any("sound most like their role [" in sentence for sentence in sentences)
+    page = (result.out / "report.html").read_text(encoding="utf-8")
+    assert page.index("Some figures rest on") < page.index("<table")
+    written = json.loads((result.out / "eval.json").read_text(encoding="utf-8"))
+    assert written["findings"] == list(sentences)
+    assert "win rate" in repr(result) and sentences[0] in repr(result)
+
+
+def test_a_second_call_answers_and_judges_nothing_again(result: EvalResult, base: Path) -> None:
+    answers = result.out / "answers" / "tiny.jsonl"
+    before = answers.read_bytes()
+    again = rolellm.eval({"tiny": base}, judge=WORDS, out=result.out, **OPTIONS)
+    assert answers.read_bytes() == before
+    assert again.to_dict()["metrics"] == result.to_dict()["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("models", "names"),
+    [
+        pytest.param("runs/ada/", ["ada"], id="folder"),
+        pytest.param("org/name", ["name"], id="hub-id"),
+        pytest.param("Qwen/Qwen2.5-0.5B", ["Qwen2.5-0.5B"], id="version"),
+        pytest.param("gpt.yaml", ["gpt"], id="settings"),
+        pytest.param(["a=x/y", "x/y"], ["a", "y"], id="named"),
+    ],
+)
+def test_models_are_named(models: str | list[str], names: list[str]) -> None:
+    assert list(name_systems(models)) == names
+
+
+@pytest.mark.parametrize(
+    ("models", "problem"),
+    [
+        pytest.param(["a/x", "b/x"], "two models are called 'x'; name them with NAME=MODEL", id="same-name"),
+        pytest.param([], "name at least one model", id="none"),
+    ],
+)
+def test_models_that_cannot_be_named(models: list[str], problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        name_systems(models)
+
+
+def test_the_command_prints_sentences_then_one_table(base: Path, tmp_path: Path, command: Command) -> None:
+    done = command(
+        "eval", f"tiny={base}", "--config", "sample", "--limit", "4", "--max-new-tokens", "4", "--out", tmp_path
+    )
+    assert done.code == 0, done.err
+    assert done.out.startswith("Some figures rest on 4 rows only")
+    assert done.out.index("closer to the role's own replies than tiny") < done.out.index("Systems")
+    assert f"Report: {tmp_path / 'report.html'}" in done.out
+    assert (tmp_path / "report.html").is_file()
+
+
+def test_a_model_that_is_not_there_is_refused_in_words(tmp_path: Path, command: Command) -> None:
+    done = command("eval", "missing/folder/x", "--config", "sample", "--out", tmp_path / "e")
+    assert (done.code, done.err.splitlines()[-1].startswith("error: ")) == (1, True)
+    assert "missing/folder/x" in done.err
+
+
+def test_later_commands_read_what_was_answered_from_the_record(
+    base: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release = tmp_path / "own"
+    (tmp_path / "llm.yaml").write_text(json.dumps(WORDS), encoding="utf-8")
+    shutil.copytree(sample_folder(), release)
+    words = ("--config", "instruction-generalization-zh", "--data-dir", release, "--limit", 4, "--max-new-tokens", 4)
+    assert command("generate", "--model", base, *words, "--out", tmp_path / "answers.jsonl").code == 0
+    monkeypatch.chdir(tmp_path)
+    scored = command("score", "answers.jsonl", "--json").json
+    assert (scored["config"], scored["split"]) == ("instruction-generalization-zh", "test")
+    assert command("score", "--style", "answers.jsonl", "--json").code in (0, 1)
+    judged = command("judge", "answers.jsonl", "--llm", "llm.yaml", "--out", "judged", "--json")
+    assert judged.json["config"] == "instruction-generalization-zh"
+    assert command("report", "answers.jsonl", "--out", "page.html").code == 0
+
+
+def test_a_judge_needs_somebody_to_compare_with(base: Path, tmp_path: Path) -> None:
+    queen = sample_folder() / "scripts" / "Queen of Hearts.txt"
+    made = rolellm.Character.from_script(queen, role="Queen of Hearts").build(scripted_model())
+    folder = made.instruct(scripted_model(), per_role=12).save(tmp_path / "queen").folder
+    assert folder is not None
+    write_release([gather(folder)], tmp_path / "data")
+    with pytest.raises(SettingsError, match="name a second model"):
+        rolellm.eval(base, judge=WORDS, out=tmp_path / "eval", data_dir=tmp_path / "data")
+    assert not (tmp_path / "eval" / "answers").exists()

@@ -1,0 +1,252 @@
+"""`rolellm.make`: from a card or a script to an adapter and its numbers in one call, which continues after any stop."""
+
+import html
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import rolellm
+from rolellm.core.errors import ModelError, SettingsError, StoppedShortError
+from rolellm.core.records import Lore, Profile
+from rolellm.data.rolebench import load_rolebench
+from rolellm.data.rolebench.source import sample_folder
+from rolellm.journeys.making import PROMPTED, TUNED, MakeResult, size_questions
+from rolellm.llm.model import Message, Request
+from rolellm.making.scripted import generate_scripted_reply
+
+from ..commands import Command
+
+RULES = {"endpoints": [{"backend": "scripted", "rules": "quotes"}]}
+FEW = {"questions": 12, "instructions": 6, "replies": 2}
+CARD = {
+    "spec": "chara_card_v2",
+    "spec_version": "2.0",
+    "data": {
+        "name": "Tobin",
+        "description": (
+            "{{char}} is a ferryman on the river Ode. He counts every coin twice, fears the fog and sings to his mule "
+            "Bramble. He lost his brother Hal at the mill in the flood year and has not slept in a house since. He "
+            "carries letters for nothing and soldiers for double."
+        ),
+        "first_mes": "Mind the rope. Where to?",
+        "mes_example": "<START>\n{{user}}: Is the river high?\n{{char}}: High as a bishop. Sit still, calm the mule.",
+    },
+}
+QUEEN = sample_folder() / "scripts" / "Queen of Hearts.txt"
+
+
+@pytest.fixture(scope="module")
+def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("card") / "tobin.json"
+    path.write_text(json.dumps(CARD), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(card: Path, base: Path) -> MakeResult:
+    return rolellm.make(card, RULES, card.parent / "tobin", base=str(base), **FEW)
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_a_card_becomes_an_adapter_that_is_tested_and_measured(made: MakeResult) -> None:
+    assert list(made.stages) == ["read", "profile", "questions", "replies", "data", "adapter", "checks"]
+    assert made.stages["profile"].startswith("its description kept")
+    assert made.adapter is not None and (made.adapter / "adapter_model.safetensors").is_file()
+    rows = load_rolebench(data_dir=made.data)
+    assert {"train", "test"} == set(rows)
+    general = [row for row in rows["train"] if row["subset"] == "general"]
+    assert general and all(row["raw_reference"] for row in general)
+    assert _read(made.folder / "checks" / "manifest.json")["summary"]["role"] == "Tobin"
+    assert made.measured is not None
+    assert set(made.measured.reports) == {TUNED, PROMPTED}
+
+
+def test_it_ends_with_what_was_found_and_how_to_go_on(made: MakeResult) -> None:
+    verdict = made.findings[0]
+    assert f"“{TUNED}”" in verdict and f"“{PROMPTED}”" in verdict
+    assert made.page is not None
+    page = made.page.read_text(encoding="utf-8")
+    assert page.index(html.escape(verdict)) < page.index("<table") and "Tests of Tobin" in page
+    assert "rouge-score" in page and "protocol <strong>paper" not in page
+    chat, serve, push = made.following
+    assert chat.startswith("rolellm chat") and serve.startswith("rolellm serve")
+    assert push.endswith("--license LICENSE")
+    assert _read(made.folder / "make.json")["findings"] == list(made.findings)
+    assert verdict in repr(made)
+
+
+def test_a_stage_is_what_its_own_command_makes(made: MakeResult, card: Path, tmp_path: Path, command: Command) -> None:
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
+    role, llm = tmp_path / "role", ("--llm", tmp_path / "rules.yaml")
+    (tmp_path / "general.jsonl").write_text(
+        "".join(
+            json.dumps({"instruction": line["question"], "target": line["target"]}) + "\n" for line in _lines(made)
+        ),
+        encoding="utf-8",
+    )
+    assert command("role", "build", card, "--out", role, *llm).code == 0
+    assert command("instruct", role, "--per-role", 12, *llm).code == 0
+    asked = ("--instructions", tmp_path / "general.jsonl", "--replies", 2)
+    assert command("respond", role, *asked, *llm).code == 0
+    assert command("role", "release", role, "--out", tmp_path / "data").code == 0
+    for file in ("instruct/kept.jsonl", "respond/replies.jsonl"):
+        assert (made.folder / file).read_bytes() == (role / file).read_bytes()
+    assert made.data is not None
+    assert [dict(row) for row in load_rolebench(data_dir=made.data)["test"]] == [
+        dict(row) for row in load_rolebench(data_dir=tmp_path / "data")["test"]
+    ]
+
+
+def _lines(made: MakeResult) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (made.folder / "respond" / "replies.jsonl").read_text("utf-8").splitlines()]
+
+
+def test_the_same_call_asks_and_trains_nothing_again(made: MakeResult) -> None:
+    adapter = made.folder / "adapter" / "adapter_model.safetensors"
+    answers = made.folder / "eval" / "answers" / "tuned.jsonl"
+    before = adapter.stat().st_mtime_ns, answers.read_bytes()
+    again = rolellm.make(made.folder, RULES)
+    assert (adapter.stat().st_mtime_ns, answers.read_bytes()) == before
+    assert _read(made.folder / "respond" / "manifest.json")["spent"]["calls"] == 0
+    assert (again.findings, again.following) == (made.findings, made.following)
+    assert dict(again.stages) | {"read": ""} == dict(made.stages) | {"read": ""}
+
+
+def test_a_choice_that_is_edited_is_made_anew(card: Path, tmp_path: Path) -> None:
+    first = rolellm.make(card, RULES, tmp_path / "tobin", **FEW)
+    assert first.page is None and "adapter" not in first.stages
+    choices = yaml.safe_load((first.folder / "make.yaml").read_text())
+    (first.folder / "make.yaml").write_text(yaml.safe_dump(choices | {"instructions": 3}))
+    second = rolellm.make(first.folder, RULES)
+    assert second.stages["replies"] == "6 to 3 instructions"
+    assert _read(first.folder / "respond" / "manifest.json")["spent"]["calls"] == 0
+
+
+def test_a_script_becomes_a_data_set(tmp_path: Path) -> None:
+    made = rolellm.make(QUEEN, RULES, tmp_path / "queen", role="Queen of Hearts", **FEW)
+    assert made.stages["profile"].startswith("described")
+    assert len(load_rolebench(data_dir=made.data)["test"]) > 0
+
+
+def test_without_a_model_the_card_can_still_be_played(card: Path, tmp_path: Path, command: Command) -> None:
+    done = command("make", card, "--out", tmp_path / "tobin")
+    assert (done.code, "no model is named" in done.out) == (0, True)
+    assert f"rolellm chat {tmp_path / 'tobin'} --model MODEL" in done.out
+    assert (tmp_path / "tobin" / "profile.json").is_file()
+
+
+def test_a_dry_run_prices_each_stage_and_leaves_nothing(tmp_path: Path, card: Path, command: Command) -> None:
+    price = {"prompt": 1.0, "completion": 2.0}
+    endpoint = {"base_url": "http://127.0.0.1:9/v1", "model": "none", "price": price, "concurrency": 4}
+    (tmp_path / "llm.yaml").write_text(yaml.safe_dump({"endpoints": [endpoint]}))
+    words = ("make", card, "--llm", tmp_path / "llm.yaml", "--out", tmp_path / "tobin", "--dry-run")
+    table = command(*words)
+    assert table.code == 0 and "together" in table.out and "minutes" in table.out
+    found = command(*words, "--json").json
+    stages = [found[name]["expected"] for name in ("profile", "questions", "replies")]
+    assert found["together"]["expected"]["calls"] == sum(stage["calls"] for stage in stages) > 600
+    assert found["together"]["expected"]["cost"] == pytest.approx(sum(stage["cost"] or 0 for stage in stages))
+    assert not (tmp_path / "tobin").exists()
+
+
+@pytest.mark.parametrize(
+    ("characters", "questions"),
+    [pytest.param(240, 10, id="card"), pytest.param(8_000, 80, id="long-card"), pytest.param(400_000, 400, id="novel")],
+)
+def test_sizes_fit_the_source(characters: int, questions: int) -> None:
+    text = ("The ferry goes at dawn. " * (characters // 24 + 1))[:characters]
+    found = size_questions(Profile(role="Ada", language="en", lore=(Lore(keys=("ferry",), content=text),)))
+    assert found == pytest.approx(questions, rel=0.1)
+
+
+def test_a_budget_covers_all_stages_together(card: Path, tmp_path: Path, llm_server: Callable[..., Any]) -> None:
+    server = llm_server(_answer, price=(1000.0, 1000.0))
+    price = {"prompt": 1000.0, "completion": 1000.0}
+    llm = {"endpoints": [{"base_url": server.url, "model": "local", "price": price}]}
+    with pytest.raises(StoppedShortError, match=r"larger --budget|budget"):
+        rolellm.make(card, llm, tmp_path / "tobin", budget=12, **FEW)
+    assert 0 < server.counts.cost <= 12
+    rolellm.make(card, llm, tmp_path / "tobin", budget=1000, **FEW)
+    calls = server.counts.calls
+    rolellm.make(card, llm, tmp_path / "whole", budget=1000, **FEW)
+    assert server.counts.calls == 2 * calls
+
+
+def _answer(body: dict[str, Any]) -> str:
+    """Answer as the rules do; a server does not see which stage asks, but one stage alone asks for JSON."""
+    messages = tuple(Message(**message) for message in body["messages"])
+    return generate_scripted_reply(Request(messages, tag="instruct/1" if "response_format" in body else "respond/1"))
+
+
+def _make_mute_card(path: Path) -> Path:
+    silent = dict.fromkeys(("description", "personality", "scenario", "first_mes", "mes_example"), "")
+    path.write_text(json.dumps(CARD | {"data": {"name": "Mute", **silent}}), encoding="utf-8")
+    return path
+
+
+def test_what_cannot_be_made_is_said(card: Path, base: Path, made: MakeResult, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="does not exist; give a card"):
+        rolellm.make(tmp_path / "nowhere.png", RULES)
+    with pytest.raises(SettingsError, match="say who to make"):
+        rolellm.make(QUEEN, RULES, tmp_path / "queen")
+    assert not (tmp_path / "queen").exists()
+    with pytest.raises(SettingsError, match="says nothing of Mute: no description"):
+        rolellm.make(_make_mute_card(tmp_path / "mute.json"), RULES, tmp_path / "mute")
+    with pytest.raises(SettingsError, match="holds Tobin, not Queen of Hearts"):
+        rolellm.make(QUEEN, RULES, made.folder, role="Queen of Hearts")
+    with pytest.raises(SettingsError, match="did you mean questions"):
+        rolellm.make(card, RULES, tmp_path / "other", question=3)
+    long = json.loads(json.dumps(CARD))
+    long["data"]["description"] = "He counts. " * 3000
+    (tmp_path / "long.json").write_text(json.dumps(long), encoding="utf-8")
+    with pytest.raises(ModelError, match="prompt alone has"):
+        rolellm.make(tmp_path / "long.json", RULES, tmp_path / "long", base=str(base), **FEW)
+    assert not (tmp_path / "long" / "instruct").exists()
+
+
+def test_what_a_person_made_there_is_not_replaced(card: Path, base: Path, tmp_path: Path) -> None:
+    made = rolellm.make(card, out=tmp_path / "tobin")
+    for name in ("adapter", "data"):
+        kept = made.folder / name / "mine.txt"
+        kept.parent.mkdir()
+        kept.write_text("a week of work")
+        with pytest.raises(SettingsError, match="not made by this command"):
+            rolellm.make(made.folder, RULES, base=str(base), **FEW)
+        assert kept.read_text() == "a week of work"
+
+
+@pytest.mark.slow
+def test_ten_kills_lose_nothing_and_pay_nothing_twice(
+    card: Path, base: Path, tmp_path: Path, llm_server: Callable[..., Any]
+) -> None:
+    server = llm_server(_answer, latency=0.05)
+    (tmp_path / "llm.yaml").write_text(yaml.safe_dump({"endpoints": [{"base_url": server.url, "model": "local"}]}))
+    few = [word for name, value in FEW.items() for word in (f"--{name}", str(value))]
+    words = ["make", str(card), "--llm", str(tmp_path / "llm.yaml"), "--base", str(base), *few]
+    command = [sys.executable, "-m", "rolellm", *words, "--out"]
+    draw = random.Random(4)
+    for _ in range(10):
+        running = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=subprocess.DEVNULL)
+        time.sleep(draw.uniform(2, 12))
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+    subprocess.run([*command, str(tmp_path / "killed")], check=True, capture_output=True)
+    killed = server.counts.calls
+    server.reset()
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    for file in ("profile.json", "instruct/kept.jsonl", "respond/replies.jsonl", "adapter/adapter_model.safetensors"):
+        assert (tmp_path / "killed" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+    # A kill may meet what is on its way; nothing that arrived is asked for again.
+    assert server.counts.calls <= killed <= server.counts.calls + 10 * 4

@@ -1,0 +1,152 @@
+"""What a row comes to: orders, ties, juries, lists, probes, and verdicts that are missing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.judging.types import Judgement
+from rolellm.judging.verdicts import RowOutcome, rank_above, sort_verdicts, vote_majority
+
+WIN, TIE, LOSS = (1.0, 2.0), (1.5, 1.5), (2.0, 1.0)
+
+
+def row_outcomes(
+    judgements: Iterable[Judgement], baseline: str | None, canaries: Collection[str] = ()
+) -> dict[str, dict[str, RowOutcome]]:
+    return sort_verdicts(judgements, baseline, canaries).outcomes
+
+
+def pair(first: Any, second: Any, judge: str = "j", name: str = "a", row: str = "r", **more: Any) -> list[Judgement]:
+    """A pair from the system's side: `first` with its answer shown first, `second` with it shown second."""
+    orders = [((name, "base"), first), (("base", name), second and second[::-1])]
+    return [Judgement(row, judge, "pairwise", order, ranks, **more) for order, ranks in orders]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "win"),
+    [
+        pytest.param(WIN, WIN, 1.0, id="wins in both orders"),
+        pytest.param(LOSS, LOSS, 0.0, id="loses in both orders"),
+        pytest.param(WIN, LOSS, 0.5, id="the place decides: a tie"),
+        pytest.param(TIE, TIE, 0.5, id="a tie stays a tie"),
+        pytest.param(WIN, TIE, 0.75, id="a win and a tie"),
+        pytest.param(TIE, LOSS, 0.25, id="a tie and a loss"),
+        pytest.param(WIN, None, None, id="one order alone counts in nothing"),
+        pytest.param(None, WIN, None, id="nor does the other"),
+        pytest.param(None, None, None, id="no verdict at all is no 0"),
+    ],
+)
+def test_a_pair_is_the_mean_of_both_orders(first: Any, second: Any, win: float | None) -> None:
+    judgements = pair(first, second)
+    assert row_outcomes(judgements, "base")["r"]["a"].win == win
+    assert sort_verdicts(judgements, "base").incomplete == (win is None)
+
+
+def test_the_baseline_has_no_win_of_its_own() -> None:
+    assert row_outcomes(pair(WIN, WIN), "base")["r"]["base"] == RowOutcome()
+
+
+def test_a_pair_of_which_an_order_was_never_asked_counts_in_nothing() -> None:
+    judgements = pair(WIN, WIN)[:1]
+    assert row_outcomes(judgements, "base")["r"]["a"].win is None
+    assert sort_verdicts(judgements, "base").incomplete == 1
+
+
+def test_probes_with_names_never_count() -> None:
+    masked, named = pair(LOSS, LOSS), pair(WIN, WIN, named=True)
+    assert row_outcomes([*masked, *named], "base") == row_outcomes(masked, "base")
+    assert row_outcomes(named, "base") == {}
+
+
+@pytest.mark.parametrize(
+    ("votes", "win"),
+    [
+        pytest.param([(WIN, WIN), (WIN, WIN), (LOSS, LOSS)], 1.0, id="two of three"),
+        pytest.param([(LOSS, LOSS), (LOSS, TIE), (WIN, WIN)], 0.0, id="two of three against"),
+        pytest.param([(WIN, WIN), (LOSS, LOSS)], 0.5, id="one each"),
+        pytest.param([(WIN, LOSS), (WIN, TIE), (TIE, TIE)], 1.0, id="a tie is a vote for nobody"),
+        pytest.param([(WIN, None), (LOSS, LOSS), (TIE, TIE)], 0.0, id="half a verdict is no vote"),
+        pytest.param([(WIN, TIE), (None, None)], 1.0, id="one of two votes: still a vote, no mean"),
+        pytest.param([(None, None), (None, None)], None, id="nobody votes"),
+    ],
+)
+def test_several_judges_vote(votes: list[Any], win: float | None) -> None:
+    judgements = [one for number, vote in enumerate(votes) for one in pair(*vote, judge=f"j{number}")]
+    assert row_outcomes(judgements, "base")["r"]["a"].win == win
+
+
+@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), min_size=1, max_size=7))
+def test_a_majority_is_turned_round_with_the_votes(means: list[float]) -> None:
+    assert vote_majority([1 - mean for mean in means], jury=True) == 1 - vote_majority(means, jury=True)
+    assert vote_majority(means, jury=True) in (0.0, 0.5, 1.0)
+    assert min(means) <= vote_majority(means, jury=False) <= max(means)
+
+
+def listed(order: str, ranks: tuple[float, ...] | None, judge: str = "j") -> Judgement:
+    return Judgement("r", judge, "listwise", tuple(order), ranks, tuple(f"{judge} of {name}" for name in order))
+
+
+def test_ranks_are_means_over_rotations_then_over_judges() -> None:
+    judgements = [
+        listed("abc", (1, 2, 3)),
+        listed("cab", (1, 2, 3)),
+        listed("bca", None),
+        listed("abc", (1.5, 1.5, 3), judge="k"),
+    ]
+    found = row_outcomes(judgements, "c")["r"]
+    # a: first judge (1 + 2) / 2, second 1.5; b: (2 + 3) / 2 and 1.5; c: (3 + 1) / 2 and 3.
+    assert {name: one.rank for name, one in found.items()} == {"a": 1.5, "b": 2.0, "c": 2.5}
+    assert (found["a"].above, found["b"].above, found["c"].above) == (0.75, 0.75, None)
+    assert row_outcomes(judgements, None)["r"]["a"].above is None
+
+
+def test_who_is_missing_from_a_list_has_no_rank_in_it() -> None:
+    found = row_outcomes([listed("ab", (1, 2)), listed("abc", (3, 1, 2))], "b")["r"]
+    assert (found["a"].rank, found["b"].rank, found["c"].rank) == (2, 1.5, 2)
+    assert rank_above(listed("ab", (1, 2)), "c", "a") is None
+
+
+def test_reasons_stand_with_the_answer_they_are_about() -> None:
+    judgements = [listed("ba", (1, 2), judge="k"), listed("ab", (2, 1)), *pair(WIN, WIN)]
+    found = row_outcomes(judgements, "base")["r"]
+    assert found["a"].reasons == ("j of a", "k of a")
+    assert found["b"].reasons == ("j of b", "k of b")
+
+
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_judgements_changes_nothing(draw: random.Random) -> None:
+    verdicts = [WIN, TIE, LOSS, None]
+    source = random.Random(4)
+    judgements = [
+        one
+        for row in "rst"
+        for name in "abc"
+        for judge in "jkl"
+        for one in pair(source.choice(verdicts), source.choice(verdicts), judge, name, row, reasons=("one", "two"))
+    ]
+    shuffled = judgements.copy()
+    draw.shuffle(shuffled)
+    assert row_outcomes(shuffled, "base") == row_outcomes(judgements, "base")
+
+
+def test_a_canary_above_them_moves_no_model() -> None:
+    lists = [listed("xaby", (1, 2, 3, 4)), listed("xaby", (4, 2, 1, 3))]
+    found = row_outcomes(lists, "b", canaries=("x", "y"))["r"]
+    assert {name: one.rank for name, one in found.items()} == {"a": 1.5, "b": 1.5, "x": 2, "y": 3}
+
+
+def test_the_one_reason_of_a_pair_tells_who_a_and_b_were() -> None:
+    judgements = [
+        Judgement("r", "j", "pairwise", ("base", "a"), (1, 2), ("A is wittier.",)),
+        Judgement("r", "j", "pairwise", ("a", "base"), (2, 1), ("B is.",)),
+        Judgement("r", "j", "listwise", ("base", "a"), (2, 1), ("Dull.", "")),
+    ]
+    found = row_outcomes(judgements, "base")["r"]
+    assert found["base"].reasons == ("Dull.",)
+    assert found["a"].reasons == ("B is. (A is a, B is base)", "A is wittier. (A is base, B is a)")

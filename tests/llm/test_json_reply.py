@@ -1,0 +1,284 @@
+"""JSON out of replies: what models really write, what they never should, and schemas."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rolellm.core.errors import SettingsError
+from rolellm.llm.json_reply import MAX_CHARACTERS, accept_json, make_strict, parse_items, parse_json
+from rolellm.llm.model import Reply, Request, Schema, UnacceptableError, Usage, user
+
+PAIR = {"type": "object", "properties": {"q": {"type": "string"}, "sure": {"enum": ["high", "low"]}}}
+PAIRS = make_strict(Schema("pairs", {"type": "object", "properties": {"pairs": {"type": "array", "items": PAIR}}}))
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def without_halves(value: Any) -> bool:
+    return json.dumps(value, ensure_ascii=False).isascii() or not any(
+        0xD800 <= ord(character) < 0xE000 for character in json.dumps(value, ensure_ascii=False)
+    )
+
+
+def reply(text: str, finish: str = "stop") -> Reply:
+    return Reply(text, finish, Usage(), "m", "e", {})  # type: ignore[arg-type]
+
+
+ASKED = Request((user("Give me JSON."),))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param('{"a": 1}', {"a": 1}, id="bare"),
+        pytest.param('\ufeff  {"a": 1}\n', {"a": 1}, id="byte-order-mark"),
+        pytest.param("42", 42, id="number"),
+        pytest.param('"text"', "text", id="text"),
+        pytest.param('```json\n{"a": 1}\n```', {"a": 1}, id="fenced"),
+        pytest.param("```\n[1, 2]\n```", [1, 2], id="fenced-without-a-name"),
+        pytest.param('```JSON\r\n{"a": 1}```', {"a": 1}, id="fence-in-capitals"),
+        pytest.param('Here you are: {"a": 1} I hope it helps!', {"a": 1}, id="prose"),
+        pytest.param('E.g. {"a": 0}:\n```json\n{"a": 1}\n```', {"a": 1}, id="an-example-before-the-fence"),
+        pytest.param('The {role} speaks: {"a": 1}', {"a": 1}, id="braces-in-prose"),
+        pytest.param('Use "{" and write [so] {"a": 1}', {"a": 1}, id="quoted-brace-in-prose"),
+        pytest.param('{"a": 1}\n{"a": 2}', {"a": 1}, id="doubled"),
+        pytest.param('{"a": [1, 2,], "b": {"c": 3,},}', {"a": [1, 2], "b": {"c": 3}}, id="commas"),
+        pytest.param('{"a": "1,}", "b": [",]",]}', {"a": "1,}", "b": [",]"]}, id="commas-in-text"),
+        pytest.param('{"a": "one\ntwo"}', {"a": "one\ntwo"}, id="raw-line-break"),
+        pytest.param('{“a”: 1} {"a": "“so”"}', {"a": "“so”"}, id="smart-quotes-stay"),
+        pytest.param('<think>{"a": 0}? No.</think>\n{"a": 1}', {"a": 1}, id="thoughts"),
+        pytest.param('{"a": "</think> {}"}', {"a": "</think> {}"}, id="thoughts-in-a-text"),
+        pytest.param('{"a": "\\ud83d\\ude00 \\ud83d"}', {"a": "😀 \ufffd"}, id="half-a-pair"),
+        pytest.param('{"a": 1, "a": 2}', {"a": 2}, id="key-twice"),
+        pytest.param('{"a": 1e3, "b": -0.5}', {"a": 1000.0, "b": -0.5}, id="numbers"),
+        pytest.param('{"a": "{{7*7}} <|im_end|>"}', {"a": "{{7*7}} <|im_end|>"}, id="template-syntax"),
+    ],
+)
+def test_what_models_write_is_read(text: str, value: Any) -> None:
+    assert parse_json(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("", "empty", id="empty"),
+        pytest.param("I cannot do that.", "no JSON in the reply, which starts with 'I cannot", id="prose"),
+        pytest.param('{"a": [1, 2', "cut off", id="cut-in-a-list"),
+        pytest.param('{"a": "on', "cut off", id="cut-in-a-text"),
+        pytest.param('{"a": "on\\', "cut off", id="cut-in-an-escape"),
+        pytest.param('{"a": tru', "cut off", id="cut-in-a-word"),
+        pytest.param('```json\n{"a": [1,\n```', "cut off", id="cut-in-a-fence"),
+        pytest.param('{"a": NaN}', "not a finite number", id="nan"),
+        pytest.param("NaN", "not a finite", id="nan-alone"),
+        pytest.param('{"a": -Infinity}', "not a finite", id="infinity"),
+        pytest.param('{"a": 1e999}', "1e999 is not a finite number", id="too-large-a-float"),
+        pytest.param('{"a": ' + "9" * 5000 + "}", "cannot be read", id="too-many-digits"),
+        pytest.param('{"a": 01}', "invalid from here on", id="leading-zero"),
+        pytest.param("{'a': 1}", "no JSON", id="single-quotes"),
+        pytest.param('{"a": 1 "b": 2}', "invalid from here on", id="no-comma"),
+        pytest.param('{"a": 1}}'[:-1].replace("}", "]"), "invalid from here on", id="wrong-bracket"),
+        pytest.param('{"pairs": [{"q": 1 oops}, {"q": 2}]}', "invalid from here on", id="no-inner-piece"),
+        pytest.param("[" * 10_000 + "]" * 10_000, "nested too deep", id="deep"),
+        pytest.param('{"a":' * 10_000 + "1" + "}" * 10_000, "nested too deep", id="deep-objects"),
+        pytest.param("[" * 400_000, "nested too deep", id="deep-and-open"),
+        pytest.param("```" * 100_000, "no JSON", id="fences"),
+        pytest.param("```json" * 50_000, "no JSON", id="json-fences"),
+        pytest.param("{" * 200_000, "no JSON", id="braces"),
+        pytest.param('["' * 200_000, "", id="bracket-quote"),
+        pytest.param('{"a' * 100_000, "", id="brace-quote"),
+        pytest.param("[1 " * 100_000, "", id="lists-that-break"),
+        pytest.param('"\\' * 200_000 + "{", "", id="escapes"),
+        pytest.param('["\\"' * 100_000, "", id="escaped-quotes"),
+        pytest.param("</think>" * 50_000, "", id="thoughts-without-end"),
+        pytest.param(" " * 1000 + "x" * (MAX_CHARACTERS + 1), "characters; at most", id="too-long"),
+        pytest.param('{"a": "' + "x" * 10_000_000 + '"}', "10,000,009 characters", id="ten-megabytes"),
+    ],
+)
+@pytest.mark.timeout(30)
+def test_what_is_no_json_is_malformed_in_words(text: str, words: str) -> None:
+    with pytest.raises(UnacceptableError) as caught:
+        parse_json(text)
+    assert caught.value.kind == "malformed"
+    assert words in caught.value.reason
+    assert len(caught.value.reason) < 300
+
+
+def test_the_kind_wanted_is_found_behind_another() -> None:
+    text = 'By [1] and {"x": 2}: ["a"]'
+    assert parse_json(text) == [1]
+    assert parse_json(text, "object") == {"x": 2}
+    assert parse_json('{"x": 2} ["a"]', "list") == ["a"]
+    assert parse_json('As in [1, 2 and 3], {"x": 2}', "object") == {"x": 2}
+    with pytest.raises(UnacceptableError, match="expected an object, found a list"):
+        parse_json('[{"x": 1}]', "object")
+    with pytest.raises(UnacceptableError, match="invalid from here on"):
+        parse_json('[{"x": 1}, {"x": oops}]', "object")
+
+
+@given(JSON.filter(without_halves), st.booleans())
+def test_whatever_can_be_written_as_json_is_read_back(value: Any, ascii_only: bool) -> None:
+    assert parse_json(json.dumps(value, ensure_ascii=ascii_only)) == value
+
+
+@given(JSON.filter(without_halves), st.text("ab {}[]\"'`\n:,1", max_size=12), st.text(max_size=12))
+def test_text_around_an_object_changes_nothing(value: Any, before: str, after: str) -> None:
+    wrapped = {"answer": value}
+    text = f"{before}\n```json\n{json.dumps(wrapped)}\n```\n{after}"
+    # A fence marks what is meant, whatever stands before it.
+    assert parse_json(text, "object") == wrapped
+
+
+@given(st.text('{}[]",:\\ \n`jsontrue0123.-e+NaI</think>', max_size=200))
+@settings(max_examples=400)
+def test_any_text_ends_in_a_value_or_in_malformed(text: str) -> None:
+    try:
+        value = parse_json(text)
+    except UnacceptableError as error:
+        assert error.kind == "malformed"
+        assert error.reason
+    else:
+        # What is read can be written, and has no number that JSON cannot say.
+        assert json.loads(json.dumps(value, allow_nan=False)) == value
+
+
+@given(JSON.filter(without_halves), st.data())
+def test_a_value_that_is_cut_is_never_taken_for_a_whole_one(value: Any, data: st.DataObject) -> None:
+    text = json.dumps({"answer": [value, {"inner": 1}]})
+    at = data.draw(st.integers(0, len(text) - 1))
+    with pytest.raises(UnacceptableError):
+        parse_json(text[:at])
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("qab"), st.text(max_size=6) | st.integers()), min_size=1, max_size=6))
+def test_whole_items_of_a_cut_list_are_kept(items: list[Any]) -> None:
+    items = [item for item in items if without_halves(item)]
+    text = json.dumps({"about": {"list": [0]}, "pairs": items, "end": 1})
+    start = text.index('"pairs": [{') + 10 if items else len(text)
+    ends, at = [], start
+    for item in items:
+        at = text.index(json.dumps(item), at) + len(json.dumps(item))
+        ends.append(at)
+    for cut in range(start, text.rindex("]")):
+        whole = [item for item, end in zip(items, ends, strict=True) if end <= cut]
+        if not whole:
+            with pytest.raises(UnacceptableError):
+                parse_items(text[:cut], "pairs")
+            continue
+        assert parse_items(text[:cut], "pairs") == whole
+    assert parse_items(text, "pairs") == items
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        pytest.param("[1, 2, 3", [1, 2], id="a-number-may-be-cut"),
+        pytest.param('["a", "b"', ["a", "b"], id="a-text-that-is-closed-is-whole"),
+        pytest.param('{"pairs": [{"q": 1,}, {"q": 2', [{"q": 1}], id="trailing-comma-within"),
+        pytest.param('See [1]. {"pairs": [{"q": 1}, {"q": 2', [{"q": 1}], id="prose-before"),
+        pytest.param('{"pairs": [{"q": 1}, {"q": oops}]}', [{"q": 1}], id="broken-instead-of-cut"),
+        pytest.param('{"pairs": [{"pairs": [7]}, {"pairs": [8', [{"pairs": [7]}], id="the-key-again-within"),
+        pytest.param('```json\n[{"q": 1}, {"q', [{"q": 1}], id="fenced"),
+    ],
+)
+def test_salvage(text: str, items: list[Any]) -> None:
+    assert parse_items(text, "pairs") == items
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param('{"other": [1]}', "expected a list under pairs, found an object with 'other'", id="other-key"),
+        pytest.param('{"pairs": [{"q": "Wh', "cut off", id="no-whole-item"),
+        pytest.param('{"other": [1, 2], "pairs": [', "cut off", id="items-of-another-list"),
+        pytest.param("No.", "no JSON", id="prose"),
+    ],
+)
+def test_nothing_to_salvage(text: str, words: str) -> None:
+    with pytest.raises(UnacceptableError, match=words):
+        parse_items(text, "pairs")
+
+
+def test_a_reply_is_checked_against_its_schema() -> None:
+    accept = accept_json(PAIRS, lambda value: [pair["q"] for pair in value["pairs"]])
+    good = '{"pairs": [{"q": "Who?", "sure": "high"}]}'
+    assert accept(ASKED, reply(f"Sure.\n```json\n{good}\n```")) == ["Who?"]
+    for text, finish, words in [
+        (good, "length", "used up max_tokens"),
+        ('{"pairs": [{"q": "Who?", "sure": "high"}, {"q": 7, "sure": "low"}]}', "stop", "$.pairs[1].q: 7 is not"),
+        ('{"pairs": [{"q": "Who?"}]}', "stop", "$.pairs[0]: 'sure' is a required"),
+        ('{"pairs": [], "more": 1}', "stop", "Additional properties"),
+        ('{"pairs": [{"q": "' + "x" * 9000 + '", "sure": 1}]}', "stop", "$.pairs[0].sure: 1 is not one of"),
+        ('[{"pairs": []}]', "stop", "expected an object"),
+        ("no", "stop", "no JSON"),
+    ]:
+        with pytest.raises(UnacceptableError) as caught:
+            accept(ASKED, reply(text, finish))
+        assert caught.value.kind == "malformed"
+        assert words in caught.value.reason
+        assert len(caught.value.reason) < 400
+
+
+def test_what_make_refuses_stays_as_it_said() -> None:
+    def make(_: Any) -> str:
+        raise UnacceptableError("two questions are the same")
+
+    with pytest.raises(UnacceptableError, match="the same") as caught:
+        accept_json(PAIRS, make)(ASKED, reply('{"pairs": []}'))
+    assert caught.value.kind == "unacceptable"
+
+
+def test_strict_closes_every_object() -> None:
+    schema = PAIRS.schema
+    assert schema["required"] == ["pairs"]
+    assert schema["additionalProperties"] is False
+    inner = schema["properties"]["pairs"]["items"]
+    assert (inner["required"], inner["additionalProperties"]) == (["q", "sure"], False)
+    assert make_strict(PAIRS) == PAIRS
+    # What was given is as it was.
+    assert "required" not in PAIR
+    either = {"anyOf": [{"type": "null"}, PAIR]}
+    found = make_strict(Schema("s", {"type": "object", "properties": {"x": either}})).schema
+    assert found["properties"]["x"]["anyOf"][1]["required"] == ["q", "sure"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        pytest.param({"type": "array", "items": PAIR}, "at its root", id="list-at-the-root"),
+        pytest.param({"type": "object", "properties": {}, "additionalProperties": True}, "takes additional", id="open"),
+        pytest.param({"type": "object", "properties": {"a": {}}, "required": []}, "fails for a", id="optional"),
+        pytest.param({"type": "object", "properties": {}, "required": ["b"]}, "fails for b", id="unknown-required"),
+        pytest.param(
+            {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}}},
+            "$.a: .*maxLength",
+            id="keyword",
+        ),
+        pytest.param(
+            {"type": "object", "properties": {"a": {"items": {"oneOf": []}}}}, r"\$\.a\[\]: .*oneOf", id="in-a-list"
+        ),
+    ],
+)
+def test_what_strict_mode_cannot_state_is_refused(schema: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words.replace("$.a:", r"\$\.a:")):
+        make_strict(Schema("s", schema))
+
+
+def test_a_schema_nested_too_deep_is_refused() -> None:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(20):
+        schema = {"type": "object", "properties": {"a": schema}}
+    with pytest.raises(SettingsError, match="levels deep"):
+        make_strict(Schema("s", schema))
+
+
+def test_numbers_that_come_out_are_finite() -> None:
+    value = parse_json('{"a": [1e308, 0.1]}')
+    assert all(math.isfinite(number) for number in value["a"])

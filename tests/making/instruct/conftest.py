@@ -1,0 +1,66 @@
+"""The sample's characters, with what the release has of them apart: description and catchphrases."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.records import Profile
+from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.making.instruct.candidates import Candidate, Origin, parse_candidate
+from rolellm.making.instruct.segments import Segment
+
+SAMPLE = Path(str(resources.files("rolellm.data.rolebench"))) / "sample"
+
+
+@pytest.fixture(scope="session")
+def characters() -> dict[str, Profile]:
+    """The four roles of the sample, by name."""
+    found = {}
+    for profile in load_profiles("sample"):
+        description, _, tail = str(profile.description).partition(" Your catchphrase")
+        phrases = tuple(re.findall(r'"([^"]+)"', tail))
+        found[profile.role] = Profile(
+            profile.role, profile.language, profile.turns, description=description, catchphrases=phrases
+        )
+    return found
+
+
+@pytest.fixture(scope="session")
+def script_pairs() -> dict[str, list[dict[str, Any]]]:
+    """The sample's own script-based questions with answers, by role: written by hand, and right."""
+    found = {}
+    for path in sorted(SAMPLE.glob("instructions-*/role-specific-*.jsonl")):
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        found[path.stem.removeprefix("role-specific-")] = [line for line in lines if line["type"] == "script_based"]
+    return found
+
+
+@pytest.fixture
+def make_candidate() -> Callable[..., Candidate]:
+    """Makes a candidate out of a question, an answer and ratings, from a segment with this text."""
+    made = 0
+
+    def make(
+        question: str,
+        answer: str = "I will, and gladly.",
+        *,
+        kind: str = "profile",
+        text: str = "",
+        completeness: Any = "high",
+        factualness: Any = "high",
+    ) -> Candidate:
+        nonlocal made
+        segment = Segment("profile" if kind == "profile" else f"{kind}/0000", kind, text, 1)  # type: ignore[arg-type]
+        origin = Origin(segment, 0, 0, made, "all", "p", 0, "m", "e", "k")
+        made += 1
+        item = {"question": question, "answer": answer, "completeness": completeness, "factualness": factualness}
+        return parse_candidate(item, origin)
+
+    return make

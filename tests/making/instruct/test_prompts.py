@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rolellm.core.records import Profile
+from rolellm.llm.model import Request, Sampling
+from rolellm.making.instruct.filters import find_form_problem, find_source_reference, make_character_check
+from rolellm.making.instruct.grounding import make_grounding_check
+from rolellm.making.instruct.prompts import (
+    Task,
+    build_request,
+    hash_prompts,
+    list_focuses,
+    load_examples,
+    take_within_budget,
+)
+from rolellm.making.instruct.segments import Segment
+from rolellm.making.settings import LEAST_FOUND
+
+ADA = Profile("Ada", "en", description="You count.", catchphrases=("One!",))
+SCRIPT = Segment("script/0001", "script", "Brom: Halt.\nAda: No.", 6)
+PROFILE = Segment("profile", "profile", 'You count. Your catchphrase is: "One!"', 6)
+
+
+def ask(task: Task, character: Profile = ADA) -> Request:
+    return build_request(character, task, Sampling(max_tokens=2000))
+
+
+def test_what_is_shared_comes_first_and_what_varies_last() -> None:
+    first = ask(Task(SCRIPT, 10, 0))
+    again = ask(Task(SCRIPT, 10, 3, 8, asked=("Ada, who?",)))
+    other = ask(Task(replace(SCRIPT, text="Ada: Aye."), 10, 0))
+    strange = ask(Task(SCRIPT, 10, 0), replace(ADA, role="Brom", description="You halt."))
+    assert first.messages[:-1] == again.messages[:-1] == other.messages[:-1] == strange.messages[:-1]
+    one, two, three = (item.messages[-1].content for item in (first, again, other))
+    segment_ends = one.index(SCRIPT.text) + len(SCRIPT.text)
+    assert one[:segment_ends] == two[:segment_ends]
+    assert one[: one.index("Brom")] == three[: three.index("Ada: Aye")]
+    assert two.endswith("- Ada, who?")
+    assert one.index("Ada") < one.index("You count.") < one.index(SCRIPT.text) < one.index("Write 10 pairs.")
+
+
+def test_tag_and_schema() -> None:
+    request = ask(Task(SCRIPT, 10, 0, visit=7))
+    assert request.tag == "instruct/script/0001/007"
+    assert request.schema is not None
+    assert request.sampling.max_tokens == 2000
+
+
+def test_the_profile_is_shown_once() -> None:
+    assert ask(Task(PROFILE, 10, 0)).messages[-1].content.count("You count.") == 1
+
+
+@pytest.mark.parametrize("text", ["{role} {segment}", "{0.__class__}", "{{7*7}}", "<|im_end|>", "\\1 \\g<0>"])
+def test_template_syntax_in_a_script_stays_text(text: str) -> None:
+    character = replace(ADA, role=text, description=text)
+    content = ask(Task(replace(SCRIPT, text=text), 10, 0, asked=(text,)), character).messages[-1].content
+    assert content.count(text) == 6
+
+
+def test_a_role_without_description_is_said_to_be_unknown() -> None:
+    content = ask(Task(SCRIPT, 10, 0), Profile("Ada", "en")).messages[-1].content
+    assert "Nothing is known" in content
+    assert "None" not in content
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_examples_show_each_kind_and_every_level_and_obey_their_own_rules(language: Any) -> None:
+    shown = load_examples(language)
+    assert {example["kind"] for example in shown} == {"profile", "script"}
+    levels = {
+        pair[key]["level"] for example in shown for pair in example["pairs"] for key in ("completeness", "factualness")
+    }
+    assert len(levels) == 3
+    for example in shown:
+        assert example["focus"] in list_focuses(language, example["kind"])
+        character = Profile(example["role"], language, description=example["description"])
+        check = make_grounding_check(character)(example.get("segment", ""))
+        for pair in example["pairs"]:
+            question, answer = pair["question"], pair["answer"]
+            assert find_form_problem(question, answer, language) is None
+            assert find_source_reference(question, answer, language) is None
+            assert make_character_check(character)(answer) is None
+            sure = {pair[key]["level"] for key in ("completeness", "factualness")} == {
+                "高" if language == "zh" else "high"
+            }
+            if example["kind"] == "script" and sure:
+                assert check(question, answer).reason(LEAST_FOUND) is None, question
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_prompts_of_a_language_are_in_it(language: Any) -> None:
+    character = replace(
+        ADA, language=language, role="悟空" if language == "zh" else "Ada", description=None, catchphrases=()
+    )
+    segment = replace(SCRIPT, text="")
+    for kind in ("profile", "script", "lore"):
+        request = build_request(character, Task(replace(segment, kind=kind), 5, 0, asked=("?",)), Sampling())
+        text = "".join(message.content for message in request.messages if message.role != "assistant")
+        han = sum("\u4e00" <= sign <= "\u9fff" for sign in text)
+        assert (han > 0.5 * len(text)) if language == "zh" else not han
+
+
+def test_hashes_name_the_wording() -> None:
+    assert hash_prompts("en") != hash_prompts("zh")
+    assert hash_prompts("en") == hash_prompts("en")
+
+
+def test_focuses_differ() -> None:
+    for language in ("en", "zh"):
+        for kind in ("profile", "script"):
+            lines = list_focuses(language, kind)  # type: ignore[arg-type]
+            assert len(set(lines)) == len(lines) == 8
+
+
+def test_listed_questions_stay_within_their_budget() -> None:
+    questions = [f"question number {number}" for number in range(50)]
+    kept = take_within_budget(questions, 21, lambda text: len(text.split()))
+    assert kept == tuple(questions[:5])
+    assert take_within_budget(questions, 0, len) == ()
+
+
+def test_examples_are_json_as_replies_are_to_be() -> None:
+    shown = ask(Task(SCRIPT, 10, 0)).messages
+    replies = [message.content for message in shown if message.role == "assistant"]
+    assert [list(json.loads(reply)) for reply in replies] == [["pairs"], ["pairs"]]

@@ -1,0 +1,334 @@
+"""Whole runs with a client: rounds, replays, failures and files."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.characters.folder import write_character
+from rolellm.core.errors import DataError, SettingsError, StoppedShortError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Lore, Profile, Turn
+from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Model, Price, Request, RunOptions
+from rolellm.llm.scripted import ScriptedModel
+from rolellm.making.instruct.run import Instruct, InstructResult, read_questions
+from rolellm.making.scripted import scripted_model
+from rolellm.making.settings import FilterSettings, InstructSettings
+from rolellm.runs import Run, plan_requests, run_step
+
+Answer = Callable[[Request], Any]
+QUIET = RunOptions(show_progress=False, max_attempts=2)
+ADA = Profile("Ada", "en", description="You keep the lighthouse.")
+RATED = {"completeness": {"level": "high", "reason": ""}, "factualness": {"level": "high", "reason": ""}}
+
+
+def pairs(request: Request, count: int, *, mark: str | None = None) -> dict[str, Any]:
+    """So many pairs that no other request gets."""
+    unique = mark or hash_json(request.payload())[:8]
+    return {
+        "pairs": [
+            {
+                "question": f"Ada, what of lamp {unique} and bell b{number}{unique}?",
+                "answer": "I keep them lit.",
+                **RATED,
+            }
+            for number in range(count)
+        ]
+    }
+
+
+def full(request: Request) -> dict[str, Any]:
+    return pairs(request, int(request.messages[-1].content.rpartition("Write ")[2].partition(" ")[0]))
+
+
+def model_of(model: Model, options: RunOptions = QUIET) -> LLM:
+    llm = LLM.of(model)
+    llm.options = options
+    return llm
+
+
+def run(folder: Path, character: Profile, answer: Answer, **settings: Any) -> Run[InstructResult]:
+    filters = settings.pop("filters", FilterSettings(no_duplicates=True, no_grounding=True))
+    step = Instruct(character, InstructSettings(filters=filters, **settings))
+    return run_step(step, model_of(ScriptedModel(answer, rules_hash="tests")), folder)
+
+
+def spent(made: Run[InstructResult], name: str = "calls") -> int:
+    return int(made.manifest["spent"][name])
+
+
+def with_script(scenes: int, character: Profile = ADA) -> Profile:
+    turns = [
+        Turn("Ada" if line % 2 else "Brom", f"In scene {scene} I say line {line} of it, and mean it.", scene=scene)
+        for scene in range(scenes)
+        for line in range(24)
+    ]
+    return replace(character, turns=tuple(turns))
+
+
+def test_at_least_as_many_different_questions_as_asked_for(tmp_path: Path) -> None:
+    made = run(tmp_path, with_script(6), full)
+    result = made.result
+    assert sum(result.distinct.values()) >= 400
+    assert result.distinct["script_agnostic"] >= 260
+    assert len(result.rounds) > 1
+    assert result.shortfall is None
+    # A reply has ten: not many more requests than needed.
+    assert spent(made) <= 46
+
+
+@pytest.mark.parametrize(
+    ("character", "kinds"),
+    [
+        pytest.param(ADA, {"script_agnostic"}, id="no script"),
+        pytest.param(with_script(3, Profile("Ada", "en")), {"script_based"}, id="no description"),
+        pytest.param(Profile("Ada", "en", lore=(Lore("The isle floats."),)), {"script_based"}, id="lore alone"),
+    ],
+)
+def test_what_a_character_lacks_the_other_kind_makes_up_for(
+    tmp_path: Path, character: Profile, kinds: set[str]
+) -> None:
+    result = run(tmp_path, character, full, per_role=60, rounds=30).result
+    assert {item.candidate.type for item in result.verdicts} == kinds
+    assert sum(result.distinct.values()) >= 60
+
+
+def test_a_character_without_anything_says_what_to_do(tmp_path: Path) -> None:
+    nobody = Profile("Ada", "en", turns=(Turn("Brom", "Nobody here."),))
+    with pytest.raises(DataError, match=r"nothing to ask Ada about.*rolellm role build"):
+        run(tmp_path, nobody, full)
+
+
+def test_parts_of_a_script_without_the_role_are_not_asked_about(tmp_path: Path) -> None:
+    scenes = [Turn("Ada" if scene == 1 else "Brom", f"word{scene} " * 80, scene=scene) for scene in range(3)]
+    character = Profile("Ada", "en", turns=tuple(scenes))
+    result = run(tmp_path, character, full, per_role=6, chunk_tokens=200, overlap_tokens=0).result
+    assert {item.candidate.origin.segment.scenes for item in result.verdicts} == {(1, 1)}
+    assert len(result.segments) == 3
+
+
+def test_other_filters_ask_nothing_new_and_change_the_files(tmp_path: Path) -> None:
+    character = with_script(2)
+    made = run(tmp_path, character, full, per_role=60)
+    first = made.result
+    assert spent(made) > 0
+    kept = (tmp_path / "kept.jsonl").read_text(encoding="utf-8")
+    assert len(first.kept) == len(first.verdicts) >= 60
+    made = run(tmp_path, character, full, per_role=60, filters=FilterSettings())
+    second = made.result
+    assert spent(made) == 0
+    assert [item.candidate for item in second.verdicts] == [item.candidate for item in first.verdicts]
+    assert len(second.kept) < len(first.kept)
+    assert (tmp_path / "kept.jsonl").read_text(encoding="utf-8") != kept
+    assert len(second.kept) + len(second.dropped) == len(first.verdicts)
+
+
+def test_asking_for_more_keeps_what_was_paid_for(tmp_path: Path) -> None:
+    first = run(tmp_path, with_script(4), full, per_role=100)
+    second = run(tmp_path, with_script(4), full, per_role=200)
+    assert spent(second, "from_journal") == spent(first)
+    alone = run(tmp_path / "alone", with_script(4), full, per_role=200)
+    assert spent(second) + spent(first) == spent(alone)
+    assert (tmp_path / "kept.jsonl").read_bytes() == (tmp_path / "alone/kept.jsonl").read_bytes()
+
+
+def test_the_same_run_makes_the_same_files_with_whatever_concurrency(tmp_path: Path) -> None:
+    for name, at_once in (("one", 1), ("many", 16)):
+        step = Instruct(with_script(3), InstructSettings(per_role=80))
+        run_step(step, model_of(scripted_model(concurrency=at_once)), tmp_path / name)
+    for file in ("kept.jsonl", "dropped.jsonl"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "many" / file).read_bytes()
+
+
+def test_a_model_that_repeats_itself_is_given_up_with_a_message(tmp_path: Path) -> None:
+    made = run(tmp_path, with_script(2), lambda request: pairs(request, 5, mark="same"), per_role=100)
+    result = made.result
+    assert sum(result.distinct.values()) == 10
+    assert "the model finds no more in this profile" in str(result.shortfall)
+    assert spent(made) < 60
+
+
+def test_rounds_are_capped_with_a_message(tmp_path: Path) -> None:
+    result = run(tmp_path, ADA, lambda request: pairs(request, 1), per_role=100, rounds=2).result
+    assert len(result.rounds) == 2
+    assert "in 2 rounds. Allow more rounds (--rounds), or request fewer (--per-role)" in str(result.shortfall)
+
+
+def test_one_request_without_a_usable_reply_does_not_stop_the_rest(tmp_path: Path) -> None:
+    def answer(request: Request) -> Any:
+        return "I would rather not." if request.tag == "instruct/profile/001" else full(request)
+
+    made = run(tmp_path, ADA, answer, per_role=70)
+    result = made.result
+    assert [line["tag"] for _, line in read_jsonl(tmp_path / "failed.jsonl")] == ["instruct/profile/001"]
+    assert sum(result.distinct.values()) >= 70
+    assert result.shortfall is None
+    assert made.failed == 1
+
+
+def test_a_round_of_failures_ends_the_run_with_a_message(tmp_path: Path) -> None:
+    result = run(tmp_path, with_script(2), lambda _: "No.", per_role=100).result
+    assert len(result.rounds) == 1
+    assert result.verdicts == ()
+    assert "malformed; see failed.jsonl" in str(result.shortfall)
+    assert read_questions(tmp_path) == []
+
+
+def test_whole_pairs_of_a_cut_reply_count(tmp_path: Path) -> None:
+    made = run(tmp_path, ADA, lambda request: json.dumps(full(request))[:-200], per_role=40)
+    result = made.result
+    assert made.failed == 0
+    assert all(item.candidate.origin.place < 9 for item in result.verdicts)
+    assert sum(result.distinct.values()) >= 40
+
+
+def test_later_prompts_list_what_the_segment_was_asked_before(tmp_path: Path) -> None:
+    seen: list[Request] = []
+
+    def answer(request: Request) -> Any:
+        seen.append(request)
+        return full(request)
+
+    run(tmp_path, ADA, answer, per_role=120)
+    listed = [request.messages[-1].content.count("\n- ") for request in sorted(seen, key=lambda item: item.tag)]
+    assert listed[:8] == [0] * 8
+    assert all(10 <= number < 40 for number in listed[8:])
+    tags = {request.tag: request.messages[-1].content for request in seen}
+    same_focus = hash_json(next(item for item in seen if item.tag == "instruct/profile/000").payload())[:8]
+    assert same_focus in tags["instruct/profile/008"]
+
+
+def test_receipts_lead_back_to_journal_and_script(tmp_path: Path) -> None:
+    text = "Brom: Halt, in the name of the lamp! Ada: I am the lamp, and I keep it lit. Brom: So."
+    said = ("Halt, in the name of the lamp!", "I am the lamp, and I keep it lit.")
+    places = [(text.index(line), text.index(line) + len(line)) for line in said]
+    names = ("Brom", "Ada")
+    turns = tuple(Turn(name, line, "speech", 0, *at) for name, line, at in zip(names, said, places, strict=True))
+    run(tmp_path, replace(ADA, turns=turns), full, per_role=20)
+    journal = [json.loads(line) for line in (tmp_path / "journal.jsonl").read_text(encoding="utf-8").splitlines()]
+    replies = {item["key"]: item for item in journal if item["kind"] == "reply"}
+    lines = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text(encoding="utf-8").splitlines()]
+    based = [line for line in lines if line["type"] == "script_based"]
+    assert based
+    for line in lines:
+        receipt = line["receipt"]
+        assert line["question"] in replies[receipt["key"]]["raw"]["text"]
+        assert replies[receipt["key"]]["prompt_hash"] == receipt["prompt"]
+        assert receipt["filter"]["verdict"] == "kept"
+    place = based[0]["receipt"]["segment"]
+    assert text[place["start"] : place["end"]].startswith("Halt")
+    assert text[place["start"] : place["end"]].endswith("lit.")
+
+
+def test_the_plan_is_what_a_generous_model_is_asked(tmp_path: Path) -> None:
+    character, settings = with_script(5), InstructSettings()
+    seen: list[Request] = []
+
+    def answer(request: Request) -> Any:
+        seen.append(request)
+        return full(request)
+
+    plan = plan_requests(Instruct(character, settings), model_of(ScriptedModel(full, rules_hash="tests")))
+    run(tmp_path, character, answer)
+    assert sorted(item.tag for item in plan) == sorted(item.tag for item in seen)
+    real = {item.tag: item for item in seen}
+    for item in plan:
+        # Word for word in the first lap; later on, longer by no more than the list of what was asked.
+        if "asked before" not in item.messages[-1].content:
+            assert item == real[item.tag]
+        assert item.messages[:-1] == real[item.tag].messages[:-1]
+
+
+def test_manifest_has_every_choice_and_hashes_of_the_files(tmp_path: Path) -> None:
+    made = run(tmp_path, with_script(2), full, per_role=40)
+    manifest, counts = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8")), made.summary["counts"]
+    assert manifest == made.manifest
+    assert manifest["settings"]["per_role"] == 40 and manifest["tokens_a_pair"] == 40
+    assert counts["candidates"] == counts["kept"] == len(read_questions(tmp_path))
+    assert counts["names_the_role"] == 1.0
+    assert manifest["models"]["endpoints"][0]["rules"] == "tests"
+    assert set(manifest["files"]) == {"kept.jsonl", "dropped.jsonl"}
+    assert manifest["rounds"][0]["failed"] == 0
+
+
+def test_questions_are_read_back(tmp_path: Path) -> None:
+    result = run(tmp_path, ADA, full, per_role=20).result
+    found = read_questions(tmp_path / "kept.jsonl")
+    assert [(item.id, item.question, item.answer, item.type) for item in found] == [
+        (item.candidate.id, item.candidate.question, item.candidate.answer, item.candidate.type) for item in result.kept
+    ]
+    assert len({item.id for item in found}) == len(found)
+    assert found[0].confidence.startswith("Completeness: high.")
+    assert found[0].receipt["segment"]["kind"] == "profile"
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        pytest.param({"id": "a", "question": "Q?", "answer": "A."}, "type", id="no type"),
+        pytest.param({"id": "a", "question": " ", "answer": "A.", "type": "script_based"}, "question", id="blank"),
+        pytest.param({"question": "Q?", "answer": "A.", "type": "script_based"}, "id", id="no id"),
+    ],
+)
+def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: dict[str, Any], problem: str) -> None:
+    (tmp_path / "kept.jsonl").write_text(json.dumps(line), encoding="utf-8")
+    with pytest.raises(DataError, match=f"kept.jsonl:1: the pair is not valid at {problem}"):
+        read_questions(tmp_path)
+
+
+def test_a_folder_without_questions_says_how_to_make_them(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="rolellm instruct"):
+        read_questions(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param({"per_role": 0}, id="no questions"),
+        pytest.param({"chunk_tokens": 10}, id="tiny chunks"),
+        pytest.param({"overlap_tokens": 501}, id="overlap of over half"),
+        pytest.param({"overlap_tokens": -1}, id="negative overlap"),
+        pytest.param({"script_agnostic_share": 1.1}, id="share"),
+        pytest.param({"asked_tokens": -1}, id="asked"),
+    ],
+)
+def test_settings_out_of_range_are_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError, match=next(iter(wrong))):
+        InstructSettings(**wrong)
+
+
+def test_a_run_stopped_by_its_budget_goes_on_where_it_was(tmp_path: Path) -> None:
+    def once(folder: Path, budget: float | None) -> Run[InstructResult]:
+        model = ScriptedModel(full, rules_hash="tests", concurrency=2, price=Price(0.0, 1.0))
+        step = Instruct(with_script(3), InstructSettings(per_role=100, max_tokens=500))
+        return run_step(step, model_of(model, replace(QUIET, budget=budget)), folder)
+
+    whole = once(tmp_path / "whole", None)
+    with pytest.raises(StoppedShortError, match="budget"):
+        once(tmp_path / "stopped", whole.manifest["spent"]["cost"] / 2)
+    assert not (tmp_path / "stopped/kept.jsonl").exists()
+    rest = once(tmp_path / "stopped", None)
+    assert 0 < spent(rest, "from_journal") < spent(whole)
+    assert spent(rest, "from_journal") + spent(rest) == spent(whole)
+    assert (tmp_path / "stopped/kept.jsonl").read_bytes() == (tmp_path / "whole/kept.jsonl").read_bytes()
+
+
+def test_the_docs_example_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (profile,) = load_profiles("sample", roles=["Queen of Hearts"])
+    ahab = Profile("Queen of Hearts", "en", profile.turns, profile.description)
+    write_character(ahab, tmp_path / "characters/ahab")
+    monkeypatch.chdir(tmp_path)
+    text = (root / "docs/characters.md").read_text(encoding="utf-8")
+    (example,) = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "read_questions" in code]
+    shown: dict[str, Any] = {}
+    exec(example, shown)
+    assert shown["questions"]

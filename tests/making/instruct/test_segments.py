@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.core.records import Lore, Profile, Turn
+from rolellm.making.instruct.segments import SCENE_BREAK, Segment, build_segments
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def segments(character: Profile, budget: int = 60, overlap: int = 0, kind: str = "script") -> list[Segment]:
+    found = build_segments(character, words, chunk_tokens=budget, overlap_tokens=overlap)
+    return [segment for segment in found if segment.kind == kind]
+
+
+def scene(number: int, lines: int, each: int = 8) -> list[Turn]:
+    return [
+        Turn("Ada" if line % 2 else "Brom", f"s{number}l{line} " + "word " * (each - 2), scene=number)
+        for line in range(lines)
+    ]
+
+
+def test_profile_is_description_and_catchphrases_and_gives_agnostic_questions() -> None:
+    (found,) = segments(Profile("Ada", "en", description="You count.", catchphrases=("One!",)), kind="profile")
+    assert found.text == 'You count. Your catchphrase is: "One!"'
+    assert (found.id, found.type, found.to_dict()) == (
+        "profile",
+        "script_agnostic",
+        {"id": "profile", "kind": "profile"},
+    )
+
+
+def test_background_stands_in_for_a_description() -> None:
+    (found,) = segments(Profile("Ada", "en", background="She counts."), kind="profile")
+    assert found.text == "She counts."
+
+
+def test_a_character_without_anything_has_no_segments() -> None:
+    assert build_segments(Profile("Ada", "en"), words, chunk_tokens=60, overlap_tokens=0) == []
+
+
+def test_a_scene_that_fits_is_not_cut_and_short_scenes_share_a_chunk() -> None:
+    turns = (*scene(0, 2), *scene(1, 2), *scene(2, 5))
+    first, second = segments(Profile("Ada", "en", turns))
+    assert (first.scenes, second.scenes) == ((0, 1), (2, 2))
+    assert first.text.count(SCENE_BREAK) == 1
+    assert (first.first, first.last, second.first, second.last) == (0, 3, 4, 8)
+
+
+def test_a_chunk_that_is_nearly_empty_takes_the_beginning_of_a_long_scene() -> None:
+    found = segments(Profile("Ada", "en", (*scene(0, 1), *scene(1, 12))))
+    assert found[0].scenes == (0, 1)
+
+
+def test_overlap_repeats_whole_lines_of_the_same_scene_only() -> None:
+    turns = (*scene(0, 14), *scene(1, 7))
+    found = segments(Profile("Ada", "en", turns), overlap=17)
+    assert [(item.first, item.last) for item in found] == [(0, 6), (5, 11), (10, 13), (14, 20)]
+
+
+def test_offsets_are_the_turns_own() -> None:
+    text = "Brom: Halt. Ada: No. Brom: Why? Ada: Because."
+    turns = [
+        Turn(match.group(1), match.group(2), "speech", place // 2, match.start(2), match.end(2))
+        for place, match in enumerate(re.finditer(r"(\w+): ([^.?]+[.?])", text))
+    ]
+    (found,) = segments(Profile("Ada", "en", tuple(turns)))
+    assert (found.start, found.end) == (turns[0].start, turns[-1].end)
+    assert found.to_dict() == {
+        "id": "script/0000",
+        "kind": "script",
+        "turns": [0, 3],
+        "scenes": [0, 1],
+        "start": turns[0].start,
+        "end": turns[-1].end,
+    }
+
+
+def test_a_turn_of_two_pages_is_cut_at_ends_of_sentences_and_keeps_its_place() -> None:
+    source = "xx" + " ".join(f"This is sentence number {number} of Ada." for number in range(40))
+    turn = Turn("narrator", source[2:], "narration", 0, 2, len(source))
+    found = segments(Profile("Ada", "en", (turn,)))
+    assert len(found) > 4
+    for segment in found:
+        assert source[segment.start : segment.end] in (segment.text[1:-1], segment.text.replace(")\n(", " ")[1:-1])
+        assert segment.text.endswith(".)")
+        assert segment.tokens <= 60
+    assert (found[0].start, found[-1].end) == (2, len(source))
+
+
+def test_places_inside_a_turn_whose_white_space_was_folded_are_the_whole_turns() -> None:
+    turn = Turn("narrator", "Ada sees. " * 60, "narration", 0, 100, 900)
+    assert {(item.start, item.end) for item in segments(Profile("Ada", "en", (turn,)))} == {(100, 900)}
+
+
+def test_one_word_longer_than_a_chunk_ends() -> None:
+    found = build_segments(Profile("Ada", "en", (Turn("Ada", "x" * 1000),)), len, chunk_tokens=50, overlap_tokens=0)
+    assert sum(len(item.text.replace("Ada: ", "")) - item.text.count("\n") for item in found) == 1000
+
+
+@pytest.mark.parametrize(
+    ("role", "aliases", "language", "line", "about"),
+    [
+        pytest.param("Ada", (), "en", "I saw ADA there.", True, id="named, in capitals"),
+        pytest.param("Ada", (), "en", "I saw Adaline there.", False, id="part of another name"),
+        pytest.param("Ada", ("Countess",), "en", "The Countess waits.", True, id="alias"),
+        pytest.param("Ada", (), "en", "Nobody came.", False, id="not there"),
+        pytest.param("A.D. (x)", (), "en", "And a.d. (X) came.", True, id="name with signs"),
+        pytest.param("悟空", ("大圣",), "zh", "只见大圣跳起来", True, id="alias, Chinese"),
+        pytest.param("悟空", (), "zh", "八戒睡着了", False, id="not there, Chinese"),
+    ],
+)
+def test_chunks_without_the_role_are_told_apart(
+    role: str, aliases: tuple[str, ...], language: str, line: str, about: bool
+) -> None:
+    character = Profile(role, language, (Turn("Brom", line),), aliases=aliases)  # type: ignore[arg-type]
+    assert [item.about_role for item in segments(character)] == [about]
+
+
+def test_lore_is_script_based_and_entries_stay_apart() -> None:
+    lore = (Lore("Bees  hum.", ("bee",), "Bees"), Lore("  "), Lore("Rain falls upward on the isle. " * 20, name="Isle"))
+    found = segments(Profile("Ada", "en", lore=lore), budget=50, kind="lore")
+    assert {item.type for item in found} == {"script_based"}
+    assert found[0].text.startswith("Bees: Bees hum.")
+    assert found[0].to_dict()["entries"] == [0, 2]
+    assert all(line.startswith(("Bees: ", "Isle: ", SCENE_BREAK)) for item in found for line in item.text.splitlines())
+
+
+def test_chinese_lines_read_as_chinese() -> None:
+    (found,) = segments(Profile("悟空", "zh", (Turn("悟空", "俺来也！"), Turn("旁白", "天黑了。", "narration"))))
+    assert found.text == "悟空：俺来也！\n（天黑了。）"
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["Ada", "Brom"]), st.integers(1, 90), st.integers(0, 1)), min_size=1, max_size=40
+    ),
+    st.integers(50, 200),
+    st.integers(0, 25),
+)
+def test_every_line_is_in_a_chunk_none_is_over_budget_and_order_is_kept(
+    lines: list[tuple[str, int, int]], budget: int, overlap: int
+) -> None:
+    turns, number = [], 0
+    for place, (speaker, length, ahead) in enumerate(lines):
+        number += ahead
+        turns.append(Turn(speaker, " ".join(f"t{place}w{word}" for word in range(length)), scene=number))
+    found = segments(Profile("Ada", "en", tuple(turns)), budget, overlap)
+    seen = [word for item in found for word in re.findall(r"t\d+w\d+", item.text)]
+    assert set(seen) == {word for turn in turns for word in turn.content.split()}
+    assert all(item.tokens <= budget for item in found)
+    assert [item.first for item in found] == sorted(item.first for item in found)
+    for before, item in pairwise(found):
+        # Nothing is left out between two chunks, and no chunk adds nothing.
+        assert before.last + 1 >= item.first
+        assert item.last > before.last or item.text.splitlines()[-1] != before.text.splitlines()[-1]

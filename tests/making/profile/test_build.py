@@ -1,0 +1,195 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import ModelError, ScriptError, SettingsError
+from rolellm.core.records import Profile, Turn
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import RunOptions
+from rolellm.llm.tokens import TokenCounter, count_most_prompt_tokens
+from rolellm.making.profile.build import BuildProfile, get_notes, hash_result
+from rolellm.making.settings import BuildSettings
+from rolellm.runs import plan_requests, run_step
+
+Make = Callable[..., Any]
+QUIET = RunOptions(show_progress=False)
+
+
+def built(
+    folder: Path, model: Any, start: Profile, settings: BuildSettings | None = None, options: RunOptions = QUIET
+) -> Profile:
+    llm = LLM.of(model)
+    llm.options = options
+    return run_step(BuildProfile(start, settings or BuildSettings()), llm, folder).result
+
+
+def test_third_person_then_second_then_catchphrases(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    model = scripted()
+    found = built(tmp_path, model, keeper)
+    assert found.background is not None and found.background.startswith("A lighthouse keeper who")
+    assert found.description is not None and found.description.startswith("You are a lighthouse keeper")
+    assert found.catchphrases == ("Count the steps, child!",)
+    assert found.full_description == f'{found.description} Your catchphrase is: "Count the steps, child!"'
+    assert [request.tag for request in model.asked] == ["profile/third", "profile/second", "profile/catchphrases"]
+    (third,) = model.prompts("third")
+    assert "Rose: Aunt Ada, is it late?\nAda: Count the steps, child! Nine past eight." in third
+    assert "Brom: Ada never smiles." in third and "(The top of a tower. Ada counts.)" in third
+    assert found.background in model.prompts("second")[0]
+    assert (found.turns, found.role, found.aliases) == (keeper.turns, "Ada", ("Keeper",))
+    receipt = found.made["build"]
+    assert receipt["models"] == dict.fromkeys(("third", "second", "catchphrases"), "scripted")
+    assert receipt["prompts"]["third"] == model.asked[0].prompt_hash
+    assert receipt["settings"]["sampling"]["max_tokens"] == 2000
+    assert receipt["excerpts"]["own"] == 3
+    assert receipt["result"] == hash_result(found)
+    json.dumps(found.made)
+
+
+def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    first = built(tmp_path, scripted(), keeper)
+    again = scripted()
+    assert built(tmp_path, again, keeper) == first
+    assert again.asked == []
+
+
+def test_a_reply_with_a_defect_is_sent_back_with_what_is_wrong(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    good = scripted()
+    third, second = (good._left[step][0] for step in ("third", "second"))
+    poor = "As an AI language model, I cannot know this person at all, not even a little."
+    model = scripted(
+        third=[poor, "She counts.", f"# Ada\n\n{third}"],
+        second=[third, second],
+        catchphrases=[{"chosen": [99]}, "none of them", {"chosen": []}],
+    )
+    found = built(tmp_path, model, keeper)
+    assert (found.background, found.description, found.catchphrases) == (third, second, ())
+    assert len(model.asked) == 8
+    first, again, last = model.asked[:3]
+    assert again.messages[:2] == last.messages[:2] == first.messages
+    assert [message.role for message in last.messages] == ["system", "user", "assistant", "user"]
+    assert again.messages[2].content == poor and "says that it is an AI" in again.messages[3].content
+    assert last.messages[2].content == "She counts." and "It has 2 words" in last.messages[3].content
+    receipt = found.made["build"]
+    assert receipt["mended"] == {"third": ["what stood around the description was left out"]}
+    assert receipt["defects"] == {}
+
+
+def test_the_best_of_several_is_kept_and_says_what_is_wrong_with_it(
+    tmp_path: Path, scripted: Make, keeper: Profile
+) -> None:
+    good = scripted()
+    second = good._left["second"][0]
+    whole = second.replace(". ", "; ").removesuffix(".")
+    two = f"She is one. {whole}; you once loved Bartholomew Quist, and Lucius Grebe, too."
+    one = f"{whole}; you have kept it for 47 years."
+    model = scripted(second=[two, one, two, one])
+    found = built(tmp_path, model, keeper)
+    assert found.description == one
+    assert found.made["build"]["defects"] == {"second": ["It speaks of what is not in the material: 47."]}
+    assert built(tmp_path, scripted(second=[two, one, two, one]), keeper) == found
+
+
+def test_without_a_second_person_the_third_stays(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    found = built(tmp_path, scripted(second="I'm sorry, but I can't help with that request."), keeper)
+    assert found.description == found.background
+    (defect,) = found.made["build"]["defects"]["second"]
+    assert "still in the third person" in defect
+    assert found.catchphrases == ("Count the steps, child!",)
+
+
+def test_without_a_usable_pick_there_is_no_catchphrase(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    found = built(tmp_path, scripted(catchphrases="Count the steps, child!"), keeper)
+    assert found.catchphrases == () and found.description
+    assert found.made["build"]["defects"] == {"catchphrases": ["None were picked: no reply was usable."]}
+
+
+def test_when_nothing_is_usable_the_error_says_why_and_what_to_do(
+    tmp_path: Path, scripted: Make, keeper: Profile
+) -> None:
+    model = scripted(third=["Ada.", "Of Ada nothing is known."])
+    with pytest.raises(
+        ModelError,
+        match=r"third person of Ada after 2 attempts: It has 6 words.*before that: It has 2 words",
+    ) as caught:
+        built(tmp_path, model, keeper, options=replace(QUIET, max_attempts=2))
+    assert "--retry-failed" in str(caught.value) and "--description" in str(caught.value)
+    assert (tmp_path / "failed.jsonl").is_file()
+
+
+def test_nobody_is_asked_where_all_is_given(tmp_path: Path, keeper: Profile) -> None:
+    settings = BuildSettings(description=" You are mine. ", catchphrases=0)
+    step = BuildProfile(keeper, settings)
+    assert not step.needs_model
+    found = run_step(step, None, tmp_path).result
+    assert (found.description, found.background, found.catchphrases) == ("You are mine.", None, ())
+    step = BuildProfile(keeper, replace(settings, catchphrases=2, picked_by="count"))
+    assert run_step(step, None, tmp_path).result.catchphrases == ("Count the steps, child!",)
+    with pytest.raises(SettingsError, match="a model is needed"):
+        run_step(BuildProfile(keeper), None, tmp_path)
+
+
+def test_a_role_with_one_line(tmp_path: Path, scripted: Make) -> None:
+    model = scripted()
+    start = Profile("Ada", "en", (Turn("Ada", "Hm."), Turn("Rose", "What?")))
+    found = built(tmp_path, model, start)
+    assert found.catchphrases == ()
+    assert [request.tag for request in model.asked] == ["profile/third", "profile/second"]
+
+
+def test_nothing_to_go_by(scripted: Make, tmp_path: Path) -> None:
+    with pytest.raises(ScriptError, match="nothing to describe Ada from"):
+        built(tmp_path, scripted(), Profile("Ada", "en"))
+
+
+def test_a_card_is_described_by_its_own_description(tmp_path: Path, scripted: Make) -> None:
+    card = Profile("Ada", "en", description="{{char}} Ada: [Personality(stern + {0.__class__})]", made={"card": {}})
+    model = scripted()
+    anew = BuildSettings(rewrite=True)
+    found = built(tmp_path, model, card, anew)
+    assert "[Personality(stern + {0.__class__})]" in model.prompts("third")[0]
+    assert found.description is not None and found.description.startswith("You are")
+    assert found.made["card"] == {}
+    # Built again, it is the card's own words that count, not what was made of them.
+    assert get_notes(found) == card.description
+    assert built(tmp_path, scripted(), found, anew) == found
+
+
+def test_a_long_card_leaves_room_for_the_script(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    model = scripted()
+    start = replace(keeper, description="stern and old " * 5000)
+    built(tmp_path, model, start, BuildSettings(excerpt_tokens=400, catchphrases=0, rewrite=True))
+    (prompt,) = model.prompts("third")
+    assert "Ada: Count the steps" in prompt
+    assert TokenCounter().count(prompt) < 700
+
+
+def test_what_is_planned_is_what_is_asked(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    model = scripted()
+    built(tmp_path, model, keeper)
+    planned = plan_requests(BuildProfile(keeper), LLM.of(model))
+    assert [request.tag for request in planned] == [request.tag for request in model.asked]
+    assert planned[0] == model.asked[0] and planned[2] == model.asked[2]
+    bound = count_most_prompt_tokens
+    assert all(bound(plan) >= bound(asked) for plan, asked in zip(planned, model.asked, strict=True))
+    settings = BuildSettings(check_knowledge=True, description="You.", catchphrases=0)
+    checked = plan_requests(BuildProfile(keeper, settings, tmp_path / "none"), LLM.of(model))
+    assert not (tmp_path / "none").exists()
+    assert {request.tag.rpartition("/")[0] for request in checked} == {"profile/knowledge"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"catchphrases": -1}, "catchphrases", id="negative"),
+        pytest.param({"catchphrases": 21}, "catchphrases", id="many"),
+        pytest.param({"excerpt_tokens": 10}, "excerpt_tokens", id="few tokens"),
+        pytest.param({"description": " \n"}, "is empty", id="blank description"),
+    ],
+)
+def test_settings_that_will_not_do(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        BuildSettings(**options)

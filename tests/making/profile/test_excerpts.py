@@ -1,0 +1,111 @@
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rolellm.core.records import Profile, Turn
+from rolellm.llm.tokens import TokenCounter
+from rolellm.making.profile.excerpts import Excerpts, choose_excerpts
+from rolellm.making.profile.portrait import collect_names
+
+COUNT = TokenCounter().count
+
+
+def excerpts(turns: list[Turn], budget: int = 6000, role: str = "Ann") -> Excerpts:
+    character = Profile(role, "en", tuple(turns))
+    return choose_excerpts(character, collect_names(character), budget)
+
+
+def long_play(scenes: int, lines: int) -> list[Turn]:
+    turns = []
+    for scene in range(scenes):
+        turns.append(Turn("scene", f"Ann enters room {scene}.", "direction", scene))
+        for line in range(lines):
+            turns.append(Turn("Bob", f"Tell me of day {scene}-{line}, dear.", scene=scene))
+            turns.append(Turn("Ann", f"Day {scene}-{line} was long and I walked far.", scene=scene))
+        turns.append(Turn("Bob", f"Have you seen Ann since {scene}?", scene=scene))
+        turns.append(Turn("Cat", f"No, nobody has, says {scene}.", scene=scene))
+    return turns
+
+
+def test_a_short_script_is_shown_whole_but_for_what_is_not_about_the_role() -> None:
+    turns = [
+        Turn("scene", "A kitchen. Ann cooks.", "direction"),
+        Turn("Bob", "What is it?"),
+        Turn("Ann", "Soup."),
+        Turn("Cat", "I saw a bird."),
+        Turn("Bob", "Did it sing?"),
+        Turn("Cat", "Ask Ann, she knows."),
+    ]
+    found = excerpts(turns)
+    assert found.text == "(A kitchen. Ann cooks.)\nBob: What is it?\nAnn: Soup.\n\nCat: Ask Ann, she knows."
+    assert (found.own, found.of_others, found.narrated) == (1, 2, 1)
+
+
+def test_they_spread_over_the_scenes_and_keep_to_the_budget() -> None:
+    found = excerpts(long_play(64, 10), budget=2000)
+    assert found.tokens == COUNT(found.text) <= 2000
+    assert found.tokens > 1600
+    scenes = {int(line.split("Day ")[1].split("-")[0]) for line in found.text.splitlines() if line.startswith("Ann: ")}
+    for quarter in range(4):
+        assert len(scenes & set(range(16 * quarter, 16 * quarter + 16))) >= 4
+    assert found.own and found.of_others and found.narrated
+
+
+def test_a_script_of_one_scene_is_spread_over_as_well() -> None:
+    turns = [Turn("Ann", f"Line {number} of very many lines.") for number in range(20_000)]
+    found = excerpts(turns, budget=1000)
+    numbers = [int(line.split()[2]) for line in found.text.splitlines() if line]
+    assert numbers == sorted(numbers)
+    assert numbers[0] < 3000 and numbers[-1] > 17_000
+    gaps = [after - before for before, after in itertools.pairwise(numbers)]
+    assert max(gaps) < 2500
+
+
+def test_one_line_is_enough() -> None:
+    assert excerpts([Turn("Ann", "Hm.")]).text == "Ann: Hm."
+
+
+def test_long_lines_are_cut() -> None:
+    found = excerpts([Turn("Ann", "never ending " * 10_000), Turn("Bob", "Well."), Turn("Ann", "So.")])
+    assert len(found.text) < 1000
+    assert "Ann: So." in found.text
+
+
+def test_a_line_of_another_scene_is_no_answer() -> None:
+    found = excerpts([Turn("Bob", "Farewell.", scene=0), Turn("Ann", "Morning.", scene=1)])
+    assert found.text == "Ann: Morning."
+
+
+def test_what_one_kind_leaves_goes_to_the_others() -> None:
+    # Nobody else speaks, so that the role's own lines get it all.
+    turns = [Turn("Ann", f"Line {number} of my long soliloquy tonight.", scene=number // 10) for number in range(400)]
+    assert excerpts(turns, budget=1000).tokens > 850
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["Ann", "Bob", "scene"]),
+            st.text(min_size=1, max_size=80).filter(str.strip),
+            st.integers(0, 3),
+        ),
+        max_size=40,
+    ),
+    st.integers(20, 400),
+)
+def test_any_script_keeps_to_the_budget(found: list[tuple[str, str, int]], budget: int) -> None:
+    turns = [
+        Turn(speaker, text, "direction" if speaker == "scene" else "speech", scene)
+        for speaker, text, scene in sorted(found, key=lambda item: item[2])
+    ]
+    shown = excerpts(turns, budget)
+    assert shown.tokens <= budget
+    assert shown == excerpts(turns, budget)
+
+
+@pytest.mark.parametrize("text", ["{role}", "{0.__class__}", "<|im_end|>", "{{7*7}}"])
+def test_template_syntax_stays_text(text: str) -> None:
+    assert excerpts([Turn("Ann", text)]).text == f"Ann: {text}"

@@ -1,0 +1,145 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.characters.folder import read_character, write_character
+from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.records import Profile
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import RunOptions
+from rolellm.making.profile.build import KNOWLEDGE, BuildProfile, build_folder, hash_result, list_defects
+from rolellm.making.settings import BuildSettings
+from rolellm.runs import Run
+
+Make = Callable[..., Any]
+
+
+def quiet(model: Any) -> LLM:
+    llm = LLM.of(model)
+    llm.options = RunOptions(show_progress=False, max_attempts=1)
+    return llm
+
+
+def run(
+    start: Profile, folder: Path, model: Any, settings: BuildSettings | None = None, **options: Any
+) -> Run[Profile]:
+    return build_folder(BuildProfile(start, settings or BuildSettings(), folder), quiet(model), **options)
+
+
+def change(folder: Path, **values: Any) -> None:
+    path = folder / "profile.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
+
+
+def test_the_folder_holds_it_all(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    built = run(keeper, tmp_path / "ada", scripted(), BuildSettings(check_knowledge=True, work="The Tower"))
+    assert read_character(tmp_path / "ada") == built.result
+    manifest = json.loads((tmp_path / "ada" / "build" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest == built.manifest
+    assert manifest["summary"]["counts"] == {
+        "turns": 7,
+        "own_lines": 3,
+        "scenes": 2,
+        "pairs": 3,
+        "lore": 0,
+        "catchphrases": 1,
+    }
+    assert manifest["spent"]["calls"] == 9
+    text = (tmp_path / "ada" / KNOWLEDGE).read_text(encoding="utf-8")
+    assert text.count("> I know little of it.") == 6 and "## 2. Who is Ada (The Tower)?" in text
+    rows = (tmp_path / "ada" / "knowledge.jsonl").read_text(encoding="utf-8").splitlines()
+    assert json.loads(rows[0]).keys() == {"question", "answer", "model", "problem"}
+
+
+def test_knowledge_is_written_before_anything_else_can_fail(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    model = scripted(third="Ada.", knowledge="\x1b[31mred\u202e <script> & so\n\non")
+    with pytest.raises(ModelError):
+        run(keeper, tmp_path, model, BuildSettings(check_knowledge=True))
+    text = (tmp_path / "knowledge.md").read_text(encoding="utf-8")
+    assert "\x1b" not in text and "\u202e" not in text and "<script>" not in text
+    assert "&lt;script> &amp; so" in text
+    assert not (tmp_path / "profile.json").exists()
+
+
+def test_a_question_without_an_answer_is_no_failure(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    run(keeper, tmp_path, scripted(knowledge="  "), BuildSettings(check_knowledge=True))
+    assert "> No answer: " in (tmp_path / KNOWLEDGE).read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "knowledge.jsonl").read_text(encoding="utf-8").splitlines()[0])["answer"] is None
+
+
+def test_what_was_mended_and_what_has_a_defect_is_noted(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    good = scripted()
+    second = good._left["second"][0]
+    built = run(keeper, tmp_path, scripted(second=f"## Ada\n\n{second.replace('. ', '; ')[:-1]}; it is 47 years now."))
+    assert built.summary["notes"] == [
+        "description: what stood around the description was left out",
+        "description, kept with a defect: It speaks of what is not in the material: 47.",
+    ]
+    (defect,) = list_defects(read_character(tmp_path))["description"]
+    assert built.manifest["made"]["build"]["defects"] == {"second": [defect]}
+    # They are the model's; what a person wrote has none.
+    change(tmp_path, description="You are my own Ada.")
+    assert list_defects(read_character(tmp_path)) == {}
+
+
+@pytest.mark.parametrize("build", [None, [], {}, {"defects": 3}, {"defects": {"second": "x", "third": []}}])
+def test_a_profile_with_another_receipt_has_no_known_defects(build: Any, keeper: Profile) -> None:
+    receipt = {**build, "result": hash_result(keeper)} if isinstance(build, dict) else build
+    assert list_defects(replace(keeper, made={"build": receipt})) == {}
+
+
+def test_building_again_changes_nothing(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    run(keeper, tmp_path, scripted())
+    before = (tmp_path / "profile.json").read_bytes()
+    again = scripted()
+    run(keeper, tmp_path, again)
+    assert (tmp_path / "profile.json").read_bytes() == before and again.asked == []
+
+
+def test_what_a_person_changed_is_not_lost(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    run(keeper, tmp_path, scripted())
+    change(tmp_path, description="You are my own Ada.")
+    with pytest.raises(SettingsError, match="changed by hand"):
+        run(keeper, tmp_path, scripted())
+    assert read_character(tmp_path).description == "You are my own Ada."
+    assert run(keeper, tmp_path, scripted(), overwrite=True).result.description != "You are my own Ada."
+
+
+def test_another_characters_folder_is_left_alone(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    write_character(replace(keeper, role="Brom", turns=()), tmp_path)
+    with pytest.raises(SettingsError, match="holds another character, Brom"):
+        run(keeper, tmp_path, scripted())
+
+
+def test_a_card_is_completed_where_it_is(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    card = replace(keeper, description="Ada is stern.", made={"card": {"spec": "v2"}})
+    write_character(card, tmp_path)
+    with pytest.raises(SettingsError, match=f"rolellm role build {tmp_path}"):
+        run(card, tmp_path, scripted())
+    built = run(read_character(tmp_path), tmp_path, scripted(), card=tmp_path)
+    assert built.result.made["card"] == {"spec": "v2"} and built.result.description == "Ada is stern."
+    # Again, when it is no longer new: no model has written it, until one is asked to.
+    assert run(read_character(tmp_path), tmp_path, scripted(), card=tmp_path).result.description == "Ada is stern."
+    rewritten = run(read_character(tmp_path), tmp_path, scripted(), BuildSettings(rewrite=True), card=tmp_path)
+    assert rewritten.result.description != "Ada is stern."
+
+
+def test_a_card_comes_along(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+    write_character(replace(keeper, made={"card": {}}), tmp_path / "card")
+    (tmp_path / "card" / "card.json").write_text("{}", encoding="utf-8")
+    run(read_character(tmp_path / "card"), tmp_path / "out", scripted(), card=tmp_path / "card")
+    assert (tmp_path / "out" / "card.json").read_text(encoding="utf-8") == "{}"
+    assert not (tmp_path / "out" / "card.png").exists()
+
+
+def test_ones_own_description_is_taken_with_a_note_where_it_is_unlike_one(tmp_path: Path, keeper: Profile) -> None:
+    settings = BuildSettings(description="Ada is stern.", catchphrases=0)
+    built = build_folder(BuildProfile(keeper, settings, tmp_path))
+    assert built.result.description == "Ada is stern."
+    assert [note.split(": ")[0] for note in built.summary["notes"]] == ["your description is used as it is"] * 3
+    assert built.summary["notes"][0].endswith('It names the person ("Ada").')
+    assert built.manifest["models"] is None and not (tmp_path / "build" / "journal.jsonl").exists()

@@ -1,0 +1,179 @@
+import math
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rolellm.core.records import Language, Profile, Turn
+from rolellm.making.profile.phrases import OFFERED, Phrase, find_repeated_phrases
+
+NOUNS = ("river", "bread", "king", "road", "stone", "winter", "goose", "candle", "letter", "harbour", "sail")
+
+
+def character(lines: list[tuple[str, str]], language: Language = "en", role: str = "Ann") -> Profile:
+    return Profile(role, language, tuple(Turn(speaker, text) for speaker, text in lines))
+
+
+def found(phrases: list[Phrase]) -> dict[str, tuple[int, int]]:
+    return {phrase.text: (phrase.lines, phrase.others) for phrase in phrases}
+
+
+def chatter(count: int) -> list[tuple[str, str]]:
+    draw = random.Random(7)
+    words = [first + last for first in ("", "un", "re", "mill") for last in NOUNS]
+    return [
+        ("Bob" if number % 2 else "Ann", " ".join(draw.choices(words, k=6)).capitalize() + ".")
+        for number in range(count)
+    ]
+
+
+def test_what_one_says_often_and_others_do_not_comes_first() -> None:
+    lines = chatter(200)
+    for place in range(0, 40, 8):
+        lines[place] = ("Ann", f"By the old harbour bell, {lines[place][1].lower()}")
+    for place in range(1, 60, 2):
+        lines[place] = ("Bob", "Good morning to you. " + lines[place][1])
+        lines[place + 1] = ("Ann", "Good morning to you. " + lines[place + 1][1])
+    best = find_repeated_phrases(character(lines))[0]
+    assert (best.text, best.lines, best.others) == ("By the old harbour bell", 5, 0)
+
+
+def test_the_score_is_the_formula_of_the_module() -> None:
+    lines = [("Ann", "Bazinga! Quite so."), ("Ann", "Bazinga!"), ("Bob", "Bazinga?"), ("Bob", "Never, my dear friend.")]
+    (phrase,) = [item for item in find_repeated_phrases(character(lines)) if item.text == "Bazinga!"]
+    y, o, n, m = 2, 1, 4, 5
+    a, total = y + o, n + m
+    delta = math.log((y + a) / (n + total - y - a)) - math.log((o + a) / (m + total - o - a))
+    assert phrase.score == pytest.approx(2 * delta / math.sqrt(1 / (y + a) + 1 / (o + a)))
+    assert (phrase.lines, phrase.others) == (2, 1)
+
+
+def test_a_phrase_is_counted_once_a_line() -> None:
+    lines = [("Ann", "Jam tomorrow! Jam tomorrow! Jam tomorrow!"), ("Bob", "Why?")]
+    assert find_repeated_phrases(character(lines)) == []
+    assert found(find_repeated_phrases(character([*lines, ("Ann", "Jam tomorrow, I said.")]))) == {
+        "Jam tomorrow!": (2, 0)
+    }
+
+
+def test_parts_go_into_the_longer_phrase_unless_they_live_apart() -> None:
+    whole = [("Ann", "Shiver my old timbers!")] * 3 + [("Bob", "What now, sir?")] * 3
+    assert list(found(find_repeated_phrases(character(whole)))) == ["Shiver my old timbers!"]
+    apart = [*whole, *[("Ann", f"My old timbers, {word}.") for word in ("eh", "so", "oh", "hm", "aha")]]
+    assert found(find_repeated_phrases(character(apart))) == {
+        "Shiver my old timbers!": (3, 0),
+        "My old timbers": (8, 0),
+    }
+
+
+def test_phrases_stay_within_a_sentence() -> None:
+    lines = [("Ann", "Bring tea. Then go home.")] * 2
+    texts = list(found(find_repeated_phrases(character(lines))))
+    assert sorted(texts) == ["Bring tea", "Then go home"]
+
+
+def test_long_sentences_that_come_again_are_found_whole() -> None:
+    line = "You cannot make people love you but you can make them fear you."
+    lines = [("Ann", line), ("Bob", "Indeed."), ("Ann", "Listen. " + line)]
+    assert next(iter(found(find_repeated_phrases(character(lines))))) == line.rstrip(".")
+
+
+def test_function_words_are_no_phrase_unless_they_are_said_alone() -> None:
+    lines = [("Ann", f"I am {word}.") for word in ("cold", "old", "tall", "late")] + [("Bob", "Who asks for that?")]
+    assert find_repeated_phrases(character(lines)) == []
+    lines += [("Ann", "I'll be here!"), ("Ann", "I'll be here! Always.")]
+    assert list(found(find_repeated_phrases(character(lines)))) == ["I'll be here!"]
+
+
+def test_names_of_speakers_are_no_phrases() -> None:
+    lines = [("Ann", "Doctor Kemp! Up we go!"), ("Ann", "Doctor Kemp! Up we go!"), ("Doctor Kemp", "What?")]
+    assert found(find_repeated_phrases(character(lines))) == {"Up we go!": (2, 0)}
+
+
+def test_who_speaks_alone_is_ranked_by_counts() -> None:
+    lines = [("Ann", "Sweet plums!")] * 3 + [("Ann", "Sour grapes!")] * 2
+    assert list(found(find_repeated_phrases(character(lines)))) == ["Sweet plums!", "Sour grapes!"]
+
+
+def test_what_others_say_as_much_is_left_out() -> None:
+    lines = [("Ann", "Quite right!"), ("Bob", "Quite right!")] * 4
+    assert find_repeated_phrases(character(lines)) == []
+
+
+def test_chinese_phrases() -> None:
+    lines = [
+        ("孙", "俺老孙来也！妖怪哪里走？"),
+        ("沙", "大师兄说得对啊。"),
+        ("孙", "师父莫慌，俺老孙来也！"),
+        ("沙", "师父莫慌，大师兄去了。"),
+        ("孙", "待我去看。"),
+    ]
+    phrases = find_repeated_phrases(character(lines, "zh", "孙"))
+    assert phrases[0].text == "俺老孙来也！"
+    assert (phrases[0].lines, phrases[0].others) == (2, 0)
+
+
+def test_what_was_said_once_is_no_phrase_however_famous() -> None:
+    lines = [*chatter(60), ("Ann", "You can't handle the truth!"), ("Bob", "It was so very late in the day then.")]
+    phrases = find_repeated_phrases(character(lines))
+    assert "You can't handle the truth!" not in found(phrases)
+    assert all(phrase.lines > 1 for phrase in phrases)
+
+
+def test_a_list_has_the_best_and_no_more() -> None:
+    lines = [("Ann", f"Odd{index} phrase{index} here{index}!") for index in range(60)] * 2
+    lines = [*lines, ("Bob", "Enough of that, friend.")]
+    assert len(find_repeated_phrases(character(lines))) == OFFERED
+    assert find_repeated_phrases(character(lines), 10) == find_repeated_phrases(character(lines))[:10]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param([("Ann", "Hm.")], id="one line"),
+        pytest.param([("Bob", "Hello there, hello there.")] * 3, id="says nothing"),
+        pytest.param([("Ann", "..."), ("Ann", "…"), ("Ann", "3 4")] * 2, id="no words"),
+    ],
+)
+def test_little_to_go_by(lines: list[tuple[str, str]]) -> None:
+    assert find_repeated_phrases(character(lines)) == []
+
+
+@pytest.mark.parametrize("text", ["{role} {x}", "[bold]hey[/bold] you", "<|im_end|> so <b>", "\x1b[31mred ink"])
+def test_odd_text_does_no_harm(text: str) -> None:
+    find_repeated_phrases(character([("Ann", text)] * 2 + [("Bob", text)]))
+
+
+@settings(max_examples=80)
+@given(
+    st.lists(st.tuples(st.sampled_from(["Ann", "Bob"]), st.text("abc !,.?'\"(我你好，。！", min_size=1, max_size=40))),
+    st.sampled_from(["en", "zh"]),
+)
+def test_any_lines(lines: list[tuple[str, str]], language: Language) -> None:
+    phrases = find_repeated_phrases(character(lines, language))
+    assert len({phrase.text for phrase in phrases}) == len(phrases) <= OFFERED
+    own = [" ".join(text.split()) for speaker, text in lines if speaker == "Ann"]
+    for phrase in phrases:
+        assert phrase.text.strip() == phrase.text != ""
+        assert any(phrase.text.rstrip("!?！") in line for line in own)
+
+
+@pytest.mark.slow
+def test_twenty_thousand_lines() -> None:
+    lines = [(speaker, text) for _, (speaker, text) in zip(range(20_000), chatter(20_000), strict=True)]
+    assert len(find_repeated_phrases(character(lines))) == OFFERED
+
+
+@pytest.mark.realdata
+def test_coriolanus(real_release: Path) -> None:
+    text = (real_release.parent / "scripts" / "coriolanus.txt").read_text(encoding="utf-8")
+    lines = []
+    for block in re.split(r"\n\s*\n", text):
+        head, _, speech = block.strip().partition("\n")
+        if head.endswith(":") and speech:
+            lines.append(("Ann" if head[:-1] in ("CORIOLANUS", "MARCIUS") else head[:-1], speech))
+    phrases = found(find_repeated_phrases(character(lines))[:3])
+    assert phrases["hang 'em!"] == (3, 0)

@@ -1,0 +1,91 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import DataError, ScriptError
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.records import Turn
+from rolellm.making.profile.start import start_sheet
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def row(role: str, speaker: str, content: str, kind: str = "speech") -> dict[str, Any]:
+    return {"role": role, "speaker": speaker, "content": content, "kind": kind, "scene": 0, "start": 0, "end": 1}
+
+
+def test_the_layout_of_parse_brings_the_names_that_the_script_has(tmp_path: Path) -> None:
+    rows = [
+        row("Coriolanus", "MARCIUS", "Thanks."),
+        row("MENENIUS", "MENENIUS", "Hail."),
+        row("Coriolanus", "CORIOLANUS", "Ha!"),
+        row("Coriolanus", "MARCIUS", "Go."),
+        row("scene", "scene", "A street.", "direction"),
+    ]
+    file = write(tmp_path / "d.jsonl", rows)
+    found = start_sheet(file, "Coriolanus", aliases=["Caius Marcius", "MARCIUS"])
+    assert found.aliases == ("Caius Marcius", "MARCIUS")
+    assert (found.language, found.script, len(found.turns)) == ("en", "d.jsonl", 5)
+    assert found.made == {"source": {"file": "d.jsonl", "sha256": hash_file(file)}}
+
+
+def test_the_layout_of_the_release(tmp_path: Path) -> None:
+    rows = [
+        {"role": "旁白", "content": "天亮了。", "act_id": 0, "diag_id": 0},
+        {"role": "悟空", "content": "俺来也！", "act_id": 0, "diag_id": 1},
+    ]
+    found = start_sheet(write(tmp_path / "d.jsonl", rows), "悟空", script="西游记")
+    assert [turn.kind for turn in found.turns] == ["narration", "speech"]
+    assert (found.language, found.aliases, found.script) == ("zh", (), "西游记")
+
+
+def test_turns_of_ones_own() -> None:
+    found = start_sheet([Turn("Ada", "Nine."), Turn("Rose", "Ten.")], "Ada", language="zh")
+    assert (found.language, found.made, found.script) == ("zh", {}, None)
+
+
+@pytest.mark.parametrize(
+    ("spoken", "asked"),
+    [
+        pytest.param("MENENIUS", "Menenius", id="capitals"),
+        pytest.param("Menenius", "MENENIUS", id="small letters"),
+        pytest.param("DR. FRANK-N-FURTER", "Dr Frank N Furter", id="punctuation"),
+    ],
+)
+def test_another_spelling_of_the_role_is_taken(tmp_path: Path, spoken: str, asked: str) -> None:
+    rows = [row(spoken, spoken, "Hail."), row(spoken, "THE OLD MAN", "Ha!"), row("Rose", "ROSE", "Ten.")]
+    found = start_sheet(write(tmp_path / "d.jsonl", rows), asked)
+    assert [turn.speaker for turn in found.turns] == [asked, asked, "Rose"]
+    assert found.aliases[-1] == "THE OLD MAN"
+
+
+def test_a_role_that_speaks_to_the_letter_is_not_mixed_with_another() -> None:
+    found = start_sheet([Turn("Ada", "Nine."), Turn("ADA", "Ten.")], "Ada")
+    assert [turn.speaker for turn in found.turns] == ["Ada", "ADA"]
+
+
+@pytest.mark.parametrize(
+    ("turns", "message"),
+    [
+        pytest.param([Turn("Ada Fenn", "Nine.")], r"did you mean --role 'Ada Fenn' \(1 speeches\)", id="longer name"),
+        pytest.param([Turn("Rose", "Nine."), Turn("Brom", "X")], r"who does: Rose \(1\), Brom \(1\)", id="others"),
+        pytest.param([Turn("Ada", "A tower.", "narration")], "nobody speaks", id="no speech"),
+        pytest.param([], "nobody speaks", id="empty"),
+        pytest.param([Turn(f"P{n}", "X") for n in range(20)], "and 12 more", id="many"),
+    ],
+)
+def test_a_role_that_never_speaks(turns: list[Turn], message: str) -> None:
+    with pytest.raises(ScriptError, match=message):
+        start_sheet(turns, "Ada")
+
+
+def test_a_file_that_is_not_there_or_not_one(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="rolellm role parse"):
+        start_sheet(tmp_path / "no.jsonl", "Ada")
+    with pytest.raises(DataError, match=r"d\.jsonl:1: .*turns were expected"):
+        start_sheet(write(tmp_path / "d.jsonl", [{"role": "Ada", "text": "Nine."}]), "Ada")

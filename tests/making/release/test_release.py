@@ -1,0 +1,378 @@
+"""What the stages made becomes a release: it loads as the published one does, and holds out what it says."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from rolellm import Character, load_rolebench
+from rolellm.characters.folder import read_character, write_character
+from rolellm.cli.app import app
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.files import write_json
+from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.records import Language, Profile, Turn
+from rolellm.core.text import fold
+from rolellm.data.rolebench import dataset_fingerprint
+from rolellm.data.rolebench.build import MissingFilesWarning, build
+from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.making.release import gather, select_held_out_questions, write_release
+from rolellm.making.settings import SplitRule
+
+GENERAL = [f"Name a thing number {number}." for number in range(10)]
+
+
+def make(folder: Path, role: str, language: Language = "en", *, questions: int = 8, general: int = 10) -> Path:
+    turns = (
+        Turn("scene", "A road.", "direction", 0),
+        Turn("Other", "Who goes there?", "speech", 0),
+        Turn(role, f"It is {role}.", "speech", 0),
+        Turn("narrator", "Silence.", "narration", 1),
+    )
+    character = Profile(
+        role,
+        language,
+        turns,
+        description=f"You are {role}.",
+        catchphrases=("Ha!",),
+        script="a.txt",
+        made={"model": "m"},
+    )
+    write_character(character, folder)
+    write_jsonl(
+        folder / "instruct" / "kept.jsonl",
+        (
+            {
+                "id": f"q{number}",
+                "question": f"{role}, what is {number}?",
+                "answer": f"{number} it is.",
+                "type": "script_based" if number % 2 else "script_agnostic",
+                "confidence": "Completeness: high.",
+            }
+            for number in range(questions)
+        ),
+    )
+    for run, endpoint in (
+        ("instruct", {"backend": "openai", "model": "asker"}),
+        ("respond", {"backend": "local", "model": "voice"}),
+    ):
+        write_json(folder / run / "manifest.json", {"models": {"endpoints": [endpoint]}})
+    write_jsonl(
+        folder / "respond" / "replies.jsonl",
+        (
+            {
+                "role": role,
+                "question": question,
+                "generated": [f"{role} says {copy}" for copy in range(5)],
+                "rolegpt": f"{role} says 5",
+                "target": "a thing",
+            }
+            for question in GENERAL[:general]
+        ),
+    )
+    write_jsonl(
+        folder / "respond-own" / "replies.jsonl",
+        (
+            {"role": role, "question": f"{role}, what is {number}?", "generated": ["Well."]}
+            for number in range(questions)
+        ),
+    )
+    return folder
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [value for _, value in read_jsonl(path)]
+
+
+def test_it_loads_as_the_published_release_does(tmp_path: Path) -> None:
+    folders = [make(tmp_path / name, name) for name in ("Ann", "Bob", "Dr. Frank/N-Furter")]
+    summary = write_release([gather(folder) for folder in folders], tmp_path / "out")
+    assert summary.configs == ["instruction-generalization-eng", "role-generalization-eng"]
+    for config in summary.configs:
+        train, test = (load_rolebench(config, split, data_dir=tmp_path / "out") for split in ("train", "test"))
+        assert len(train) + len(test) == 3 * 18
+        assert all(row["role_description"].startswith(f"You are {row['role']}. Your catchphrase is:") for row in test)
+        assert {row["rolegpt"] for row in test if row["subset"] == "role_specific"} == {"Well."}
+        general = [row for row in test if row["subset"] == "general"]
+        assert {row["raw_reference"] for row in general} == {"a thing"}
+        assert {len(row["references"]) for row in general} == {5}
+        assert all(row["rolegpt"] == f"{row['role']} says 5" for row in general)
+        if config.startswith("role"):
+            assert not set(train["role"]) & set(test["role"]) and len(set(test["role"])) == 1
+        else:
+            assert not set(map(fold, train["question"])) & set(map(fold, test["question"]))
+            assert set(train["role"]) == set(test["role"])
+    profiles = {profile.role: profile for profile in load_profiles(data_dir=tmp_path / "out")}
+    assert set(profiles) == {"Ann", "Bob", "Dr. Frank/N-Furter"}
+    assert [turn.kind for turn in profiles["Ann"].turns] == ["direction", "speech", "speech", "narration"]
+
+
+def test_chinese_roles_go_into_the_chinese_config(tmp_path: Path) -> None:
+    folders = [make(tmp_path / "zh", "李白", "zh"), make(tmp_path / "en", "Ann")]
+    summary = write_release([gather(folder) for folder in folders], tmp_path / "out")
+    assert summary.configs == ["instruction-generalization-eng", "instruction-generalization-zh"]
+    assert set(load_rolebench("instruction-generalization-zh", "train", data_dir=tmp_path / "out")["role"]) == {"李白"}
+    assert any("role generalization needs at least two English roles" in note for note in summary.notes)
+
+
+def test_a_data_set_with_one_config_needs_no_name_and_lacks_nothing(tmp_path: Path) -> None:
+    """Warnings are errors here: nothing is missing that the manifest does not promise."""
+    write_release([gather(make(tmp_path / "zh", "李白", "zh", general=0))], tmp_path / "out")
+    data = load_rolebench(data_dir=tmp_path / "out")
+    assert set(data["train"]["role"]) == {"李白"} and set(data) == {"train", "test"}
+    assert dataset_fingerprint(data_dir=tmp_path / "out") == dataset_fingerprint(
+        "instruction-generalization-zh", tmp_path / "out"
+    )
+    assert len(load_rolebench("sample", data_dir=tmp_path / "out")["train"]) == len(data["train"])
+    lost = "rolebench-zh/role_specific/test.jsonl"
+    (tmp_path / "out" / lost).unlink()
+    with pytest.warns(MissingFilesWarning, match=f": {lost}. Splits"):
+        load_rolebench(data_dir=tmp_path / "out")
+
+
+def test_a_role_in_another_language_is_pointed_out(tmp_path: Path) -> None:
+    said = ("Ich habe dir doch gesagt, dass wir heute nicht mehr fahren.", "Was willst du denn noch von mir?")
+    write_character(Profile("Faust", "en", tuple(Turn("Faust", text, "speech", 0) for text in said)), tmp_path / "de")
+    summary = write_release([gather(tmp_path / "de"), gather(make(tmp_path / "en", "Ann"))], tmp_path / "out")
+    (note,) = [note for note in summary.notes if "seems to speak" in note]
+    assert note.startswith("Faust seems to speak 'de'")
+
+
+def test_the_manifest_names_every_choice(tmp_path: Path) -> None:
+    rule = SplitRule(test_share=0.3, held_out=("Bob",), seed=4)
+    roles = [gather(make(tmp_path / name, name)) for name in ("Ann", "Bob")]
+    write_release(roles, tmp_path / "out", rule)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["rule"] == {"test_share": 0.3, "role_share": 0.1, "held_out": ["Bob"], "seed": 4}
+    assert manifest["held_out_roles"] == ["Bob"]
+    assert manifest["roles"][0]["made"] == {"model": "m"}
+    assert manifest["roles"][0]["models"] == {
+        "instruct": [{"backend": "openai", "model": "asker"}],
+        "respond": [{"backend": "local", "model": "voice"}],
+    }
+    assert sorted(manifest["roles"][0]["sources"]) == [
+        "instruct/kept.jsonl",
+        "respond-own/replies.jsonl",
+        "respond/replies.jsonl",
+    ]
+    assert set(manifest["sha256"]) == {
+        path.relative_to(tmp_path / "out").as_posix()
+        for path in (tmp_path / "out").rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+def published(source: Path, out: Path, *options: Any, **more: Any) -> tuple[dict[str, Any], str]:
+    build(out, *options, data_dir=source, **more)
+    front, _, text = (out / "README.md").read_text(encoding="utf-8").removeprefix("---").partition("\n---\n")
+    return yaml.safe_load(front), text
+
+
+@pytest.mark.filterwarnings("ignore:rolebench '")
+def test_its_card_is_its_own(tmp_path: Path) -> None:
+    bob = replace(
+        read_character(make(tmp_path / "Bob", "Bob")), made={"card": {"creator": "Zoe", "character_version": "2"}}
+    )
+    write_character(bob, tmp_path / "Bob")
+    roles = [gather(make(tmp_path / "Ann", "Ann")), gather(tmp_path / "Bob")]
+    write_release(roles, tmp_path / "mine", SplitRule(held_out=("Bob",)))
+    front, text = published(tmp_path / "mine", tmp_path / "out")
+    configs = ["instruction-generalization-eng", "instructions", "role-generalization-eng", "roles"]
+    assert [config["config_name"] for config in front["configs"]] == configs
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["README.md", *configs]
+    assert "license" not in front and front["pretty_name"] == "mine" and front["language"] == ["en"]
+    assert front["source_datasets"] == ["original"] and text.startswith("\n# mine\n")
+    assert "| Ann | en | not recorded | – | asker | voice | 8 | 10 |" in text
+    assert "| Bob | en | character card by Zoe, version 2 | the card | asker | voice | 8 | 10 |" in text
+    assert "holds out Bob." in text
+    for words in ("ZenMoore", "Apache", "-strict", "second person", "benchmark of", "Not at hand"):
+        assert words not in text
+    both = ["sample", "role-generalization-eng-strict"]
+    front, text = published(tmp_path / "mine", tmp_path / "out", both, home="me/ann", licence="cc-by-4.0")
+    assert front["license"] == "cc-by-4.0" and front["pretty_name"] == "ann" and "under Apache-2.0" in text
+    assert sorted(config["config_name"] for config in front["configs"]) == sorted(both)
+    assert not (tmp_path / "out" / "eval.yaml").exists()
+
+
+@pytest.mark.filterwarnings("ignore:rolebench '")
+def test_publishing_it_needs_a_license(tmp_path: Path) -> None:
+    write_release([gather(make(tmp_path / "Ann", "Ann"))], tmp_path / "mine")
+    push = ["data", "push", "me/ann", "--data-dir", str(tmp_path / "mine"), "--dry-run", "--json"]
+    refused = CliRunner().invoke(app, push)
+    assert isinstance(refused.exception, SettingsError) and "--license" in str(refused.exception)
+    sent = json.loads(CliRunner().invoke(app, [*push, "--license", "mit"]).stdout)["sent"]
+    assert not any("sample" in path or "strict" in path for path in sent)
+
+
+def test_the_same_input_gives_the_same_bytes_in_any_order(tmp_path: Path) -> None:
+    roles = [gather(make(tmp_path / name, name)) for name in ("Ann", "Bob", "Cid")]
+    write_release(roles, tmp_path / "one")
+    write_release(roles[::-1], tmp_path / "two")
+    split = "rolebench-eng/instruction-generalization/general/test.jsonl"
+    one, two = (sorted(json.dumps(row) for row in rows(tmp_path / name / split)) for name in ("one", "two"))
+    assert one == two
+
+
+def test_only_questions_still_make_a_release(tmp_path: Path) -> None:
+    folder = make(tmp_path / "Ann", "Ann", general=0)
+    write_release([gather(folder)], tmp_path / "out")
+    found = load_rolebench("instruction-generalization-eng", "train", data_dir=tmp_path / "out")
+    assert set(found["subset"]) == {"role_specific"}
+
+
+@pytest.mark.parametrize(
+    ("break_it", "error", "words"),
+    [
+        pytest.param(lambda folder: (folder / "profile.json").unlink(), DataError, "role build", id="no-profile"),
+        pytest.param(
+            lambda folder: (folder / "profile.json").write_text('{"role": 3}'),
+            DataError,
+            "not valid at role",
+            id="bad-profile",
+        ),
+        pytest.param(
+            lambda folder: (folder / "profile.json").write_text("[" * 100_000), DataError, "not valid JSON", id="nested"
+        ),
+        pytest.param(
+            lambda folder: (folder / "instruct" / "kept.jsonl").write_text('{"id": "1", "question": "x"}\n'),
+            DataError,
+            r"kept.jsonl:1: the pair is not valid at answer",
+            id="bad-question",
+        ),
+        pytest.param(
+            lambda folder: (folder / "respond" / "replies.jsonl").write_text('{"question": "x", "generated": "y"}\n'),
+            DataError,
+            r"replies.jsonl:1: the line is not valid at generated",
+            id="bad-replies",
+        ),
+    ],
+)
+def test_broken_folders_are_named(tmp_path: Path, break_it: Any, error: type[Exception], words: str) -> None:
+    folder = make(tmp_path / "Ann", "Ann")
+    break_it(folder)
+    with pytest.raises(error, match=words):
+        gather(folder)
+
+
+def test_a_role_without_rows_is_not_held_out(tmp_path: Path) -> None:
+    names = [f"Role {number}" for number in range(6)]
+    folders = [make(tmp_path / name, name) for name in names[:2]]
+    folders += [make(tmp_path / name, name, questions=0, general=0) for name in names[2:]]
+    for seed in range(4):
+        summary = write_release(
+            [gather(folder) for folder in folders], tmp_path / "out", SplitRule(seed=seed), overwrite=True
+        )
+        assert set(summary.held_out) < set(names[:2]) and len(summary.held_out) == 1
+
+
+def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
+    ann = gather(make(tmp_path / "Ann", "Ann"))
+    twin = gather(make(tmp_path / "twin", "ANN"))
+    empty = gather(make(tmp_path / "empty", "Eve", questions=0, general=0))
+    with pytest.raises(SettingsError, match="two roles are called"):
+        write_release([ann, twin], tmp_path / "out")
+    fox = gather(make(tmp_path / "fox", "\U0001f98a"))
+    with pytest.raises(SettingsError, match="has no letter or digit"):
+        write_release([ann, fox], tmp_path / "out")
+    with pytest.raises(DataError, match="rolellm instruct"):
+        write_release([empty], tmp_path / "out")
+    with pytest.raises(SettingsError, match=r"cannot hold out Zed; the English .* are Ann, Eve"):
+        write_release([ann, empty], tmp_path / "out", SplitRule(held_out=("Zed",)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["Ann", "empty", "fox", "twin"]
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "diary.txt").write_text("mine")
+    with pytest.raises(SettingsError, match="other files"):
+        write_release([ann], tmp_path / "out", overwrite=True)
+    write_release([ann], tmp_path / "fine")
+    with pytest.raises(SettingsError, match="--overwrite"):
+        write_release([ann], tmp_path / "fine")
+    write_release([ann], tmp_path / "fine", overwrite=True)
+    assert (tmp_path / "out" / "diary.txt").read_text() == "mine"
+    make(tmp_path / "fine" / "Bob", "Bob")
+    with pytest.raises(SettingsError, match=r"Bob.* is not part of the release"):
+        write_release([ann], tmp_path / "fine", overwrite=True)
+    assert (tmp_path / "fine" / "Bob" / "profile.json").is_file()
+
+
+@pytest.mark.parametrize("out", [pytest.param(".", id="here"), pytest.param("..", id="above")])
+def test_the_folder_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str) -> None:
+    ann = gather(make(tmp_path / "Ann", "Ann"))
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    with pytest.raises(SettingsError, match="the current folder"):
+        write_release([ann], out)
+
+
+@given(st.lists(st.text(min_size=1), min_size=2, unique_by=fold), st.floats(0.05, 0.95), st.integers(0, 5))
+def test_the_rule_depends_on_the_text_alone(questions: list[str], share: float, seed: int) -> None:
+    rule = SplitRule(test_share=share, seed=seed)
+    held_out = select_held_out_questions(rule, questions)
+    assert held_out == select_held_out_questions(rule, [f" {question}\n" for question in questions[::-1]] + questions)
+    assert 1 <= len(held_out) < len({fold(question) for question in questions}) or len(questions) < 2
+
+
+@pytest.mark.parametrize("share", [pytest.param(0.0, id="none"), pytest.param(1.0, id="all")])
+def test_shares_out_of_range(share: float) -> None:
+    with pytest.raises(SettingsError, match="test_share"):
+        SplitRule(test_share=share)
+
+
+def test_names_too_long_for_a_file_are_told_apart_and_found_again(tmp_path: Path) -> None:
+    roles = ["阿" * 110 + letter for letter in "甲乙"]
+    folders = [make(tmp_path / str(place), role) for place, role in enumerate(roles)]
+    write_release([gather(folder) for folder in folders], tmp_path / "out")
+    assert [profile.role for profile in load_profiles(data_dir=tmp_path / "out")] == roles
+    assert len(load_rolebench("instruction-generalization-eng", "train", data_dir=tmp_path / "out")) > 0
+
+
+@pytest.mark.parametrize("names", [[("Ann", "en")], [("李白", "zh")], [("Ann", "en"), ("李白", "zh")]])
+def test_holding_out_an_unknown_role_is_always_an_error(tmp_path: Path, names: list[tuple[str, Language]]) -> None:
+    roles = [gather(make(tmp_path / name, name, language)) for name, language in names]
+    with pytest.raises(SettingsError, match=r"cannot hold out Zed; the English roles"):
+        write_release(roles, tmp_path / "out", SplitRule(held_out=("Zed",)))
+
+
+def test_runs_of_an_earlier_profile_are_pointed_out(tmp_path: Path) -> None:
+    role = make(tmp_path / "fox", "Fox")
+    sheet = read_character(role)
+    for run in ("instruct", "respond"):
+        write_json(role / run / "manifest.json", {"character": sheet.fingerprint})
+    assert not write_release([gather(role)], tmp_path / "a").notes[1:]
+    write_character(replace(sheet, description="You are a wolf."), role)
+    assert Character.load(role).to_dict()["stages"]["instruct"] == "outdated"
+    notes = write_release([gather(role)], tmp_path / "b").notes
+    assert [note.partition(",")[0] for note in notes[:2]] == [
+        "instruct of Fox was made from an earlier profile",
+        "respond of Fox was made from an earlier profile",
+    ]
+
+
+@pytest.mark.parametrize("lost", ["instruct/kept.jsonl", "respond/replies.jsonl", "dialogue.jsonl"])
+def test_lost_files_are_named(tmp_path: Path, lost: str) -> None:
+    role = make(tmp_path / "fox", "Fox")
+    write_character(replace(read_character(role), made={"source": {"file": "a.txt"}}), role)
+    (role / lost).unlink()
+    with pytest.raises(DataError, match=f"{Path(lost).name} is missing"):
+        gather(role)
+
+
+@pytest.mark.parametrize(
+    ("roles", "held_out", "words"),
+    [
+        pytest.param(
+            [("Fox", "en"), ("Owl", "en"), ("孙悟空", "zh")], "孙悟空", "which alone can be held", id="Chinese"
+        ),
+        pytest.param([("Fox", "en")], "Fox", "at least two English roles", id="the only one"),
+        pytest.param([("Fox", "en"), ("Fox", "en")], "Fox", "is given twice", id="twice"),
+    ],
+)
+def test_what_cannot_be_held_out(tmp_path: Path, roles: list[tuple[str, Language]], held_out: str, words: str) -> None:
+    made = [gather(make(tmp_path / str(place), *role)) for place, role in enumerate(roles)]
+    with pytest.raises(SettingsError, match=words):
+        write_release(made, tmp_path / "out", SplitRule(held_out=(held_out,)))

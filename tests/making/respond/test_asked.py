@@ -1,0 +1,111 @@
+"""Reading the instructions that a role is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rolellm.core.errors import DataError
+from rolellm.core.records import Profile
+from rolellm.making.instructions import read_source
+from rolellm.making.respond import Instruction, read_instructions
+
+FOX = Profile("Fox", "en")
+LINES = """\
+{"instruction": "Name a colour.", "target": "Red."}
+
+{"question": "Fox, who has the key?", "answer": "The parrot.", "type": "script_based", "role": "Fox"}
+{"instruction": "Name a colour.", "target": "Blue."}
+{"instruction": "Why?", "target": null}
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "asked.jsonl"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_instructions_and_questions(tmp_path: Path) -> None:
+    assert read_instructions(write(tmp_path, LINES), FOX).asked == [
+        Instruction("Name a colour.", "Red."),
+        Instruction("Fox, who has the key?", None, {"answer": "The parrot.", "type": "script_based"}),
+        Instruction("Why?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("", "no rows in it", id="empty"),
+        pytest.param('{"ask": "x"}', r":1: expected a text `instruction` or `question` \(keys: ask\)", id="keys"),
+        pytest.param('{"instruction": " "}', ":1: expected a text `instruction`, found ' '", id="blank"),
+        pytest.param('{"instruction": "a"}\n{"question": {}}', ":2: expected a text `question`, found {}", id="object"),
+        pytest.param('{"question": "a", "role": "Owl"}', "this line is for 'Owl', and the profile is 'Fox'", id="role"),
+        pytest.param('{"instruction": "a"', ":1: not valid JSON", id="cut off"),
+        pytest.param(
+            '{"instruction": "a", "n": ' + "9" * 5000 + "}", ":1: not valid JSON", id="a number of 5,000 digits"
+        ),
+        pytest.param('{"instruction": "a \\ud800"}', r":1: half a surrogate pair \(U\+D800\)", id="half a pair"),
+        pytest.param('{"instruction": "a", "note": ["\\udc00"]}', ":1: half a surrogate pair", id="half a pair beside"),
+    ],
+)
+def test_files_that_will_not_do(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_instructions(write(tmp_path, text), FOX)
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"no such file; .* makes one, .*, and Python takes a list of texts or a Dataset"
+    ):
+        read_instructions(tmp_path / "none.jsonl", FOX)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param(
+            "d.json", '[{"instruction": "Name it.", "input": "A red fruit", "output": "Apple."}]', id="Alpaca"
+        ),
+        pytest.param("d.jsonl", '{"instruction": "Name it.\\nA red fruit", "target": "Apple."}', id="the release's"),
+        pytest.param("d.csv", "question,context,answer\nName it.,A red fruit,Apple.\n", id="CSV"),
+        pytest.param(
+            "d.jsonl",
+            '{"messages": [{"role": "user", "content": "Name it.\\nA red fruit"}, '
+            '{"role": "assistant", "content": "Apple."}]}',
+            id="messages",
+        ),
+    ],
+)
+def test_instructions_are_read_as_where_they_are_drawn(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    asked = read_instructions(tmp_path / name, FOX).asked
+    assert [(item.question, item.target) for item in asked] == [("Name it.\nA red fruit", "Apple.")]
+    assert list(read_source(str(tmp_path / name)).rows) == [("Name it.\nA red fruit", "Apple.")]
+
+
+def test_rows_of_a_dataset_and_a_parquet_file(tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    data = Dataset.from_list([{"instruction": "Name it.", "input": "A red fruit", "output": "Apple.", "n": 1}])
+    data.to_parquet(tmp_path / "d.parquet")
+    expected = Instruction("Name it.\nA red fruit", "Apple.")
+    assert read_instructions(data, FOX).asked == [expected]
+    assert read_instructions(tmp_path / "d.parquet", FOX).asked == [replace(expected, fields={"n": 1})]
+
+
+def test_an_answer_in_the_roles_voice_is_no_target(tmp_path: Path) -> None:
+    """As in the release's role-specific files, which do not name the role."""
+    line = '{"instruction": "Fox, who has the key?", "answer": "The parrot.", "type": "script_based"}'
+    assert read_instructions(write(tmp_path, line), FOX).asked[0].target is None
+
+
+def test_the_embedded_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    english, chinese = (read_instructions("sample", Profile("Fox", language)).asked for language in ("en", "zh"))
+    assert len(english) == len(chinese) == 40 and all(item.target for item in [*english, *chinese])
+    write(tmp_path, '{"instruction": "Mine?"}').rename(tmp_path / "sample.jsonl")
+    assert read_instructions("sample.jsonl", FOX).asked == [Instruction("Mine?")]

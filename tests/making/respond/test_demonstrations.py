@@ -1,0 +1,73 @@
+"""What is picked for a question: exchanges by BM25, lore by key and by words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rolellm.characters.role_prompts import Shelf
+from rolellm.core.records import Lore, Profile
+
+
+def test_the_best_come_first_with_the_words_they_share(character: Profile) -> None:
+    found = Shelf(character).demonstrations("Parrot, who has the captain's map?", 3)
+    assert [item.place for item in found] == [1, 4, 2]
+    assert [item.shared for item in found] == [("captain", "map"), ("parrot",), ("parrot",)]
+    scores = [item.score for item in found]
+    assert scores == sorted(scores, reverse=True) and scores[-1] > 0
+    assert found[0].text == "His map? I ate his map."
+
+
+def test_without_a_shared_word_the_script_decides(character: Profile) -> None:
+    found = Shelf(character).demonstrations("Name a prime number.", 2)
+    assert [(item.place, item.score, item.shared) for item in found] == [(0, 0.0, ()), (1, 0.0, ())]
+
+
+def test_a_role_has_no_more_than_it_has(character: Profile) -> None:
+    assert len(Shelf(character).demonstrations("map", 50)) == 6
+    assert Shelf(character).demonstrations("map", 0) == []
+    assert Shelf(replace(character, turns=())).demonstrations("map", 5) == []
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        pytest.param("Who forged the Kettle?", [(0, "key", ("kettle",))], id="key, case folded"),
+        pytest.param("Whose iron\n pot is it?", [(0, "key", ("iron pot",))], id="key of two words"),
+        pytest.param("Where do we start?", [], id="part of a word is no key"),
+        pytest.param("When does dawn come to the cape?", [(1, "words", ("dawn", "cape"))], id="words"),
+        pytest.param(
+            "At dawn, is art for the kettle?", [(2, "key", ("art",)), (0, "key", ("kettle",))], id="keys first"
+        ),
+        pytest.param("Seven times six?", [], id="nothing shared, nothing shown"),
+    ],
+)
+def test_lore(character: Profile, question: str, expected: list[tuple[int, str, tuple[str, ...]]]) -> None:
+    assert [(note.place, note.by, note.shared) for note in Shelf(character).notes(question, 2)] == expected
+
+
+def test_chinese(chinese: Profile) -> None:
+    shelf = Shelf(chinese)
+    assert [item.place for item in shelf.demonstrations("河边的磨坊在哪里？", 2)] == [1, 0]
+    assert [(note.place, note.by) for note in shelf.notes("老农说河水如何？", 2)] == [(0, "key"), (1, "words")]
+
+
+def test_lore_that_is_constant_or_has_secondary_keys(character: Profile) -> None:
+    lore = (
+        Lore("The law of the ship.", constant=True),
+        Lore("Dawn is cold.", ("dawn",), secondary_keys=("coat",)),
+        Lore("Kettles rust.", ("kettle",)),
+    )
+    shelf = Shelf(replace(character, lore=lore))
+    told = [
+        [(note.place, note.by) for note in shelf.notes(text, 2)]
+        for text in ("Dawn is cold?", "The kettle at dawn, in a coat", "Well?")
+    ]
+    assert told == [[(0, "constant")], [(1, "key"), (2, "key")], [(0, "constant")]]
+    assert len(shelf.notes("The kettle at dawn, in a coat", 3)) == 3
+
+
+def test_lore_may_be_empty(character: Profile) -> None:
+    bare = replace(character, lore=(Lore("", ("kettle",), ""), Lore("…", (), "")))
+    assert [note.place for note in Shelf(bare).notes("the kettle", 2)] == [0]

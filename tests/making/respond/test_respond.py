@@ -1,0 +1,204 @@
+"""Asking a role: five replies and one held out, cleaned, re-asks counted, the same from the journal as from a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import SettingsError
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Profile
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Request, Sampling
+from rolellm.llm.scripted import ScriptedModel
+from rolellm.making import respond as stage
+from rolellm.making.respond import Instruction, InstructionReplies, Instructions
+from rolellm.making.settings import RespondSettings
+from rolellm.runs import Run, plan_requests, run_step
+
+ASKED = (
+    Instruction("Who has the map?", "The captain.", {"source": "ours"}),
+    Instruction("Name a prime number.", "Seven."),
+    Instruction("Name a prime number.", "Eleven."),
+    Instruction("What is the opposite of hot?"),
+)
+Respond = Callable[..., Run[tuple[InstructionReplies, ...]]]
+
+
+def instructions(asked: Sequence[Instruction | str]) -> Instructions:
+    return Instructions([Instruction(item) if isinstance(item, str) else item for item in asked])
+
+
+@pytest.fixture
+def respond(character: Profile, make_llm: Callable[..., LLM], tmp_path: Path) -> Respond:
+    def run(
+        answer: Any, asked: Sequence[Instruction | str], settings: RespondSettings | None = None, **given: Any
+    ) -> Any:
+        step = stage.Respond(given.pop("character", character), instructions(asked), settings or RespondSettings())
+        return run_step(step, make_llm(answer, **given), tmp_path / "run")
+
+    return run
+
+
+def numbered(request: Request) -> str:
+    """Another reply for each prompt and repeat."""
+    return f"To {len(request.messages[-1].content)} I say {request.repeat}."
+
+
+def test_five_are_references_and_the_sixth_is_held_out(respond: Respond) -> None:
+    run = respond(numbered, ASKED)
+    assert [row.asked.question for row in run.result] == [ASKED[0].question, ASKED[1].question, ASKED[3].question]
+    first = run.result[0]
+    assert first.references == tuple(f"To 16 I say {number}." for number in range(5))
+    assert (first.held_out, first.missing, first.asked.target) == ("To 16 I say 5.", 0, "The captain.")
+    assert run.result[1].asked.target == "Seven.", "of what repeats, the first"
+    assert (run.summary["instructions"], run.summary["replies"], run.summary["missing"]) == (3, 18, 0)
+    assert (run.asked, run.failed) == (18, 0)
+    assert run.summary["turned_down"] == {"complete": 0, "hides_ai": 0, "hides_role": 0, "answers": 0}
+
+
+def test_one_reply_is_the_baseline(respond: Respond) -> None:
+    (row,) = respond(numbered, ["Why?"], RespondSettings(replies=1, temperature=0)).result
+    assert (row.references, row.held_out) == ((), "To 4 I say 0.")
+
+
+BAD = {
+    0: "As an AI language model, I say nothing.",
+    1: "I'm sorry, but I can't help with that.",
+    2: "I cannot leave my assigned personality role.",
+    3: "And then, in the middle of the long dark night, he",
+}
+
+
+class Moody:
+    """Breaks a rule the first time that a repeat is asked, and the last repeat each time."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, int]] = Counter()
+
+    def __call__(self, request: Request) -> str:
+        key = request.prompt_hash, request.repeat
+        self.calls[key] += 1
+        bad = request.repeat == 5 or (request.repeat in BAD and self.calls[key] == 1)
+        return BAD.get(request.repeat, "As an AI, I refuse.") if bad else f"Fine, {request.repeat}."
+
+
+def test_what_breaks_a_rule_is_asked_again_and_counted(respond: Respond) -> None:
+    moody = Moody()
+    run = respond(moody, ["Why?"], max_attempts=3)
+    (row,) = run.result
+    assert row.references == tuple(f"Fine, {number}." for number in range(5))
+    assert (row.held_out, row.missing) == (None, 1)
+    assert run.summary["turned_down"] == {"complete": 1, "hides_ai": 4, "hides_role": 1, "answers": 1}
+    assert sum(moody.calls.values()) == 4 * 2 + 1 + 3
+    ((_, dead),) = read_jsonl(run.folder / "failed.jsonl")
+    assert (dead["tag"], dead["kind"], dead["reason"]) == ("respond/Fox/0", "unacceptable", "says that it is an AI")
+    (line,) = run.records()
+    assert (line["rolegpt"], line["missing"], len(line["generated"])) == (None, 1, 5)
+    assert line["receipt"]["replies"][0]["refused"] == ["says that it is an AI"]
+    assert line["receipt"]["replies"][5]["failed"] == "unacceptable"
+
+
+def test_a_reply_cut_off_at_its_limit_is_not_complete(respond: Respond) -> None:
+    model = ScriptedModel(numbered, rules_hash="1")
+    plain = model.call
+
+    async def cut(request: Request, attempt: int = 1) -> Any:
+        raw = dict(await plain(request, attempt))
+        return raw | {"finish": "length"} if request.repeat == 0 else raw
+
+    model.call = cut  # type: ignore[method-assign]
+    run = respond(model, ["Why?"], max_attempts=2)
+    assert run.summary["turned_down"]["complete"] == 2
+    assert run.result[0].missing == 1 and len(run.result[0].references) == 4
+
+
+def test_a_second_run_pays_nothing_and_writes_the_same(respond: Respond) -> None:
+    runs = [respond(numbered, ASKED) for _ in range(2)]
+    assert [run.manifest["spent"]["calls"] for run in runs] == [18, 0]
+    first, second = ({name: value for name, value in run.manifest.items() if name != "spent"} for run in runs)
+    assert first == second and "replies.jsonl" in first["files"]
+
+
+def test_more_instructions_later_pay_for_the_new_ones_only(respond: Respond) -> None:
+    first = respond(numbered, ASKED[:1])
+    both = respond(numbered, [Instruction("Why?"), *ASKED[:1]])
+    assert both.manifest["spent"]["calls"] == 6
+    assert both.result[1].references == first.result[0].references
+
+
+def test_the_row_as_written(respond: Respond) -> None:
+    run = respond(numbered, ASKED)
+    row, *_ = run.records()
+    receipt = row.pop("receipt")
+    assert row == {
+        "role": "Fox",
+        "question": "Who has the map?",
+        "generated": [f"To 16 I say {number}." for number in range(5)],
+        "rolegpt": "To 16 I say 5.",
+        "target": "The captain.",
+        "strategy": "few-shot-dialogue",
+        "missing": 0,
+        "fields": {"source": "ours"},
+    }
+    assert receipt["demonstrations"][0] == {"place": 1, "start": 130, "end": 160, "score": pytest.approx(1.2, abs=1)}
+    assert [item["model"] for item in receipt["replies"]] == ["scripted"] * 6
+    sampling = run.manifest["settings"]["sampling"]
+    assert sampling | {"temperature": 0.7, "top_p": 0.95, "max_tokens": 200} == sampling, "the paper's"
+    assert set(run.manifest["templates"]) == {"system", "rolegpt_prompt", "rolegpt_dialogue", "rolegpt_lore"}
+    assert run.manifest["models"]["endpoints"][0]["rules"] == "1" and run.summary["role"] == "Fox"
+
+
+def test_requests_of_one_prompt_stand_together(character: Profile, make_llm: Callable[..., LLM]) -> None:
+    requests = plan_requests(stage.Respond(character, instructions(ASKED)), make_llm(numbered))
+    assert len(requests) == 18
+    assert [request.repeat for request in requests[:7]] == [0, 1, 2, 3, 4, 5, 0]
+    assert len({request.prompt_hash for request in requests[:6]}) == 1
+    assert [request.tag for request in requests[5:7]] == ["respond/Fox/0", "respond/Fox/1"]
+    assert requests[0].sampling == Sampling()
+
+
+def test_planned_is_what_is_asked(character: Profile, respond: Respond, make_llm: Callable[..., LLM]) -> None:
+    asked: list[Request] = []
+
+    def answer(request: Request) -> str:
+        asked.append(request)
+        return numbered(request)
+
+    settings = RespondSettings(strategy="few-shot-prompt", replies=2)
+    respond(answer, ASKED, settings)
+    planned = plan_requests(stage.Respond(character, instructions(ASKED), settings), make_llm(numbered))
+    assert sorted(map(repr, asked)) == sorted(map(repr, planned))
+
+
+def test_catchphrases_and_machines_are_spared(character: Profile, respond: Respond) -> None:
+    machine = replace(
+        character, description="You are the ship's computer.", catchphrases=("I'm afraid I can't do that.",)
+    )
+    reply = "I'm sorry, captain, I'm afraid I can't do that. As an AI, I see further."
+    assert respond(lambda _: reply, ["Why?"], character=machine, max_attempts=1).failed == 0
+    assert respond(lambda _: reply, ["Why?"], rules_hash="2", max_attempts=1).failed == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param({"replies": 0}, "replies", id="no reply"),
+        pytest.param({"temperature": 0}, "temperature 0 gives the same reply 6 times", id="no chance"),
+    ],
+)
+def test_settings_that_will_not_do(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        RespondSettings(**change)
+
+
+def test_an_instruction_over_the_budget_stops_before_anything_is_asked(respond: Respond) -> None:
+    asked: list[Request] = []
+    with pytest.raises(SettingsError, match="at most 300"):
+        respond(asked.append, ["Why?", "map " * 500], RespondSettings(max_prompt_tokens=300))
+    assert asked == []

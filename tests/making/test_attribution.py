@@ -1,0 +1,238 @@
+"""A novel's quotations, attributed by a model: what is asked, what is taken of a reply, and what is not."""
+
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import rolellm
+from rolellm.characters.scripts.parse import clean_names, read_script
+from rolellm.characters.scripts.source import make_source
+from rolellm.cli.app import app
+from rolellm.core.errors import SettingsError
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Request
+from rolellm.llm.scripted import ScriptedModel
+from rolellm.making.attribution import Attribute
+from rolellm.runs import plan_requests, run_step
+
+NOVEL = """\
+CHAPTER I
+
+“You are late,” said Mara.
+
+“The road was bad.” Tobin put down his hat. “It always is.”
+
+“Always?”
+
+On the door was a board: “No visitors.”
+
+“Sit down, Toby,” she said.
+
+CHAPTER II
+
+Tobin, whom his mother called Toby, laughed. “Not yet.”
+"""
+RIGHT = {"“The road": "Tobin", "“Always": "Mara", "“No visitors": None, "“Sit down": "Mara", "“Not yet": "Tobin"}
+
+
+def right(asked: str) -> dict[str, str | None]:
+    """The right answer to a passage."""
+    shown = asked.partition("\n\nWho speaks")[0]
+    return {
+        number: next(name for begins, name in RIGHT.items() if text.startswith(begins))
+        for number, text in re.findall(r"\[(\d+)\] (“[^”]*)", shown)
+    }
+
+
+class Model(ScriptedModel):
+    """Answers passages with what a function makes of the right answer, and questions about names by a set of names."""
+
+    def __init__(self, change: Callable[[dict[str, Any], int], Any] = lambda found, _: found, same: str = "") -> None:
+        self.asked: list[Request] = []
+        self.change, self.same = change, same
+        super().__init__(self._reply, rules_hash="novel", concurrency=1)
+
+    def _reply(self, request: Request) -> Any:
+        self.asked.append(request)
+        if request.tag.startswith("aliases/"):
+            return {"persons": 1 if request.tag == f"aliases/{self.same}" else 2}
+        return self.change(right(request.messages[3].content), len(self.asked))
+
+
+def parsed(folder: Path, model: Model, role: str = "Mara", *aliases: str, **options: Any) -> Any:
+    reading = read_script(make_source(NOVEL), format="novel")
+    llm = LLM.of(model)
+    for name, value in options.items():
+        setattr(llm, name, value)
+    run = run_step(Attribute(reading, clean_names(role, aliases)), llm, folder)
+    return run.result[0], {**run.summary, "failed": run.failed}
+
+
+def speeches(found: Any) -> list[tuple[str, str]]:
+    return [(turn.speaker, turn.content) for turn in found.turns if turn.kind == "speech"]
+
+
+def test_each_number_gets_its_speaker_and_nobody_is_narration(tmp_path: Path) -> None:
+    model = Model()
+    found, counts = parsed(tmp_path, model)
+    assert speeches(found) == [
+        ("Mara", "You are late,"),
+        ("Tobin", "The road was bad."),
+        ("Tobin", "It always is."),
+        ("Mara", "Always?"),
+        ("Mara", "Sit down, Toby,"),
+        ("Tobin", "Not yet."),
+    ]
+    assert "No visitors." in [turn.content for turn in found.turns if turn.kind == "narration"]
+    assert (found.open_share, counts["asked"], counts["answered"], counts["nobody"]) == (0, 6, 5, 1)
+    shown = model.asked[0].messages[-1].content
+    # What the text says is given; a paragraph of English has one number.
+    assert "[Mara] “You are late,”" in shown and "[1] “The road was bad.” Tobin put down his hat. “It" in shown
+
+
+def test_another_role_of_the_same_book_is_answered_from_the_journal(tmp_path: Path) -> None:
+    parsed(tmp_path, Model())
+    again = Model()
+    found, _ = parsed(tmp_path, again, "Tobin", "Toby")
+    assert found.own["Tobin"] == 3
+    assert [request.tag for request in again.asked if request.tag.startswith("attribution")] == []
+
+
+@pytest.mark.parametrize(
+    ("change", "open_ones", "count"),
+    [
+        pytest.param(lambda found, _: {**found, "2": "Ahab"}, ["Always?"], "refused", id="an invented name"),
+        pytest.param(lambda found, _: {**found, "2": "she"}, ["Always?"], "refused", id="a pronoun"),
+        pytest.param(lambda found, _: {**found, "2": "Mar"}, ["Always?"], "refused", id="a part of a word"),
+        pytest.param(lambda found, _: {**found, "2": "Nell"}, ["Always?"], "refused", id="a name of the example"),
+        pytest.param(
+            lambda found, _: {n: s for n, s in found.items() if n != "2"}, ["Always?"], "missing", id="missing"
+        ),
+        pytest.param(lambda found, _: {**found, "2": ["Mara"]}, ["Always?"], "missing", id="no text"),
+    ],
+)
+def test_a_number_without_a_usable_name_stays_open(tmp_path: Path, change: Any, open_ones: Any, count: str) -> None:
+    found, counts = parsed(tmp_path, Model(lambda answer, call: change(answer, call) if len(answer) > 1 else answer))
+    assert [turn.content for turn in found.unattributed] == open_ones
+    assert counts[count] == 1 and counts["failed"] == 0
+
+
+def test_bad_json_is_asked_again_and_then_given_up(tmp_path: Path) -> None:
+    model = Model(lambda found, call: "Mara, I think." if call == 1 else found)
+    found, _ = parsed(tmp_path, model)
+    assert not found.unattributed
+    assert [message.role for message in model.asked[1].messages][-2:] == ["assistant", "user"]
+
+    found, counts = parsed(tmp_path / "never", Model(lambda found, _: "{}"))
+    assert len(found.unattributed) == counts["missing"] == 6
+    assert counts["failed"] == 2
+    # What the text itself says is kept.
+    assert found.own == {"Mara": 1}
+
+
+def test_what_the_text_says_is_not_asked() -> None:
+    reading = read_script(make_source("“Go,” said Tom. “Now.”\n\n" * 9), format="novel")
+    assert {turn.speaker for turn in reading.found if turn.kind == "speech"} == {"Tom"}
+    assert plan_requests(Attribute(reading, ("Tom",)), LLM.of(Model())) == []
+
+
+def test_an_alias_needs_a_sentence_with_both_names_and_the_models_word(tmp_path: Path) -> None:
+    def toby(found: dict[str, Any], _: int) -> dict[str, Any]:
+        return {number: "Toby" if name == "Tobin" and len(found) > 1 else name for number, name in found.items()}
+
+    found, _ = parsed(tmp_path, Model(toby, same="Toby"), "Tobin")
+    assert [(item.name, item.turns) for item in found.proposals] == [("Toby", 2)]
+    assert "Tobin, whom his mother called Toby, laughed." in found.proposals[0].reason
+    assert found.own == {"Tobin": 1}
+    # The model's word alone, and names side by side alone, are not enough.
+    found, _ = parsed(tmp_path / "two", Model(toby), "Tobin")
+    assert found.proposals == ()
+    found, _ = parsed(tmp_path / "mara", Model(toby, same="Mara"), "Tobin")
+    assert found.proposals == ()
+
+
+def test_a_play_names_its_speakers(tmp_path: Path) -> None:
+    reading = read_script(make_source("JOHN: Hi.\nMARY: Ho.\nJOHN: Hum.\n"))
+    with pytest.raises(SettingsError, match="read as transcript, which names its speakers; leave the model out"):
+        run_step(Attribute(reading, ("John",)), LLM.of(Model()), tmp_path)
+
+
+@pytest.fixture
+def novel(tmp_path: Path) -> Path:
+    path = tmp_path / "novel.txt"
+    path.write_text(NOVEL, encoding="utf-8")
+    return path
+
+
+def command(novel: Path, *words: str) -> Any:
+    line = ["role", "parse", str(novel), "--role", "Mara", "--out", str(novel.with_name("mara.jsonl")), *words]
+    return CliRunner().invoke(app, [*line, "--format", "novel"])
+
+
+def test_the_command_without_a_model_points_to_one(novel: Path) -> None:
+    result = command(novel)
+    assert result.exit_code == 0, result.output
+    assert "the speaker of 86% of the quotations was not found" in result.stdout
+    assert "--llm FILE.yaml" in result.stdout
+
+
+def test_the_command_with_a_model(novel: Path, llm_server: Callable[..., Any]) -> None:
+    def answer(body: dict[str, Any]) -> str:
+        asked = body["messages"][-1]["content"]
+        return json.dumps(right(asked) if "Who speaks" in asked else {"persons": 2})
+
+    server = llm_server(answer)
+    model = ["--base-url", server.url, "--model", "local"]
+    result = command(novel, *model, "--dry-run", "--json")
+    assert result.exit_code == 0 and json.loads(result.stdout)["requests"] == 2
+    assert not novel.with_name("mara.jsonl").exists()
+    result = command(novel, *model, "--json")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary["own"] == {"Mara": 3}
+    assert summary["attribution"]["answered"] == 5 and summary["health"]["speaker_not_found"] == 0
+    assert (novel.with_name("mara.attribution") / "journal.jsonl").is_file()
+    again = command(novel, *model)
+    assert "0 calls" in again.stdout and "6 open quotations asked about: 5 answered, 1 nobody" in again.stdout
+
+
+def test_a_killed_run_goes_on(novel: Path, llm_server: Callable[..., Any]) -> None:
+    calls: list[str] = []
+    killed = threading.Event()
+
+    def answer(body: dict[str, Any]) -> str:
+        asked = body["messages"][-1]["content"]
+        calls.append(asked)
+        if len(calls) == 2:
+            killed.wait(60)
+        return json.dumps(right(asked) if "Who speaks" in asked else {"persons": 2})
+
+    server = llm_server(answer)
+    line = ["role", "parse", str(novel), "--role", "Mara", "--out", str(novel.with_name("mara.jsonl"))]
+    line += ["--format", "novel", "--base-url", server.url, "--model", "local", "--concurrency", "1"]
+    process = subprocess.Popen([sys.executable, "-c", "from rolellm.cli.app import main; main()", *line])
+    while len(calls) < 2 and process.poll() is None:
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    killed.set()
+    done = len(calls)
+    result = CliRunner().invoke(app, line)
+    assert result.exit_code == 0, result.output
+    assert "1 requests from the journal" in result.stdout
+    assert calls[done:].count(calls[0]) == 0
+
+
+def test_from_script_takes_a_model(novel: Path, tmp_path: Path) -> None:
+    mara = rolellm.Character.from_script(novel, role="Mara", format="novel", llm=Model(), out=tmp_path / "replies")
+    assert sum(turn.speaker == "Mara" for turn in mara.turns) == 3
+    assert (tmp_path / "replies" / "journal.jsonl").is_file()

@@ -1,0 +1,164 @@
+"""The rule-based answers to the stages' prompts: good enough that filters keep most, bad enough that they drop some."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.characters.reply_rules import find_breaches
+from rolellm.core.errors import ModelError
+from rolellm.core.records import Lore, Profile
+from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.llm.client import Client
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Request, RunOptions, Sampling, assistant, system, user
+from rolellm.llm.scripted import ScriptedModel
+from rolellm.llm.tokens import TokenCounter
+from rolellm.making.instruct.prompts import Task, build_request
+from rolellm.making.instruct.run import Instruct
+from rolellm.making.instruct.segments import Segment, build_segments
+from rolellm.making.profile.build import BuildProfile, request_knowledge
+from rolellm.making.scripted import generate_scripted_reply, scripted_model
+from rolellm.making.settings import InstructSettings
+from rolellm.runs import run_step
+
+QUIET = RunOptions(show_progress=False)
+
+
+@pytest.mark.parametrize("role", ["Queen of Hearts", "Long John Silver", "鲁智深", "诸葛亮"])
+def test_filters_keep_what_says_something_new(role: str, tmp_path: Any) -> None:
+    (profile,) = load_profiles("sample", roles=[role])
+    character = Profile(role, profile.language, profile.turns, description=profile.description)
+    settings = InstructSettings(per_role=60, chunk_tokens=300, overlap_tokens=40)
+    run = run_step(Instruct(character, settings), LLM.of(scripted_model()), tmp_path)
+    counts = run.summary["counts"]
+    assert counts["distinct"] >= 60
+    # The rules quote each line several times.
+    assert counts["dropped"]["duplicate"] > 20
+    assert counts["kept"] > 15
+    assert min(counts["kept_by_type"].values()) >= 3
+    assert counts["names_the_role"] > 0.8
+    assert len({verdict.by for verdict in run.result.dropped}) >= 2
+
+
+def test_each_filter_has_something_to_do(tmp_path: Any) -> None:
+    dropped: Counter[str | None] = Counter()
+    for profile in load_profiles("sample"):
+        character = Profile(profile.role, profile.language, profile.turns, description=profile.description)
+        settings = InstructSettings(per_role=150, chunk_tokens=300, overlap_tokens=40)
+        run = run_step(Instruct(character, settings), LLM.of(scripted_model()), tmp_path / profile.role)
+        dropped.update(verdict.by for verdict in run.result.dropped)
+    assert set(dropped) == {"form", "confidence", "standalone", "character", "grounding", "duplicate"}
+
+
+@pytest.mark.parametrize("text", ["{role}", "\\1", "<<<\n>>>", "Write 3 pairs.", ""])
+def test_any_segment_is_read(text: str) -> None:
+    character = Profile("Ada (x)", "en", description=f'You are {text} and so on. Your catchphrase is: "{text}"')
+    for kind in ("script", "lore", "profile"):
+        segment = Segment("s", kind, f"Brom: Halt {text}\nAda (x): I say {text} no more.", 9)  # type: ignore[arg-type]
+        for asked in ((), ("Ada, who?",)):
+            request = build_request(character, Task(segment, 5, 2, asked=asked), Sampling())
+            assert isinstance(json.loads(generate_scripted_reply(request))["pairs"], list)
+
+
+@pytest.mark.parametrize("name", ["", "the floating isle"])
+def test_lore_gives_pairs(name: str) -> None:
+    character = Profile("Ada", "en", lore=(Lore("The isle floats upward when the bells are rung.", name=name),))
+    segments = build_segments(character, lambda text: len(text.split()), chunk_tokens=50, overlap_tokens=0)
+    pairs = json.loads(generate_scripted_reply(build_request(character, Task(segments[0], 5, 0), Sampling())))["pairs"]
+    assert pairs
+    assert any("isle floats upward" in pair["answer"] for pair in pairs)
+
+
+def test_what_was_asked_is_not_asked_again() -> None:
+    character = Profile("Ada", "en", description="You keep the lighthouse and count the gulls every evening.")
+    segment = Segment("profile", "profile", "", 9)
+    first = json.loads(generate_scripted_reply(build_request(character, Task(segment, 4, 0), Sampling())))["pairs"]
+    asked = tuple(pair["question"] for pair in first)
+    second = json.loads(
+        generate_scripted_reply(build_request(character, Task(segment, 4, 0, asked=asked), Sampling()))
+    )["pairs"]
+    assert second
+    assert not {pair["question"] for pair in second} & set(asked)
+
+
+@pytest.mark.parametrize(
+    ("language", "question"),
+    [("en", "What is the boiling point of water at sea level?"), ("zh", "请解释一下光合作用的过程。")],
+)
+def test_replies_quote_the_role_and_break_no_rule(language: Any, question: str) -> None:
+    line = "洒家来也！先烫一壶酒。" if language == "zh" else "Off goes your head! My garden, my rules."
+    messages = (system("You are the Queen."), user("King: Well?"), assistant(line), user(question))
+    replies = {generate_scripted_reply(Request(messages, repeat=repeat, tag="respond/Queen/3")) for repeat in range(6)}
+    assert len(replies) > 1
+    for reply in replies:
+        assert any(part in reply for part in line.replace("！", "! ").split("! "))
+        assert find_breaches(reply, language) == []
+
+
+def test_replies_find_lines_in_demonstrations_as_text_and_catchphrases_without_any() -> None:
+    shown = user("King: Well?\nQueen of A/B: Bring the tarts!\n\nAnd now:\n\nWhat is rain?")
+    found = generate_scripted_reply(Request((system("You are she."), shown), tag="respond/Queen of A/B/3"))
+    assert "Bring the tarts!" in found
+    assert "Rain" in found
+    bare = Request((system('You are she. Your catchphrase is: "Next!"'), user("What is rain?")), tag="respond/Queen/3")
+    assert "Next!" in generate_scripted_reply(bare)
+
+
+def test_the_same_request_gets_the_same_reply_and_another_tag_none() -> None:
+    request = Request((system("You are she."), user("What is rain?")), tag="respond/Queen/3")
+    assert generate_scripted_reply(request) == generate_scripted_reply(request)
+    with pytest.raises(ValueError, match="cannot answer 'judge/1'"):
+        generate_scripted_reply(replace(request, tag="judge/1"))
+    with pytest.raises(ValueError, match=r"cannot answer 'What is rain\?'"):
+        generate_scripted_reply(replace(request, tag=""))
+    with pytest.raises(ValueError, match="cannot answer"):
+        generate_scripted_reply(replace(request, tag="instruct/profile/000"))
+
+
+@pytest.mark.parametrize("role", ["Queen of Hearts", "Long John Silver", "鲁智深", "诸葛亮"])
+def test_profiles_are_taken(role: str, tmp_path: Any) -> None:
+    (profile,) = load_profiles("sample", roles=[role])
+    start = Profile(role, profile.language, profile.turns)
+    run = run_step(BuildProfile(start), LLM.of(scripted_model()), tmp_path)
+    built = run.result
+    assert run.asked == 2 + bool(built.made["build"]["offered"])
+    assert built.background
+    assert built.made["build"]["defects"] == built.made["build"]["mended"] == {}
+    assert str(built.description).startswith("You are" if profile.language == "en" else "你是")
+    own = " ".join(turn.content for turn in profile.turns if profile.owns(turn))
+    quoted = re.findall(r"“([^”]+)”", str(built.description))
+    assert quoted
+    assert all(item in own for item in quoted)
+
+
+def test_knowledge_is_not_feigned() -> None:
+    for start in (Profile("Ada", "en"), Profile("悟空", "zh")):
+        for request in request_knowledge(start):
+            assert "model" in generate_scripted_reply(request) or "模型" in generate_scripted_reply(request)
+
+
+@pytest.mark.parametrize("question", ["What is rain?", "雨是什么？请说得仔细一些。"])
+def test_tokens_are_estimated_not_words(question: str) -> None:
+    request = Request((system("You are she."), user(question)), tag="respond/Queen/3")
+    model = scripted_model()
+    reply = model.read(asyncio.run(model.call(request)))
+    count = TokenCounter().count
+    assert reply.usage.prompt == count("You are she.") + count(question)
+    assert reply.usage.completion == count(reply.text)
+
+
+def test_rules_that_fail_on_a_prompt_are_refused_by_name(tmp_path: Path) -> None:
+    rules = ScriptedModel(lambda request: request.messages[9].content, name="mine", rules_hash="1")
+    with (
+        Client(tmp_path, [rules], QUIET) as client,
+        pytest.raises(ModelError, match=r"the rules `mine` cannot answer 'a/1' .*; name another model"),
+    ):
+        client.ask([Request((user("Well?"),), tag="a/1")])

@@ -1,0 +1,168 @@
+"""BM25: the scores against a plain implementation of the formula, the order of equals, and words in two languages."""
+
+import math
+import random
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rolellm.core.errors import MissingExtraError
+from rolellm.core.records import Language
+from rolellm.models.prompts import retrieval
+from rolellm.models.prompts.retrieval import TextIndex
+
+LINES = (
+    "The map goes in the crutch.",
+    "A kettle of stew for the captain.",
+    "The captain has lost his map and his key.",
+    "Rats eat aprons.",
+)
+WORDS = ("stew", "map", "rats", "key", "parrot", "crutch")
+
+
+def lucene(texts: list[list[str]], query: list[str], k1: float = 1.5, b: float = 0.75) -> list[float]:
+    """BM25 as Lucene computes it, written down from the formula (Kamphuis et al., ECIR 2020)."""
+    mean = sum(map(len, texts)) / len(texts)
+    scores = []
+    for text in texts:
+        counts = Counter(text)
+        score = 0.0
+        for word in query:
+            holders = sum(word in other for other in texts)
+            if counts[word]:
+                idf = math.log(1 + (len(texts) - holders + 0.5) / (holders + 0.5))
+                score += idf * counts[word] / (counts[word] + k1 * (1 - b + b * len(text) / mean))
+        scores.append(score)
+    return scores
+
+
+word_lists = st.lists(st.sampled_from(WORDS), max_size=8)
+
+
+@given(texts=st.lists(word_lists, min_size=1, max_size=7).filter(any), query=word_lists)
+def test_scores_are_those_of_the_formula(texts: list[list[str]], query: list[str]) -> None:
+    index = TextIndex([" ".join(text) for text in texts], "en")
+    assert index.scores(" ".join(query)) == pytest.approx(lucene(texts, query), rel=1e-5, abs=1e-7)
+
+
+@given(texts=st.lists(word_lists, min_size=1, max_size=30).filter(any), query=word_lists)
+def test_scores_are_those_of_the_package_to_the_last_bit(texts: list[list[str]], query: list[str]) -> None:
+    import bm25s
+
+    package = bm25s.BM25()
+    package.index(texts, create_empty_token=False, show_progress=False)
+    expected = package.get_scores_from_ids(package.get_tokens_ids(query))
+    assert TextIndex([" ".join(text) for text in texts], "en").scores(" ".join(query)).tobytes() == expected.tobytes()
+
+
+@given(texts=st.lists(st.text(max_size=12), max_size=7), query=st.text(max_size=12), count=st.integers(0, 9))
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_any_text_is_ranked_by_score_then_place(language: str, texts: list[str], query: str, count: int) -> None:
+    index = TextIndex(texts, language)
+    scores, top = index.scores(query), index.rank(query, count)
+    assert len(index) == len(texts) == len(scores)
+    assert len(set(top)) == len(top) == min(count, len(texts))
+    assert np.isfinite(scores).all() and (scores >= 0).all()
+    ranked = [(-scores[place], place) for place in top]
+    assert ranked == sorted(ranked)
+    assert all((-scores[other], other) > ranked[-1] for other in set(range(len(texts))) - set(top) if ranked)
+
+
+@given(scores=st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.5, 1.0, 2.5]), max_size=60), count=st.integers(0, 12))
+@settings(max_examples=300)
+def test_ruling_out_blocks_changes_no_place(scores: list[float], count: int) -> None:
+    """Blocks of four, so that whole ones, the rest after them and ties across them all come up."""
+    given_scores = np.array(scores, np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rolellm.models.prompts.retrieval._BLOCK", 4)
+        found = retrieval._rank_scores(given_scores, count)
+    assert found.tolist() == sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count]
+
+
+def test_many_texts_are_ranked_as_if_all_were_sorted() -> None:
+    draw = random.Random(7)
+    texts = [" ".join(draw.choices(WORDS, (40, 20, 10, 5, 2, 1), k=draw.randint(0, 9))) for _ in range(7000)]
+    index = TextIndex(texts, "en")
+    for query in (*WORDS, "parrot key", "map map rats", "nothing of it"):
+        whole = np.argsort(-index.scores(query), kind="stable")
+        for count in (1, 5, 6, 50):
+            assert index.rank(query, count) == whole[:count].tolist()
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        pytest.param("en", "The map, the MAP; a crutch", ["map", "map", "crutch"], id="stop words out, repeats in"),
+        pytest.param("zh", "他的驴在磨坊", ["驴", "磨坊"], id="Chinese"),
+        pytest.param("en", "", [], id="none"),
+    ],
+)
+def test_words_that_count(language: Language, text: str, expected: list[str]) -> None:
+    assert TextIndex(LINES, language).words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        pytest.param("Where is the captain's map?", [2, 0, 1], id="both words, then the rarer in the shorter text"),
+        pytest.param("RATS!", [3, 0, 1], id="case and punctuation, then the first ones"),
+        pytest.param("Name a prime number.", [0, 1, 2], id="no word known"),
+        pytest.param("", [0, 1, 2], id="empty"),
+        pytest.param("the of and", [0, 1, 2], id="stop words only"),
+    ],
+)
+def test_english(query: str, expected: list[int]) -> None:
+    assert TextIndex(LINES, "en").rank(query, 3) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        pytest.param("驴在哪里？", 1, id="a word of one character"),
+        pytest.param("磨坊有多远", 2, id="a word of two"),
+        pytest.param("你有ＡＢＣ吗", 3, id="width and case folded"),
+        pytest.param("的是我们", 0, id="stop words only"),
+    ],
+)
+def test_chinese(query: str, expected: int) -> None:
+    texts = ("洒家来也", "他牵走了那头驴", "夜里，河边的磨坊", "abc 三个字母")
+    assert TextIndex(texts, "zh").rank(query, 1) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        pytest.param((), [], id="no text"),
+        pytest.param(("…", "?!", ""), [0, 1], id="texts without a word"),
+        pytest.param(("map", "map", "map"), [0, 1], id="all the same"),
+        pytest.param(("", "map"), [1, 0], id="an empty text among others"),
+    ],
+)
+def test_little_to_look_through(texts: tuple[str, ...], expected: list[int]) -> None:
+    assert TextIndex(texts, "en").rank("a map", 2) == expected
+
+
+def test_order_does_not_hang_on_the_hash_seed() -> None:
+    code = (
+        "from rolellm.models.prompts.retrieval import TextIndex\n"
+        "texts = [f'{a} {b} {c}' for a in 'xx yy zz'.split() for b in 'xx yy zz'.split() for c in 'xx vv ww'.split()]\n"
+        "print(TextIndex(texts, 'en').rank('ww yy xx vv', 27))"
+    )
+    shown = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(shown) == 1
+
+
+def test_a_missing_package_names_the_line_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    with pytest.raises(MissingExtraError, match=r'pip install "rolellm\[llm\]"'):
+        TextIndex(LINES, "en", extra="llm")

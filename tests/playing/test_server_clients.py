@@ -1,0 +1,132 @@
+"""`rolellm serve`, asked as SillyTavern, Open WebUI and agents ask: tools, turns to be continued, nudges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+
+from .conftest import write_card
+
+ADVICE = "Answer User in one sentence."
+LOOK = {
+    "type": "function",
+    "function": {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}},
+}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": '{"what": "gulls"}'}}
+
+
+def turn(role: str, content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+@pytest.fixture(scope="module")
+def url(serving: Callable[..., Any], upstream: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
+    card = write_card(tmp_path_factory.mktemp("cards"))
+    return str(serving(str(card), "queen of hearts", "--base-url", upstream.url, "--model", "parrot")[0])
+
+
+@pytest.fixture
+def sent(url: str, upstream: Any) -> Callable[..., list[dict[str, Any]]]:
+    """What the other server gets of these messages, after the role's system turn."""
+
+    def send(*messages: Any, model: str = "Ada Fenn", **more: Any) -> list[dict[str, Any]]:
+        body = {"model": model, "messages": messages, **more}
+        answer = httpx2.post(f"{url}/chat/completions", json=body)
+        assert answer.status_code == 200, answer.text
+        system, *talk = upstream.bodies[-1]["messages"]
+        assert system["role"] == "system" and upstream.bodies[-1].get("tools") == more.get("tools")
+        return talk
+
+    return send
+
+
+def test_tool_calls_and_their_results_pass_whole(sent: Any) -> None:
+    # As Open WebUI sends them with its own tools, the call without content.
+    tools = [{**LOOK, "function": {**LOOK["function"], "name": f"tool_{number}"}} for number in range(36)]  # type: ignore[dict-item]
+    call, result = turn("assistant", None, tool_calls=[CALL]), turn("tool", "Eleven.", tool_call_id="call_1")
+    question = turn("user", [{"type": "text", "text": "How many gulls?"}])
+    asked = turn("user", f"How many gulls?\n\n{ADVICE}")
+    # 36 tools take more than half of this context.
+    assert sent(question, call, result, tools=tools[:9]) == [asked, call, result]
+    assert sent(question, call, result, turn("assistant", "Eleven."), turn("user", "Why?"), tools=tools[:9])[:3] == [
+        turn("user", "How many gulls?"),
+        call,
+        result,
+    ]
+    said = turn("assistant", "<think>So.</think>Let me look.", tool_calls=[CALL], name="ada")
+    assert sent(question, said, result)[1] == said
+
+
+def test_tools_count_in_the_context(url: str) -> None:
+    tools = [{**LOOK, "description": "word " * 400} for _ in range(9)]
+    body = {"model": "Ada Fenn", "messages": [turn("user", "Why?")], "tools": tools}
+    answer = httpx2.post(f"{url}/chat/completions", json=body)
+    assert answer.status_code == 400
+    assert "send fewer tools" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("prefill", ["Because the lamp", "<think>\n", "Ends in a space "])
+def test_a_turn_of_the_role_that_comes_last_is_to_be_continued(sent: Any, prefill: str) -> None:
+    # As SillyTavern does with "Continue prefill" and "Start reply with".
+    talk = sent(turn("system", "[Start a new Chat]"), turn("user", "Why?"), turn("assistant", prefill))
+    assert talk == [turn("user", f"Why?\n\n{ADVICE}"), turn("assistant", prefill)]
+    opening, greeting = sent(turn("assistant", "Seventy-two steps,"))
+    assert opening["content"].endswith(ADVICE) and greeting == turn("assistant", "Seventy-two steps,")
+
+
+def test_a_system_turn_after_one_of_the_role_is_a_nudge(sent: Any) -> None:
+    # SillyTavern's /continue, /impersonate and /trigger.
+    nudge = "[Continue your last message without repeating its original content.]"
+    talk = sent(turn("user", "Why?"), turn("assistant", "Because the lamp"), turn("system", nudge))
+    assert talk == [
+        turn("user", "Why?"),
+        turn("assistant", "Because the lamp"),
+        turn("user", f"{ADVICE}\n\n{nudge}"),
+    ]
+    assert sent(turn("user", "Why?"), turn("system", nudge)) == [turn("user", f"Why?\n\n{ADVICE}\n\n{nudge}")]
+
+
+def test_a_role_speaks_first_where_there_is_no_talk(sent: Any, upstream: Any) -> None:
+    talk = sent(turn("system", "Be brief."), turn("system", "[Start a new Chat]"))
+    assert talk == [turn("user", f"(You speak first.)\n\n{ADVICE}")]
+    assert upstream.bodies[-1]["messages"][0]["content"].endswith("Be brief.\n\n[Start a new Chat]")
+
+
+def test_a_long_talk_with_tools_is_cut_between_turns_of_the_user(sent: Any) -> None:
+    results = [turn("tool", f"Eleven. {number} " * 60, tool_call_id="call_1") for number in range(20)]
+    talk = [
+        message
+        for number, result in enumerate(results)
+        for message in (turn("user", f"{number}?"), turn("assistant", None, tool_calls=[CALL]), result)
+    ]
+    kept = sent(*talk, model="Queen of Hearts")
+    assert 0 < len(kept) < len(talk) and kept == talk[-len(kept) :]
+    assert kept[0]["role"] == "user"
+
+
+@pytest.mark.parametrize(("owner", "fields"), [("vllm", 2), ("sglang", 2), ("llamacpp", 0)])
+def test_servers_that_have_to_be_told_to_continue(
+    serving: Callable[..., Any], upstream: Any, owner: str, fields: int
+) -> None:
+    upstream.owner = owner
+    url, _ = serving("queen of hearts", "--base-url", upstream.url, "--model", "parrot")
+    for last, more in (("assistant", fields), ("user", 0)):
+        body = {"model": "queen of hearts", "messages": [turn("user", "Why?"), turn(last, "Because")]}
+        assert httpx2.post(f"{url}/chat/completions", json=body).status_code == 200
+        told = {name: upstream.bodies[-1][name] for name in upstream.bodies[-1] if name not in ("model", "messages")}
+        assert told == ({"continue_final_message": True, "add_generation_prompt": False} if more else {})
+
+
+def test_a_task_of_the_client_is_not_played(url: str, upstream: Any) -> None:
+    # Open WebUI's title generation, with the plain model as its task model.
+    body = {
+        "model": "parrot",
+        "messages": [turn("user", "### Task:\nGenerate a concise title")],
+        "stream": False,
+        "max_completion_tokens": 1000,
+    }
+    answer = httpx2.post(f"{url}/chat/completions", json=body).json()
+    assert (answer["model"], upstream.bodies[-1]) == ("parrot", body)

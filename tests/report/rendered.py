@@ -1,7 +1,0 @@
-"""A report's page as text."""
-
-from rolellm.report.page import PageContent, page_pieces
-
-
-def render_page(content: PageContent) -> str:
-    return "".join(page_pieces(content))

@@ -1,0 +1,138 @@
+"""Whatever happened to the files of a run, a report of it is made, or refused in words."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rolellm.core.errors import DataError, RoleLLMError
+from rolellm.reporting.build import build_report
+from rolellm.reporting.settings import ReportOptions
+
+from .judged_run import draw_judgements, make_comparison, make_rows, write_run
+from .rendered import render_page
+
+FAST = ReportOptions(protocol="rouge-score")
+FILES = ("manifest.json", "rows.jsonl", "answers.jsonl", "judgements.jsonl", "result.json")
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 9) | st.floats() | st.sampled_from(["", "much", "RoleGPT", "\ud800"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["mean", "name", "x"]), inner),
+    max_leaves=4,
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    comparison = make_comparison(make_rows(("Ada Fenn",), 1))
+    folder = tmp_path_factory.mktemp("runs") / "sound"
+    return write_run(folder, comparison, draw_judgements(comparison, ["llama-judge", "other"]), resamples=5)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where a value can be damaged: at each key and each item, at any depth."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [found for key, one in inside for found in ((*path, key), *places(one, (*path, key)))]
+
+
+def damage(value: Any, path: tuple[Any, ...], new: Any) -> None:
+    """Put something else in a place; nothing at all for ``...``."""
+    for key in path[:-1]:
+        value = value[key]
+    if new is ...:
+        del value[path[-1]]
+    else:
+        value[path[-1]] = new
+
+
+def report_of(folder: Path) -> None:
+    """A page, or an error of our own that says something."""
+    try:
+        assert render_page(build_report([str(folder)], FAST).content)
+    except RoleLLMError as error:
+        assert len(str(error)) > 20 and "Traceback" not in str(error)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+@given(data=st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_damaged_value(name: str, run: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("damaged") / "run"
+    shutil.copytree(run, folder)
+    text = (folder / name).read_text(encoding="utf-8")
+    lines = text.splitlines() if name.endswith("l") else [text]
+    at = data.draw(st.integers(0, len(lines) - 1))
+    value = json.loads(lines[at])
+    damage(value, data.draw(st.sampled_from(places(value))), data.draw(VALUES | st.just(...)))
+    lines[at] = json.dumps(value)
+    (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    report_of(folder)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\xff\xfe\x00", id="not-text"),
+        pytest.param(b"[]\n", id="a-list"),
+        pytest.param(b'{"x": ' + b"[" * 900 + b"]" * 900 + b"}\n", id="nested"),
+        pytest.param(b'{"a": 1', id="cut-off"),
+    ],
+)
+def test_a_damaged_file(name: str, content: bytes, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / name).write_bytes(content)
+    report_of(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_lost_file(name: str, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / name).unlink()
+    with pytest.raises(DataError):
+        build_report([str(tmp_path / "run")], FAST)
+
+
+def test_a_manifest_of_any_depth_can_be_shown(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    deep: Any = "bottom"
+    for _ in range(400):
+        deep = {"in": deep}
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps({**manifest, "models": deep}), encoding="utf-8")
+    assert "in.in.in" in render_page(build_report([str(tmp_path / "run")], FAST).content)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "new", "words"),
+    [
+        pytest.param("result.json", ("models", 1, "pairwise", "win_rate"), {"mean": "much"}, "win_rate", id="score"),
+        pytest.param("result.json", ("models", 1, "kind"), "judge", "models.1.kind", id="kind"),
+        pytest.param("manifest.json", ("dataset",), ["sample"], "dataset", id="dataset"),
+        pytest.param("manifest.json", ("systems", 0, "name"), None, "systems.0.name", id="system"),
+        pytest.param("rows.jsonl", ("references",), "one", "references", id="references"),
+        pytest.param("answers.jsonl", ("answers", "RoleGPT"), 7, "RoleGPT", id="answer"),
+        pytest.param("answers.jsonl", ("answers", "stranger"), "x", "stranger", id="unknown-system"),
+        pytest.param("judgements.jsonl", ("order",), ["RoleGPT"], "pair", id="half-a-pair"),
+        pytest.param("judgements.jsonl", ("row",), "gone", "gone", id="unknown-row"),
+        pytest.param("judgements.jsonl", ("order", 0), "stranger", "stranger", id="judged-stranger"),
+    ],
+)
+def test_the_place_is_named(name: str, path: tuple[Any, ...], new: Any, words: str, run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "run")
+    first, *rest = (
+        (run / name).read_text(encoding="utf-8").splitlines()
+        if name.endswith("l")
+        else [(run / name).read_text(encoding="utf-8")]
+    )
+    value = json.loads(first)
+    damage(value, path, new)
+    (tmp_path / "run" / name).write_text("\n".join([json.dumps(value), *rest]) + "\n", encoding="utf-8")
+    with pytest.raises(DataError, match=words) as caught:
+        build_report([str(tmp_path / "run")], FAST)
+    assert name in str(caught.value)

@@ -1,0 +1,197 @@
+"""A result as tables and pictures: the numbers that stand there are the result's, and absent ones stay absent."""
+
+import re
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import DataError
+from rolellm.core.records import Row
+from rolellm.judging.folder import DatasetName
+from rolellm.judging.result import JudgingResult
+from rolellm.judging.settings import JudgingSettings
+from rolellm.judging.types import Comparison, System
+from rolellm.judging.verdicts import RowOutcome
+from rolellm.reporting.judged import (
+    attacks_table,
+    bias_table,
+    differences_table,
+    group_table,
+    judges_table,
+    main_table,
+    pairwise_table,
+    win_by_length,
+)
+from rolellm.reporting.plots import HEAT, Dot, Heat, Scale, dots_svg, habit_plots, heat_svg, spread, standing_plots
+from rolellm.reporting.published import PUBLISHED
+from rolellm.scoring.statistics.intervals import Interval
+
+from ..judge_runs import summarize
+from .judged_run import MODELS, draw_judgements, judge, make_comparison, make_rows
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def result() -> dict[str, Any]:
+    comparison = make_comparison(make_rows())
+    judges = [judge("llama-judge"), judge("other-judge")]
+    judged = draw_judgements(comparison, ["llama-judge", "other-judge"])
+    return summarize(comparison, judged, judges, JudgingSettings(resamples=50), DatasetName("sample", "test"))
+
+
+def texts(svg: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]
+
+
+def test_baseline_first_canaries_last_and_each_marked_for_what_it_is(result: dict[str, Any]) -> None:
+    table = main_table("All", {}, JudgingResult.from_dict(result), PUBLISHED["instruction-generalization-eng"])
+    bands = [row.band for row in table.rows]
+    assert bands == ["published"] * 6 + [""] * 5 + ["canary"] * 2
+    # A rule under the published rows, and one over the canaries.
+    assert [at for at, line in enumerate(table.render_rows()) if line.closes] == [5, 10]
+    marks = {row.names[0]: row.marks for row in table.rows[6:]}
+    assert marks["RoleGPT"] == ("baseline",) and marks["RoleLLaMA-7B"] == ("judged by own family",) == marks["LLaMA-7B"]
+    assert marks["Vicuna-13B"] == () == marks["canary: echo"]
+
+
+def test_a_canary_by_another_name_is_marked(result: dict[str, Any]) -> None:
+    models = [dict(one, name="nothing") if one["name"] == "canary: echo" else one for one in result["models"]]
+    table = pairwise_table(JudgingResult.from_dict({**result, "models": models}))
+    assert table is not None
+    assert {row.names[0]: row.marks for row in table.rows}["nothing"] == ("canary",)
+
+
+def test_the_strength_that_all_are_measured_from_has_no_interval(result: dict[str, Any]) -> None:
+    base, *others = JudgingResult.from_dict(result).models
+    assert base.strength is not None and base.strength.mean == 0 and base.strength.ends is None
+    assert all(one.strength and one.strength.ends for one in others)
+
+
+def test_tables_print_the_results_numbers(result: dict[str, Any]) -> None:
+    judged = JudgingResult.from_dict(result)
+    markdown = (differences_table(judged) or pytest.fail("no tests")).to_markdown()
+    assert markdown.count("RoleLLaMA-7B − Vicuna-13B") == 2 and "canary" not in markdown
+    first = result["tests"][0]
+    assert f"{100 * first['difference']['mean']:.2f}" in markdown
+    by_role = group_table(judged, "pairwise", "by_role")
+    assert by_role is not None and len(by_role.rows) == 6 and by_role.columns[:1] == ("RoleLLaMA-7B",)
+    (odd,) = (attacks_table(judged) or pytest.fail("no attacks")).rows
+    assert odd.names == ("canary: echo", "instruction") and odd.cells[0] == "72"
+    assert (
+        "llama" in judges_table(judged).to_html()
+        and "pairwise: role-pairwise 1 (080808080808)" in judges_table(judged).to_html()
+    )
+
+
+@pytest.mark.parametrize(
+    ("p", "shown"),
+    [
+        pytest.param(0.0004, "< 0.001", id="tiny"),
+        pytest.param(0.0496, "0.050", id="small"),
+        pytest.param(None, "–", id="none"),
+    ],
+)
+def test_a_p_value_is_not_printed_as_0(result: dict[str, Any], p: float | None, shown: str) -> None:
+    test = {**result["tests"][0], "p": p, "p_adjusted": p}
+    table = differences_table(JudgingResult.from_dict({**result, "tests": [test]}))
+    assert table is not None
+    assert table.to_markdown().splitlines()[2].split("|")[4].strip().replace("\\", "") == shown
+
+
+def test_what_was_not_judged_is_a_dash_and_not_0(result: dict[str, Any]) -> None:
+    nothing = {**result["diagnostics"], "biases": {}}
+    nothing["canaries"] = {name: dict.fromkeys(found) for name, found in nothing["canaries"].items()}
+    judged = JudgingResult.from_dict({**result, "diagnostics": nothing})
+    assert [row.cells[0] for row in bias_table(judged).rows] == [None] * 9
+    without = [{**one, "pairwise": None} for one in result["models"]]
+    assert pairwise_table(JudgingResult.from_dict({**result, "models": without})) is None
+    assert group_table(JudgingResult.from_dict({**result, "models": without}), "pairwise", "by_role") is None
+
+
+def test_pictures_hold_every_system_and_its_numbers(result: dict[str, Any]) -> None:
+    judged = JudgingResult.from_dict(result)
+    win, free, above, rank, strength = (texts(one) for one in standing_plots(judged))
+    for shown in (win, free, above, rank, strength):
+        assert {*MODELS, "canary: echo"} <= set(shown)
+    assert "RoleGPT" in rank and "RoleGPT" not in win
+    score = next(one for one in judged.models if one.name == "Vicuna-13B").pairwise.win_rate
+    assert score is not None and any(text.startswith(f"{100 * score.mean:.1f} [") for text in win)
+    habits = habit_plots(judged, [("about as long", Interval(0.4, 0.3, 0.5, 9))])
+    assert len(habits) == 5 and len(habit_plots(judged, [])) == 4
+    assert "40.0 [30.0, 50.0]" in texts(habits[3])
+
+
+def test_a_dashed_line_stands_at_no_difference() -> None:
+    scale = Scale("Win", "percent", times=100, center=0.5)
+    svg = dots_svg([Dot("a", Interval(0.5, 0.4, 0.6))], scale, "Win")
+    paths = [path.attrib for path in ET.fromstring(svg).iter(f"{SVG}path")]
+    (line,) = [path["d"] for path in paths if "stroke-dasharray" in path]
+    (dot,) = [path["transform"] for path in paths if path.get("class") == "mark"]
+    first, second = (float(re.findall(r"[\d.]+", place)[0]) for place in (line, dot))
+    assert first == pytest.approx(second, abs=0.01)
+
+
+def test_a_scale_holds_all_that_is_drawn_and_is_never_narrowed() -> None:
+    scale = Scale("x", "y", low=-0.05, high=0.05, center=0)
+    assert spread(scale, []) == scale
+    wide = spread(scale, [Interval(0.1, -0.23, 0.31), None])
+    assert (wide.low, wide.high) == (pytest.approx(-0.3), pytest.approx(0.4))
+    # All even, as where every list is a tie.
+    even = spread(Scale("x", "y", low=0, high=0, center=0), [Interval(0.0, 0.0, 0.0)], step=0.5)
+    assert (even.low, even.high) == (-0.5, 0.5)
+
+
+def test_heat_runs_from_the_first_colour_to_the_last_and_leaves_gaps() -> None:
+    values = [{"a": Interval(0.0), "b": Interval(1.0)}, {"a": Interval(0.5)}]
+    svg = heat_svg(Heat("Win rate", ["a", "b"], values, [0, 7]))
+    used = re.findall(r'fill="(var\(--heat-\d+), (#\w+)\)"', svg)
+    assert used == [("var(--heat-1", HEAT[0]), ("var(--heat-11", HEAT[-1]), ("var(--heat-6", HEAT[5])]
+    assert sorted(text for text in texts(svg) if text in ("0", "50", "100", "–")) == ["0", "100", "50", "–"]
+    # The colour and mark of the page's key, of the eighth system too.
+    assert "var(--series-1" in svg and "var(--series-2" in svg
+    ranks = heat_svg(Heat("Rank", ["a"], [{"a": Interval(1.0)}, {"a": Interval(3.0)}], [0, 1], 3.0, 1.0, 1, 1.0))
+    assert [step for step, _ in re.findall(r'fill="(var\(--heat-\d+), (#\w+)\)"', ranks)] == [
+        "var(--heat-11",
+        "var(--heat-1",
+    ]
+
+
+def test_wins_by_length_are_sorted_into_bins_by_the_ratio() -> None:
+    rows = [Row(f"r{at}", "Ada", "en", "general", f"Q{at}?", ("x",)) for at in range(6)]
+    base = {row.id: "x" * 100 for row in rows}
+    mine = {row.id: "x" * length for row, length in zip(rows, (49, 100, 124, 125, 200, 900), strict=True)}
+    people = [System("b", "baseline"), System("m"), System("c", "canary")]
+    wins = (0.0, 1.0, 0.5, 0.0, 1.0, 1.0)
+    outcomes = {
+        row.id: {"m": RowOutcome(win=win), "c": RowOutcome(win=1.0)} for row, win in zip(rows, wins, strict=True)
+    }
+    comparison = Comparison(rows, people, {"b": base, "m": mine, "c": base})
+    found = {words: (score.mean, score.n) for words, score in win_by_length(comparison, outcomes)}
+    assert found == {
+        "under half as long": (0.0, 1),
+        "about as long": (0.75, 2),
+        "1¼ to 2 times as long": (0.0, 1),
+        "over twice as long": (1.0, 2),
+    }
+    empty = Comparison(rows[:2], people[:2], {"b": {"r0": "", "r1": ""}, "m": {"r0": "", "r1": "x"}})
+    both = {row: {"m": RowOutcome(win=0.5)} for row in ("r0", "r1")}
+    assert [words for words, _ in win_by_length(empty, both)] == ["about as long", "over twice as long"]
+    assert win_by_length(Comparison(rows, people[1:], {"m": mine, "c": base}), outcomes) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"models": [{"kind": "model"}]}, id="no-name"),
+        pytest.param({"models": [3]}, id="no-object"),
+        pytest.param(
+            {"tests": [{"measure": "win_rate", "a": "x", "b": "y", "difference": {"mean": "much"}}]}, id="no-number"
+        ),
+    ],
+)
+def test_a_result_of_another_shape_is_refused(result: dict[str, Any], change: dict[str, Any]) -> None:
+    with pytest.raises(DataError):
+        judged = JudgingResult.from_dict({**result, **change})
+        _ = judged.models, differences_table(judged)

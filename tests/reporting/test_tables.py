@@ -1,0 +1,106 @@
+import io
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rolellm.core.table import Table
+from rolellm.reporting.score_table import role_table, score_table
+from rolellm.scoring.score_report import ScoreReport
+
+Values = dict[str, dict[str, Any]]
+Reports = dict[str, ScoreReport]
+Read = Callable[[Values], Reports]
+
+
+def in_terminal(table: Table, digits: int = 3) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=160, force_terminal=True, color_system=None).print(
+        replace(table, digits=digits).to_rich()
+    )
+    return stream.getvalue()
+
+
+def cells(markdown: str) -> list[list[str]]:
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_markdown_holds_every_number(values: Values, read_reports: Read) -> None:
+    values["tuned"]["metrics"]["CUS"] = {"mean": 0.32294, "ci95": [0.3, 0.35], "n": 4750}
+    values["tuned"]["metrics"]["avg"] = {"mean": 0.25, "ci95": [0.2, 0.3]}
+    table = cells(score_table(read_reports(values)).to_markdown())
+    assert table[0] == ["System", "CUS", "RAW", "SPE", "avg"]
+    assert [line[0] for line in table[2:]] == list(values)
+    assert table[3][1] == r"0.323 (\[0.300, 0.350\], n = 4,750)".replace("\\", "")
+    assert table[3][4] == "0.250 ([0.200, 0.300])"
+
+
+def test_what_is_absent_is_a_dash_everywhere(values: Values, read_reports: Read, parse: Callable[[str], Any]) -> None:
+    values["tuned"]["metrics"] |= {"RAW": None, "SPE": {"mean": 0.0, "ci95": None, "n": 3}}
+    table = score_table(read_reports(values))
+    line = cells(table.to_markdown())[3]
+    assert (line[2], line[3]) == ("–", "0.000 (n = 3)")
+    assert [cell.strip() for cell in parse(table.to_html()).rows[2]][2:4] == ["–", "0.000 n = 3"]
+    row = next(line for line in in_terminal(table).splitlines() if " tuned " in line)
+    assert [cell.strip() for cell in row.split("│")][3:5] == ["–", "n=3  0.000"]
+
+
+def test_by_role_names_each_role_once_and_each_system_under_it(reports: Reports, parse: Callable[[str], Any]) -> None:
+    table = role_table(reports)
+    assert [line[:2] for line in cells(table.to_markdown())[2:5]] == [
+        ["Sherlock Holmes", "untuned"],
+        ["", "tuned"],
+        ["", "RoleGPT (released baseline)"],
+    ]
+    page = parse(table.to_html())
+    assert [value for tag, name, value in page.attributes if name == "rowspan"] == ["3", "3", "3"]
+    assert [len(row) for row in page.rows] == [5, 5, 4, 4, 5, 4, 4, 5, 4, 4]
+    shown = in_terminal(table, digits=3)
+    assert shown.count("孙悟空") == 1 and shown.count("RoleGPT (released baseline)") == 3
+
+
+def test_the_recipe_goes_with_the_numbers(values: Values, reports: Reports, read_reports: Read) -> None:
+    assert (
+        score_table(reports)
+        .to_markdown()
+        .endswith("\n\nprotocol rouge-score, config sample, split test, 95 % intervals for these roles\n")
+    )
+    values["tuned"]["protocol"] = "paper"
+    reports = read_reports(values)
+    for shown in (score_table(reports).to_markdown(), in_terminal(score_table(reports)), role_table(reports).to_html()):
+        assert "Not comparable: the lines differ in protocol: rouge-score, paper." in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("a | b", id="pipe"),
+        pytest.param("a\nb\r\nc", id="line-feeds"),
+        pytest.param("\\| x", id="escaped-pipe"),
+        pytest.param("<script>alert(1)</script>", id="script"),
+        pytest.param("![x](https://example.org/x.png)", id="image"),
+        pytest.param("[bold red]markup[/]", id="rich-markup"),
+        pytest.param("\x1b[31mred\x1b[2J", id="ansi"),
+        pytest.param("\u202eevil", id="bidi"),
+        pytest.param("{{ 7 * 7 }}{% raw %}", id="template"),
+        pytest.param("\ud800", id="surrogate"),
+        pytest.param("", id="empty"),
+    ],
+)
+def test_a_name_is_only_a_name(make_reports: Callable[..., Reports], parse: Callable[[str], Any], name: str) -> None:
+    reports = make_reports(systems={name: 0.2, "other": 0.3}, roles=[name, "Ahab"])
+    for table in (score_table(reports), role_table(reports)):
+        markdown = table.to_markdown()
+        assert {len(line) for line in cells(markdown)} == {len(table.heads) + len(table.columns)}
+        assert not re.search(r"(?<!\\)[<\[](?=script|x\]|bold)", markdown)
+        page = parse(table.to_html())
+        assert set(page.tags) <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "b", "span"}
+        assert page.unbalanced == []
+        shown = in_terminal(table) + markdown + table.to_html()
+        assert not set(shown) & {"\x1b", "\u202e", "\ud800", "\r"}
+        if name.startswith("[bold"):
+            assert name in in_terminal(table)

@@ -1,0 +1,185 @@
+"""Agreement: textbook numbers, where it is not defined, and its intervals."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import cohen_kappa_score
+
+from rolellm.scoring.statistics.agreement import (
+    compute_cohen_kappa,
+    compute_fleiss_kappa,
+    compute_krippendorff_alpha,
+    compute_spearman,
+)
+from rolellm.scoring.statistics.intervals import estimate_proportion
+
+# 14 raters, 10 subjects, 5 categories: the worked example of many a textbook.
+WORKED = [
+    [0, 0, 0, 0, 14],
+    [0, 2, 6, 4, 2],
+    [0, 0, 3, 5, 6],
+    [0, 3, 9, 2, 0],
+    [2, 2, 8, 1, 1],
+    [7, 7, 0, 0, 0],
+    [3, 2, 6, 3, 0],
+    [2, 5, 3, 2, 2],
+    [6, 5, 2, 1, 0],
+    [0, 2, 2, 3, 7],
+]
+
+
+def listed(table: list[list[int]]) -> list[list[int]]:
+    """The ratings behind a table of counts by item and category."""
+    return [[category for category, count in enumerate(counts) for _ in range(count)] for counts in table]
+
+
+def test_cohen_by_hand() -> None:
+    # 20 both yes, 5 and 10 split, 15 both no: agreement .7, chance .5 * .6 + .5 * .4 = .5.
+    first = ["yes"] * 25 + ["no"] * 25
+    second = ["yes"] * 20 + ["no"] * 5 + ["yes"] * 10 + ["no"] * 15
+    assert compute_cohen_kappa(first, second).value == pytest.approx(0.4)
+
+
+def test_fleiss_by_hand() -> None:
+    assert compute_fleiss_kappa(listed(WORKED)).value == pytest.approx(0.2099, abs=5e-5)
+    # Items with 2, 3 and 4 ratings: agreements 1, 1/3 and 1/2 of the pairs; shares 5/9 and 4/9.
+    agreed, chance = (1 + 1 / 3 + 1 / 2) / 3, (25 + 16) / 81
+    assert compute_fleiss_kappa(listed([[2, 0], [2, 1], [1, 3]])).value == pytest.approx(
+        (agreed - chance) / (1 - chance)
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kappa"),
+    [
+        pytest.param(["a", "b", "c"], ["a", "b", "c"], 1.0, id="same"),
+        pytest.param(["a", "b"], ["b", "a"], -1.0, id="opposite"),
+        pytest.param(["a", "a", "b", "b"], ["a", "b", "a", "b"], 0.0, id="chance"),
+        pytest.param(["a", "a"], ["b", "b"], 0.0, id="never-the-same-label"),
+        pytest.param(["a", "a"], ["a", "a"], None, id="one-label-only"),
+        pytest.param([1], [1], None, id="one-item"),
+        pytest.param([True, False], [1, 0], 1.0, id="labels-that-are-equal"),
+        pytest.param([("a", 1), None], [("a", 1), None], 1.0, id="labels-of-any-kind"),
+    ],
+)
+def test_cohen_at_its_edges(first: list, second: list, kappa: float | None) -> None:
+    assert compute_cohen_kappa(first, second).value == kappa
+
+
+@pytest.mark.parametrize(
+    ("counts", "kappa"),
+    [
+        pytest.param([[3, 0], [0, 3]], 1.0, id="all-agree"),
+        pytest.param([[3, 0], [3, 0]], None, id="one-category"),
+        pytest.param([[2], [2]], None, id="only-one-category-there-is"),
+        pytest.param([[1, 1], [1, 1]], -1.0, id="all-split"),
+    ],
+)
+def test_fleiss_at_its_edges(counts: list[list[int]], kappa: float | None) -> None:
+    assert compute_fleiss_kappa(listed(counts)).value == kappa
+
+
+labels = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=40)
+
+
+@given(labels)
+def test_kappas_are_symmetric_bounded_and_blind_to_names(pairs: list[tuple[str, str]]) -> None:
+    first, second = map(list, zip(*pairs, strict=True))
+    kappa = compute_cohen_kappa(first, second).value
+    assert kappa == compute_cohen_kappa(second, first).value
+    assert kappa is None or -1 <= kappa <= 1
+    renamed = {"a": 7, "b": "x", "c": None}
+    assert compute_cohen_kappa([renamed[label] for label in first], [renamed[label] for label in second]).value == kappa
+    fleiss = compute_fleiss_kappa(pairs).value
+    assert fleiss is None or -1 - 1e-9 <= fleiss <= 1 + 1e-9
+    # Two raters: Fleiss' chance is the mean rater's, which is never below Cohen's.
+    if fleiss is not None and kappa is not None:
+        assert fleiss <= kappa + 1e-9
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=30))
+def test_spearman_agrees_with_scipy_ties_and_all(pairs: list[tuple[int, int]]) -> None:
+    first, second = map(list, zip(*pairs, strict=True))
+    rho = compute_spearman(first, second)
+    if len(set(first)) == 1 or len(set(second)) == 1:
+        assert rho is None
+    else:
+        assert rho == pytest.approx(stats.spearmanr(first, second).statistic, abs=1e-12)
+        assert -1 <= rho <= 1
+        assert compute_spearman([value**3 + 1 for value in first], second) == rho  # ranks alone count
+        assert compute_spearman([-value for value in first], second) == -rho
+
+
+def test_spearman_of_one_pair_is_not_defined() -> None:
+    assert compute_spearman([1.0], [2.0]) is None
+
+
+def test_weighted_kappa_is_that_of_scikit_learn() -> None:
+    draw = random.Random(1)
+    first = [draw.randint(-1, 1) for _ in range(60)]
+    second = [label if draw.random() < 0.6 else draw.randint(-1, 1) for label in first]
+    for weights in (None, "linear", "quadratic"):
+        rival = cohen_kappa_score(first, second, weights=weights)
+        assert compute_cohen_kappa(first, second, weights=weights).value == pytest.approx(rival)
+
+
+# Four observers, twelve units, some of them not rated by all: the example of Krippendorff (2011).
+OBSERVERS = [
+    [1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None],
+    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3],
+    [None, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, None],
+    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, None],
+]
+UNITS = [[rating for rating in unit if rating is not None] for unit in zip(*OBSERVERS, strict=True)]
+
+
+def test_alpha_is_the_published_one() -> None:
+    found, alpha = compute_krippendorff_alpha(UNITS), 0.815
+    assert found.value == pytest.approx(alpha, abs=5e-4)
+    interval = found.estimate(range(12))
+    # The last unit has one rating, which agrees with none.
+    assert interval and (interval.n, interval.clusters) == (11, 11)
+    assert interval.low is not None and interval.high is not None
+    assert interval.low < alpha < interval.high < 1
+
+
+def test_few_items_are_never_sure() -> None:
+    found = compute_cohen_kappa("aabbaabb", "aabbaabb")
+    interval = found.estimate(range(8))
+    # Half of the items agree by chance, and the least that eight of eight may come from is 0.676.
+    assert interval and interval.ends == (pytest.approx(2 * estimate_proportion(8, 8).low - 1), 1)
+    assert found.value == 1 and (interval.n, interval.clusters) == (8, 8)
+    assert found.estimate("q" * 8) == interval._replace(low=None, high=None, clusters=1)
+    assert compute_cohen_kappa("aa", "aa").estimate("xy") is None
+
+
+def test_intervals_shrink_with_questions_and_widen_for_new_roles() -> None:
+    draw = random.Random(0)
+    first = [draw.choice("ab") for _ in range(60)]
+    second = [label if draw.random() < 0.7 else draw.choice("ab") for label in first]
+    once = compute_cohen_kappa(first, second).estimate(range(60), [number % 5 for number in range(60)])
+    copied = compute_cohen_kappa(first * 4, second * 4).estimate(list(range(60)) * 4)
+    assert once and once.ends and once.new_roles
+    assert copied and copied.ends == pytest.approx(once.ends, abs=0.03)
+    assert once.new_roles[0] < once.ends[0] < once.mean < once.ends[1] < once.new_roles[1]
+
+
+@settings(max_examples=40)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.sampled_from("pqrs")), min_size=1, max_size=25),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_row_order_changes_no_digit(rows: list[tuple[int, int, str]], shuffle: random.Random) -> None:
+    mixed = list(rows)
+    shuffle.shuffle(mixed)
+    for weights in (None, "linear"):
+        one, other = (
+            compute_cohen_kappa(first, second, weights=weights).estimate(questions)
+            for first, second, questions in (map(list, zip(*order, strict=True)) for order in (rows, mixed))
+        )
+        assert one == other

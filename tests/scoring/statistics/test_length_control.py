@@ -1,0 +1,211 @@
+"""Length control: a rival fit, a planted bias undone, what is refused, and what no order of rows may change."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from rolellm.scoring.settings import Bootstrap
+from rolellm.scoring.statistics import length_control
+from rolellm.scoring.statistics.length_control import LengthControl, fit_length_control
+
+Numbers = npt.NDArray[np.float64]
+
+
+def sigmoid(values: Numbers | float) -> Numbers:
+    return 1 / (1 + np.exp(-np.asarray(values)))
+
+
+def judged(seed: int, rows: int, *, theta: float, phi: float, longer: float = 0.0) -> tuple[Numbers, Numbers, Numbers]:
+    """Outcomes of a judge that likes length: wins by P = sigmoid(theta + phi * tanh(difference / 200))."""
+    draw = np.random.default_rng(seed)
+    differences = np.round(200 * draw.normal(longer, 1, size=rows))
+    baseline = np.round(draw.uniform(2000, 3000, size=rows))
+    outcomes = (draw.uniform(size=rows) < sigmoid(theta + phi * np.tanh(differences / 200))).astype(float)
+    return outcomes, baseline + differences, baseline
+
+
+def rival(outcomes: Numbers, terms: Numbers) -> Numbers:
+    """theta and phi by scipy, of the same likelihood."""
+
+    def loss(point: Numbers) -> tuple[float, Numbers]:
+        logits = point[0] + point[1] * terms
+        value = (np.logaddexp(0, logits) - outcomes * logits).sum() + 0.005 * point[1] ** 2
+        left = sigmoid(logits) - outcomes
+        return float(value), np.array([left.sum(), left @ terms + 0.01 * point[1]])
+
+    best: Numbers = minimize(loss, np.zeros(2), jac=True, method="BFGS", options={"gtol": 1e-6}).x
+    return best
+
+
+@pytest.mark.parametrize(("theta", "phi"), [(0.0, 0.0), (-0.4, 1.0), (1.5, -2.0), (-2.0, 4.0)])
+@pytest.mark.parametrize("steps", [pytest.param(1, id="won-or-lost"), pytest.param(4, id="quarters")])
+def test_agrees_with_a_direct_optimum(theta: float, phi: float, steps: int) -> None:
+    outcomes, own, other = judged(1, 400, theta=theta, phi=phi)
+    # Quarters: what means over orders and judges look like.
+    outcomes = np.round((outcomes + np.random.default_rng(0).uniform(size=400)) / 2 * steps) / steps
+    best = rival(outcomes, np.tanh((own - other) / (own - other).std(ddof=1)))
+    fit = fit_length_control(outcomes.tolist(), own.tolist(), other.tolist(), range(400), Bootstrap(resamples=10))
+    assert fit.problem is None
+    assert fit.rate is not None
+    assert fit.coefficient is not None
+    assert fit.rate.mean == pytest.approx(float(sigmoid(best[0])), abs=1e-6)
+    assert fit.coefficient.mean == pytest.approx(best[1], abs=1e-5)
+
+
+def test_agrees_with_a_bootstrap_written_out_in_full() -> None:
+    outcomes, own, other = judged(2, 150, theta=0.5, phi=1.0)
+    terms = np.tanh((own - other) / (own - other).std(ddof=1))
+    draw = np.random.default_rng(7)
+    fits = np.array([rival(outcomes[rows], terms[rows]) for rows in draw.integers(0, 150, size=(1000, 150))])
+    fit = fit_length_control(outcomes, own, other, range(150), Bootstrap(resamples=4000))
+    for interval, values in ((fit.rate, sigmoid(fits[:, 0])), (fit.coefficient, fits[:, 1])):
+        assert interval is not None
+        wide = np.ptp(np.quantile(values, [0.025, 0.975]))
+        assert (interval.low, interval.high) == pytest.approx(
+            tuple(np.quantile(values, [0.025, 0.975])), abs=0.08 * wide
+        )
+
+
+def test_a_planted_length_bias_is_found_and_undone() -> None:
+    # An equal model that writes one and a half deviations more, before a judge who likes that.
+    outcomes, own, other = judged(3, 3000, theta=0.0, phi=1.2, longer=1.5)
+    fit = fit_length_control(outcomes, own, other, range(3000))
+    assert outcomes.mean() > 0.65
+    assert fit.rate is not None
+    assert fit.coefficient is not None
+    assert fit.rate.low <= 0.5 <= fit.rate.high  # type: ignore[operator]
+    assert fit.coefficient.low <= 1.2 <= fit.coefficient.high  # type: ignore[operator]
+    assert fit.coefficient.low > 0.5  # type: ignore[operator]
+
+
+def test_a_fair_judge_is_left_alone() -> None:
+    outcomes, own, other = judged(4, 2000, theta=0.8, phi=0.0, longer=0.5)
+    fit = fit_length_control(outcomes, own, other, range(2000))
+    assert fit.rate is not None
+    assert fit.coefficient is not None
+    assert fit.rate.mean == pytest.approx(outcomes.mean(), abs=0.02)
+    assert fit.coefficient.low < 0 < fit.coefficient.high  # type: ignore[operator]
+
+
+def test_identical_models_get_identical_numbers() -> None:
+    outcomes, own, other = judged(5, 200, theta=-0.5, phi=0.5)
+    questions = [f"q{number % 70}" for number in range(200)]
+    fit = fit_length_control(outcomes, own, other, questions)
+    assert fit_length_control(outcomes.copy(), own.copy(), other.copy(), list(questions)) == fit
+    assert fit.rate is not None
+    assert (fit.rate.n, fit.rate.clusters) == (200, 70)
+
+
+def test_rows_of_one_question_are_drawn_together() -> None:
+    outcomes, own, other = judged(6, 100, theta=0.3, phi=0.8)
+    once = fit_length_control(outcomes, own, other, range(100))
+    # The same rows four times over tell nothing new; taken for new questions they would seem to.
+    fourfold = [np.tile(part, 4) for part in (outcomes, own, other)]
+    copied, claimed = (fit_length_control(*fourfold, ids) for ids in (np.tile(np.arange(100), 4).tolist(), range(400)))
+    width, again, less = (fit.rate.high - fit.rate.low for fit in (once, copied, claimed))  # type: ignore[union-attr, operator]
+    assert again == pytest.approx(width, rel=0.02)
+    assert less < 0.6 * width
+
+
+def test_points_in_place_of_rows_hardly_move_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes, own, other = judged(7, 1500, theta=-0.4, phi=3.0)
+    fast = fit_length_control(outcomes, own, other, range(1500))
+    monkeypatch.setattr(length_control, "_POINTS", 10**6)
+    slow = fit_length_control(outcomes, own, other, range(1500))
+    assert fast.rate is not None and fast.coefficient is not None
+    assert fast.rate[:3] == pytest.approx(slow.rate[:3], abs=5e-5)
+    assert fast.coefficient[:3] == pytest.approx(slow.coefficient[:3], rel=1e-3)
+    assert fast != slow
+
+
+def test_swapping_the_sides_turns_the_rate_and_keeps_the_coefficient() -> None:
+    outcomes, own, other = judged(8, 120, theta=0.6, phi=1.0)
+    fit, swapped = (
+        fit_length_control(outcomes, own, other, range(120)),
+        fit_length_control(1 - outcomes, other, own, range(120)),
+    )
+    assert fit.rate is not None and swapped.rate is not None
+    assert swapped.coefficient[:3] == pytest.approx(fit.coefficient[:3], abs=1e-8)
+    turned = (1 - swapped.rate.mean, 1 - swapped.rate.high, 1 - swapped.rate.low)  # type: ignore[operator]
+    assert turned == pytest.approx(fit.rate[:3], abs=1e-8)
+
+
+def test_few_losses_keep_the_rate_near_one_and_inside_zero_to_one() -> None:
+    outcomes, own, other = judged(9, 60, theta=0.0, phi=0.0)
+    outcomes[:] = 1
+    outcomes[np.argsort(np.abs(own - other))[:2]] = 0  # two losses: an eighth of the resamples has none
+    fit = fit_length_control(outcomes, own, other, range(60))
+    assert fit.rate is not None and fit.coefficient is not None
+    assert fit.rate.high == 1
+    assert np.isfinite(fit.coefficient[:3]).all()
+
+
+long, short = [200.0] * 20 + [100.0] * 20, [100.0] * 20 + [200.0] * 20
+won = [1.0, 0.0] * 20
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "own", "other", "words"),
+    [
+        pytest.param(won[:20], long[10:30], short[10:30], "20 questions; .* at least 30", id="few-questions"),
+        pytest.param([1.0] * 40, long, short, "every outcome is 1,", id="all-won"),
+        pytest.param([0.5] * 40, long, short, r"every outcome is 0\.5,", id="all-tied"),
+        pytest.param(won, short, short, "every length difference is 0,", id="equal-lengths"),
+        pytest.param(won, [350.0] * 40, [300.0] * 40, "every length difference is 50,", id="one-difference"),
+        pytest.param(won, [x + 200 for x in long], short, "every answer is longer", id="always-longer"),
+        pytest.param(won, short, [x + 200 for x in long], "every answer is shorter", id="always-shorter"),
+        pytest.param([1.0] * 20 + [0.0] * 20, long, short, "without overlap", id="longer-always-wins"),
+        pytest.param([0.0] * 20 + [1.0] * 20, long, short, "without overlap", id="shorter-always-wins"),
+        pytest.param(won[:20] + [0.0] * 20, long, short, "without overlap", id="touching-at-one-difference"),
+    ],
+)
+def test_what_cannot_be_controlled_is_said_in_words(
+    outcomes: list[float], own: list[float], other: list[float], words: str
+) -> None:
+    fit = fit_length_control(outcomes, own, other, range(len(outcomes)), Bootstrap(resamples=20))
+    assert fit.rate is None
+    assert fit.coefficient is None
+    assert fit.problem is not None
+    assert re.search(words, fit.problem)
+
+
+row = st.tuples(st.sampled_from([0.0, 0.25, 0.5, 1.0]), st.integers(0, 9), st.integers(0, 9))
+
+
+@settings(max_examples=80)
+@given(rows=st.lists(row, min_size=30, max_size=45), shuffle=st.randoms(use_true_random=False))
+def test_any_rows_give_finite_ends_or_a_problem_and_no_order_changes_a_digit(
+    rows: list[tuple[float, int, int]], shuffle: random.Random
+) -> None:
+    def control(numbered: Sequence[tuple[int, tuple[float, int, int]]]) -> LengthControl:
+        outcomes, own, other = map(list, zip(*(one for _, one in numbered), strict=True))
+        return fit_length_control(outcomes, own, other, [number for number, _ in numbered], Bootstrap(resamples=30))
+
+    numbered = list(enumerate(rows))
+    fit = control(numbered)
+    shuffle.shuffle(numbered)
+    assert control(numbered) == fit
+    assert (fit.rate is None) == (fit.coefficient is None) == (fit.problem is not None)
+    if fit.rate is not None and fit.coefficient is not None:
+        assert 0 <= fit.rate.low <= fit.rate.high <= 1  # type: ignore[operator]
+        assert 0 < fit.rate.mean < 1
+        assert np.isfinite(fit.coefficient[:3]).all()
+
+
+def test_a_whole_release_takes_seconds() -> None:
+    outcomes, own, other = judged(10, 33_000, theta=0.2, phi=0.6)
+    start = time.perf_counter()
+    fit = fit_length_control(outcomes, own, other, range(33_000))
+    assert time.perf_counter() - start < 15  # 1.5 s on a quiet core
+    assert fit.coefficient is not None
+    assert fit.coefficient.low <= 0.6 <= fit.coefficient.high  # type: ignore[operator]

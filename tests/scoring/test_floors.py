@@ -1,0 +1,225 @@
+"""What a score is read between: floors, baseline and reference, each from rows that make its value known beforehand."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+import rolellm
+from rolellm.core.records import Row
+from rolellm.data.rolebench import load_rolebench
+from rolellm.reporting.build import report as build_report
+from rolellm.reporting.score_table import score_table
+from rolellm.scoring.floors import KINDS, NEAREST, OTHER_ROLE, QUESTION, REFERENCE, ROLEGPT, score_markers
+from rolellm.scoring.rouge import rouge_l
+from rolellm.scoring.score_report import ScoreReport
+from rolellm.scoring.settings import ScoreOptions
+
+KEEPER = Row(
+    "keeper", "Keeper", "en", "general", "How deep is the sea?", ("deep blue sea", "deep blue water"), (), "deep", "sea"
+)
+GULL = replace(KEEPER, id="gull", role="Gull", references=("fish below", "fish below"), rolegpt=None)
+SMUGGLER = replace(
+    KEEPER, id="own", role="Smuggler", subset="role_specific", question="Who hid the rum?", references=("not me",)
+)
+ROWS = [KEEPER, GULL, SMUGGLER]
+TRAINING = [
+    replace(KEEPER, id="t1", question="How deep is a well?", references=("deep blue sea",)),
+    replace(KEEPER, id="t2", question="Who sings at night?", references=("nobody",)),
+    replace(KEEPER, id="t3", role="Cook", question="Who hid the salt?", references=("not me",)),
+]
+
+
+def f1(text: str, *references: str) -> float:
+    return rouge_l([text], [list(references)])[0].f1
+
+
+def values(name: str, rows: list[Row] = ROWS, training: list[Row] | None = None) -> dict[tuple[str, str], float]:
+    trained = TRAINING if training is None else training
+    found = score_markers(rows, {row.id for row in rows}, ScoreOptions(), trained)[0].get(name, ())
+    return {(one.id, one.metric): one.value for one in found}
+
+
+def test_another_role_is_heard_on_the_same_question_only() -> None:
+    found = values(OTHER_ROLE)
+    assert found.keys() == {(row, metric) for row in ("keeper", "gull") for metric in ("CUS", "RAW")}
+    assert found["keeper", "CUS"] == f1("fish below", *KEEPER.references) == 0
+    asked = replace(TRAINING[0], role="Cook", question=" who hid  the RUM? ", references=("not me at all",))
+    assert values(OTHER_ROLE, training=[asked])["own", "SPE"] == f1("not me at all", "not me")
+
+
+def test_the_nearest_training_reply_is_the_roles_own_where_it_was_trained_on() -> None:
+    found = values(NEAREST)
+    assert found["keeper", "CUS"] == 1
+    # No row of the smuggler is trained on: anybody's reply to the nearest question.
+    assert found["own", "SPE"] == 1
+
+
+def test_question_baseline_and_reference() -> None:
+    assert values(QUESTION)["gull", "RAW"] == f1(GULL.question, "deep")
+    assert values(ROLEGPT) == {
+        ("keeper", "CUS"): f1("sea", *KEEPER.references),
+        ("keeper", "RAW"): 0,
+        ("own", "SPE"): 0,
+    }
+    # The gull's references are one text twice, and the smuggler has one. None of them is a role-free answer.
+    assert values(REFERENCE) == {("keeper", "CUS"): f1(*KEEPER.references)}
+
+
+def as_dataset(rows: list[Row], **columns: list[Any]) -> list[dict[str, Any]]:
+    names = ("id", "role", "language", "subset", "question", "references", "raw_reference", "rolegpt")
+    return [
+        {name: getattr(row, name) for name in names} | {name: values[at] for name, values in columns.items()}
+        for at, row in enumerate(rows)
+    ]
+
+
+def many(count: int = 6) -> list[Row]:
+    """Rows whose references reach 1/2, and whose floors are 0 but for the question's, 1/4."""
+    blank = replace(KEEPER, rolegpt=None)
+    return [
+        replace(blank, id=f"r{at}", question=f"x{at} no na ne", references=(f"w{at} x{at} p q", f"w{at} x{at} r s"))
+        for at in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("prediction", "share"),
+    [
+        pytest.param("x no na ne", 0.0, id="at-the-floor"),
+        pytest.param("w x r s", 3.0, id="above-the-reference"),
+        pytest.param("w x no na", 1.0, id="at-the-reference"),
+        pytest.param("all else", -1.0, id="below-the-floor"),
+    ],
+)
+def test_the_position_is_the_share_of_the_way_from_floor_to_reference(prediction: str, share: float) -> None:
+    rows = many()
+    numbered = [
+        " ".join(f"{word}{at}" if word in ("x", "w") else word for word in prediction.split())
+        for at in range(len(rows))
+    ]
+    scale = rolellm.score(as_dataset(rows, prediction=numbered)).scale
+    assert scale is not None
+    found = scale.position["CUS"]
+    assert found is not None and found.share is not None
+    assert (found.floor, found.low, found.high) == (QUESTION, 0.25, 0.5)
+    assert found.share.mean == pytest.approx(share)
+    assert (found.share.n, found.share.clusters) == (6, 6)
+    assert scale.position["SPE"] is None
+    assert f"CUS {100 * share:.1f} %" in scale.text and "SPE" not in scale.text
+    # Copying the role-free answer is as good as can be, so nothing else is the end of that way.
+    assert scale.position["RAW"] is None
+
+
+def test_the_position_has_fiellers_interval() -> None:
+    draw = random.Random(0)
+    rows = many(30)
+    numbered = [" ".join(word for word in row.references[0].split() if draw.random() < 0.6) or "w" for row in rows]
+    scale = rolellm.score(as_dataset(rows, prediction=numbered)).scale
+    assert scale is not None and scale.position["CUS"] is not None
+    share = scale.position["CUS"].share
+    assert share is not None and share.low is not None and share.high is not None
+    # Floor and reference are the same in every row, so that the share is the model's mean on another scale.
+    report = rolellm.score(as_dataset(rows, prediction=numbered), floors=False)
+    ends = report.metrics["CUS"].ends  # type: ignore[union-attr]
+    assert ends is not None
+    assert (share.low, share.high) == pytest.approx(tuple((end - 0.25) / 0.25 for end in ends), abs=1e-6)
+
+
+@pytest.mark.parametrize(("single", "known"), [(6, True), (7, False)])
+def test_a_position_stands_for_most_rows_or_is_not_told(single: int, known: bool) -> None:
+    several, alone = many(6), [replace(row, id=f"s{row.id}", references=row.references[:1]) for row in many(single)]
+    rows = [*several, *(replace(row, question=f"y{row.question}") for row in alone)]
+    report = rolellm.score(as_dataset(rows, prediction=[row.references[0] for row in rows]))
+    assert report.scale is not None
+    position = report.scale.position["CUS"]
+    assert (position is not None) is known is ("n=6" in report.caption)
+    assert "From the highest floor" in report.caption or not known
+
+
+def test_floors_are_those_of_the_rows_that_were_scored() -> None:
+    rows = as_dataset(ROWS)
+    scale = rolellm.score([{"id": "keeper", "prediction": "deep"}], rows, training=as_dataset(TRAINING)).scale
+    assert scale is not None
+    cus = scale.markers[QUESTION].metrics["CUS"]
+    assert cus is not None and cus.n == 1
+    # The others' references still count as what another role says.
+    assert scale.markers[OTHER_ROLE].metrics["CUS"] is not None
+
+
+def test_what_is_absent_is_said_in_words() -> None:
+    alone = replace(KEEPER, references=("deep",), rolegpt=None)
+    report = rolellm.score(as_dataset([alone], prediction=["deep"]))
+    assert report.scale is not None
+    assert report.scale.markers.keys() == {QUESTION}
+    words = " ".join(report.scale.notes)
+    for name in KINDS.keys() - {QUESTION}:
+        assert f"“{name}”: " in words
+    assert "there are no training rows" in words and words in " ".join(report.caption.replace(". ", " ").split())
+
+
+def test_rows_without_a_question_have_no_floor_made_of_one() -> None:
+    rows = [{"prediction": "a b", "references": ["a c"]}, {"prediction": "c", "references": ["d"]}]
+    report = rolellm.score(Dataset.from_list(rows))
+    assert report.scale is not None and not report.scale.markers
+    assert "“the question itself”: there are no questions" in " ".join(report.scale.notes)
+    # Each row is a question of its own.
+    assert report.metrics["CUS"].clusters == 2
+
+
+def test_rows_of_rolebench_bring_their_training_rows() -> None:
+    sample = load_rolebench("sample", "test")
+    report = rolellm.score(sample.add_column("prediction", [texts[0] for texts in sample["references"]]))
+    assert report.scale is not None and NEAREST in report.scale.markers
+    # Here the nearest training reply beats a reference: no way leads up from it, and the caption speaks of none.
+    assert [one and one.share for one in report.scale.position.values()] == [None] * 3 and not report.scale.text
+    assert "From the highest" not in report.caption and "ceiling" not in report.caption
+
+
+def test_the_score_itself_stays_the_same_and_reads_back() -> None:
+    rows = as_dataset(ROWS, prediction=["deep sea", "fish", "me"])
+    plain, report = rolellm.score(rows, floors=False), rolellm.score(rows, training=as_dataset(TRAINING))
+    value = report.to_dict()
+    assert plain.scale is None and plain.to_dict()["scale"] is None
+    assert {**value, "scale": None} == plain.to_dict()
+    back = ScoreReport.from_dict(json.loads(json.dumps(value)))
+    assert back.scale == report.scale
+    assert {"one reference against the others", "floor: the question itself"} <= back.parts.keys()
+
+
+def test_a_report_shows_them_once_for_all_systems() -> None:
+    rows, training = as_dataset(ROWS, prediction=["deep sea", "fish", "me"]), as_dataset(TRAINING)
+    both = {name: rolellm.score(rows, training=training) for name in ("A", "B")}
+    table = score_table(both)
+    assert [row.names[0] for row in table.rows] == ["A", "B", *KINDS]
+    assert [row.band for row in table.rows[2:]] == list(KINDS.values())
+    assert [row.marks for row in table.rows[2:]] == [("floor",)] * 3 + [("baseline",), ()]
+    assert "From the highest floor" not in table.note and "No row" not in table.to_markdown()
+    fewer = rolellm.score([{"id": "own", "prediction": "me"}], rows, training=training)
+    lines = {(row.names[0], *row.marks) for row in score_table({"A": both["A"], "C": fewer}).rows}
+    assert (QUESTION, "floor", "rows of C") in lines and (QUESTION, "floor", "rows of A") in lines
+    assert "one reference against the others" in table.to_csv()
+
+
+def test_rolellm_report_has_them_in_its_table(tmp_path: Any) -> None:
+    sample = rolellm.load_rolebench("sample", "test")
+    path = tmp_path / "P.jsonl"
+    path.write_text("".join(json.dumps({"id": row, "prediction": "Aye."}) + "\n" for row in sample["id"]))
+    built = build_report(str(path), tmp_path / "page.html", tmp_path / "tables", config="sample")
+    (table,) = (table for name, table in built.tables.items() if name == "scores")
+    assert {OTHER_ROLE, NEAREST, QUESTION, REFERENCE} <= {row.names[0] for row in table.rows}
+    assert NEAREST in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_order_of_rows_changes_nothing(seed: int) -> None:
+    sample = rolellm.load_rolebench("sample", "test")
+    rows: Dataset = sample.add_column("prediction", sample["rolegpt"])
+    one, other = (rolellm.score(given).scale for given in (rows, rows.shuffle(seed=seed)))
+    assert one is not None and other is not None
+    assert other.markers[REFERENCE] == one.markers[REFERENCE] and other.markers[QUESTION] == one.markers[QUESTION]

@@ -1,0 +1,220 @@
+"""`rolellm.generate` and `rolellm.score`: from a dataset to answers to a score, as a notebook calls them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+import rolellm
+from rolellm.core.errors import DataError, ModelError, SettingsError
+from rolellm.core.records import Row
+from rolellm.scoring.score_report import ScoreReport
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+
+TEMPLATE = "Speak as {role} would."
+QUICK: dict[str, Any] = {"max_new_tokens": 4, "device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def sample() -> Dataset:
+    return rolellm.load_rolebench("sample", "test")
+
+
+@pytest.fixture(scope="module")
+def baseline(sample: Dataset) -> Dataset:
+    """The released baseline's replies as predictions."""
+    return sample.add_column("prediction", sample["rolegpt"])
+
+
+@pytest.fixture
+def template(tmp_path: Path) -> Path:
+    path = tmp_path / "short.txt"
+    path.write_text(TEMPLATE)
+    return path
+
+
+def test_a_call_that_fails_leaves_no_folder(sample: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for call in (lambda: rolellm.generate("nosuch", sample), lambda: rolellm.train("smoke-cpu", base="nosuch")):
+        with pytest.raises(ModelError, match="nosuch"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+class TestGenerate:
+    def test_the_rows_columns_and_the_answers(self, tiny_model: Path, sample: Dataset, template: Path) -> None:
+        out = template.with_name("p.jsonl")
+        part = sample.select(range(4))
+        answers = rolellm.generate(tiny_model, part, out=out, system_template=template, **QUICK)
+        assert answers.column_names == [*part.column_names, "prediction", "finish"]
+        assert answers["question"][:] == part["question"][:]
+        assert set(answers["finish"]) <= {"stop", "length"}
+        kept = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+        assert [line["prediction"] for line in kept] == answers["prediction"][:]
+        meta = json.loads(out.with_name("p.jsonl.meta.json").read_text())
+        assert (meta["config"], meta["split"]) == ("sample", "test")
+        # The same call takes what is there.
+        again = rolellm.generate(str(tiny_model), part, out=out, system_template=template, **QUICK)
+        assert again["prediction"][:] == answers["prediction"][:]
+        report = rolellm.score(answers.select([2, 0]))
+        assert report.to_dict()["counts"]["matched_by"] == {"id": 2}
+        (made,) = report.fingerprint["predictions"]
+        assert made["generation"]["model_hash"] == meta["model_hash"]
+
+    def test_a_run_and_rows_of_ones_own(self, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        run = SimpleNamespace(model_dir=tiny_model)
+        rows = [{"role": "Ada", "question": "Who are you?"}, {"role": "Ada", "question": "你是谁？"}]
+        answers = rolellm.generate(run, rows, **QUICK)
+        assert answers.column_names == ["role", "question", "prediction", "finish"]
+        assert "working in" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("model", "dataset", "options", "words"),
+        [
+            pytest.param(
+                "m", [{"role": "a", "text": "b"}], {}, "lacks the column question; it has: role, text", id="column"
+            ),
+            pytest.param("m", {"train": [], "test": []}, {}, "found several: train, test", id="splits"),
+            pytest.param("m", 7, {}, "found int", id="no-dataset"),
+            pytest.param(None, [{"role": "a", "question": "b"}], {}, "no model is named", id="no-model"),
+            pytest.param("m", [{"role": "a", "question": "b"}], {"temprature": 1}, "mean temperature", id="option"),
+            pytest.param("m", [{"role": "a", "question": "b"}], {"top_p": 2}, "top_p: must be less", id="range"),
+            pytest.param(None, [{"role": "a", "question": "b"}], {"llm": 7}, "llm is int", id="llm"),
+        ],
+    )
+    def test_what_cannot_be_answered_is_refused_in_words(
+        self, model: Any, dataset: Any, options: dict[str, Any], words: str, tmp_path: Path
+    ) -> None:
+        with pytest.raises(SettingsError, match=words):
+            rolellm.generate(model, dataset, out=tmp_path / "p.jsonl", **options)
+
+    def test_models_behind_an_api_answer_from_the_journal_the_second_time(
+        self, sample: Dataset, tmp_path: Path
+    ) -> None:
+        from rolellm.judging.overlap_judge import make_words_judge
+
+        model = _Parrot(make_words_judge())
+        part = sample.select(range(3))
+        first = rolellm.generate(None, part, llm=model, out=tmp_path / "p.jsonl")
+        assert first["prediction"][:] == [f"You ask: {question}".strip() for question in part["question"]]
+        assert set(first["finish"]) == {"stop"}
+        calls = model.calls
+        again = rolellm.generate(None, part, llm=model, out=tmp_path / "p.jsonl")
+        assert again["prediction"][:] == first["prediction"][:]
+        assert model.calls == calls == 3
+        with pytest.raises(SettingsError, match="was started with other settings"):
+            rolellm.generate(None, part, llm=model, out=tmp_path / "p.jsonl", max_new_tokens=7)
+        with pytest.raises(SettingsError, match="an API has no beam search"):
+            rolellm.generate(None, part, llm=model, out=tmp_path / "b.jsonl", num_beams=2)
+
+    def test_no_secret_of_a_server_reaches_the_files(
+        self, sample: Dataset, tmp_path: Path, llm_server: Callable[..., Any]
+    ) -> None:
+        key = "sk0123456789abcdefXYZ"
+        server = llm_server()
+        llm = {"base_url": server.url, "model": "local", "extra_body": {"credentials": key, "top_k": 7}}
+        rolellm.generate(None, sample.select(range(2)), llm=llm, out=tmp_path / "p.jsonl")
+        texts = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file()]
+        assert any('"top_k": 7' in text for text in texts)
+        assert not [text for text in texts if key in text]
+
+
+class _Parrot:
+    """A model behind an API that repeats the question, and counts its calls."""
+
+    name, identity, concurrency = "parrot", {"model": "parrot"}, 2
+
+    def __init__(self, other: Any) -> None:
+        self.price, self.calls = other.price, 0
+
+    async def call(self, request: Any, attempt: int = 1) -> dict[str, Any]:
+        self.calls += 1
+        return {"text": f"You ask: {request.messages[-1].content}"}
+
+    def read(self, raw: Any) -> Any:
+        from rolellm.llm.model import Reply, Usage
+
+        return Reply(raw["text"], "stop", Usage(1, 1), "parrot", "parrot", raw)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class TestScore:
+    def test_answers_with_their_rows(self, sample: Dataset, baseline: Dataset) -> None:
+        report = rolellm.score(baseline)
+        assert {name: report.metrics[name].n for name in ("CUS", "RAW", "SPE")} == {"CUS": 40, "RAW": 40, "SPE": 32}
+        assert (report.options.config, report.options.split) == ("sample", "test")
+        other = rolellm.score(baseline["prediction"][:], sample)
+        assert other.metrics == report.metrics
+        assert rolellm.score(baseline.select_columns(["id", "prediction"]), sample).metrics == report.metrics
+
+    def test_a_file_names_its_own_split(self, sample: Dataset, baseline: Dataset, tmp_path: Path) -> None:
+        path = tmp_path / "p.jsonl"
+        lines = [{"id": row["id"], "prediction": row["prediction"]} for row in baseline]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        with pytest.raises(SettingsError, match="which config do these replies answer"):
+            rolellm.score(path)
+        whole = rolellm.score(path, sample)
+        assert rolellm.score(str(path), config="sample", split="test").metrics == whole.metrics
+        path.with_name("p.jsonl.meta.json").write_text(json.dumps({"config": "sample", "split": "test"}))
+        assert rolellm.score(path).metrics == whole.metrics
+
+    def test_it_shows_as_a_table_and_reads_back(self, baseline: Dataset) -> None:
+        report = rolellm.score(baseline, protocol="paper")
+        shown = report._repr_html_()
+        assert "CUS" in repr(report) and "RowScore(" not in repr(report)
+        assert "<table" in shown and "language zh" in shown and "protocol paper" in shown
+        frame = report.to_pandas()
+        assert list(frame.columns) == [
+            "part",
+            "metric",
+            "mean",
+            "low",
+            "high",
+            "n",
+            "low_new_roles",
+            "high_new_roles",
+        ]
+        (cus,) = frame[(frame.part == "all rows") & (frame.metric == "CUS")]["mean"]
+        assert cus == report.metrics["CUS"].mean
+        assert f"role {baseline[0]['role']}" in set(frame.part)
+        back = ScoreReport.from_dict(json.loads(json.dumps(report.to_dict())))
+        assert back.to_dict() == report.to_dict()
+        assert back._repr_html_() == shown
+
+    @pytest.mark.parametrize(
+        ("predictions", "options", "error", "words"),
+        [
+            pytest.param(["a"], {}, SettingsError, "pass the rows that they answer", id="texts-alone"),
+            pytest.param([{"prediction": "a"}], {}, SettingsError, "lacks the column references", id="no-references"),
+            pytest.param([{"prediction": "a", "references": []}], {}, DataError, "row 0 has no reference", id="empty"),
+            pytest.param([{"references": ["a"]}], {}, SettingsError, "lack the column prediction", id="no-predictions"),
+            pytest.param(
+                [{"prediction": "a", "references": ["a"]}],
+                {"protocl": 1},
+                SettingsError,
+                "did you mean protocol",
+                id="option",
+            ),
+        ],
+    )
+    def test_what_cannot_be_scored_is_refused_in_words(
+        self, predictions: Any, options: dict[str, Any], error: type[Exception], words: str
+    ) -> None:
+        with pytest.raises(error, match=words):
+            rolellm.score(predictions, **options)
+
+    def test_rows_without_ids_answer_themselves(self, make_rows: Callable[..., list[Row]]) -> None:
+        rows = [{"question": row.question, "references": "the lamp", "prediction": "the lamp"} for row in make_rows(3)]
+        assert rolellm.score(rows).metrics["CUS"].mean == 1.0
+        rows[1]["prediction"] = None
+        report = rolellm.score(Dataset.from_list(rows))
+        assert (report.metrics["CUS"].n, report.unmatched["rows"]) == (2, 1)

@@ -1,0 +1,377 @@
+"""Reading predictions and joining them to rows: every accepted form, and everything that must be counted and named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.core.errors import DataError, PredictionError
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.records import Prediction, Row
+from rolellm.scoring.matching import Matching, match_predictions
+from rolellm.scoring.predictions import Predictions, read_predictions
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes lines (objects, or bytes as they are) to a file of predictions."""
+
+    def lines(*items: Any, name: str = "P.jsonl", end: bytes = b"\n", start: bytes = b"") -> Path:
+        raw = [item if isinstance(item, bytes) else json.dumps(item, ensure_ascii=False).encode() for item in items]
+        path = tmp_path / name
+        path.write_bytes(start + b"".join(line + end for line in raw))
+        return path
+
+    return lines
+
+
+def counts(found: Matching) -> dict[str, int]:
+    return {finding.kind: finding.count for finding in found.findings}
+
+
+def row(name: str, role: str = "Fox", question: str = "Who are you?", **other: Any) -> Row:
+    return Row(name, role, "en", other.pop("subset", "general"), question, ("A fox.",), **other)
+
+
+class TestReading:
+    def test_both_forms_with_the_line_they_stood_in(self, write: Write) -> None:
+        path = write(
+            {"id": "a", "prediction": "One.", "finish": "stop"},
+            b"",
+            {"role": "Fox", "question": " Why? ", "prediction": ""},
+            {"role": "狐狸", "question": "为什么？", "generated": ["因为。", "所以。"], "type": "script_based"},
+        )
+        read = read_predictions(path)
+        assert read.items == (
+            Prediction("One.", id="a", line=1),
+            Prediction("", role="Fox", question=" Why? ", line=3),
+            Prediction("因为。", role="狐狸", question="为什么？", line=4),
+        )
+        (file,) = read.files
+        assert (file.count, file.several, file.bad, file.meta) == (3, 1, (), None)
+        assert file.sha256 == hash_file(path)
+        assert read.locate(2) == f"{path}:4"
+
+    def test_a_bom_and_crlf_are_fine(self, write: Write) -> None:
+        path = write(
+            {"id": "a", "prediction": "One."}, {"id": "b", "prediction": "Two."}, end=b"\r\n", start=b"\xef\xbb\xbf"
+        )
+        assert [item.prediction for item in read_predictions(path).items] == ["One.", "Two."]
+
+    def test_several_files_are_one_set_and_keep_their_places(self, write: Write) -> None:
+        first = write({"id": "a", "prediction": "1"}, {"id": "b", "prediction": "2"}, name="one.jsonl")
+        second = write(b"", {"id": "c", "prediction": "3"}, name="two.jsonl")
+        read = read_predictions([first, str(second)])
+        assert [item.id for item in read.items] == ["a", "b", "c"]
+        assert [read.locate(index) for index in range(3)] == [f"{first}:1", f"{first}:2", f"{second}:2"]
+
+    def test_the_sidecar_of_generate_is_read(self, write: Write) -> None:
+        path = write({"id": "a", "prediction": "1"})
+        path.with_name("P.jsonl.meta.json").write_text('{"model": "tiny", "decoding": {"temperature": 0}}')
+        assert read_predictions(path).files[0].meta == {"model": "tiny", "decoding": {"temperature": 0}}
+
+    @pytest.mark.parametrize(
+        "content",
+        [pytest.param("{", id="cut-off"), pytest.param("[]", id="a-list"), pytest.param("[" * 10**5, id="too-deep")],
+    )
+    def test_a_broken_sidecar_is_refused_by_name(self, write: Write, content: str) -> None:
+        path = write({"id": "a", "prediction": "1"})
+        path.with_name("P.jsonl.meta.json").write_text(content)
+        with pytest.raises(DataError, match=r"P\.jsonl\.meta\.json: "):
+            read_predictions(path)
+
+    BAD = (
+        pytest.param({"id": "a"}, "not valid at prediction: Field required", id="no-reply"),
+        pytest.param({"id": "a", "prediction": None}, "not valid at prediction", id="null"),
+        pytest.param({"id": "a", "prediction": ["One."]}, "not valid at prediction", id="list"),
+        pytest.param(
+            {"role": "F", "question": "?", "generated": []}, "not valid at prediction: Field required", id="empty-list"
+        ),
+        pytest.param(
+            {"role": "F", "question": "?", "generated": "One."},
+            "not valid at prediction: Field required",
+            id="generated-text",
+        ),
+        pytest.param(
+            {"role": "F", "question": "?", "generated": [7]}, "not valid at prediction", id="generated-number"
+        ),
+        pytest.param({"prediction": "One."}, "does not say which row", id="no-key"),
+        pytest.param({"role": "F", "prediction": "One."}, "does not say which row", id="role-without-question"),
+        pytest.param({"question": "?", "prediction": "One."}, "does not say which row", id="question-without-role"),
+        pytest.param({"id": 7, "prediction": "One."}, "not valid at id", id="id-number"),
+        pytest.param({"id": None, "prediction": "One."}, "does not say which row", id="id-null"),
+        pytest.param({"role": {}, "question": "?", "prediction": "x"}, "not valid at role", id="role-object"),
+        pytest.param(["a", "One."], "expected a JSON object, found list", id="array"),
+        pytest.param(b'{"id": "a", "prediction": "On', "not valid JSON", id="broken-json"),
+        pytest.param(b'{"id": "a", "prediction": "\xff"}', "not UTF-8", id="not-utf-8"),
+        pytest.param(b"\x00\x01", "not valid JSON", id="binary"),
+    )
+
+    @pytest.mark.parametrize(("line", "words"), BAD)
+    def test_a_bad_line_names_file_line_and_what_was_expected(self, write: Write, line: Any, words: str) -> None:
+        path = write({"id": "a", "prediction": "One."}, line)
+        with pytest.raises(PredictionError, match=words) as caught:
+            read_predictions(path)
+        assert (caught.value.path, caught.value.line) == (path, 2)
+        assert str(caught.value).startswith(f"{path}:2: ")
+        assert "--skip-bad" in str(caught.value)
+
+    @pytest.mark.parametrize(("line", "words"), BAD)
+    def test_skip_bad_sets_it_aside_with_its_reason(self, write: Write, line: Any, words: str) -> None:
+        path = write({"id": "a", "prediction": "One."}, line, {"id": "b", "prediction": "Two."})
+        before = path.read_bytes()
+        read = read_predictions(path, skip_bad=True)
+        assert [item.id for item in read.items] == ["a", "b"]
+        (file,) = read.files
+        assert [error.line for error in file.bad] == [2]
+        (aside,) = [json.loads(text) for text in file.bad_path.read_text(encoding="utf-8").splitlines()]
+        assert aside["line"] == 2
+        assert words.replace("\\", "") in aside["reason"]
+        assert aside["text"] == before.split(b"\n")[1].decode("utf-8", "backslashreplace")
+        assert path.read_bytes() == before
+        assert file.bad_path.name == "P.bad.jsonl"
+
+    def test_a_cut_off_last_line_says_so(self, tmp_path: Path) -> None:
+        path = tmp_path / "P.jsonl"
+        path.write_bytes(b'{"id": "a", "prediction": "One."}\n{"id": "b", "pre')
+        with pytest.raises(PredictionError, match="cut off"):
+            read_predictions(path)
+
+    @pytest.mark.parametrize(
+        ("make", "words"),
+        [
+            pytest.param(lambda path: None, "not a file", id="absent"),
+            pytest.param(lambda path: path.mkdir(), "not a file", id="folder"),
+            pytest.param(lambda path: path.write_bytes(b""), "has no predictions", id="empty"),
+            pytest.param(lambda path: path.write_bytes(b"\xef\xbb\xbf\n \n"), "has no predictions", id="blank"),
+            pytest.param(lambda path: path.write_bytes(b"x\ny\n"), "all its 2 lines are bad", id="all-bad"),
+        ],
+    )
+    def test_a_file_without_predictions_is_an_error(
+        self, tmp_path: Path, make: Callable[[Path], object], words: str
+    ) -> None:
+        path = tmp_path / "P.jsonl"
+        make(path)
+        with pytest.raises(PredictionError, match=words):
+            read_predictions(path, skip_bad=True)
+
+    def test_no_file_at_all_is_an_error(self) -> None:
+        with pytest.raises(PredictionError, match="no predictions file"):
+            read_predictions([])
+
+
+class TestMatching:
+    def test_id_goes_before_exact_text_and_exact_text_before_trimmed(self) -> None:
+        rows = [row("r1", question="q"), row("r2", question=" q "), row("r3", question="q\n"), row("r4", question="p")]
+        items = (
+            Prediction("trimmed", role="Fox", question="\tq"),
+            Prediction("exact", role="Fox", question=" q "),
+            Prediction("by id", id="r1"),
+            Prediction("other", role="Fox ", question="p"),
+        )
+        found = match_predictions(rows, Predictions(items))
+        assert found.answers == (2, 1, 0, 3)
+        assert found.matched_by == {"id": 1, "exact": 1, "trimmed": 2}
+        assert found.findings == ()
+
+    def test_one_prediction_answers_all_rows_that_ask_the_same(self) -> None:
+        rows = [row("r1"), row("r2"), row("r3", question="Who are you? ")]
+        found = match_predictions(
+            rows, Predictions((Prediction("A fox.", id="r2", role="Fox", question="Who are you?"),))
+        )
+        assert found.answers == (0, 0, 0)
+        assert found.matched_by == {"exact": 1, "id": 1, "trimmed": 1}
+        assert counts(found) == {"shared": 1}
+
+    def test_case_and_inner_white_space_do_matter(self) -> None:
+        rows = [row("r1", question="Who  are you?"), row("r2")]
+        items = (
+            Prediction("x", role="fox", question="Who are you?"),
+            Prediction("y", role="Fox", question="Who are you?"),
+        )
+        found = match_predictions(rows, Predictions(items))
+        assert found.answers == (None, 1)
+        assert (found.unmatched_rows, found.unmatched_predictions) == ((0,), (0,))
+
+    def test_an_unknown_id_falls_back_to_the_text(self) -> None:
+        found = match_predictions(
+            [row("r1")], Predictions((Prediction("x", id="old", role="Fox", question="Who are you?"),))
+        )
+        assert (found.answers, found.matched_by) == ((0,), {"exact": 1})
+
+    def test_unmatched_are_counted_on_both_sides_and_named(self) -> None:
+        rows = [row("r1"), row("r2", question="Why?", subset="role_specific")]
+        items = (Prediction("x", id="r1", line=1), Prediction("y", role="Crow", question="Where?" * 20, line=9))
+        found = match_predictions(rows, Predictions(items), where="sample/test")
+        assert (found.unmatched_rows, found.unmatched_predictions) == ((1,), (1,))
+        nothing, stranger = found.findings
+        assert nothing.kind == "unmatched_rows"
+        assert str(nothing) == (
+            "rows of sample/test without a prediction: 1 of 2 (1 role_specific); such as Fox, “Why?”"
+        )
+        assert stranger.kind == "unmatched_predictions"
+        assert "1 by roles that are not there, as if from another config: Crow" in stranger.text
+        assert stranger.examples[0].startswith("prediction 1: Crow, “Where?Where?")
+
+    def test_of_two_predictions_for_a_row_the_first_counts_and_both_kinds_are_told_apart(self) -> None:
+        items = (
+            Prediction("one", id="r1"),
+            Prediction("one", id="r1"),
+            Prediction("two", role="Fox", question="Who are you?"),
+        )
+        found = match_predictions([row("r1")], Predictions(items))
+        assert found.answers == (0,)
+        assert counts(found) == {
+            "duplicates_differing": 1,
+            "duplicates_same": 1,
+            "repeated_ids": 1,
+        }
+        assert found.unmatched_predictions == ()
+        assert [finding.refused for finding in found.findings] == [True, False, False]
+
+    def test_an_id_whose_text_is_another_rows_counts_for_the_id_alone_and_is_named(self) -> None:
+        rows = [row("r1"), row("r2", question="Why?")]
+        found = match_predictions(rows, Predictions((Prediction("x", id="r1", role="Fox", question="Why?"),)))
+        assert found.answers == (0, None)
+        assert counts(found) == {"unmatched_rows": 1, "id_conflicts": 1}
+
+    def test_empty_predictions_are_matched_counted_and_named(self) -> None:
+        found = match_predictions([row("r1"), row("r2")], Predictions.pair_texts(["r1", "r2"], [" \n", "x"]))
+        assert counts(found) == {"empty": 1}
+        assert found.findings[0].examples == ("prediction 0: id 'r1'",)
+
+    def test_examples_are_few_and_cannot_command_a_terminal(self) -> None:
+        rows = [row("r0"), *(row(f"r{n}", question=f"\x1b[31m{n}\ud800?") for n in range(1, 9))]
+        (finding,) = match_predictions(rows, Predictions.pair_texts(["r0"], ["x"])).findings
+        assert (finding.count, len(finding.examples)) == (8, 3)
+        assert "\x1b" not in str(finding)
+        str(finding).encode("utf-8")
+
+    @pytest.mark.parametrize(
+        ("items", "words"),
+        [
+            pytest.param(
+                (Prediction("x", role="Crow", question="Who are you?", line=4),),
+                r"Their roles \(Crow\) are not among those of the rows \(Fox\); is it another config\?",
+                id="other-roles",
+            ),
+            pytest.param(
+                (Prediction("x", role="Fox", question="Where?"),),
+                "not their questions; is it another split",
+                id="other-split",
+            ),
+            pytest.param((Prediction("x", id="general-train-1"),), "rows by id only; is it another split", id="ids"),
+        ],
+    )
+    def test_an_error_when_nothing_matches_says_what_they_look_like(
+        self, items: tuple[Prediction, ...], words: str
+    ) -> None:
+        with pytest.raises(PredictionError, match=words) as caught:
+            match_predictions([row("general-test-1")], Predictions(items), where="sample/test")
+        assert "none of the predictions (1) matches any of the 1 rows of sample/test" in str(caught.value)
+        assert "ids of the rows look like 'general-test-1'" in str(caught.value)
+
+    def test_the_sidecar_tells_which_config_it_was(self, write: Write) -> None:
+        path = write({"id": "x", "prediction": "1"})
+        path.with_name("P.jsonl.meta.json").write_text('{"config": "role-generalization-eng", "split": "test"}')
+        with pytest.raises(PredictionError, match=r"P\.jsonl was generated for role-generalization-eng/test"):
+            match_predictions([row("r1")], read_predictions(path), where="sample/test")
+
+    def test_no_rows_is_an_error(self) -> None:
+        with pytest.raises(PredictionError, match="no rows"):
+            match_predictions([], Predictions.pair_texts(["a"], ["x"]))
+
+    def test_from_texts_wants_one_id_each(self) -> None:
+        with pytest.raises(ValueError, match="2 rows but 1 predictions"):
+            Predictions.pair_texts(["a", "b"], ["x"])
+
+    @given(data=st.data())
+    def test_every_row_and_every_prediction_is_accounted_for(self, data: st.DataObject) -> None:
+        texts = st.sampled_from(["q", " q", "q ", "p", "p\n"])
+        roles = st.sampled_from(["A", "B"])
+        rows = [
+            row(f"r{number}", role, question)
+            for number, (role, question) in enumerate(
+                data.draw(st.lists(st.tuples(roles, texts), min_size=1, max_size=6))
+            )
+        ]
+        keyed = st.builds(Prediction, st.text(max_size=2), role=roles, question=texts)
+        named = st.builds(Prediction, st.text(max_size=2), id=st.sampled_from([f"r{n}" for n in range(7)]))
+        items = data.draw(st.lists(keyed | named, max_size=8))
+        # One that surely matches, so that the join does not end in an error.
+        items = [*items, Prediction("x", id="r0")]
+        found = match_predictions(rows, Predictions(tuple(items)))
+        counted = counts(found)
+        used = {answer for answer in found.answers if answer is not None}
+        beaten = counted.get("duplicates_same", 0) + counted.get("duplicates_differing", 0)
+        assert len(used) + len(found.unmatched_predictions) + beaten == len(items)
+        assert sum(found.matched_by.values()) + len(found.unmatched_rows) == len(rows)
+        for target, answer in zip(rows, found.answers, strict=True):
+            fits = [self._fits(item, target) for item in items]
+            # The best way of fitting that any prediction has, and the first that has it.
+            assert answer == (fits.index(min(fits)) if min(fits) < 3 else None)
+
+    @staticmethod
+    def _fits(item: Prediction, target: Row) -> int:
+        if item.id == target.id:
+            return 0
+        if item.role is None or item.question is None:
+            return 3
+        if (item.role, item.question) == (target.role, target.question):
+            return 1
+        return 2 if (item.role, item.question.strip()) == (target.role, target.question.strip()) else 3
+
+
+def test_a_packed_log_of_inspect_ai_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "log.eval").write_bytes(b"PK")
+    with pytest.raises(PredictionError, match="inspect log convert --to json"):
+        read_predictions(tmp_path / "log.eval")
+
+
+#: A log of inspect_ai, but for its settings.
+SOUND = {"samples": [{"id": "a", "output": {"completion": "b"}}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        pytest.param("log.json", {"samples": 1}, id="no list of samples"),
+        pytest.param("log.json", {"samples": ["a"]}, id="samples that are no objects"),
+        pytest.param("log.json", {"samples": [{"id": "a", "output": []}]}, id="a list of outputs"),
+        pytest.param("log.json", {"samples": [{"id": 1, "output": {"completion": "a"}}]}, id="an id that is a number"),
+        pytest.param("log.json", SOUND | {"eval": []}, id="a list of settings"),
+        pytest.param("log.json", SOUND | {"eval": {"task_args": "a"}}, id="arguments that are a text"),
+        pytest.param("log.json", SOUND | {"eval": {"model_args": [1]}}, id="arguments that are a list"),
+        pytest.param("log.json", SOUND | {"eval": {"model_generate_config": None}}, id="no decoding"),
+        pytest.param("results_1.json", {"configs": []}, id="a list of tasks"),
+        pytest.param("results_1.json", {"configs": {"rolebench": "a"}}, id="a task that is a text"),
+        pytest.param(
+            "samples_rolebench_1.jsonl", {"doc": {"id": []}, "filtered_resps": [{}]}, id="a reply that is none"
+        ),
+        pytest.param("details_rolebench_1.parquet", {"doc": "a", "model_response": "b"}, id="texts for objects"),
+        pytest.param("details_rolebench_1.parquet", {"a": 1}, id="other columns"),
+        pytest.param("details_rolebench_1.parquet", None, id="not Parquet"),
+    ],
+)
+def test_a_harness_s_log_of_another_form_is_refused_in_a_sentence(name: str, value: Any, tmp_path: Path) -> None:
+    path = file = tmp_path / name
+    if name.startswith("results"):
+        path = tmp_path / "samples_rolebench_1.jsonl"
+        path.write_text(json.dumps({"doc": {"id": "a"}, "filtered_resps": ["b"]}) + "\n", encoding="utf-8")
+    if value is None or not name.endswith("parquet"):
+        file.write_text(json.dumps(value) + "\n", encoding="utf-8")
+    else:
+        pq.write_table(pa.Table.from_pylist([value]), file)
+    with pytest.raises(DataError) as caught:
+        read_predictions(path)
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)

@@ -1,0 +1,192 @@
+"""Rouge-L's contract: which reference is chosen, what empty texts score, what is refused and in which words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.scoring.rouge import RougeScore, iter_rouge_l, rouge_l
+
+PROTOCOLS = ("rouge-score", "paper")
+RECIPES = [
+    pytest.param({"protocol": "rouge-score"}, id="rouge-score-en"),
+    pytest.param({"protocol": "rouge-score", "language": "zh"}, id="rouge-score-zh-jieba"),
+    pytest.param(
+        {"protocol": "rouge-score", "language": "zh", "tokenizer": "characters"}, id="rouge-score-zh-characters"
+    ),
+    pytest.param({"protocol": "paper"}, id="paper-en"),
+    pytest.param({"protocol": "paper", "language": "zh"}, id="paper-zh"),
+]
+WORDS = st.lists(
+    st.sampled_from(["the", "a", "raven", "Raven", "sits", "李白", "酒", "3", ".", ". ", "\n"]), max_size=14
+)
+TEXTS = WORDS.map(" ".join) | st.text(max_size=20)
+
+
+def one(prediction: str, *references: str, **recipe: Any) -> RougeScore:
+    (score,) = rouge_l([prediction], [list(references)], **recipe)
+    return score
+
+
+def test_two_protocols_give_two_figures_for_one_pair() -> None:
+    prediction, reference = "The old raven sits. It sits still.", "the old raven still sits"
+    google, paper = one(prediction, reference), one(prediction, reference, protocol="paper")
+    # Google: the old raven sits, of 7 and 5 words. rouge: old, raven (case and ending count) and of two tables no more.
+    assert (google.precision, google.recall) == (4 / 7, 4 / 5)
+    assert paper.recall == 3 / 5
+    assert paper.f1 == pytest.approx(2 * (3 / 6) * (3 / 5) / (3 / 6 + 3 / 5), abs=1e-7)
+
+
+def test_paper_counts_distinct_words_over_the_union_of_sentences() -> None:
+    # Neither hypothesis sentence holds both words in the reference's order, but their union does.
+    assert one("b. a", "a b", protocol="paper").recall == 1
+    assert one("b a", "a b", protocol="paper").recall == 1 / 2
+    # "a" stands three times on each side and counts once.
+    assert one("a a a x", "a a a y", protocol="paper").recall == 1 / 2
+
+
+def test_the_reference_of_highest_f1_or_recall_is_chosen() -> None:
+    references = ("one two three four five six", "one", "one two three nine ten")
+    prediction = "one two three four"
+    assert one(prediction, *references).reference == 0
+    # "one" is recalled in full, though its F1 is the lowest.
+    assert one(prediction, *references, protocol="paper").reference == 1
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_ties_go_to_the_first_reference(recipe: dict[str, Any]) -> None:
+    assert one("李白 sits", "cloud", "李白 sits", "李白 sits", **recipe).reference == 1
+    assert one("李白 sits", "cloud", "foam", **recipe) == RougeScore(0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize(
+    ("prediction", "reference"),
+    [
+        pytest.param("", "a raven 李白", id="empty-prediction"),
+        pytest.param("a raven 李白", "", id="empty-reference"),
+        pytest.param("", "", id="both-empty"),
+        pytest.param("...", "a raven 李白", id="full-stops-only"),
+        pytest.param("a raven 李白", ".", id="reference-of-a-full-stop"),
+        pytest.param(" \n\t", "a raven 李白", id="white-space-only"),
+    ],
+)
+def test_texts_without_tokens_score_zero(recipe: dict[str, Any], prediction: str, reference: str) -> None:
+    assert one(prediction, reference, **recipe) == RougeScore(0, 0, 0, 0)
+    # They lose to any reference that has something in common, and never hide it.
+    assert one("a raven 李白", min(prediction, reference, key=len), "raven 李白", **recipe).reference == 1
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@given(prediction=TEXTS, references=st.lists(TEXTS, min_size=1, max_size=4))
+def test_scores_lie_between_0_and_1_and_do_not_hang_on_the_order_of_references(
+    recipe: dict[str, Any], prediction: str, references: list[str]
+) -> None:
+    forward, backward = one(prediction, *references, **recipe), one(prediction, *references[::-1], **recipe)
+    assert all(0 <= value <= 1 for value in (forward.precision, forward.recall, forward.f1))
+    key = "recall" if recipe["protocol"] == "paper" else "f1"
+    assert getattr(forward, key) == getattr(backward, key)
+    alone = [one(prediction, reference, **recipe) for reference in references]
+    values = [getattr(score, key) for score in alone]
+    assert forward.reference == values.index(max(values))
+    assert forward == alone[forward.reference]._replace(reference=forward.reference)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@given(rows=st.lists(st.tuples(TEXTS, TEXTS), max_size=6), data=st.data())
+def test_rows_are_scored_each_for_itself(
+    recipe: dict[str, Any], rows: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    order = data.draw(st.permutations(range(len(rows))))
+    straight = rouge_l([a for a, _ in rows], [b for _, b in rows], **recipe)
+    shuffled = rouge_l([rows[i][0] for i in order], [[rows[i][1]] for i in order], **recipe)
+    assert [straight[i] for i in order] == shuffled
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@given(text=TEXTS.map(lambda text: f"raven 李白 {text}"))
+def test_a_text_matches_itself(recipe: dict[str, Any], text: str) -> None:
+    score = one(text, text, **recipe)
+    assert (score.precision, score.recall) == (1, 1)
+    assert math.isclose(score.f1, 1, abs_tol=1e-8)
+
+
+def test_a_mixed_column_of_texts_lists_and_tuples_is_read() -> None:
+    scores = rouge_l(("a b", "a b", "a b"), iter(["a b", ["a b"], ("x", "a b")]))
+    assert [score.f1 for score in scores] == [1, 1, 1]
+    assert [score.reference for score in scores] == [0, 0, 1]
+    assert rouge_l([], []) == []
+
+
+def test_scores_can_be_taken_one_by_one_and_input_is_checked_before_the_first() -> None:
+    scores = iter_rouge_l(["a", "b"], ["a", "c"], "rouge-score", "rouge_score", 1)
+    assert next(scores).f1 == 1
+    with pytest.raises(DataError, match="references is not valid at 1"):
+        iter_rouge_l(["a", "b"], ["a", []], "rouge-score", "rouge_score", 1)
+
+
+def test_a_score_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        one("a", "a").f1 = 0.5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("predictions", "references", "words"),
+    [
+        pytest.param(["a"], [[]], "references is not valid at 0.*at least 1", id="no-reference"),
+        pytest.param(["a", "b"], ["a", ()], "references is not valid at 1.*at least 1", id="empty-tuple"),
+        pytest.param(["a", "b"], ["a"], "2 predictions but 1 rows of references", id="unequal"),
+        pytest.param([], ["a"], "0 predictions but 1", id="no-predictions"),
+        pytest.param("a", ["a"], "list of predictions is not valid: .*found 'a'", id="bare-prediction"),
+        pytest.param(["a"], "a", "list of references is not valid: .*found 'a'", id="bare-reference"),
+        pytest.param(b"a", ["a"], "list of predictions is not valid: .*found b'a'", id="bytes"),
+        pytest.param(None, ["a"], "list of predictions is not valid: .*found None", id="none"),
+        pytest.param(["a", None], ["a", "b"], "predictions is not valid at 1: .*found None", id="none-inside"),
+        pytest.param([float("nan")], ["b"], "predictions is not valid at 0: .*found nan", id="nan"),
+        pytest.param(["a"], [["b", None]], "references is not valid at 0.1: .*found None", id="none-reference"),
+        pytest.param(["a"], [None], "references is not valid at 0: .*found None", id="none-references"),
+        pytest.param(["a"], [{"b": 1}], "references is not valid at 0: .*found {", id="dict"),
+        pytest.param(["a"], [[["b"]]], "references is not valid at 0.0: .*found", id="nested-too-deep"),
+    ],
+)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_bad_rows_are_named(protocol: str, predictions: Any, references: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        rouge_l(predictions, references, protocol=protocol)
+    assert isinstance(caught.value, DataError)
+
+
+def test_a_long_bad_value_is_not_printed_whole() -> None:
+    with pytest.raises(DataError) as caught:
+        rouge_l("word " * 10_000, ["a"])
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param({"protocol": "rouge_score"}, "Did you mean 'rouge-score'", id="protocol-underscore"),
+        pytest.param({"protocol": "Paper"}, "Did you mean 'paper'", id="protocol-case"),
+        pytest.param({"protocol": "bleu"}, "unknown protocol: 'bleu'; valid: 'rouge-score', 'paper'", id="protocol"),
+        pytest.param({"language": "EN"}, "Did you mean 'en'", id="language-case"),
+        pytest.param({"language": "chinese"}, "unknown language: 'chinese'; valid: 'en', 'zh'", id="language"),
+        pytest.param({"language": "zh", "tokenizer": "jeiba"}, "Did you mean 'jieba'", id="tokenizer"),
+        pytest.param({"tokenizer": "jieba"}, "tokenizer for English .*valid: 'rouge_score'", id="tokenizer-language"),
+        pytest.param(
+            {"language": "zh", "protocol": "paper", "tokenizer": "jieba"},
+            "tokenizer for Chinese under protocol 'paper': 'jieba'; valid: 'spaced-characters'",
+            id="tokenizer-protocol",
+        ),
+        pytest.param({"processes": 0}, "processes must be a whole number of at least 1, found 0", id="no-process"),
+        pytest.param({"processes": 1.5}, "found 1.5", id="part-of-a-process"),
+    ],
+)
+def test_unknown_options_name_the_valid_ones(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        rouge_l(["a"], ["a"], **options)
+    assert isinstance(caught.value, SettingsError)

@@ -1,0 +1,111 @@
+"""What counts as a word in Chinese, and that finding out leaves no trace."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import unicodedata
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.core.errors import SettingsError
+from rolellm.scoring.rouge import TOKENIZERS, get_tokenizer, resolve_tokenizer, rouge_l
+
+CHINESE = TOKENIZERS["rouge-score"]["zh"]
+#: Chinese blocks have code points that this Python does not know yet; they are tokens all the same.
+ASSIGNED = st.characters(exclude_categories=["Cn", "Cs"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "characters"),
+    [
+        pytest.param("我们喝酒。", ["我们", "喝酒"], ["我", "们", "喝", "酒"], id="words"),
+        pytest.param(
+            "买iPhone15,3.5元!", ["买", "iphone15", "3.5", "元"], ["买", "iphone15", "3", "5", "元"], id="mixed"
+        ),
+        pytest.param("买iPhone", ["买", "iphone"], ["买", "iphone"], id="full-width"),
+        pytest.param("Hello, World", ["hello", "world"], ["hello", "world"], id="latin-only"),
+        pytest.param("café", ["caf", "é"], ["café"], id="accent-cut-off-by-jieba"),
+        pytest.param("……——「」__", [], [], id="punctuation-only"),
+        pytest.param("", [], [], id="empty"),
+        pytest.param("𠮷", ["𠮷"], ["𠮷"], id="beyond-the-basic-plane"),
+    ],
+)
+def test_chinese_tokens(text: str, words: list[str], characters: list[str]) -> None:
+    assert get_tokenizer("jieba")(text) == words
+    assert get_tokenizer("characters")(text) == characters
+
+
+@pytest.mark.parametrize("name", CHINESE)
+@given(text=st.text(ASSIGNED, max_size=40) | st.text("李白喝酒aZ9ÄßA。. _", max_size=20))
+def test_no_letter_or_digit_is_lost(name: str, text: str) -> None:
+    tokens = get_tokenizer(name)(text)
+    assert all(any(char.isalnum() for char in token) for token in tokens)
+    kept = [char for char in unicodedata.normalize("NFKC", text) if char.isalnum()]
+    assert "".join(char for token in tokens for char in str(token) if char.isalnum()) == "".join(
+        low for char in kept for low in char.lower() if low.isalnum()
+    )
+
+
+@pytest.mark.parametrize("name", CHINESE)
+def test_mixed_text_is_scored_on_its_latin_part_too(name: str) -> None:
+    (same,) = rouge_l(["李白 version 2"], ["李白 version 2"], language="zh", tokenizer=name)
+    (other,) = rouge_l(["李白 version 3"], ["李白 version 2"], language="zh", tokenizer=name)
+    assert same.f1 == 1
+    assert 0 < other.f1 < 1
+
+
+def test_words_and_characters_are_two_recipes() -> None:
+    prediction, reference = ["我们一起喝酒"], ["他们一起喝茶"]
+    (words,) = rouge_l(prediction, reference, language="zh")
+    (characters,) = rouge_l(prediction, reference, language="zh", tokenizer="characters")
+    assert words.f1 != characters.f1
+    assert words == rouge_l(prediction, reference, language="zh", tokenizer="jieba")[0]
+
+
+def test_the_default_is_named() -> None:
+    assert resolve_tokenizer("rouge-score", "en") == "rouge_score"
+    assert resolve_tokenizer("rouge-score", "zh") == "jieba"
+    assert resolve_tokenizer("rouge-score", "zh", "characters") == "characters"
+    assert resolve_tokenizer("paper", "en") == "whitespace"
+    assert resolve_tokenizer("paper", "zh") == "spaced-characters"
+    with pytest.raises(SettingsError, match="'spaced-characters'"):
+        get_tokenizer("spaced-characters")
+
+
+QUIET = """
+import logging, sys, warnings
+warnings.simplefilter("error")
+from rolellm.scoring.rouge import rouge_l
+assert "jieba" not in sys.modules
+import jieba
+jieba.add_word("喝酒去")
+print(rouge_l(["我们喝酒去"], ["喝酒"], language="zh")[0].recall)
+"""
+
+
+@pytest.mark.slow
+def test_jieba_says_nothing_writes_nothing_and_ignores_words_added_elsewhere(tmp_path: Path) -> None:
+    # A fresh interpreter, so that jieba starts from nothing; add_word makes jieba's global tokenizer start as well.
+    quiet = QUIET.replace("import jieba\njieba.add_word", "0 and (lambda _: None)")
+    done = subprocess.run(
+        [sys.executable, "-c", quiet],
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n", "")
+    assert list(tmp_path.iterdir()) == []
+    added = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", QUIET.replace('"error"', '"ignore"')],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert added.stdout == "1.0\n"

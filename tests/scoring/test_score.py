@@ -1,0 +1,492 @@
+"""CUS, RAW, SPE and avg: what each is measured on, what is counted, and the recipe that goes with them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, ClassVar
+
+import pytest
+
+from rolellm.core.errors import PredictionError, SettingsError
+from rolellm.core.records import Language, Row, Subset
+from rolellm.core.text import fold
+from rolellm.reporting.score_table import score_table
+from rolellm.scoring.columns import check_lists, compute_column_means, score_columns
+from rolellm.scoring.predictions import Predictions, read_predictions
+from rolellm.scoring.rouge import rouge_l
+from rolellm.scoring.score import score_rows
+from rolellm.scoring.settings import ScoreOptions
+from rolellm.scoring.statistics.intervals import ClusteredSample, estimate_mean, estimate_proportion
+
+WORDS = (
+    "the",
+    "lamp",
+    "oil",
+    "tide",
+    "gull",
+    "stone",
+    "never",
+    "burns",
+    "low",
+    "when",
+    "captain",
+    "sings",
+    "of",
+    "salt",
+)
+HAN = "灯塔里的油从来不会烧尽船长说过海风"
+
+
+def sentence(draw: random.Random, language: Language, length: int) -> str:
+    return ("" if language == "zh" else " ").join(draw.choices(HAN if language == "zh" else WORDS, k=length)) + "."
+
+
+def benchmark(language: Language = "en", *, seed: int = 0, questions: int = 6) -> list[Row]:
+    """General rows of three roles that share questions, every third without a target, and role-specific ones."""
+    draw = random.Random(seed)
+    general: Subset = "general"
+    rows = []
+    for number in range(questions):
+        question = f"Question {number}, {language}?"
+        target = None if number % 3 == 2 else sentence(draw, language, 6)
+        for role in ("Keeper", "Smuggler", "Gull"):
+            references = tuple(sentence(draw, language, 8) for _ in range(3))
+            name = f"{general}-{language}-{number}-{role}"
+            # The same question in other spacing and case is the same cluster.
+            asked = question if role == "Gull" else f" {question.upper()}\n"
+            rows.append(Row(name, role, language, general, asked, references, raw_reference=target))
+    for number in range(questions):
+        kinds = (("script_based",), ("script_agnostic",), ("script_based", "script_agnostic"))[number % 3]
+        references = tuple(sentence(draw, language, 7) for _ in kinds)
+        role = ("Keeper", "Smuggler")[number % 2]
+        name = f"role_specific-{language}-{number}"
+        rows.append(Row(name, role, language, "role_specific", f"{role}, {number}?", references, kinds))
+    return rows
+
+
+def answers(rows: Sequence[Row], seed: int = 1) -> Predictions:
+    draw = random.Random(seed)
+    return Predictions.pair_texts([row.id for row in rows], [sentence(draw, row.language, 9) for row in rows])
+
+
+def texts(predictions: Predictions) -> dict[str, str]:
+    return {str(item.id): item.prediction for item in predictions.items}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(("protocol", "field"), [("rouge-score", "f1"), ("paper", "recall")])
+def test_each_metric_is_the_mean_of_its_rows(language: Language, protocol: str, field: str) -> None:
+    rows = benchmark(language)
+    predictions = answers(rows)
+    report = score_rows(rows, predictions, ScoreOptions(protocol=protocol))
+    said = texts(predictions)
+
+    def expected(pairs: list[tuple[str, list[str]]]) -> list[float]:
+        replies, references = zip(*pairs, strict=True)
+        return [getattr(item, field) for item in rouge_l(replies, references, language=language, protocol=protocol)]
+
+    general = [row for row in rows if row.subset == "general"]
+    targeted = [row for row in general if row.raw_reference]
+    specific = [row for row in rows if row.subset == "role_specific"]
+    assert 0 < len(targeted) < len(general)
+    values = {
+        "CUS": expected([(said[row.id], list(row.references)) for row in general]),
+        "RAW": expected([(said[row.id], [str(row.raw_reference)]) for row in targeted]),
+        "SPE": expected([(said[row.id], list(row.references)) for row in specific]),
+    }
+    for metric, found in values.items():
+        measured = report.metrics[metric]
+        assert measured is not None
+        assert measured.mean == pytest.approx(fmean(found), abs=1e-12)
+        assert measured.n == len(found)
+    average = report.metrics["avg"]
+    assert average is not None
+    assert average.mean == pytest.approx(fmean(fmean(found) for found in values.values()), abs=1e-12)
+    assert fmean(values["CUS"]) > 0.1
+
+
+def test_intervals_come_from_questions_folded() -> None:
+    rows = benchmark()
+    report = score_rows(rows, answers(rows))
+    general = [item for item in report.scores if item.metric == "CUS"]
+    columns = ([getattr(item, name) for item in general] for name in ("value", "question", "role"))
+    expected = estimate_mean([ClusteredSample(*columns)], bounds=(0, 1))
+    assert report.metrics["CUS"] == expected
+    assert (expected.n, expected.clusters) == (18, 6)
+    assert {item.question for item in general} == {fold(f"question {n}, EN?") for n in range(6)}
+    raw, average = report.metrics["RAW"], report.metrics["avg"]
+    assert raw is not None
+    assert (raw.n, raw.clusters) == (12, 4)
+    assert average is not None
+    assert average.low is not None
+    assert average.low < average.mean < average.high  # type: ignore[operator]
+
+
+def test_the_order_of_rows_and_predictions_changes_nothing() -> None:
+    rows = benchmark()
+    predictions = answers(rows)
+    shuffled = rows[:]
+    random.Random(3).shuffle(shuffled)
+    items = list(predictions.items)
+    random.Random(4).shuffle(items)
+    one = score_rows(rows, predictions).to_dict()
+    other = score_rows(shuffled, Predictions(tuple(items))).to_dict()
+    assert other["metrics"] == one["metrics"]
+    assert other["by_role"] == one["by_role"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "absent"),
+    [
+        pytest.param("role_specific", {"CUS", "RAW", "avg"}, id="no-general"),
+        pytest.param("general", {"SPE", "avg"}, id="no-role-specific"),
+    ],
+)
+def test_a_metric_whose_rows_are_absent_is_null_and_so_is_avg(kept: str, absent: set[str]) -> None:
+    rows = [row for row in benchmark() if row.subset == kept]
+    metrics = score_rows(rows, answers(rows)).to_dict()["metrics"]
+    assert {name for name, value in metrics.items() if value is None} == absent
+
+
+def test_rows_without_target_do_not_count_in_raw() -> None:
+    rows = [replace(row, raw_reference=" \n" if number % 2 else None) for number, row in enumerate(benchmark())]
+    assert score_rows(rows, answers(rows)).metrics["RAW"] is None
+
+
+def test_rows_without_prediction_are_left_out_and_counted_not_scored_as_zero() -> None:
+    rows = benchmark()
+    predictions = answers(rows)
+    half = Predictions(predictions.items[::2])
+    kept = [row for row in rows if row.id in texts(half)]
+    report = score_rows(rows, half)
+    assert report.to_dict()["metrics"] == score_rows(kept, half).to_dict()["metrics"]
+    assert report.to_dict()["unmatched"] == {"predictions": 0, "rows": 12}
+    (finding,) = report.findings
+    assert "12 of 24" in finding.text
+    assert "left out" in finding.text
+
+
+def test_missing_zero_counts_them_as_zero() -> None:
+    rows = benchmark()
+    half = Predictions(answers(rows).items[::2])
+    skipped = score_rows(rows, half)
+    zeroed = score_rows(rows, half, ScoreOptions(missing="zero", strict=True))
+    for metric, total in (("CUS", 18), ("RAW", 12), ("SPE", 6)):
+        some, all_of = skipped.metrics[metric], zeroed.metrics[metric]
+        assert some is not None
+        assert all_of is not None
+        assert all_of.n == total
+        assert all_of.mean == pytest.approx(some.mean * some.n / total)
+    assert "count as 0" in zeroed.findings[0].text
+    assert zeroed.fingerprint["missing"] == "zero"
+    assert zeroed.fingerprint["hash"] != skipped.fingerprint["hash"]
+    assert {item.reference for item in zeroed.scores if item.value == 0} >= {None}
+
+
+@pytest.mark.parametrize("protocol", ["rouge-score", "paper"])
+def test_an_empty_prediction_scores_0_and_a_perfect_one_1(protocol: str) -> None:
+    rows = benchmark()
+    echo = [Predictions.pair_texts([row.id], [row.references[-1]]).items[0] for row in rows]
+    perfect = score_rows(rows, Predictions(tuple(echo)), ScoreOptions(protocol=protocol))
+    best = perfect.to_dict()["metrics"]["CUS"]
+    assert (best["mean"], best["n"], best["questions"]) == (1.0, 18, 6)
+    assert best["ci95"][0] < 0.6 and best["ci95"][1] == 1, "that six questions went well makes no certainty"
+    empty = score_rows(
+        rows, Predictions.pair_texts([row.id for row in rows], [""] * len(rows)), ScoreOptions(protocol=protocol)
+    )
+    worst = empty.to_dict()["metrics"]["SPE"]
+    assert (worst["mean"], worst["ci95"], worst["n"]) == (0.0, list(estimate_proportion(0, 6).ends or ()), 6)
+    assert empty.to_dict()["counts"]["empty"] == 24
+
+
+def test_breakdowns_add_up_to_the_whole() -> None:
+    rows = benchmark()
+    report = score_rows(rows, answers(rows))
+    found = report.to_dict()
+    assert list(found["by_role"]) == ["Keeper", "Smuggler", "Gull"]
+    assert found["by_role"]["Gull"]["SPE"] is None
+    assert found["by_role"]["Gull"]["avg"] is None
+    for metric in ("CUS", "RAW", "SPE"):
+        parts = [role[metric] for role in found["by_role"].values() if role[metric]]
+        whole = found["metrics"][metric]
+        assert sum(part["n"] for part in parts) == whole["n"]
+        assert sum(part["n"] * part["mean"] for part in parts) / whole["n"] == pytest.approx(whole["mean"])
+        assert all(part["ci95"][0] <= part["mean"] <= part["ci95"][1] for part in parts)
+    subsets = found["by_subset"]
+    assert (subsets["general"]["rows"], subsets["general"]["answered"]) == (18, 18)
+    kinds = found["by_reference_type"]
+    assert {kind: part["n"] for kind, part in kinds.items()} == {"script_based": 2, "script_agnostic": 2, "mixed": 2}
+    assert not found["by_language"]
+
+
+def test_languages_may_mix_and_each_row_is_scored_by_its_own() -> None:
+    english, chinese = benchmark("en"), benchmark("zh")
+    predictions = Predictions(answers(english).items + answers(chinese).items)
+    mixed = score_rows([*english, *chinese], predictions).to_dict(rows=True)
+    assert mixed["fingerprint"]["tokenizer"] == {"en": "rouge_score", "zh": "jieba"}
+    for language, rows in (("en", english), ("zh", chinese)):
+        alone = score_rows(rows, predictions)
+        assert mixed["by_language"][language] == alone.to_dict()["metrics"]
+    assert mixed["by_language"]["zh"]["CUS"]["mean"] > 0.05
+
+
+def test_a_tokenizer_is_used_for_the_language_it_is_made_for() -> None:
+    english, chinese = benchmark("en"), benchmark("zh")
+    predictions = Predictions(answers(english).items + answers(chinese).items)
+    options = ScoreOptions(tokenizer="characters")
+    mixed = score_rows([*english, *chinese], predictions, options)
+    assert mixed.fingerprint["tokenizer"] == {"en": "rouge_score", "zh": "characters"}
+    with pytest.raises(SettingsError, match="tokenizer for English"):
+        score_rows(english, predictions, options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param({"protocol": "rouge"}, "protocol: must be 'rouge-score' or 'paper'", id="protocol"),
+        pytest.param({"tokenizer": "jiebaa"}, "unknown tokenizer", id="tokenizer"),
+        pytest.param({"protocol": "paper", "tokenizer": "jieba"}, "unknown tokenizer", id="tokenizer-of-the-other"),
+        pytest.param({"missing": "drop"}, "missing: must be 'skip' or 'zero'", id="missing"),
+        pytest.param({"resamples": 10}, "unknown key resamples", id="no-bootstrap"),
+    ],
+)
+def test_options_are_refused_before_any_work(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        ScoreOptions(**options)
+
+
+def test_two_processes_give_the_same() -> None:
+    rows = benchmark(questions=200)
+    predictions = answers(rows)
+    one, two = (score_rows(rows, predictions, ScoreOptions(processes=count)) for count in (1, 2))
+    assert one.scores == two.scores
+    assert one.metrics == two.metrics
+
+
+class TestReport:
+    def test_intervals_for_new_roles_come_first_under_role_generalization(self) -> None:
+        rows = benchmark()
+        for config, words in (("role-generalization-eng", "new"), ("instruction-generalization-eng", "these")):
+            report = score_rows(rows, answers(rows), ScoreOptions(config=config, split="test"))
+            cus = report.metrics["CUS"]
+            assert cus is not None and cus.ends is not None and cus.new_roles is not None
+            assert cus.new_roles[0] < cus.ends[0] and cus.ends[1] < cus.new_roles[1]
+            wide, narrow = (f"[{', '.join(f'{end:.3f}' for end in ends)}]" for ends in (cus.new_roles, cus.ends))
+            page, table = report._repr_html_(), score_table({"A": report.leading}).to_markdown()
+            assert f"95 % intervals for {words} roles" in page and f"95 % intervals for {words} roles" in table
+            assert (wide in page, narrow in page) == ((True, False) if words == "new" else (False, True))
+            # What was measured stays what it is called.
+            assert report.to_dict()["metrics"]["CUS"]["ci95"] == list(cus.ends)
+
+    def test_the_contracts_object(self) -> None:
+        rows = benchmark()
+        options = ScoreOptions(protocol="paper", config="sample", split="test", dataset_fingerprint="abc")
+        found = score_rows(rows, answers(rows), options).to_dict()
+        assert json.loads(json.dumps(found)) == found
+        assert {"protocol", "config", "split", "metrics", "unmatched", "fingerprint"} <= found.keys()
+        assert (found["protocol"], found["config"], found["split"]) == ("paper", "sample", "test")
+        assert list(found["metrics"]) == ["CUS", "RAW", "SPE", "avg"]
+        assert found["metrics"]["CUS"].keys() == {"mean", "ci95", "ci95_new_roles", "n", "questions"}
+        assert found["metrics"]["avg"].keys() == {"mean", "ci95", "ci95_new_roles"}
+        assert all(one["CUS"].keys() == {"mean", "ci95", "n", "questions"} for one in found["by_role"].values())
+        assert found["unmatched"] == {"predictions": 0, "rows": 0}
+        assert found["counts"]["matched_by"] == {"id": 24}
+        assert found["warnings"] == []
+        assert "rows" not in found
+
+    def test_row_scores_on_demand(self) -> None:
+        rows = benchmark()
+        found = score_rows(rows, answers(rows)).to_dict(rows=True)["rows"]
+        assert len(found) == 18 + 12 + 6
+        assert {"id", "role", "subset", "metric", "value", "reference"} <= found[0].keys()
+        for item in found:
+            assert item["value"] == item["f1"]
+            assert item["reference"] in range(3)
+
+    def test_the_fingerprint_names_the_recipe(self) -> None:
+        rows = benchmark()
+        options = ScoreOptions(config="sample", split="test", dataset_fingerprint="abc")
+        recipe = score_rows(rows, answers(rows), options).fingerprint
+        assert recipe["protocol"] == "rouge-score"
+        assert recipe["value"] == "f1"
+        assert recipe["tokenizer"] == {"en": "rouge_score"}
+        assert recipe["reference_choice"] == "the reference with the highest f1"
+        assert recipe["dataset"] == {"config": "sample", "split": "test", "fingerprint": "abc", "rows": 24}
+        assert recipe["interval"] == {"method": "Student's t, cluster jackknife over questions", "level": 0.95}
+        assert {"rolellm", "rapidfuzz", "jieba"} <= recipe["versions"].keys()
+        assert None not in recipe["versions"].values()
+        assert len(recipe["hash"]) == 64
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            pytest.param({"protocol": "paper"}, id="protocol"),
+            pytest.param({"config": "other"}, id="config"),
+            pytest.param({"dataset_fingerprint": "other"}, id="data"),
+        ],
+    )
+    def test_its_hash_changes_with_every_part(self, change: dict[str, Any]) -> None:
+        rows = benchmark()
+        base = ScoreOptions(config="sample", split="test", dataset_fingerprint="abc")
+        predictions = answers(rows)
+        known = score_rows(rows, predictions, base).fingerprint["hash"]
+        assert score_rows(rows, predictions, base).fingerprint["hash"] == known
+        assert score_rows(rows, predictions, replace(base, **change)).fingerprint["hash"] != known
+        assert score_rows(rows, answers(rows, seed=2), base).fingerprint["hash"] != known
+
+    def test_without_a_fingerprint_the_rows_themselves_are_hashed(self) -> None:
+        rows = benchmark()
+        changed = [replace(rows[0], references=("Else.",)), *rows[1:]]
+        known, other = (
+            score_rows(part, answers(rows)).fingerprint["dataset"]["fingerprint"] for part in (rows, changed)
+        )
+        assert known != other
+
+    def test_half_a_surrogate_pair_breaks_nothing(self) -> None:
+        rows = benchmark()
+        half = Predictions.pair_texts([row.id for row in rows], ["\ud83d the lamp"] * len(rows))
+        for protocol in ("rouge-score", "paper"):
+            found = score_rows(rows, half, ScoreOptions(protocol=protocol)).to_dict(rows=True)
+            json.dumps(found, ensure_ascii=False).encode("utf-8")
+
+
+class TestFiles:
+    META: ClassVar = {"model": "tiny", "config": "sample", "split": "test", "decoding": {"temperature": 0.0}}
+
+    @staticmethod
+    def file(folder: Path, rows: Sequence[Row], meta: dict[str, Any] | None = None, name: str = "P.jsonl") -> Path:
+        path = folder / name
+        lines = [json.dumps({"id": item.id, "prediction": item.prediction}) for item in answers(rows).items]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if meta is not None:
+            path.with_name(f"{name}.meta.json").write_text(json.dumps(meta))
+        return path
+
+    def test_the_sidecar_goes_into_the_fingerprint(self, tmp_path: Path) -> None:
+        rows = benchmark()
+        path = self.file(tmp_path, rows, self.META)
+        report = score_rows(rows, read_predictions(path), ScoreOptions(config="sample", split="test"))
+        (named,) = report.fingerprint["predictions"]
+        assert named["file"] == "P.jsonl"
+        assert named["generation"] == self.META
+        assert report.findings == ()
+        path.with_name("P.jsonl.meta.json").unlink()
+        unknown = score_rows(rows, read_predictions(path), ScoreOptions(config="sample", split="test"))
+        assert unknown.fingerprint["predictions"][0]["generation"] is None
+        assert unknown.fingerprint["hash"] != report.fingerprint["hash"]
+
+    def test_a_renamed_file_keeps_its_hash(self, tmp_path: Path) -> None:
+        rows = benchmark()
+        one, two = (read_predictions(self.file(tmp_path, rows, name=name)) for name in ("a.jsonl", "b.jsonl"))
+        first, second = (score_rows(rows, predictions).fingerprint for predictions in (one, two))
+        assert first["hash"] == second["hash"]
+        assert first["predictions"] != second["predictions"]
+
+    def test_predictions_made_for_other_data_are_named_and_strict_refuses_them(self, tmp_path: Path) -> None:
+        rows = benchmark()
+        meta = {**self.META, "dataset_fingerprint": "old"}
+        predictions = read_predictions(self.file(tmp_path, rows, meta))
+        options = ScoreOptions(config="role-generalization-eng", split="test", dataset_fingerprint="new")
+        report = score_rows(rows, predictions, options)
+        (finding,) = report.findings
+        assert "config sample, not role-generalization-eng" in finding.text
+        assert "dataset_fingerprint old, not new" in finding.text
+        assert "split" not in finding.text.split("data: ")[1]
+        assert report.to_dict()["counts"]["made_for_other_data"] == 24
+        with pytest.raises(PredictionError, match="another part or state of the data"):
+            score_rows(rows, predictions, replace(options, strict=True))
+
+    def test_bad_lines_and_further_replies_are_counted(self, tmp_path: Path) -> None:
+        rows = benchmark()[:2]
+        lines = [
+            json.dumps({"role": rows[0].role, "question": rows[0].question, "generated": ["One.", "Two."]}),
+            "{broken",
+            json.dumps({"id": rows[1].id, "prediction": "Three."}),
+        ]
+        path = tmp_path / "P.jsonl"
+        path.write_text("\n".join(lines), encoding="utf-8")
+        report = score_rows(rows, read_predictions(path, skip_bad=True), ScoreOptions(strict=True))
+        counts = report.to_dict()["counts"]
+        assert (counts["bad_lines"], counts["several_generated"]) == (1, 1)
+        assert any("P.bad.jsonl" in text for text in report.to_dict()["warnings"])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda items: items[1:], id="row-unanswered"),
+        pytest.param(lambda items: (*items, replace(items[0], id="stranger")), id="prediction-unmatched"),
+        pytest.param(lambda items: (*items, replace(items[0], prediction="Else.")), id="contradicting-duplicate"),
+        pytest.param(
+            lambda items: (replace(items[0], role="Gull", question="Else?"), *items[1:]), id="id-against-question"
+        ),
+    ],
+)
+def test_strict_refuses_what_is_left_open_and_scores_otherwise(spoil: Any) -> None:
+    rows = benchmark()
+    items = answers(rows).items
+    score_rows(rows, Predictions(items), ScoreOptions(strict=True))
+    spoilt = Predictions(spoil(items))
+    assert sum(finding.refused for finding in score_rows(rows, spoilt, ScoreOptions()).findings) == 1
+    with pytest.raises(PredictionError, match="refused, as asked by strict"):
+        score_rows(rows, spoilt, ScoreOptions(strict=True))
+
+
+class TestColumns:
+    def test_lists_give_what_a_file_gives(self) -> None:
+        rows = benchmark()
+        predictions = answers(rows)
+        names = ("references", "subset", "raw_reference", "question", "role")
+        columns = {name: [getattr(row, name) for row in rows] for name in names}
+        report = score_columns([item.prediction for item in predictions.items], columns)
+        expected = score_rows(rows, predictions)
+        assert report.metrics == expected.metrics
+        assert report.by_role == expected.by_role
+
+    def test_means_are_over_rows_and_leave_raw_out(self) -> None:
+        columns = {"references": [["a b"], "c"], "subset": ["general", "role_specific"], "raw_reference": ["z", None]}
+        found = compute_column_means(score_columns(["a b", "d"], columns))
+        assert found == {"rougeL": 0.5, "precision": 0.5, "recall": 0.5, "f1": 0.5, "n": 2}
+
+    @pytest.mark.parametrize(
+        ("columns", "words"),
+        [
+            pytest.param({"references": [[]]}, "row 0 has no reference", id="no-reference"),
+            pytest.param({"references": []}, "1 predictions but 0 values of references", id="unequal"),
+            pytest.param({"references": ["a"], "language": ["en"] * 2}, "2 values of language", id="unequal-language"),
+            pytest.param({"references": ["a"], "language": "fr"}, "not valid at language.*found 'fr'", id="language"),
+            pytest.param({"references": ["a"], "subset": ["spe"]}, "not valid at subset.*found 'spe'", id="subset"),
+            pytest.param({"references": ["a"], "raw_reference": ["a"]}, "without subsets", id="raw-alone"),
+            pytest.param({"references": ["a"], "question": [7]}, "row 0 is not valid at question", id="question"),
+            pytest.param({"references": [[None]]}, "not valid at references.0", id="null-reference"),
+        ],
+    )
+    def test_bad_lists_are_value_errors_in_words(self, columns: dict[str, Any], words: str) -> None:
+        with pytest.raises(ValueError, match=words):
+            score_columns(["a"], columns)
+
+    def test_bad_predictions_are_value_errors_in_words(self) -> None:
+        with pytest.raises(ValueError, match="no predictions"):
+            score_columns([], {"references": []})
+        with pytest.raises(ValueError, match="prediction 1 must be a text, found NoneType"):
+            score_columns(["a", None], {"references": ["a", "b"]})  # type: ignore[list-item]
+
+    @pytest.mark.parametrize(
+        ("predictions", "references", "words"),
+        [
+            pytest.param([], [], "no predictions", id="empty"),
+            pytest.param(["a"], [], "1 predictions but 0 references", id="unequal"),
+            pytest.param(["a", "b"], [["a"], "b"], "row 0 is a list, but that of row 1 a text", id="list-then-text"),
+            pytest.param(["a", "b"], ["a", ["b"]], "row 0 is a text, but that of row 1 a list", id="text-then-list"),
+        ],
+    )
+    def test_lists_that_evaluate_would_garble_are_refused(
+        self, predictions: list[object], references: list[object], words: str
+    ) -> None:
+        with pytest.raises(ValueError, match=words):
+            check_lists(predictions, references)

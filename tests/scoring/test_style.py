@@ -1,0 +1,146 @@
+"""The style meter on roles whose style is known: what it must tell apart, and what it must not be able to."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import DataError, MissingExtraError
+from rolellm.core.records import Language, Row, Subset
+from rolellm.scoring.style import measure_style
+
+TOPICS = ("tides", "gulls", "ropes", "lamps", "salt", "stones", "storms", "boats", "coves", "nets")
+VOICES = {
+    "Keeper": "Verily, {} are what thou seekest, good sir.",
+    "Smuggler": "Arr, 'tis {}, matey, and no mistake!",
+    "Gull": "Kraa! {}? Kraa, kraa!",
+}
+
+
+def rows(voices: dict[str, str] = VOICES, *, language: Language = "en", subset: Subset = "general") -> list[Row]:
+    """Every role answers the same forty instructions in its voice; what is said has nothing to do with who says it."""
+    draw = random.Random(0)
+    found = []
+    for number in range(40):
+        said = " and ".join(draw.sample(TOPICS, 3))
+        for role, voice in voices.items():
+            name = f"{language}-{number}-{role}"
+            found.append(Row(name, role, language, subset, f"What of no. {number}?", (voice.format(said),)))
+    return found
+
+
+def measured(given: list[Row], answers: dict[str, str] | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = measure_style(given, answers or {})["languages"]["en"]
+    return found
+
+
+def test_voices_are_told_apart_on_instructions_that_it_has_not_seen() -> None:
+    meter = measured(rows())["meter"]
+    assert meter["top1"]["mean"] == meter["same_instruction"]["mean"] == 1
+    assert (meter["top1"]["n"], meter["top1"]["questions"], meter["chance"]) == (120, 40, 1 / 3)
+    assert meter["top1"]["ci95"][0] < 1
+    assert meter["ece"] < 0.1
+    assert meter["confusion"] == {role: {role: 40} for role in sorted(VOICES)}
+
+
+def test_roles_without_a_style_of_their_own_are_at_chance() -> None:
+    # What each says differs from instruction to instruction, and nobody has a voice: content gives nobody away.
+    meter = measured(rows(dict.fromkeys(VOICES, "It is {}, to be sure.")))["meter"]
+    assert meter["same_instruction"]["mean"] == 0.5
+    assert meter["top1"]["mean"] < 0.6
+    # And it knows that it does not know.
+    assert meter["own_probability"]["mean"] == pytest.approx(1 / 3, abs=0.05)
+    assert meter["ece"] < 0.25
+
+
+def test_a_models_replies_are_measured_by_role_and_named_by_whom_they_sound_like() -> None:
+    given = rows()
+    answers = {row.id: VOICES["Smuggler"].format("oil") for row in given if row.role != "Gull"}
+    found = measured(given, answers)
+    assert found["meter"] == measured(given)["meter"]
+    replies = found["replies"]
+    assert {role: one["top1"]["mean"] for role, one in replies["by_role"].items()} == {"Keeper": 0, "Smuggler": 1}
+    assert replies["top1"]["mean"] == 0.5
+    assert replies["confusion"] == {"Keeper": {"Smuggler": 40}, "Smuggler": {"Smuggler": 40}}
+    assert replies["by_role"]["Keeper"]["own_probability"] < 0.2
+
+
+def test_to_copy_a_reference_of_another_instruction_gains_nothing_but_its_style() -> None:
+    """Nobody's reply to an instruction is learned by what judges replies to it: a copy is judged like its original."""
+    given = rows({**VOICES, "Cook": "Well, {}."})
+    copies = {row.id: row.references[0] for row in given}
+    found = measured(given, copies)
+    assert {**found["replies"]} == found["meter"]
+
+
+def test_general_instructions_count_where_there_are_any() -> None:
+    both = [*rows(), *rows(subset="role_specific")]
+    assert measured(both)["subset"] == "general"
+    assert measured(both)["meter"] == measured(rows())["meter"]
+    assert measured(rows(subset="role_specific"))["subset"] == "role_specific"
+
+
+def test_each_language_has_a_meter_of_its_own() -> None:
+    chinese = rows({"李白": "哈哈，{}，诗也。", "张飞": "俺也{}，吃我一矛！"}, language="zh")
+    found = measure_style([*rows(), *chinese], {})["languages"]
+    assert found.keys() == {"en", "zh"}
+    assert found["zh"]["roles"] == ["张飞", "李白"] and found["zh"]["meter"]["top1"]["mean"] == 1
+    assert found["en"]["meter"] == measured(rows())["meter"]
+
+
+def test_the_order_of_rows_changes_nothing() -> None:
+    given = rows()
+    assert measured(given[::-1]) == measured(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "answers", "words"),
+    [
+        pytest.param(rows({"Gull": "Kraa {}"}), {}, "two roles", id="one-role"),
+        pytest.param(rows()[:3], {}, "several instructions", id="one-instruction"),
+        pytest.param(rows(), {"else": "Arr!"}, "no reply answers", id="no-answer"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_in_words(given: list[Row], answers: dict[str, str], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        measure_style(given, answers)
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"rolellm\[style\]"):
+        measure_style(rows(), {})
+
+
+@pytest.mark.slow
+def test_the_command_prints_both_and_writes_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import json
+
+    from rolellm import load_rolebench
+    from rolellm.cli.app import main
+
+    path = tmp_path / "P.jsonl"
+    sample = load_rolebench("sample", "test")
+    path.write_text("".join(json.dumps({"id": row["id"], "prediction": row["rolegpt"]}) + "\n" for row in sample))
+
+    def run(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["rolellm", "score", "--style", *words, "--config", "sample"])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        assert not caught.value.code
+        return capsys.readouterr().out
+
+    shown = run(str(path))
+    assert "the meter, on references" in shown and "top-1 % by role" in shown.lower()
+    found = json.loads(run(str(path), "--json"))
+    assert found["languages"].keys() == {"en", "zh"}
+    english = found["languages"]["en"]
+    assert english["replies"]["top1"]["n"] == 20
+    assert english["meter"]["top1"]["mean"] > english["meter"]["chance"]
+    assert "replies" not in json.loads(run("--json"))["languages"]["en"]

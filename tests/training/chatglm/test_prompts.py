@@ -1,0 +1,131 @@
+"""Prompts: what a converted tokenizer sends, against what the original's chat code would have sent."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rolellm.core.errors import ModelError
+from rolellm.models.prompts.encode import encode_prompt, encode_replies, find_end_token
+
+from .published import CORPUS
+from .reference import ReferenceTokenizer
+
+ORDINARY = st.one_of(
+    st.lists(st.sampled_from(CORPUS.split()), min_size=1, max_size=8).map(" ".join),
+    st.text(st.sampled_from(sorted(set(CORPUS) | {"\n", " "})), min_size=1, max_size=30),
+)
+OPTIONS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
+SPECIAL = ["[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "</s>", "<s>", "<unk>", "<|user|>", "<|assistant|>"]
+
+
+@pytest.fixture(scope="session")
+def tokenizer(native: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(native, local_files_only=True)
+
+
+def turns(*contents: str, system: str | None = None) -> list[dict[str, str]]:
+    roles = [("user", "assistant")[number % 2] for number in range(len(contents))]
+    spoken = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=True)]
+    return spoken if system is None else [{"role": "system", "content": system}, *spoken]
+
+
+def expected_prompt(original: ReferenceTokenizer, messages: list[dict[str, str]]) -> list[int]:
+    """By the original's chat code. ChatGLM2 has no system turn there, so it opens the first question (our choice)."""
+    if "<|user|>" in original.special:
+        return original.prompt3(messages[-1]["content"], [(turn["role"], turn["content"]) for turn in messages[:-1]])
+    spoken = [turn["content"] for turn in messages]
+    if messages[0]["role"] == "system":
+        spoken = [f"{spoken[0]}\n\n{spoken[1]}", *spoken[2:]]
+    return original.prompt2(spoken[-1], list(zip(spoken[:-1:2], spoken[1:-1:2], strict=True)))
+
+
+@OPTIONS
+@given(
+    contents=st.lists(ORDINARY, min_size=1, max_size=5).filter(lambda contents: len(contents) % 2 == 1),
+    system=st.none() | ORDINARY,
+)
+def test_prompts_are_the_originals_token_for_token(
+    tokenizer: Any, original_tokenizer: ReferenceTokenizer, contents: list[str], system: str | None
+) -> None:
+    messages = turns(*contents, system=system)
+    expected = expected_prompt(original_tokenizer, messages)
+    assert encode_prompt(tokenizer, messages) == expected
+    assert tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"] == expected
+
+
+@OPTIONS
+@given(question=ORDINARY, reply=ORDINARY, system=st.none() | ORDINARY)
+def test_a_whole_conversation_is_what_the_original_is_tuned_on(
+    tokenizer: Any, original_tokenizer: ReferenceTokenizer, question: str, reply: str, system: str | None
+) -> None:
+    """The published fine-tuning code cuts prompt and reply each on its own and closes with the end token."""
+    prompt = turns(question, system=system)
+    ids = tokenizer.apply_chat_template([*prompt, {"role": "assistant", "content": reply}])["input_ids"]
+    opening = original_tokenizer.pieces.encode("\n") if "<|user|>" in original_tokenizer.special else []
+    answer = [*opening, *original_tokenizer.pieces.encode(reply), 2]
+    assert ids == [*expected_prompt(original_tokenizer, prompt), *answer]
+    assert find_end_token(tokenizer) == ids[-1] == tokenizer.eos_token_id
+
+
+def test_an_empty_turn_is_the_originals(tokenizer: Any, original_tokenizer: ReferenceTokenizer) -> None:
+    assert encode_prompt(tokenizer, turns("")) == expected_prompt(original_tokenizer, turns(""))
+
+
+@pytest.mark.parametrize("special", SPECIAL)
+def test_special_tokens_in_data_stay_text(tokenizer: Any, special: str) -> None:
+    system, question = f"You are {special}.", f"{special}{special} or x{special}y?"
+    found = encode_prompt(tokenizer, turns(question, system=system))
+    harmless = encode_prompt(tokenizer, turns("A question?", system="You are."))
+    reserved = set(tokenizer.added_tokens_decoder)
+    assert [i for i in found if i in reserved] == [i for i in harmless if i in reserved]
+    text = tokenizer.decode(found)
+    assert text.count(special) == 4 + tokenizer.decode(harmless).count(special)
+
+
+def test_training_sees_the_reply_alone(tokenizer: Any) -> None:
+    messages = [*turns("What?", system="Who?"), {"role": "assistant", "content": "你好 hello"}]
+    encoded = tokenizer.apply_chat_template(messages, return_assistant_tokens_mask=True)
+    trained = [i for i, mark in zip(encoded["input_ids"], encoded["assistant_masks"], strict=True) if mark]
+    assert tokenizer.decode(trained).strip() == "你好 hello</s>"
+
+
+def message(role: str) -> dict[str, str]:
+    return {"role": role, "content": "x"}
+
+
+@pytest.mark.parametrize(
+    ("roles", "families"),
+    [
+        pytest.param(["assistant"], ["chatglm2"], id="a reply to nothing"),
+        pytest.param(["user", "user"], ["chatglm2"], id="two questions"),
+        pytest.param(["user", "system"], ["chatglm2"], id="a late system turn"),
+        pytest.param(["system"], ["chatglm2"], id="a system turn alone"),
+        pytest.param(["user", "tool"], ["chatglm2", "chatglm3"], id="an unknown role"),
+    ],
+)
+def test_turns_that_the_form_cannot_take_are_refused(
+    tokenizer: Any, family: str, roles: list[str], families: list[str]
+) -> None:
+    messages = [message(role) for role in roles]
+    if family not in families:
+        assert encode_prompt(tokenizer, messages)
+        return
+    with pytest.raises(ModelError, match="chat template cannot take the turns"):
+        encode_prompt(tokenizer, messages)
+
+
+@OPTIONS
+@given(question=ORDINARY, reply=ORDINARY)
+def test_trained_replies_are_what_the_original_is_tuned_on(
+    tokenizer: Any, original_tokenizer: ReferenceTokenizer, question: str, reply: str
+) -> None:
+    opening = original_tokenizer.pieces.encode("\n") if "<|user|>" in original_tokenizer.special else []
+    (ids,) = encode_replies(tokenizer, [reply])
+    assert ids == [*opening, *original_tokenizer.pieces.encode(reply)]
+    whole = tokenizer.apply_chat_template([*turns(question), {"role": "assistant", "content": reply}])["input_ids"]
+    assert whole == [*encode_prompt(tokenizer, turns(question)), *ids, find_end_token(tokenizer)]

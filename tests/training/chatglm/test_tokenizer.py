@@ -1,0 +1,177 @@
+"""The fast tokenizer against SentencePiece."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rolellm.core.errors import ModelError
+from rolellm.training.chatglm.convert import convert_chatglm
+from rolellm.training.chatglm.tokenizer import compare_tokenizers, convert_tokenizer, find_stop_tokens
+
+from .conftest import Publish
+from .published import CORPUS, tokenizer_bytes
+from .reference import ROLES, SPECIAL, ReferenceTokenizer
+
+# Known characters and their neighbours in the corpus, white space of all kinds, and anything else.
+TEXTS = st.one_of(
+    st.text(st.sampled_from(sorted(set(CORPUS) | set(" \n\t▁"))), max_size=40),
+    st.lists(st.sampled_from(CORPUS.split()), max_size=8).map(" ".join),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+)
+SLOW_START = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+
+
+@pytest.fixture(scope="session")
+def tokenizer(native: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(native, local_files_only=True)
+
+
+@SLOW_START
+@given(text=TEXTS)
+def test_every_text_is_cut_as_the_original_cuts_it(
+    tokenizer: Any, original_tokenizer: ReferenceTokenizer, text: str
+) -> None:
+    ids = tokenizer(text, split_special_tokens=True)["input_ids"]
+    assert ids == original_tokenizer.text(text)
+    bare = original_tokenizer.pieces.encode(text)
+    assert tokenizer.decode(bare) == original_tokenizer.pieces.decode(bare)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a philosopher and two people", id="sop and eop inside words"),
+        pytest.param("a sop, eop", id="sop and eop as words"),
+        pytest.param("def main():\n    print('hello')\t# greeting", id="code"),
+        pytest.param("  two spaces, then one ", id="spaces at the ends"),
+        pytest.param("𠮷 👋🏽 é", id="bytes"),
+        pytest.param("", id="empty"),
+    ],
+)
+def test_plain_calls_open_as_the_original_does(
+    tokenizer: Any, original_tokenizer: ReferenceTokenizer, text: str
+) -> None:
+    assert tokenizer(text)["input_ids"] == original_tokenizer.text(text)
+
+
+def test_special_tokens_have_the_ids_of_the_original(
+    tokenizer: Any, original_tokenizer: ReferenceTokenizer, family: str
+) -> None:
+    renamed = {"sop": "<sop>", "eop": "<eop>"}
+    for name in SPECIAL + (ROLES if family == "chatglm3" else []):
+        number = original_tokenizer.special[name]
+        assert tokenizer.convert_tokens_to_ids(renamed.get(name, name)) == number
+        assert tokenizer.decode([number], skip_special_tokens=True) == ""
+    assert len(tokenizer) == 600 + len(original_tokenizer.special)
+    assert (tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id) == (2, 0, 0)
+    assert find_stop_tokens(tokenizer) == ([2] if family == "chatglm2" else [2, 606, 608])
+
+
+def test_pairs_and_padding(tokenizer: Any, original_tokenizer: ReferenceTokenizer) -> None:
+    one, two = (original_tokenizer.pieces.encode(text) for text in ("你好", "hello"))
+    assert tokenizer("你好", "hello")["input_ids"] == [601, 603, *one, *two, 2]
+    padded = tokenizer(["你好", "a much longer text"], padding=True)
+    longest = len(padded["input_ids"][1])
+    assert padded["input_ids"][0] == [0] * (longest - 2 - len(one)) + [601, 603, *one]
+    assert padded["attention_mask"][0] == [0] * (longest - 2 - len(one)) + [1] * (2 + len(one))
+    assert padded.keys() == {"input_ids", "attention_mask"}
+
+
+def place(folder: Path, model: bytes) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "tokenizer.model").write_bytes(model)
+    return folder
+
+
+def edited(model: bytes, **changed: Any) -> bytes:
+    """A SentencePiece model with scores of text replaced, or one piece renamed."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    for number, piece in enumerate(proto.pieces):
+        if piece.type == 1:
+            piece.score = changed.get("score", piece.score)
+        piece.piece = changed.get("names", {}).get(number, piece.piece)
+    whole: bytes = proto.SerializeToString()
+    return whole
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="as published"),
+        pytest.param({"kind": "unigram", "vocab_size": 440}, id="unigram"),
+        pytest.param({"normalization_rule_name": "nmt_nfkc"}, id="normalised"),
+        pytest.param({"byte_fallback": False}, id="unknown characters"),
+        pytest.param({"control_symbols": ["<extra>"]}, id="another control symbol"),
+    ],
+)
+def test_the_check_finds_nothing_where_there_is_nothing(tmp_path: Path, options: dict[str, Any]) -> None:
+    src = place(tmp_path / "src", tokenizer_bytes(tmp_path, **options))
+    looked_at, differing = compare_tokenizers(src, convert_tokenizer(src, "chatglm3"))
+    assert looked_at > 4_200
+    assert differing == []
+
+
+@pytest.mark.parametrize("options", [{"user_defined_symbols": ["<tag>"]}], ids=["pieces that are never merged"])
+def test_the_check_finds_a_tokenizer_that_is_otherwise(tmp_path: Path, options: dict[str, Any]) -> None:
+    src = place(tmp_path / "src", tokenizer_bytes(tmp_path, **options))
+    _, differing = compare_tokenizers(src, convert_tokenizer(src, "chatglm2"))
+    assert "<tag>" in differing
+    assert all("<tag>" in text for text in differing)
+
+
+def test_ties_are_refused_unless_allowed(published: Publish, pieces: bytes, tmp_path: Path) -> None:
+    """Of two merges of one score SentencePiece takes the left one; a fast tokenizer has an order of merges instead."""
+    src = place(published(), edited(pieces, score=-1.0))
+    with pytest.raises(ModelError, match=r"splits \d+ of 4445 texts differently .*--allow-differences"):
+        convert_chatglm(src, tmp_path / "native")
+    made = convert_chatglm(src, tmp_path / "native", allow_differences=True)
+    assert made.tokenizer["differing"] > 0
+    assert made.to_dict()["tokenizer"] == made.tokenizer
+
+
+def test_a_piece_called_sop_keeps_its_own_id(tmp_path: Path, pieces: bytes) -> None:
+    own = ReferenceTokenizer("chatglm2", str(place(tmp_path, pieces) / "tokenizer.model")).pieces.piece_to_id("sop")
+    assert own > 0
+    assert convert_tokenizer(tmp_path, "chatglm2").convert_tokens_to_ids(["sop", "<sop>"]) == [own, 603]
+
+
+def test_a_piece_called_like_a_special_token_is_refused(tmp_path: Path, pieces: bytes) -> None:
+    src = place(tmp_path, edited(pieces, names={590: "[gMASK]"}))
+    with pytest.raises(ModelError, match="pieces called like special tokens"):
+        convert_tokenizer(src, "chatglm2")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param({"remove_extra_whitespaces": True}, "remove_extra_whitespaces is True", id="white space removed"),
+        pytest.param({"add_dummy_prefix": False}, "add_dummy_prefix is False", id="no space in front"),
+        pytest.param({"treat_whitespace_as_suffix": True}, "treat_whitespace_as_suffix is True", id="space behind"),
+        pytest.param({"eos_id": -1}, "has no end token; ChatGLM's has </s>", id="no end"),
+        pytest.param({"kind": "char", "vocab_size": 450}, "model of words or characters", id="characters"),
+    ],
+)
+def test_another_kind_of_model_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    src = place(tmp_path / "src", tokenizer_bytes(tmp_path, **options))
+    with pytest.raises(ModelError, match=message):
+        convert_tokenizer(src, "chatglm2")
+
+
+def test_no_model_or_none_of_sentencepiece(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"has no tokenizer\.model"):
+        convert_tokenizer(tmp_path, "chatglm2")
+    with pytest.raises(ModelError, match="is not a SentencePiece model"):
+        convert_tokenizer(place(tmp_path, b"IQ== 0\nIg== 1\nIw== 2\n"), "chatglm2")
+
+
+def test_a_tokenizer_of_another_model_is_refused(published: Publish, tmp_path: Path) -> None:
+    src = published(padded_vocab_size=604)
+    with pytest.raises(ModelError, match="makes 605 tokens and the embedding has 604 rows"):
+        convert_chatglm(src, tmp_path / "native")

@@ -1,0 +1,99 @@
+"""A recipe that trains in seconds, rows of the sample, and what is built from them."""
+
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rolellm.core.records import Row
+from rolellm.training.recipe import Recipe
+from rolellm.training.recipe_files import load_recipe
+
+MINI: dict[str, Any] = {
+    "data": {"config": "sample", "max_rows": 12},
+    "base": {
+        "build": "tiny-llama",
+        "tiny": {"hidden_size": 16, "intermediate_size": 32, "layers": 1, "heads": 2, "vocab_size": 700},
+        "warm": {"alone": 1, "in_role": 1, "batch_size": 8},
+    },
+    "method": {"name": "full"},
+    "training": {
+        "max_steps": 3,
+        "learning_rate": 1e-3,
+        "per_device_train_batch_size": 4,
+        "max_length": 512,
+        "use_cpu": True,
+        "save_steps": 2,
+    },
+    "output": {},
+}
+
+WriteRecipe = Callable[..., Path]
+
+
+def _write_recipe(folder: Path, **changes: Any) -> Path:
+    recipe: dict[str, Any] = {section: dict(values) for section, values in MINI.items()}
+    recipe["output"]["dir"] = str(folder / "run")
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        if name:
+            recipe.setdefault(section, {})[name] = value
+        else:
+            recipe[section] = value
+    file = folder / "recipe.yaml"
+    file.write_text(yaml.safe_dump(recipe, allow_unicode=True), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="session")
+def write_recipe() -> WriteRecipe:
+    """Writes the mini recipe into a folder; keyword arguments set keys (`training__max_steps=5`) or whole sections."""
+    return _write_recipe
+
+
+@pytest.fixture
+def mini(tmp_path: Path) -> Recipe:
+    """The mini recipe, as read."""
+    return load_recipe(_write_recipe(tmp_path))
+
+
+@pytest.fixture(scope="session")
+def sample_rows() -> list[Row]:
+    """All training rows of the embedded sample."""
+    from rolellm.data.rolebench import load_rolebench
+
+    return [Row.from_columns(columns) for columns in load_rolebench("sample", "train")]
+
+
+@pytest.fixture(scope="session")
+def tokenizer(sample_rows: list[Row]) -> Any:
+    """A tokenizer built from the sample, with the `rolellama` form."""
+    from rolellm.training.bases import build_tokenizer
+
+    recipe = Recipe()
+    return build_tokenizer(recipe, sample_rows)
+
+
+TrainApart = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def train_apart() -> TrainApart:
+    """Starts `train` in a process of its own; takes its arguments. Killing it is the test's business.
+
+    The processes come from one that has imported what training needs, so each starts at once.
+    """
+    from rolellm.training.train import train
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rolellm.training.fit", "rolellm.training.train", "rolellm.data.rolebench", "peft"])
+
+    def start(*words: Any, **options: Any) -> Any:
+        process = context.Process(target=train, args=words, kwargs=options)
+        process.start()
+        return process
+
+    return start

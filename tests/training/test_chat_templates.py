@@ -1,0 +1,198 @@
+"""Templates that think, have channels or no system role: what is trained is what inference asks for, or refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import ModelError
+from rolellm.models.local_model import LocalModel
+from rolellm.models.prompts.encode import encode_prompt, encode_replies, find_end_token
+from rolellm.models.prompts.settle import SystemTurnWarning, check_settled, settle_template
+from rolellm.training.bases import build_base, load_tokenizer
+from rolellm.training.recipe_files import load_recipe
+from rolellm.training.rows import load_rows
+from rolellm.training.train import prepare, train
+
+from .tokenizers import CHATML, make_tokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore::rolellm.models.prompts.settle.SystemTurnWarning")
+
+# Each writes what its namesake writes around a reply, and no more.
+QWEN3 = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% if m['role'] == 'assistant' and loop.last %}"
+    "<think>\n\n</think>\n\n{% endif %}{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
+    "{% endif %}"
+)
+QWEN3_THINKING = QWEN3.split("{% if enable_thinking")[0] + "{{ '<think>\n' }}{% endif %}"
+GLM45 = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{% if m['role'] == 'assistant' %}{{ '\n<think></think>\n' }}"
+    "{% else %}{{ '\n' }}{% endif %}{{ m['content'] }}"
+    "{% if m['role'] == 'user' and enable_thinking is defined and not enable_thinking %}/nothink{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>"
+    "{{ '\n<think></think>' if enable_thinking is defined and not enable_thinking else '' }}{% endif %}"
+)
+DEEPSEEK_31 = (
+    "{% if thinking is not defined %}{% set thinking = true %}{% endif %}"
+    "{% for m in messages %}<|{{ m['role'] }}|>{% if m['role'] == 'assistant' %}</think>{% endif %}{{ m['content'] }}"
+    "{% if m['role'] == 'assistant' %}</s>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{{ '<think>' if thinking else '</think>' }}{% endif %}"
+)
+GPT_OSS = (
+    "{% for m in messages %}<|start|>{{ m['role'] }}{% if m['role'] == 'assistant' %}<|channel|>final{% endif %}"
+    "<|message|>{{ m['content'] }}{{ '<|return|>' if loop.last and m['role'] == 'assistant' else '<|end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}\n"
+)
+GEMMA = (
+    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
+    "{% endif %}{% for m in messages %}<start_of_turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
+    "{{ m['content'] }}<end_of_turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
+DROPS_SYSTEM = GEMMA.replace("{{ raise_exception('System role not supported') }}", "{% set messages = messages[1:] %}")
+NEVER_ASKS = CHATML.split("{% if add")[0]
+R1_DISTILL = (
+    "{{ bos_token }}{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }}{% else %}"
+    "<|{{ m['role'] }}|>{{ m['content'].split('</think>')[-1] }}{{ '</s>' if m['role'] == 'assistant' else '' }}"
+    "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|><think>\n{% endif %}"
+)
+PICTURES = "{% for m in messages %}{% for part in m['content'] %}{{ part['text'] }}{% endfor %}{% endfor %}"
+
+MARKS = [
+    *("<think>", "</think>", "<|system|>", "<|user|>", "<|assistant|>", "<start_of_turn>", "<end_of_turn>"),
+    *("<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|return|>"),
+]
+SYSTEM, QUESTION, REPLY = "You are Ada Fenn.</s>", "Where do the gulls sleep? <end_of_turn>", "On the rocks, child."
+
+
+def turns(*more: str) -> list[dict[str, str]]:
+    texts = (SYSTEM, QUESTION, *more)
+    return [{"role": role, "content": text} for role, text in zip(("system", "user", "assistant"), texts, strict=False)]
+
+
+def folder_with(template: str, folder: Path) -> Path:
+    tokenizer = make_tokenizer("bytes")
+    tokenizer.add_tokens(MARKS, special_tokens=True)
+    tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def ids_of(tokenizer: Any, messages: list[dict[str, str]], **options: Any) -> list[int]:
+    encoded = tokenizer.apply_chat_template(messages, sanitize_control_tokens=True, **options)
+    return list(encoded["input_ids"])
+
+
+@pytest.mark.parametrize(
+    ("template", "ending"),
+    [
+        pytest.param(CHATML, "<|im_start|>assistant\n", id="chatml"),
+        pytest.param(QWEN3, "<|im_start|>assistant\n<think>\n\n</think>\n\n", id="qwen3"),
+        pytest.param(QWEN3_THINKING, "<|im_start|>assistant\n<think>\n\n</think>\n\n", id="qwen3-thinking"),
+        pytest.param(GLM45, "/nothink<|assistant|>\n<think></think>", id="glm-4.5"),
+        pytest.param(DEEPSEEK_31, "<|assistant|></think>", id="deepseek-3.1"),
+        pytest.param(GPT_OSS, "<|start|>assistant<|channel|>final<|message|>", id="gpt-oss"),
+        pytest.param(GEMMA, "<start_of_turn>model\n", id="gemma"),
+        pytest.param(DROPS_SYSTEM, "<start_of_turn>model\n", id="drops-the-system-turn"),
+        pytest.param(NEVER_ASKS, "<|im_start|>assistant\n", id="never-asks"),
+    ],
+)
+def test_what_is_trained_is_what_is_asked_for_and_answered(template: str, ending: str, tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(folder_with(template, tmp_path / "base"), "model")
+    prompt = encode_prompt(tokenizer, turns())
+    text = tokenizer.decode(prompt)
+    assert text.endswith(ending)
+    assert text.count(SYSTEM) == text.count(QUESTION) == 1
+    (reply,) = encode_replies(tokenizer, [REPLY])
+    trained = [*prompt, *reply, find_end_token(tokenizer)]
+    whole = ids_of(tokenizer, turns(REPLY))
+    # Where a template closes no turn, the end token is ours.
+    assert whole[: len(trained)] in (trained, trained[:-1])
+    # Whoever loads what is saved sends the same prompt, and settling it again changes nothing.
+    tokenizer.save_pretrained(tmp_path / "run")
+    from transformers import AutoTokenizer
+
+    stock = AutoTokenizer.from_pretrained(tmp_path / "run")
+    assert ids_of(stock, turns(), add_generation_prompt=True) == prompt
+    settle_template(stock)
+    assert stock.chat_template == tokenizer.chat_template
+
+
+@pytest.mark.parametrize("template", [GEMMA, DROPS_SYSTEM], ids=["gemma", "drops-the-system-turn"])
+def test_a_system_text_in_the_user_s_turn_is_said_once(template: str, tmp_path: Path) -> None:
+    folder = folder_with(template, tmp_path)
+    with pytest.warns(SystemTurnWarning) as said:
+        tokenizers = [load_tokenizer(folder, "model") for _ in range(2)]
+    (warning,) = said
+    assert str(warning.message) == (
+        f"{folder}: its chat template has no system role; the system text goes in front of the first user turn"
+    )
+    text = tokenizers[1].decode(encode_prompt(tokenizers[1], turns()))
+    assert text.endswith(f"<start_of_turn>user\n{SYSTEM}\n\n{QUESTION}<end_of_turn>\n<start_of_turn>model\n")
+
+
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        pytest.param(R1_DISTILL, r"writes '<think>\\n' where it asks for a reply and nothing where", id="r1-distill"),
+        pytest.param(PICTURES, "takes no system text", id="content-in-parts"),
+        pytest.param("Hello", "takes no system text", id="no-messages"),
+    ],
+)
+def test_a_template_that_cannot_be_trained_is_refused_and_left_as_it_is(
+    template: str, words: str, tmp_path: Path
+) -> None:
+    folder = folder_with(template, tmp_path)
+    with pytest.raises(ModelError, match=words + r".* set prompt\.form: rolellama"):
+        load_tokenizer(folder, "model")
+    tokenizer = load_tokenizer(folder)
+    tokenizer.chat_template = template
+    settle_template(tokenizer)
+    assert tokenizer.chat_template == template, "inference goes on with it"
+
+
+def published() -> list[Path]:
+    import trl
+
+    folder = Path(trl.__file__).parent / "chat_templates"
+    return sorted(file for file in folder.glob("*.jinja") if not file.stem.endswith("_training"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", published(), ids=lambda file: file.stem)
+def test_templates_of_published_models_are_settled_or_refused(file: Path) -> None:
+    tokenizer = make_tokenizer("chatml")
+    tokenizer.chat_template = file.read_text(encoding="utf-8")
+    settle_template(tokenizer)
+    try:
+        check_settled(tokenizer)
+    except ModelError as error:
+        assert "takes no system text" in str(error) or "<think>" in str(error)
+        return
+    whole = str(tokenizer.apply_chat_template(turns("ANSWER"), tokenize=False))
+    prompt = str(tokenizer.apply_chat_template(turns(), tokenize=False, add_generation_prompt=True))
+    assert SYSTEM in prompt
+    assert whole.startswith(prompt.rstrip())
+    assert whole[len(prompt.rstrip()) :].lstrip().startswith("ANSWER")
+
+
+def test_a_run_records_the_switch_and_is_asked_as_it_was_trained(
+    tmp_path: Path, write_recipe: Callable[..., Path]
+) -> None:
+    recipe = load_recipe(write_recipe(tmp_path))
+    base = build_base(recipe, load_rows(recipe), tmp_path)
+    (base / "chat_template.jinja").write_text(QWEN3, encoding="utf-8")
+    tuned = load_recipe(write_recipe(tmp_path, base={"path": str(base)}, prompt={"form": "model"}))
+    prepared = prepare(tuned, tmp_path / "run")
+    shown = prepared.tokenizer.decode(list(prepared.examples[0].prompt_ids))
+    assert shown.endswith("assistant\n<think>\n\n</think>\n\n")
+    run = train(tuned).out
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["prompt"]["switches"] == {"enable_thinking": False}
+    asked = LocalModel(str(run)).encode(turns())
+    assert asked == encode_prompt(prepared.tokenizer, turns())
+    assert asked == LocalModel(str(base)).encode(turns()), "the base is asked the same way"

@@ -1,0 +1,260 @@
+"""Two processes on a CPU over gloo train as one does: the same steps, the same losses, and one run folder."""
+
+import json
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from rolellm.core.errors import SettingsError
+from rolellm.core.jsonl import read_jsonl
+from rolellm.training.bases import build_base
+from rolellm.training.recipe import Recipe
+from rolellm.training.recipe_files import load_recipe
+from rolellm.training.rows import load_rows
+from rolellm.training.schedule import EMPTY, schedule_replies
+from rolellm.training.train import prepare, train
+
+from ..forking import Forked, Forking, script
+
+WriteRecipe = Callable[..., Path]
+Started = list[Forked]
+Launch = Callable[..., Started]
+
+# peft 0.21 asks transformers 5.23 by a deprecated name.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
+]
+
+STEPS = 8
+# Without dropout, whose draws are each process's own; in the order of the epoch, which does not know of processes.
+TRAINING = {
+    "max_steps": STEPS,
+    "learning_rate": 1e-2,
+    "per_device_train_batch_size": 4,
+    "max_length": 512,
+    "use_cpu": True,
+    "threads": 1,
+    "group_by_length": False,
+}
+LORA = {"name": "lora", "lora": {"r": 4, "lora_dropout": 0.0}}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Path:
+    folder = tmp_path_factory.mktemp("base")
+    recipe = load_recipe(write_recipe(folder))
+    return build_base(recipe, load_rows(recipe), folder)
+
+
+@pytest.fixture
+def recipe_file(base: Path, tmp_path: Path, write_recipe: WriteRecipe) -> Callable[..., Path]:
+    def write(**changes: Any) -> Path:
+        training = TRAINING | changes.pop("training", {})
+        given = {"base": {"path": str(base)}, "method": LORA}
+        return write_recipe(tmp_path, training=training, **(given | changes))
+
+    return write
+
+
+@pytest.fixture
+def launch(root: Path, tmp_path: Path, warm: Forking) -> Iterator[Launch]:
+    """Starts the script in two processes, by accelerate's launcher or without; what it leaves running is ended."""
+    started: list[Started] = []
+    code = script(root / "recipes" / "rocit.py")
+    config = root / "recipes" / "accelerate" / "cpu-ddp.yaml"
+
+    def start(recipe: Path, *words: str, launcher: bool = False) -> Started:
+        given = ["--config", recipe, *words]
+        if launcher:
+            given = ["--config_file", config, root / "recipes" / "rocit.py", *given]
+            started.append([warm.start(given, tmp_path, code="from accelerate.commands.launch import main; main()")])
+        else:
+            started.append([warm.start(given, tmp_path, code=code, env=env) for env in ranks()])
+        return started[-1]
+
+    yield start
+    for processes in started:
+        kill_all(processes)
+
+
+def ranks() -> list[dict[str, str]]:
+    """What a launcher tells each of two processes, as far as torch and accelerate ask."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [{**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
+
+
+def running(processes: Started) -> bool:
+    return all(process.poll() is None for process in processes)
+
+
+def kill_all(processes: Started) -> None:
+    """Kill them and what a launcher started; that would live on by itself."""
+    left = [process for process in processes if process.poll() is None]
+    for process in left:
+        for one in psutil.Process(process.pid).children(recursive=True):
+            one.kill()
+        process.send_signal(signal.SIGKILL)
+    for process in left:
+        process.wait()
+
+
+def ended(processes: Started) -> tuple[set[int], str, str]:
+    """Exit codes, and what they printed."""
+    done = [process.wait() for process in processes]
+    return {one.returncode for one in done}, "".join(one.stdout for one in done), "".join(one.stderr for one in done)
+
+
+def finished(processes: Started) -> str:
+    """What they printed; they have to end well."""
+    codes, out, err = ended(processes)
+    assert codes == {0}, err
+    return out
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [line for _, line in read_jsonl(run / "metrics.jsonl")]
+
+
+def manifest_of(run: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    return content
+
+
+def as_one(recipe: Recipe) -> Recipe:
+    """The recipe of one process that takes as many replies a step."""
+    return replace(
+        recipe,
+        training=replace(recipe.training, per_device_train_batch_size=2 * recipe.training.per_device_train_batch_size),
+    )
+
+
+@pytest.mark.parametrize(
+    ("shared_prefix", "method", "launcher"),
+    [
+        pytest.param(True, LORA, True, id="lora-shared"),
+        pytest.param(False, {"name": "full"}, False, id="full-rows"),
+    ],
+)
+def test_two_processes_take_the_steps_of_one(
+    shared_prefix: bool,
+    method: dict[str, Any],
+    launcher: bool,
+    recipe_file: Callable[..., Path],
+    launch: Launch,
+    tmp_path: Path,
+) -> None:
+    file = recipe_file(training={"shared_prefix": shared_prefix}, method=method)
+    processes = launch(file, launcher=launcher)
+    recipe = load_recipe(file)
+    alone = train(as_one(recipe), out=tmp_path / "alone")
+
+    run = recipe.output.dir
+    assert json.loads(finished(processes))["steps"] == STEPS, "one process prints, one object"
+    assert manifest_of(run)["processes"] == 2
+    assert manifest_of(alone.out)["processes"] == 1
+    examples = prepare(recipe, run).examples
+    ours, theirs = (
+        schedule_replies(examples, training, processes).order.tolist()
+        for training, processes in ((recipe.training, 2), (as_one(recipe).training, 1))
+    )
+    assert ours == theirs
+    # Of the short last step one process has nothing, and does not keep the other waiting.
+    assert EMPTY in ours
+    assert [line["step"] for line in lines_of(run)] == list(range(1, STEPS + 1))
+    for key in ("loss", "grad_norm", "learning_rate"):
+        expected = [line[key] for line in lines_of(alone.out)]
+        assert [line[key] for line in lines_of(run)] == pytest.approx(expected, rel=1e-5)
+
+
+def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
+    recipe_file: Callable[..., Path], launch: Launch, tmp_path: Path
+) -> None:
+    file = recipe_file(training={"max_steps": 60}, training__save_steps=4)
+    recipe = load_recipe(file)
+    run = recipe.output.dir
+    processes = launch(file)
+    until = time.monotonic() + 200
+    while not (run / "metrics.jsonl").is_file() or len(lines := lines_of(run)) < 11:
+        assert running(processes) and time.monotonic() < until
+        time.sleep(0.002)
+    kill_all(processes)
+    with pytest.raises(SettingsError, match=r"differs in order, processes \(2, now 1\), so going on"):
+        train(recipe, resume=True)
+    finished(launch(file, "--resume"))
+    assert manifest_of(run)["processes"] == 2
+    assert [line["step"] for line in lines_of(run)] == list(range(1, 61))
+    # The steps between the checkpoint and the kill were taken twice, with the same outcome to the last bit.
+    numbers = [(line["loss"], line["grad_norm"]) for line in lines_of(run)]
+    assert numbers[: len(lines)] == [(line["loss"], line["grad_norm"]) for line in lines]
+    for folder in run.glob("checkpoint-*"):
+        assert {path.name for path in folder.glob("rng_state*")} == {"rng_state_0.pth", "rng_state_1.pth"}
+
+
+def test_asked_to_stop_both_do_at_one_step(recipe_file: Callable[..., Path], launch: Launch) -> None:
+    """As a cluster asks: it signals the launcher, which passes it on."""
+    file = recipe_file(training={"max_steps": 2000}, training__save_steps=1000)
+    run = load_recipe(file).output.dir
+    (launcher,) = processes = launch(file, launcher=True)
+    while not (run / "metrics.jsonl").is_file() or len(lines_of(run)) < 3:
+        assert running(processes)
+        time.sleep(0.01)
+    launcher.send_signal(signal.SIGTERM)
+    codes, _, err = ended(processes)
+    assert codes != {0}
+    done = len(lines_of(run))
+    assert [path.name for path in run.glob("checkpoint-*")] == [f"checkpoint-{done}"]
+    assert (run / f"checkpoint-{done}" / "checkpoint.json").is_file()
+    assert f"stopped: step {done} is the last checkpoint in {run}" in err
+
+
+def test_a_loss_that_ends_in_one_process_stops_both_with_the_row_named(
+    recipe_file: Callable[..., Path], launch: Launch, base: Path, tmp_path: Path
+) -> None:
+    """Whoever has no bad row would else wait for the other for ever."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    file = recipe_file(
+        training={"shared_prefix": False, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
+    )
+    recipe = load_recipe(file)
+    examples = prepare(recipe, tmp_path / "none").examples
+    schedule = schedule_replies(examples, recipe.training, 2)
+    steps = schedule.order.reshape(schedule.steps, -1).tolist()
+    token, row = next(
+        (token, examples[number].row_id)
+        for number in steps[2]
+        for token in examples[number].prompt_ids
+        if {other.row_id for other in examples if token in other.input_ids} == {examples[number].row_id}
+    )
+    at = 1 + next(place for place, step in enumerate(steps) if row in {examples[number].row_id for number in step})
+    model = AutoModelForCausalLM.from_pretrained(base)
+    # Tied, the head would give the broken token to all rows.
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
+    with torch.no_grad():
+        model.model.embed_tokens.weight[token] = torch.nan
+    broken = tmp_path / base.name
+    model.save_pretrained(broken)
+    AutoTokenizer.from_pretrained(base).save_pretrained(broken)
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    content["base"]["path"] = str(broken)
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+
+    codes, _, err = ended(launch(file))
+    assert codes == {1}
+    messages = [line for line in err.splitlines() if line.startswith("error: the loss is nan")]
+    assert len(messages) == 2, err
+    assert all(f"at step {at}, on rows {row}; training stopped before the weights" in message for message in messages)
+    assert len(lines_of(recipe.output.dir)) == at - 1

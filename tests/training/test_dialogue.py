@@ -1,0 +1,219 @@
+"""Script dialogue as conversations: turns alternate, nothing is lost, and no more is shown than was asked for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.core.errors import ReleaseNotFoundError, SettingsError
+from rolellm.core.records import Profile, Turn
+from rolellm.models.prompts.render import LONGEST, ONWARD, OPENING, format_turn
+from rolellm.training.examples import encode
+from rolellm.training.recipe import DataRecipe, Mix, PromptRecipe
+from rolellm.training.rows import (
+    Conversation,
+    load_script_profiles,
+    load_templates,
+    make_script_conversations,
+)
+
+FOX = "Fox"
+TEMPLATE = load_templates(PromptRecipe())
+
+
+def say(speaker: str, content: str, scene: int = 0) -> Turn:
+    return Turn(speaker, content, "speech", scene)
+
+
+def tell(content: str, scene: int = 0) -> Turn:
+    return Turn("narrator", content, "narration", scene)
+
+
+def chats(turns: list[Turn], language: Any = "en", **data: Any) -> list[Conversation]:
+    profile = Profile(FOX, language, tuple(turns), "You are a fox.")
+    return make_script_conversations([profile], TEMPLATE, DataRecipe(source="script", **data))
+
+
+def shown(chat: Conversation) -> list[tuple[str, str]]:
+    system, *turns = chat.messages
+    assert system == {"role": "system", "content": TEMPLATE["en"].fill(role=FOX, description="You are a fox.")}
+    return [(message["role"][0], message["content"]) for message in turns]
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        pytest.param([say("Crow", "a"), say(FOX, "b")], [[("u", "Crow: a")]], id="a line and its answer"),
+        pytest.param(
+            [tell("n"), say("Crow", "a"), say("Owl", "b"), say(FOX, "c")],
+            [[("u", "(n)\nCrow: a\nOwl: b")]],
+            id="what others say is joined",
+        ),
+        pytest.param(
+            [say("Crow", "a"), say(FOX, "b"), say("Crow", "c"), say(FOX, "d")],
+            [[("u", "Crow: a")], [("u", "Crow: a"), ("a", "b"), ("u", "Crow: c")]],
+            id="earlier lines of the role are the assistant's",
+        ),
+        pytest.param([say(FOX, "b")], [[("u", OPENING["en"])]], id="it opens the scene"),
+        pytest.param(
+            [say(FOX, "b"), say(FOX, "c")],
+            [[("u", OPENING["en"])], [("u", OPENING["en"]), ("a", "b"), ("u", ONWARD["en"])]],
+            id="it goes on",
+        ),
+        pytest.param(
+            [say("Crow", "a"), say(FOX, "b"), say(FOX, "c", 1)],
+            [[("u", "Crow: a")], [("u", OPENING["en"])]],
+            id="a scene knows nothing of the one before",
+        ),
+        pytest.param([say("Crow", "a")], [], id="it says nothing"),
+    ],
+)
+def test_what_stands_before_a_line(turns: list[Turn], expected: list[list[tuple[str, str]]]) -> None:
+    assert [shown(chat) for chat in chats(turns)] == expected
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        pytest.param(1, [("u", "Crow: c")], id="one turn"),
+        pytest.param(2, [("u", ONWARD["en"]), ("a", "b"), ("u", "Crow: c")], id="cut before the role's own line"),
+        pytest.param(3, [("u", "Crow: a"), ("a", "b"), ("u", "Crow: c")], id="all"),
+    ],
+)
+def test_the_number_of_turns_is_the_recipes(count: int, expected: list[tuple[str, str]]) -> None:
+    turns = [say("Crow", "a"), say(FOX, "b"), say("Crow", "c"), say(FOX, "d")]
+    assert shown(chats(turns, script_turns=count)[-1]) == expected
+
+
+def test_long_turns_are_shortened_and_replies_are_not() -> None:
+    speech = "word " * 300
+    made = chats([say("Crow", speech), say(FOX, speech), say("Crow", "a"), say(FOX, "b")])
+    assert made[0].replies["completion"] == speech
+    user, assistant, _ = shown(made[1])
+    assert len(user[1]) <= LONGEST + len("Crow: ") and user[1].endswith("…")
+    assert len(assistant[1]) <= LONGEST and assistant[1].endswith("…")
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> list[Turn]:
+    """Turns whose text says which one it is."""
+    found: list[Turn] = []
+    scene = 0
+    for place in range(draw(st.integers(0, 25))):
+        speaker = draw(st.sampled_from([FOX, "Crow", "Owl", "narrator"]))
+        scene += draw(st.sampled_from([0, 0, 0, 1]))
+        text = f"<{place}>"
+        found.append(tell(text, scene) if speaker == "narrator" else say(speaker, text, scene))
+    return found
+
+
+@given(found=scripts(), count=st.integers(1, 8), language=st.sampled_from(["en", "zh"]))
+def test_any_script(found: list[Turn], count: int, language: Any) -> None:
+    made = chats(found, language, script_turns=count)
+    lines = [turn for turn in found if turn.speaker == FOX]
+    # No line of the role is lost, doubled or moved.
+    assert [chat.replies["completion"] for chat in made] == [line.content for line in lines]
+    assert [chat.row_id for chat in made] == [f"script/Fox/{number}" for number in range(1, len(lines) + 1)]
+    for chat, line in zip(made, lines, strict=True):
+        roles = [message["role"] for message in chat.messages]
+        assert roles == ["system", *["user", "assistant"] * ((len(roles) - 2) // 2), "user"]
+        assert all(message["content"].strip() for message in chat.messages)
+        place = found.index(line)
+        scene = [turn for turn in found[:place] if turn.scene == line.scene][-count:]
+        # Each turn that may be shown is shown once, by whom it was spoken, in order; nothing else is, but for cues.
+        own = [message["content"] for message in chat.messages if message["role"] == "assistant"]
+        assert own == [turn.content for turn in scene if turn.speaker == FOX]
+        heard = "\n".join(message["content"] for message in chat.messages[1:] if message["role"] == "user").split("\n")
+        cues = (OPENING[language], ONWARD[language])
+        assert [text for text in heard if text not in cues] == [
+            format_turn(turn, language) for turn in scene if turn.speaker != FOX
+        ]
+
+
+@pytest.fixture(scope="module")
+def sample() -> list[Profile]:
+    return load_script_profiles(DataRecipe(config="sample", source="script"))
+
+
+def test_the_sample(sample: list[Profile]) -> None:
+    data = DataRecipe(config="sample", source="script")
+    made = make_script_conversations(sample, TEMPLATE, data)
+    assert len(made) == sum(profile.owns(turn) for profile in sample for turn in profile.turns) == 43
+    assert len({chat.row_id for chat in made}) == 43
+    assert sorted({chat.role for chat in made}) == sorted(profile.role for profile in sample)
+    systems = {
+        profile.role: TEMPLATE[profile.language].fill(role=profile.role, description=profile.description)
+        for profile in sample
+    }
+    for chat in made:
+        assert chat.messages[0]["content"] == systems[chat.row_id.split("/")[1]]
+
+
+def test_every_line_of_the_sample_can_be_trained_on(sample: list[Profile], tokenizer: Any) -> None:
+    made = make_script_conversations(sample, TEMPLATE, DataRecipe(config="sample", source="script"))
+    examples = encode(made, tokenizer, max_length=1024)
+    assert [tokenizer.decode(list(item.reply_ids)) for item in examples] == [
+        f"{chat.replies['completion']}</s>" for chat in made
+    ]
+    for example, chat in zip(examples, made, strict=True):
+        text = tokenizer.decode(list(example.prompt_ids))
+        assert all(message["content"] in text for message in chat.messages)
+
+
+def test_lines_are_counted_over_all_roles(sample: list[Profile]) -> None:
+    whole = make_script_conversations(sample, TEMPLATE, DataRecipe(config="sample", source="script"))
+    data = DataRecipe(config="sample", source="script", max_rows=13)
+    assert make_script_conversations(sample, TEMPLATE, data) == whole[:13]
+    assert len({chat.role for chat in whole[:13]}) == 2
+
+
+def test_a_role_with_a_stroke_in_its_name() -> None:
+    profile = Profile("Fox/Crow", "en", (say("Fox/Crow", "a"),))
+    assert {chat.role for chat in make_script_conversations([profile], TEMPLATE, DataRecipe())} == {"Fox/Crow"}
+
+
+@pytest.mark.parametrize(
+    ("choice", "roles"),
+    [
+        pytest.param({"roles": ("鲁智深", "Queen of Hearts")}, {"鲁智深", "Queen of Hearts"}, id="roles"),
+        pytest.param({"languages": ("zh",)}, {"鲁智深", "诸葛亮"}, id="languages"),
+        pytest.param({"roles": ("鲁智深", "Queen of Hearts"), "languages": ("en",)}, {"Queen of Hearts"}, id="both"),
+    ],
+)
+def test_choices(choice: dict[str, Any], roles: set[str]) -> None:
+    profiles = load_script_profiles(DataRecipe(config="sample", source="script", **choice))
+    assert {profile.role for profile in profiles} == roles
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        pytest.param({"roles": ("Fox",)}, r"data\.roles: Fox not in the rows; there are Long John", id="unknown role"),
+        pytest.param({"roles": ("鲁智深",), "languages": ("en",)}, "leaves none of 4 roles", id="nothing left"),
+        pytest.param({"split": "dev"}, "no split 'dev'; it has train, test", id="unknown split"),
+        pytest.param({"mix": Mix(general=0.5)}, r"data\.mix", id="mix"),
+    ],
+)
+def test_choices_that_cannot_be(choice: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load_script_profiles(DataRecipe(config="sample", source="script", **choice))
+
+
+def test_roles_that_a_config_holds_out_are_not_trained_on(write_release: Callable[..., Any]) -> None:
+    base = "rolebench-eng/role-generalization"
+    files: dict[str, Any] = {}
+    for subset in ("general", "role_specific"):
+        for name, role in (("train", "Fox"), ("test", "Owl"), ("rolegpt_baseline", "Owl")):
+            files[f"{base}/{subset}/{name}.jsonl"] = [{"role": role, "question": "Why?", "generated": ["So."]}]
+    for role in ("Fox", "Owl"):
+        line = {"role": role, "content": "Aha.", "act_id": 0, "diag_id": 0}
+        files[f"profiles-eng/profiles-eng-{role}.jsonl"] = [line]
+    data = DataRecipe(config="role-generalization-eng", source="script", data_dir=write_release(**files))
+    assert [profile.role for profile in load_script_profiles(data)] == ["Fox"]
+
+
+def test_a_release_without_dialogue_says_so(write_release: Callable[..., Any]) -> None:
+    with pytest.raises(ReleaseNotFoundError, match="no script dialogue of Fox, Owl"):
+        load_script_profiles(DataRecipe(source="script", data_dir=write_release()))

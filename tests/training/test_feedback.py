@@ -1,0 +1,191 @@
+"""Training by preference and by reward: data sets in TRL's columns, RoleBench's own rows, and what is refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from rolellm.core.errors import DataError, RecipeError
+from rolellm.core.records import Row
+from rolellm.models.prompts.render import make_messages
+from rolellm.training.examples import encode
+from rolellm.training.recipe_files import load_recipe
+from rolellm.training.rows import Conversation, make_conversations, read_dataset
+from rolellm.training.train import train
+
+# TRL 1.16 asks transformers 5.23 by the older name.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+PAIRS = [{"prompt": f"Name fish {n}.", "chosen": "Aye, cod.", "rejected": f"Cod number {n}."} for n in range(8)]
+
+
+@pytest.fixture(scope="module")
+def mini(tmp_path_factory: pytest.TempPathFactory, write_recipe: Any) -> dict[str, Any]:
+    """The mini recipe as a dict, on a base that is built once."""
+    from rolellm.core.settings import read_file
+
+    folder = tmp_path_factory.mktemp("mini")
+    values = read_file(write_recipe(folder)) | {"output": {}}
+    base = train(values, out=folder / "run", max_steps=1).base
+    return values | {"base": {"path": str(base)}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", ["dpo", "kto"])
+def test_replies_in_the_role_s_voice_are_preferred_to_role_free_answers(
+    trainer: str, mini: dict[str, Any], tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"trainer": trainer, "per_device_train_batch_size": 4, "max_steps": 2}
+    run = train(mini, out=tmp_path / "run", **options)
+    assert run.steps == 2
+    assert all(any(key.startswith("rewards/") for key in line) for line in run.metrics)
+    manifest = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["trainer"] == trainer
+    assert manifest["trained_on"]["roles"]
+
+
+@pytest.mark.slow
+def test_a_data_set_of_pairs_is_trained_on_and_held_out(mini: dict[str, Any], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"trainer": "dpo", "max_steps": 2, "eval_strategy": "steps", "eval_steps": 1}
+    run = train(mini, train_dataset=Dataset.from_list(PAIRS), out=tmp_path / "run", **options)
+    assert all("eval_loss" in line for line in run.metrics)
+
+
+@pytest.mark.slow
+def test_grpo_samples_and_rewards(mini: dict[str, Any], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"trainer": "grpo", "num_generations": 2, "max_completion_length": 8, "max_steps": 1}
+    run = train(mini, out=tmp_path / "run", reward_funcs="rolellm.rewards.rouge", **options)
+    assert run.steps == 1
+    assert any(key.startswith("reward") for key in run.metrics[0])
+
+
+def make_row(row_id: str, raw: str | None = "Cod.") -> Row:
+    return Row(row_id, "Ahab", "en", "general", "Name a fish.", ("Aye, cod.", "Cod it be."), raw_reference=raw)
+
+
+def test_conversations_hold_what_each_trainer_learns() -> None:
+    rows = [make_row("a"), make_row("b", None), make_row("c", "Aye, cod.")]
+
+    def make(trainer: str) -> list[Conversation]:
+        return list(make_conversations(rows, make_messages, trainer))
+
+    assert [(chat.row_id, chat.reference) for chat in make("sft")] == [(id, n) for id in "abc" for n in (0, 1)]
+    assert [dict(chat.replies) for chat in make("dpo")] == [{"chosen": "Aye, cod.", "rejected": "Cod."}]
+    assert [(dict(chat.replies), chat.columns["label"]) for chat in make("kto")] == [
+        ({"completion": "Aye, cod."}, True),
+        ({"completion": "Cod."}, False),
+    ]
+    assert [chat.columns["raw_reference"] for chat in make("grpo")] == ["Cod.", None, "Aye, cod."]
+    assert not any(chat.replies for chat in make("grpo"))
+
+
+@pytest.mark.parametrize(
+    ("trainer", "items", "words"),
+    [
+        pytest.param(
+            "dpo", [{"prompt": "a", "chosen": "b"}], "train_dataset has no rejected; it has chosen, prompt", id="dpo"
+        ),
+        pytest.param("kto", [{"prompt": "a", "completion": "b"}], "train_dataset has no label", id="kto"),
+        pytest.param("grpo", [{"question": "a"}], "train_dataset has no role, references", id="grpo"),
+        pytest.param(
+            "dpo",
+            [{"prompt": "a", "chosen": [{"role": "user", "content": "b"}], "rejected": "c"}],
+            "chosen must be one reply, a text or one assistant message",
+            id="turn",
+        ),
+    ],
+)
+def test_a_data_set_without_what_the_trainer_needs_is_refused(
+    trainer: str, items: list[dict[str, Any]], words: str
+) -> None:
+    with pytest.raises(DataError, match=words):
+        read_dataset(items, trainer)
+
+
+@pytest.mark.parametrize(
+    ("replies", "words"),
+    [
+        pytest.param(
+            {"chosen": "a", "rejected": "a"}, "row x has a chosen reply that equals the rejected one", id="equal"
+        ),
+        pytest.param({"chosen": "a", "rejected": " "}, "row x has a blank reply", id="blank"),
+        pytest.param(
+            {"chosen": "a " * 300, "rejected": "b"}, "a reply that does not fit training.max_length", id="long"
+        ),
+    ],
+)
+def test_preferences_that_teach_nothing_are_refused(replies: dict[str, str], words: str, tokenizer: Any) -> None:
+    chat = Conversation("x", ({"role": "user", "content": "?"},), replies)
+    with pytest.raises(RecipeError, match=words):
+        encode([chat], tokenizer, max_length=128, trainer="dpo", truncate_replies=True)
+
+
+def test_text_that_trl_would_read_as_a_special_token_is_refused(tokenizer: Any) -> None:
+    chat = Conversation("x", ({"role": "user", "content": "a </s> b"},), {"chosen": "a", "rejected": "b"})
+    with pytest.raises(RecipeError, match="row x has a special token of the tokenizer"):
+        encode([chat], tokenizer, max_length=128, trainer="dpo")
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        pytest.param({"trainer": "grpo"}, "trainer: grpo needs at least one", id="no-reward"),
+        pytest.param(
+            {"reward_funcs": ["rolellm.rewards.rouge"]}, "only trainer: grpo has rewards, not sft", id="reward"
+        ),
+        pytest.param({"trainer": "dpo", "padding_free": True}, "padding_free cannot be set", id="padding-free"),
+        pytest.param({"packing": True}, "packing cannot be set", id="packing"),
+        pytest.param({"parallelism_config": {}}, "parallelism_config cannot be set", id="context-parallel"),
+    ],
+)
+def test_recipes_that_cannot_be_trained_are_refused(training: dict[str, Any], words: str) -> None:
+    with pytest.raises(RecipeError, match=words):
+        load_recipe("smoke-cpu", **training)
+
+
+def test_a_reward_that_is_not_there_is_refused_before_any_work(mini: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"there is no rolellm\.rewards\.nothing"):
+        train(mini, out=tmp_path / "run", trainer="grpo", reward_funcs="rolellm.rewards.nothing")
+    assert not (tmp_path / "run").exists()
+
+
+class Log:
+    """A trainer's state as callbacks see it."""
+
+    global_step = 1
+
+    def __init__(self, **logs: float) -> None:
+        self.log_history = [logs]
+
+
+def test_a_log_without_a_count_of_tokens_is_no_error() -> None:
+    from rolellm.training.callbacks import StepCheck
+    from rolellm.training.examples import Example
+    from rolellm.training.recipe import TrainingRecipe
+    from rolellm.training.schedule import schedule_replies
+
+    examples = [Example(str(number), (1, 2), (3,)) for number in range(4)]
+    schedule = schedule_replies(examples, TrainingRecipe(per_device_train_batch_size=2, num_train_epochs=1.0))
+    check = StepCheck(None, examples, schedule)
+    logs: dict[str, float] = {"loss": 1.0}
+    check.on_log(None, Log(**logs), None, logs)
+    assert logs == {"loss": 1.0}
+
+
+def test_rows_that_are_not_there_leave_the_loss_of_routed_experts_finite(tokenizer: Any, tmp_path: Path) -> None:
+    from rolellm.training.examples import Example
+    from rolellm.training.fit import Fit, fit
+    from rolellm.training.recipe import MethodRecipe, TrainingRecipe
+
+    from .models import new_model
+
+    examples = [Example(str(number), (5, 6, 7), (8 + number, 2)) for number in range(3)]
+    sizes = {"num_local_experts": 2, "num_experts_per_tok": 1, "output_router_logits": True}
+    training = TrainingRecipe(
+        per_device_train_batch_size=4, num_train_epochs=1.0, use_cpu=True, max_length=32, shared_prefix=False
+    )
+    job = Fit(training=training, method=MethodRecipe(name="full"), folder=tmp_path, label="test")
+    fitted = fit(new_model("Mixtral", len(tokenizer), **sizes), tokenizer, examples, job)
+    assert len(fitted.losses) == 1
+    assert 0 < fitted.losses[0] < 100

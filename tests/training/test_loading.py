@@ -1,0 +1,477 @@
+"""Bases as a recipe asks for them: held in 4 bits, whole or refused, from a folder or from the Hub."""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import ModelError, SettingsError, require
+from rolellm.core.jsonl import read_jsonl
+from rolellm.models.find import hash_model
+from rolellm.models.load import fetch
+from rolellm.models.local_model import Decoding, LocalModel, PlainBatchWarning
+from rolellm.training.bases import build_base, load_model, load_tokenizer
+from rolellm.training.recipe import Lora, MethodRecipe, Quantization, TrainingRecipe
+from rolellm.training.recipe_files import load_recipe
+from rolellm.training.rows import load_rows
+from rolellm.training.train import prepare, train
+
+from ..versions import needs
+from .models import new_model
+
+WriteRecipe = Callable[..., Path]
+
+# peft 0.21 asks transformers 5.23 by a deprecated name.
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+
+CPU = TrainingRecipe(use_cpu=True)
+FULL = MethodRecipe(name="full")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Path:
+    folder = tmp_path_factory.mktemp("base")
+    # Wide enough for several blocks of 64 weights, each with its own scale.
+    tiny = {"hidden_size": 64, "intermediate_size": 128, "layers": 2, "heads": 2, "vocab_size": 700}
+    recipe = load_recipe(write_recipe(folder, base__tiny=tiny))
+    return build_base(recipe, load_rows(recipe), folder)
+
+
+@pytest.fixture
+def copy(base: Path, tmp_path: Path) -> Path:
+    """A copy of the base to spoil."""
+    return Path(shutil.copytree(base, tmp_path / "copy"))
+
+
+def qlora(**quantization: Any) -> MethodRecipe:
+    return MethodRecipe(name="qlora", lora=Lora(r=4), quantization=Quantization(**quantization))
+
+
+def layers_of(model: Any) -> list[Any]:
+    from bitsandbytes.nn import Linear4bit
+
+    return [module for module in model.modules() if isinstance(module, Linear4bit)]
+
+
+# QLoRA
+
+
+@pytest.mark.parametrize(
+    ("quantization", "kind", "double", "compute"),
+    [
+        pytest.param({}, "nf4", True, "bfloat16", id="defaults"),
+        pytest.param({"bnb_4bit_quant_type": "fp4"}, "fp4", True, "bfloat16", id="fp4"),
+        pytest.param({"bnb_4bit_use_double_quant": False}, "nf4", False, "bfloat16", id="single"),
+        pytest.param({"bnb_4bit_compute_dtype": "float32"}, "nf4", True, "float32", id="fp32"),
+    ],
+)
+def test_the_base_is_held_in_4_bits_as_the_recipe_says(
+    quantization: dict[str, Any], kind: str, double: bool, compute: str, base: Path
+) -> None:
+    import torch
+
+    layers = layers_of(load_model(base, qlora(**quantization), CPU))
+    assert len(layers) == 2 * 7, "attention and feed-forward of each layer, and not the head"
+    for layer in layers:
+        state = layer.weight.quant_state
+        assert layer.weight.dtype == torch.uint8
+        assert (state.quant_type, state.nested) == (kind, double)
+        assert layer.compute_dtype == getattr(torch, compute)
+
+
+def gradients(model: Any) -> list[Any]:
+    import torch
+
+    ids = torch.arange(5, 45).reshape(2, 20)
+    model.zero_grad()
+    model(input_ids=ids, labels=ids).loss.backward()
+    return [parameter.grad.clone() for parameter in model.parameters() if parameter.requires_grad]
+
+
+def with_adapter(model: Any) -> Any:
+    import torch
+    from peft import LoraConfig, get_peft_model
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        # Not zeros, which would hide the gradient of A.
+        return get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False))
+
+
+def test_gradients_stay_right_after_a_look_without_them(base: Path) -> None:
+    """On CPUs with AVX512-BF16, bitsandbytes would repack the weights then, and gradients would come out wrong."""
+    import torch
+
+    model = with_adapter(load_model(base, qlora(), CPU))
+    before = gradients(model)
+    held = [layer.weight.data.clone() for layer in layers_of(model)]
+    with torch.no_grad():
+        model.eval()(input_ids=torch.arange(5, 45).reshape(2, 20))
+    after = gradients(model.train())
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert all(torch.equal(one, layer.weight.data) for one, layer in zip(held, layers_of(model), strict=True))
+    assert all(layer.support_avx512bf16_for_cpu is False for layer in layers_of(model))
+
+
+def test_gradients_are_those_of_the_weights_that_4_bits_stand_for(base: Path) -> None:
+    import torch
+    from bitsandbytes.functional import dequantize_4bit
+
+    small = load_model(base, qlora(bnb_4bit_compute_dtype="float32"), CPU)
+    wide = load_model(base, FULL, CPU)
+    with torch.no_grad():
+        for name, module in small.named_modules():
+            if module in layers_of(small):
+                wide.get_submodule(name).weight.copy_(dequantize_4bit(module.weight.data, module.weight.quant_state))
+    for one, other in zip(gradients(with_adapter(small)), gradients(with_adapter(wide)), strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_tuning_on_4_bits_moves_the_adapter_alone_in_float32(
+    base: Path, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    """TRL puts such an adapter in bfloat16, where an update of this size is lost."""
+    import torch
+    from safetensors.torch import load_file
+
+    from rolellm.training.fit import Fit, fit
+
+    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(base)}, training__learning_rate=1e-7))
+    prepared = prepare(recipe, tmp_path)
+    model = load_model(base, qlora(), CPU)
+    held = [layer.weight.data.clone() for layer in layers_of(model)]
+    job = Fit(training=recipe.training, method=qlora(), folder=tmp_path / "run", label="test", writes_checkpoints=True)
+    fitted = fit(model, prepared.tokenizer, prepared.examples, job)
+    assert all(torch.equal(one, layer.weight.data) for one, layer in zip(held, layers_of(model), strict=True))
+    trained = [parameter for parameter in fitted.trainer.model.parameters() if parameter.requires_grad]
+    assert {parameter.dtype for parameter in trained} == {torch.float32}
+    fitted.save(tmp_path / "saved")
+    saved = load_file(tmp_path / "saved" / "adapter_model.safetensors")
+    early = load_file(tmp_path / "run" / "checkpoint-2" / "adapter_model.safetensors")
+    assert {tensor.dtype for tensor in saved.values()} == {torch.float32}
+    assert any(not torch.equal(saved[name], early[name]) for name in saved)
+
+
+@pytest.mark.parametrize(
+    ("method", "precision", "dtype"),
+    [
+        pytest.param("full", "bf16", "float32", id="what-is-trained-is-held-in-full"),
+        pytest.param("full", "fp32", "float32", id="full-fp32"),
+        pytest.param("lora", "bf16", "bfloat16", id="what-is-frozen-is-held-as-computed"),
+        pytest.param("lora", "fp32", "float32", id="lora-fp32"),
+    ],
+)
+def test_weights_are_held_in_the_precision_of_their_use(method: Any, precision: Any, dtype: str, base: Path) -> None:
+    import torch
+
+    model = load_model(base, MethodRecipe(name=method), TrainingRecipe(use_cpu=True, bf16=precision == "bf16"))
+    assert {parameter.dtype for parameter in model.parameters()} == {getattr(torch, dtype)}
+
+
+# What is not whole
+
+
+def drop_a_tensor(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def shards_without_one(folder: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="200KB")
+    next(folder.glob("model-00002-of-*.safetensors")).unlink()
+
+
+def edit_config(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8")) | changes
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def cut_off(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        pytest.param(
+            drop_a_tensor, r"lacks 1 of the model's weights \(model\.layers\.1\.mlp\.up_proj\.", id="a-tensor"
+        ),
+        pytest.param(lambda f: edit_config(f, num_hidden_layers=3), r"lacks 9 of the model's weights", id="a-layer"),
+        pytest.param(shards_without_one, "its model cannot be loaded", id="a-shard"),
+        pytest.param(lambda f: (f / "model.safetensors").unlink(), "its model cannot be loaded", id="all-weights"),
+        pytest.param(lambda f: cut_off(f / "model.safetensors"), "its model cannot be loaded", id="cut-off"),
+        pytest.param(lambda f: (f / "model.safetensors").write_bytes(b"<html>"), "cannot be loaded", id="a-web-page"),
+        pytest.param(lambda f: (f / "config.json").write_text("{"), "cannot be loaded", id="config-cut-off"),
+        pytest.param(lambda f: edit_config(f, model_type="nonesuch"), "cannot be loaded", id="unknown-architecture"),
+        pytest.param(lambda f: edit_config(f, hidden_size=32), "cannot be loaded", id="other-sizes"),
+    ],
+)
+@pytest.mark.parametrize("method", [FULL, qlora()], ids=["full", "qlora"])
+def test_a_base_that_is_not_whole_is_refused(
+    spoil: Callable[[Path], Any], words: str, method: MethodRecipe, copy: Path
+) -> None:
+    spoil(copy)
+    with pytest.raises(ModelError, match=words):
+        load_model(copy, method, CPU)
+
+
+def test_a_tokenizer_that_is_not_there_is_refused(copy: Path) -> None:
+    for file in copy.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(ModelError, match="its tokenizer cannot be loaded"):
+        load_tokenizer(copy)
+
+
+def test_a_base_without_a_chat_template_has_no_form_of_its_own(copy: Path) -> None:
+    (copy / "chat_template.jinja").unlink()
+    with pytest.raises(ModelError, match=r"no chat template; use prompt\.form: rolellama"):
+        load_tokenizer(copy, "model")
+    assert "### Response:" in str(load_tokenizer(copy).chat_template)
+
+
+def test_pickled_weights_are_read_as_tensors(copy: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    tensors = load_file(copy / "model.safetensors")
+    (copy / "model.safetensors").unlink()
+    torch.save(tensors, copy / "pytorch_model.bin")
+    model = load_model(copy, FULL, CPU)
+    assert torch.equal(model.state_dict()["model.norm.weight"], tensors["model.norm.weight"])
+
+
+class Trap:
+    """Unpickled, it would leave a mark."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.mark,)
+
+
+def test_pickled_code_is_not_run(copy: Path, tmp_path: Path) -> None:
+    import torch
+
+    (copy / "model.safetensors").unlink()
+    mark = tmp_path / "mark"
+    torch.save({"model.norm.weight": Trap(mark)}, copy / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="its model cannot be loaded"):
+        load_model(copy, FULL, CPU)
+    assert not mark.exists()
+
+
+# From the Hub
+
+
+@pytest.fixture
+def on_hub(hub: Any, base: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[..., str]]:
+    """Puts the base on a local Hub, with changes; returns its name. The client's cache is empty."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+    template = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+
+    def put(repo: str = "me/tiny", **changes: bytes | None) -> str:
+        files = {path.name: path.read_bytes() for path in base.iterdir() if path.name != "base.json"}
+        files |= {name: content for name, content in changes.items() if content is not None}
+        hub.store.create(
+            "model", repo, private=False, files={k: v for k, v in files.items() if changes.get(k, v) is not None}
+        )
+        return repo
+
+    yield put
+
+
+def losses(run: Path) -> list[float]:
+    return [line["loss"] for _, line in read_jsonl(run / "metrics.jsonl")]
+
+
+@needs("trl", "1.16", "draws an adapter's first weights from where the base was loaded")
+def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
+    on_hub: Callable[..., str], hub: Any, base: Path, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    method = {"name": "lora", "lora": {"r": 4}}
+    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub(), "revision": "main"}, method=method))
+    result = train(recipe)
+    commit = hub.store.read("model", "me/tiny")["branches"]["main"]
+    manifest = json.loads((result.out / "manifest.json").read_text(encoding="utf-8"))
+    named = {key: manifest["base"][key] for key in ("kind", "name", "model", "revision")}
+    assert named == {"kind": "hub", "name": "me/tiny", "model": "me/tiny", "revision": commit}
+    adapter = json.loads((result.out / "adapter_config.json").read_text(encoding="utf-8"))
+    assert (adapter["base_model_name_or_path"], adapter["revision"]) == ("me/tiny", commit)
+    here = train(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), out=tmp_path / "here")
+    assert losses(result.out) == losses(here.out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [None, "main", "commit"])
+def test_a_base_that_changed_on_the_hub_is_resumed_at_the_commit_that_was_used(
+    asked: str | None, on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    """Named or not: the recipe with that commit is no other recipe."""
+    first = None if asked == "commit" else asked
+    method = {"name": "lora", "lora": {"r": 4}}
+    options = {"method": method, "training__save_steps": 1}
+    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub(), "revision": first}, **options))
+    run = train(recipe).out
+    straight = losses(run)
+    commit = hub.store.read("model", "me/tiny")["branches"]["main"]
+    for name in ("manifest.json", "adapter_model.safetensors", "metrics.jsonl"):
+        (run / name).unlink()
+    shutil.rmtree(run / "checkpoint-3")
+
+    other = {"path": "model.safetensors", "content": b"not these weights any more"}
+    lines = [{"key": "header", "value": {"summary": "Other weights"}}, {"key": "file", "value": other}]
+    assert hub.store.commit("model", "me/tiny", "main", lines) != commit
+    revision = commit if asked == "commit" else asked
+    again = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": revision}, **options))
+    train(again, resume=True)
+    assert losses(run) == straight
+    assert json.loads((run / "manifest.json").read_text(encoding="utf-8"))["base"]["revision"] == commit
+    assert json.loads((run / "adapter_config.json").read_text(encoding="utf-8"))["revision"] == commit
+
+
+def test_an_adapter_answers_on_the_revision_of_its_base_and_names_it(
+    on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    from huggingface_hub import hf_hub_download
+
+    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub()}, method={"name": "lora", "lora": {"r": 4}}))
+    run = train(recipe).out
+    commit = hub.store.read("model", "me/tiny")["branches"]["main"]
+    other = {"path": "model.safetensors", "content": b"not these weights any more"}
+    lines = [{"key": "header", "value": {"summary": "Other weights"}}, {"key": "file", "value": other}]
+    hub.store.commit("model", "me/tiny", "main", lines)
+    hf_hub_download("me/tiny", "config.json", force_download=True)  # main as it is now is in the cache, too
+    model = LocalModel(str(run), device="cpu")
+    assert model.generate_batch([[5, 6]], Decoding(max_new_tokens=1))
+    assert model.source.revision == commit
+    assert model.hashes["model_hash"] == hash_model("me/tiny", commit) != hash_model("me/tiny")
+
+
+def test_routers_are_not_weighed_in_inference(tokenizer: Any, tmp_path: Path) -> None:
+    """A checkpoint may say so; `generate` then fails on a padded batch."""
+    model = new_model("Mixtral", len(tokenizer), num_local_experts=4)
+    model.config.output_router_logits = True
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    local = LocalModel(str(tmp_path), device="cpu")
+    with pytest.warns(PlainBatchWarning, match="mixtral"):
+        answers = local.generate_batch([[5], [5, 6, 7]], Decoding(max_new_tokens=2))
+    assert len(answers) == 2
+
+
+def test_another_revision_is_another_recipe(
+    on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub()}))
+    run = train(recipe).out
+    (run / "manifest.json").unlink()
+    other = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": "v2"}))
+    with pytest.raises(SettingsError, match=r'differs in base\.revision \(was null, is now "v2"\)'):
+        train(other, resume=True)
+
+
+def test_what_was_fetched_is_there_without_the_hub(
+    on_hub: Callable[..., str], hub: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    folder = fetch(on_hub(), None, weights=True)
+    hub.asked.clear()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert fetch("me/tiny", None, weights=True) == folder
+    assert hub.asked == []
+    with pytest.raises(ModelError, match=r"base\.model: cannot download me/other from the Hub"):
+        fetch("me/other", None, weights=True)
+
+
+def test_only_what_training_needs_is_fetched(on_hub: Callable[..., str]) -> None:
+    more = {"original/consolidated.00.pth": b"x", "onnx/model.onnx": b"x", "pytorch_model.bin": b"x", "demo.mp4": b"x"}
+    repo = on_hub(**more)
+    small = fetch(repo, None, weights=False)
+    names = {path.name for path in small.iterdir()}
+    assert {"config.json", "tokenizer.json", "chat_template.jinja"} <= names
+    assert "model.safetensors" not in names
+    whole = fetch(repo, None, weights=True)
+    assert {path.name for path in whole.iterdir()} == names | {"model.safetensors"}
+
+
+def test_an_older_repository_gives_its_pickled_weights(on_hub: Callable[..., str], base: Path) -> None:
+    import io
+
+    import torch
+    from safetensors.torch import load_file
+
+    stream = io.BytesIO()
+    torch.save(load_file(base / "model.safetensors"), stream)
+    changes: dict[str, bytes | None] = {"pytorch_model.bin": stream.getvalue(), "model.safetensors": None}
+    folder = fetch(on_hub(**changes), None, weights=True)
+    assert list(load_model(folder, FULL, CPU).parameters())
+
+
+@pytest.mark.parametrize(
+    ("model", "revision", "status"),
+    [
+        pytest.param("me/nonesuch", None, None, id="no-such-repository"),
+        pytest.param("me/tiny", "v9", None, id="no-such-revision"),
+        pytest.param("me//tiny", None, None, id="no-name-of-a-repository"),
+        pytest.param("me/tiny", None, 403, id="gated"),
+        pytest.param("me/tiny", None, 401, id="no-login"),
+        pytest.param("me/tiny", None, 500, id="hub-down"),
+    ],
+)
+def test_what_the_hub_does_not_give_is_a_word_and_the_way_out(
+    model: str, revision: str | None, status: int | None, on_hub: Callable[..., str], hub: Any
+) -> None:
+    on_hub()
+    if status is not None:
+        hub.fail("info", status, times=100)
+    with pytest.raises(ModelError, match=rf"(?s)base\.model: cannot download {model} .* or set base\.path"):
+        fetch(model, revision, weights=True)
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        pytest.param(None, 7, id="none"),
+        pytest.param(7, 7, id="the-same"),
+        pytest.param(2, [7, 2], id="another"),
+        pytest.param([2, 7, 3], [7, 2, 3], id="several"),
+    ],
+)
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "top_p": 0.6}], ids=["greedy", "sampling-flags-alone"])
+def test_the_end_of_a_reply_ends_generation_in_a_configuration_that_can_be_saved(
+    known: Any, expected: Any, sampling: dict[str, float], tmp_path: Path
+) -> None:
+    from transformers import GenerationConfig
+
+    from rolellm.models.load import add_stop_token
+
+    config = GenerationConfig(eos_token_id=known, **sampling)
+    add_stop_token(config, 7)
+    config.save_pretrained(tmp_path)
+    assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == expected
+
+
+def test_nothing_is_said_of_a_kernel_that_is_not_there(capfd: pytest.CaptureFixture[str]) -> None:
+    """bitsandbytes says so at each start on CPUs with AVX512-BF16."""
+    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
+    logger.setLevel(logging.NOTSET)
+    require("torch", extra="train")
+    logger.warning("Failed to load CPU gemm_4bit_forward from kernels-community")
+    assert capfd.readouterr().err == ""

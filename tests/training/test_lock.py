@@ -1,0 +1,115 @@
+"""One run, one folder: a second process is told at once, the first goes on unharmed, and a kill lets go."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import RunInUseError
+from rolellm.core.locks import check_unlocked, lock_folder
+from rolellm.training.bases import build_base
+from rolellm.training.recipe import Recipe
+from rolellm.training.recipe_files import load_recipe
+from rolellm.training.rows import load_rows
+from rolellm.training.train import train
+
+pytestmark = pytest.mark.slow
+
+WriteRecipe = Callable[..., Path]
+TrainApart = Callable[..., Any]
+STEPS = 40
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Path:
+    folder = tmp_path_factory.mktemp("base")
+    recipe = load_recipe(write_recipe(folder))
+    return build_base(recipe, load_rows(recipe), folder)
+
+
+@pytest.fixture
+def recipe(base: Path, tmp_path: Path, write_recipe: WriteRecipe) -> Recipe:
+    return load_recipe(write_recipe(tmp_path, base={"path": str(base)}, training__max_steps=STEPS))
+
+
+@pytest.fixture
+def holder(recipe: Recipe, train_apart: TrainApart) -> Any:
+    """A process that trains in the recipe's folder, past its first checkpoint and held there."""
+    process = train_apart(recipe)
+    while not (recipe.output.dir / "checkpoint-2" / "checkpoint.json").is_file():
+        assert process.is_alive()
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGSTOP)
+    yield process
+    process.kill()
+    process.join()
+
+
+def state_of(run: Path) -> dict[str, bytes]:
+    return {path.relative_to(run).as_posix(): path.read_bytes() for path in run.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"resume": True}, {"overwrite": True}], ids=["anew", "resuming", "overwriting"]
+)
+def test_a_second_run_is_refused_at_once_and_touches_nothing(
+    options: dict[str, bool], recipe: Recipe, holder: Any
+) -> None:
+    before = state_of(recipe.output.dir)
+    began = time.monotonic()
+    with pytest.raises(
+        RunInUseError,
+        match=rf"is in use by another run \(process {holder.pid} on .*; wait for it, or choose another folder",
+    ):
+        train(recipe, **options)
+    assert time.monotonic() - began < 5
+    assert state_of(recipe.output.dir) == before
+
+
+def test_the_first_run_goes_on_unharmed(recipe: Recipe, holder: Any, tmp_path: Path) -> None:
+    for options in ({"resume": True}, {"overwrite": True}):
+        with pytest.raises(RunInUseError):
+            train(recipe, **options)
+    os.kill(holder.pid, signal.SIGCONT)
+    holder.join()
+    assert holder.exitcode == 0
+    assert not (recipe.output.dir / ".lock").exists()
+    alone = train(replace(recipe, output=replace(recipe.output, dir=tmp_path / "alone")))
+    assert (recipe.output.dir / "model.safetensors").read_bytes() == (alone.out / "model.safetensors").read_bytes()
+
+
+def test_a_kill_lets_go_of_the_folder(recipe: Recipe, holder: Any) -> None:
+    holder.kill()
+    holder.join()
+    assert (recipe.output.dir / ".lock").is_file()
+    assert train(recipe, resume=True).steps == STEPS
+    assert not (recipe.output.dir / ".lock").exists()
+
+
+def test_another_folder_is_free(recipe: Recipe, holder: Any, tmp_path: Path) -> None:
+    other = replace(recipe, training=replace(recipe.training, max_steps=1))
+    assert train(other, out=tmp_path / "other").steps == 1
+
+
+def test_a_folder_is_free_once_its_run_is_over_even_in_one_process(tmp_path: Path) -> None:
+    for _ in range(2):
+        with lock_folder(tmp_path):
+            with pytest.raises(RunInUseError):
+                check_unlocked(tmp_path)
+            with pytest.raises(RunInUseError), lock_folder(tmp_path):
+                pass
+        check_unlocked(tmp_path)
+    with pytest.raises(KeyError), lock_folder(tmp_path):
+        raise KeyError
+    check_unlocked(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_looking_makes_no_folder(tmp_path: Path) -> None:
+    check_unlocked(tmp_path / "none")
+    assert not (tmp_path / "none").exists()

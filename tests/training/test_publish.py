@@ -1,0 +1,582 @@
+"""From a run's folder to the Hub and back: what is published loads with stock libraries and is what was trained."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import ModelCard, parse_eval_result_entries, snapshot_download
+from markdown_it import MarkdownIt
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+from rolellm import load_rolebench, score
+from rolellm.core.errors import DataError, HubLoginError, ModelError, RoleLLMError, SettingsError
+from rolellm.core.files import write_json
+from rolellm.core.records import Row
+from rolellm.data.hub import PushOptions, push_folder
+from rolellm.making.release import gather, write_release
+from rolellm.models.prompts.encode import encode_prompt
+from rolellm.models.prompts.render import make_messages
+from rolellm.models.training_record import TrainedOn, hash_instruction, read_manifest
+from rolellm.training.bases import load_tokenizer
+from rolellm.training.publish import check_publishing, push
+from rolellm.training.recipe_files import load_recipe
+from rolellm.training.train import train
+
+from ..forking import Forking
+from ..making.release.test_release import make
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
+    # The Hub client's own way of sending large files.
+    pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
+]
+
+METHODS = ("full", "lora", "qlora")
+Publish = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, write_recipe: Callable[..., Path]) -> dict[str, Path]:
+    """A finished run of each method."""
+    folder = tmp_path_factory.mktemp("runs")
+    found = {}
+    for method in METHODS:
+        (folder / method).mkdir()
+        recipe = load_recipe(write_recipe(folder / method, method={"name": method}))
+        found[method] = train(recipe).out
+    return found
+
+
+@pytest.fixture
+def published(hub: Any, tmp_path: Path) -> Publish:
+    """Publishes a run to the local Hub, and returns the folder that a reader gets."""
+
+    def publish(run: Path, repo: str = "me/model", **options: Any) -> Path:
+        done = push(run, repo, **({"license": "mit", "endpoint": hub.endpoint} | options))
+        return Path(
+            snapshot_download(repo, revision=done.revision, endpoint=hub.endpoint, cache_dir=tmp_path / "cache")
+        )
+
+    return publish
+
+
+@pytest.fixture
+def scores(tmp_path: Path) -> Path:
+    """What `rolellm score --json` prints, of a part of the data without role-specific rows."""
+    from rolellm.data.rolebench import dataset_fingerprint
+    from rolellm.scoring.predictions import Predictions
+    from rolellm.scoring.score import score_rows
+    from rolellm.scoring.settings import ScoreOptions
+
+    rows = [Row.from_columns(columns) for columns in load_rolebench("sample", "test")]
+    rows = [row for row in rows if row.subset == "general"]
+    answers = Predictions.pair_texts([row.id for row in rows[:-1]], [row.rolegpt or "–" for row in rows[:-1]])
+    options = ScoreOptions(config="sample", split="test", dataset_fingerprint=dataset_fingerprint("sample"))
+    file = tmp_path / "scores.json"
+    write_json(file, score_rows(rows, answers, options).to_dict())
+    return file
+
+
+def names(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+COMMON = {
+    ".gitattributes",
+    ".rolellm.json",
+    "README.md",
+    "chat_template.jinja",
+    "manifest.json",
+    "recipe.yaml",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+MODEL = {"config.json", "generation_config.json", "model.safetensors"}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "files"),
+    [
+        pytest.param("full", {}, MODEL, id="full"),
+        pytest.param("lora", {"merge": True}, MODEL, id="merged"),
+        pytest.param("qlora", {"merge": True}, MODEL, id="merged-qlora"),
+        pytest.param(
+            "lora", {"base_model": "me/base"}, {"adapter_config.json", "adapter_model.safetensors"}, id="adapter"
+        ),
+    ],
+)
+def test_what_is_published_and_what_is_not(
+    method: str, options: dict[str, Any], files: set[str], runs: dict[str, Path], published: Publish, root: Path
+) -> None:
+    run = runs[method]
+    (run / "training_args.bin").write_bytes(b"not to be published")
+    before = names(run)
+    folder = published(run, **options)
+    assert names(folder) == COMMON | files
+    assert names(run) == before, "nothing is left in the run's folder"
+    for file in folder.iterdir():
+        if file.suffix != ".safetensors":
+            text = file.read_text(encoding="utf-8")
+            for place in (str(run), str(run.parent), str(root), str(Path.home())):
+                assert place not in text, file.name
+
+
+_LOAD = """
+import json, sys
+import torch
+import yaml
+from peft import AutoPeftModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+sys.modules["rolellm"] = None  # importing the library would fail
+asked = json.load(open(sys.argv[1]))
+found = {}
+for repo in asked["repos"]:
+    kinds = [AutoModelForCausalLM] + ([AutoPeftModelForCausalLM] if repo.endswith("adapter") else [])
+    tokenizer = AutoTokenizer.from_pretrained(repo)
+    prompts = [
+        tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+        for messages in asked["messages"]
+    ]
+    for kind in kinds:
+        model = kind.from_pretrained(repo, dtype=torch.float32).eval()
+        with torch.no_grad():
+            logits = [model(torch.tensor([ids])).logits[0] for ids in prompts]
+        found[repo, kind.__name__] = {"prompts": prompts, "logits": logits}
+torch.save(found, sys.argv[2])
+for snippet in asked["snippets"]:
+    names = {}
+    exec(snippet, names)
+    print("ran", names["name"], names["answer"].shape[1] > names["inputs"]["input_ids"].shape[1])
+"""
+
+
+@pytest.mark.timeout(200)
+def test_what_is_published_loads_with_stock_libraries_and_is_what_was_trained(
+    runs: dict[str, Path],
+    published: Publish,
+    hub: Any,
+    sample_rows: list[Row],
+    tmp_path: Path,
+    clean_env: dict[str, str],
+    lukewarm: Forking,
+) -> None:
+    (base,) = runs["lora"].glob("base-*")
+    push_folder(base, "me/base", PushOptions(kind="model", endpoint=hub.endpoint))
+    read = [published(runs["full"], "me/full"), published(runs["lora"], "me/adapter", base_model="me/base")]
+    published(runs["lora"], "me/merged", merge=True)
+    published(runs["qlora"], "me/merged-qlora", merge=True)
+    chosen = [sample_rows[0], sample_rows[5], sample_rows[-1]]
+    asked = {
+        "repos": ["me/full", "me/adapter", "me/merged", "me/merged-qlora"],
+        "messages": [make_messages(row) for row in chosen],
+        "snippets": [_snippet(folder) for folder in read],
+    }
+    write_json(tmp_path / "asked.json", asked)
+    places = [tmp_path / "asked.json", tmp_path / "found.pt"]
+    shown = lukewarm.run(places, tmp_path, code=_LOAD, env=hub.env(clean_env))
+    assert shown.returncode == 0, shown.stderr
+    assert "ran me/full True" in shown.stdout, "the snippet in the card"
+    assert "ran me/adapter True" in shown.stdout, "the snippet in the card"
+    found = torch.load(tmp_path / "found.pt")
+    assert len(found) == 5
+    for (repo, kind), answer in found.items():
+        run = runs["full" if repo == "me/full" else "qlora" if repo == "me/merged-qlora" else "lora"]
+        tokenizer = load_tokenizer(run)
+        prompts = [encode_prompt(tokenizer, messages) for messages in asked["messages"]]
+        assert answer["prompts"] == prompts, repo
+        expected = _logits(run, prompts)
+        for here, there in zip(expected, answer["logits"], strict=True):
+            assert (here - there).abs().max() <= (1e-5 if "merged" in repo else 0), (repo, kind)
+            assert here.std() > 0.01
+
+
+def _snippet(folder: Path) -> str:
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    return str(code)
+
+
+def _logits(run: Path, prompts: list[list[int]]) -> list[torch.Tensor]:
+    """As training left the model: the adapter beside its base, in float32."""
+    base = next(run.glob("base-*")) if (run / "adapter_config.json").is_file() else run
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    if base != run:
+        model = PeftModel.from_pretrained(model, run)
+    with torch.no_grad():
+        return [model.eval()(torch.tensor([ids])).logits[0] for ids in prompts]
+
+
+def test_the_adapter_is_not_without_effect(runs: dict[str, Path], sample_rows: list[Row]) -> None:
+    """Else the test above would hold for anything."""
+    run = runs["lora"]
+    prompt = encode_prompt(load_tokenizer(run), make_messages(sample_rows[0]))
+    (base,) = run.glob("base-*")
+    with torch.no_grad():
+        plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)(torch.tensor([prompt])).logits[0]
+    assert (plain - _logits(run, [prompt])[0]).abs().max() > 1e-4
+
+
+def test_the_same_again_is_no_commit(runs: dict[str, Path], hub: Any, scores: Path) -> None:
+    options: dict[str, Any] = {"license": "mit", "merge": True, "scores": [scores], "endpoint": hub.endpoint}
+    first = push(runs["qlora"], "me/model", **options)
+    again = push(runs["qlora"], "me/model", **options)
+    assert (first.changed, again.changed) == (True, False)
+    assert again.revision == first.revision
+
+
+def test_an_adapter_gives_way_to_the_merged_model(runs: dict[str, Path], published: Publish) -> None:
+    published(runs["lora"], base_model="me/base")
+    assert names(published(runs["lora"], merge=True)) == COMMON | MODEL
+
+
+def test_the_recipe_and_the_manifest_can_be_read_again(runs: dict[str, Path], published: Publish) -> None:
+    folder = published(runs["lora"], merge=True)
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    assert load_recipe(folder / "recipe.yaml").hash == manifest["recipe_hash"]
+    mine, theirs = (read_manifest(place / "manifest.json") for place in (runs["lora"], folder))
+    assert mine is not None
+    assert mine == theirs
+    assert mine.trained_on.roles
+    assert manifest["published"]["form"] == "merged"
+    assert set(manifest["files"]) == {"chat_template.jinja", "config.json", "model.safetensors", "tokenizer.json"}
+
+
+def test_what_a_base_of_ours_was_tuned_on_is_in_the_manifest(
+    tmp_path: Path, runs: dict[str, Path], published: Publish, write_recipe: Callable[..., Path]
+) -> None:
+    base = tmp_path / "first"
+    shutil.copytree(runs["full"], base, ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
+    manifest = json.loads((base / "manifest.json").read_text(encoding="utf-8"))
+    manifest["trained_on"] = TrainedOn(
+        frozenset({"An Earlier Role"}), frozenset({hash_instruction("Earlier?")})
+    ).to_dict()
+    write_json(base / "manifest.json", manifest)
+    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method={"name": "lora"}))
+    run = train(recipe).out
+    merged = read_manifest(published(run, merge=True) / "manifest.json")
+    adapter = read_manifest(published(run, base_model="me/base") / "manifest.json")
+    assert merged is not None
+    assert adapter is not None
+    assert "An Earlier Role" in merged.trained_on.roles
+    assert merged.trained_on.roles > adapter.trained_on.roles
+
+
+def test_an_own_system_template_goes_along(
+    tmp_path: Path, published: Publish, write_recipe: Callable[..., Path]
+) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("Speak as {role} would.\n{description}\n", encoding="utf-8")
+    recipe = load_recipe(write_recipe(tmp_path, prompt={"system_template": str(own)}))
+    run = train(recipe).out
+    folder = published(run)
+    assert (folder / "own.txt").read_text(encoding="utf-8") == own.read_text(encoding="utf-8")
+    read = load_recipe(folder / "recipe.yaml")
+    assert read.prompt.system_template == folder / "own.txt"
+    assert read.hash == recipe.hash
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert card.count("Speak as {role} would.\n{description}") == 1
+    own.write_text("Another: {role}", encoding="utf-8")
+    changed = published(run, "me/changed")
+    assert "own.txt" not in names(changed)
+    assert "was not at hand" in (changed / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_card_says_what_the_run_says(runs: dict[str, Path], published: Publish) -> None:
+    folder = published(runs["qlora"], "me/adapter", base_model="me/base")
+    card = ModelCard.load(folder / "README.md")
+    data = card.data.to_dict()
+    assert data["license"] == "mit"
+    assert data["library_name"] == "peft"
+    assert (data["base_model"], data["base_model_relation"]) == ("me/base", "adapter")
+    assert data["language"] == ["en", "zh"]
+    assert "datasets" not in data, "the sample is no data set on the Hub"
+    assert "qlora" in data["tags"]
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    for words in (
+        manifest["data"]["fingerprint"],
+        manifest["recipe_hash"],
+        "12 rows, 60 replies",
+        "| `training.learning_rate` | `0.001` |",
+        f"| torch | {manifest['versions']['torch']} |",
+        "3 optimizer steps",
+        "None were measured",
+        "### Instruction:\n{system instruction}</s>",
+        "a reply ends with `</s>`",
+        "You are {role}; nobody else is speaking here.",
+        "nf4, doubly quantized",
+        "@inproceedings{wang2024rolellm",
+    ):
+        assert words in card.text, words
+    assert "method.lora.r" in card.text
+    assert "warm" in card.text
+
+
+def test_values_that_a_run_had_no_use_for_are_not_in_the_card(runs: dict[str, Path], published: Publish) -> None:
+    card = ModelCard.load(published(runs["full"]) / "README.md")
+    assert "method.lora" not in card.text
+    assert "quantization" not in card.text
+    assert card.data.library_name == "transformers"
+    assert "base_model" not in card.data.to_dict()
+
+
+def test_scores_come_with_their_recipe_and_nothing_is_made_up(
+    runs: dict[str, Path], published: Publish, scores: Path
+) -> None:
+    card = ModelCard.load(published(runs["full"], scores=(scores,)) / "README.md")
+    said = json.loads(scores.read_text(encoding="utf-8"))
+    assert said["metrics"]["SPE"] is None
+    results = {result.metric_name.split()[0]: result for result in card.data.eval_results}
+    assert set(results) == {"CUS", "RAW"}
+    cus = said["metrics"]["CUS"]
+    assert results["CUS"].metric_value == cus["mean"]
+    assert results["CUS"].metric_args == {
+        "ci95": cus["ci95"],
+        "ci95_new_roles": cus["ci95_new_roles"],
+        "n": cus["n"],
+        "fingerprint": said["fingerprint"]["hash"],
+    }
+    assert (results["CUS"].dataset_config, results["CUS"].dataset_split) == ("sample", "test")
+    low, high = cus["ci95"]
+    row = f"| `sample/test` | rouge-score | CUS | {cus['mean']:.4f} | {low:.4f} to {high:.4f} | {cus['n']} |"
+    assert row in card.text
+    assert "| `sample/test` | rouge-score | SPE | – | – | 0 |" in card.text
+    assert "no row measures SPE, avg" in card.text
+    assert said["fingerprint"]["hash"] in card.text
+    assert "1 rows without an answer are left out" in card.text
+    assert "None were measured" not in card.text
+
+
+def test_scores_on_the_release_are_where_the_hub_reads_them(
+    runs: dict[str, Path], published: Publish, scores: Path, tmp_path: Path
+) -> None:
+    said = json.loads(scores.read_text(encoding="utf-8"))
+    other = tmp_path / "release.json"
+    other.write_text(json.dumps({**said, "config": "role-generalization-eng"}), encoding="utf-8")
+    folder = published(runs["full"], scores=(scores, other))
+    content = yaml.safe_load((folder / ".eval_results" / "rolebench.yaml").read_text(encoding="utf-8"))
+    entries = {entry.task_id: entry for entry in parse_eval_result_entries(content)}
+    assert set(entries) == {"role-generalization-eng_cus", "role-generalization-eng_raw"}
+    cus = entries["role-generalization-eng_cus"]
+    assert (cus.dataset_id, cus.value) == ("ZenMoore/RoleBench", said["metrics"]["CUS"]["mean"])
+    assert "protocol rouge-score" in cus.notes
+
+
+def test_what_was_made_from_a_release_of_ones_own_is_not_called_rolebench(
+    published: Publish, write_recipe: Callable[..., Path], tmp_path: Path
+) -> None:
+    config, released = "instruction-generalization-eng", tmp_path / "released"
+    write_release([gather(make(tmp_path / "Ann", "Ann"))], released)
+    run = train(load_recipe(write_recipe(tmp_path, data={"config": config, "data_dir": str(released)}))).out
+    table = load_rolebench(config, "test", data_dir=released)
+    scored = score(["Ann says so."] * len(table), table, data_dir=released, floors=False)
+    write_json(tmp_path / "scores.json", scored.to_dict())
+
+    folder = published(run, scores=(tmp_path / "scores.json",))
+    card = ModelCard.load(folder / "README.md")
+    assert not {"datasets", "model-index"} & card.data.to_dict().keys()
+    assert not (folder / ".eval_results").exists()
+    assert "RoleBench" not in card.text
+    assert f"| data | a release of its own, `{config}`" in card.text
+    assert f"| `{config}/test` of a release of one's own | rouge-score | CUS | " in card.text
+
+
+HOSTILE = "x`|y\n\n# Owned\n\n<script>alert(1)</script><!-- [a](javascript:x)\u202e\u200b\n```\n````\n# Again\n~~~\n"
+
+
+def hostile(value: Any) -> Any:
+    """The same with each text followed by what a card must not obey, numbers and shapes as they are."""
+    if isinstance(value, dict):
+        return {key: hostile(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [hostile(item) for item in value]
+    return f"{value}\ud800{HOSTILE}" if isinstance(value, str) else value
+
+
+def test_texts_of_scores_and_roles_stay_texts(
+    runs: dict[str, Path], published: Publish, scores: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["full"], run)
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    plain = (published(run, "me/plain", scores=(scores,)) / "README.md").read_text(encoding="utf-8")
+    manifest["trained_on"]["roles"].insert(0, HOSTILE)
+    manifest["versions"]["torch"] = HOSTILE
+    manifest["base"]["name"] = HOSTILE
+    write_json(run / "manifest.json", manifest)
+    scores.write_text(json.dumps(hostile(json.loads(scores.read_text(encoding="utf-8")))), encoding="utf-8")
+    text = (published(run, "me/hostile", scores=(scores,)) / "README.md").read_text(encoding="utf-8")
+    for character in "\u202e\u200b":
+        assert character not in text
+
+    def parts(card: str) -> list[tuple[str, str]]:
+        body = re.sub(r"<!-- rolellm[^\n]*", "", card.split("\n---\n", 1)[1])
+        tokens = MarkdownIt("commonmark").enable("table").parse(body)
+        blocks = [(token.type, token.tag) for token in tokens]
+        return blocks + [(child.type, "") for token in tokens for child in token.children or () if "html" in child.type]
+
+    assert [one for one in parts(text) if one[0] != "fence"] == [one for one in parts(plain) if one[0] != "fence"]
+    assert "# Owned" not in text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        pytest.param("{", "is not what `rolellm score --json` prints", id="no-json"),
+        pytest.param("[]", "is not what `rolellm score --json` prints", id="a-list"),
+        pytest.param('{"metrics": {}}', "is not what `rolellm score --json` prints", id="no-fingerprint"),
+        pytest.param('{"protocol": "x", "metrics": {"CUS": {"mean": "high"}}}', "is not what", id="a-word-for-a-mean"),
+        pytest.param('{"a":' * 100_000, "is not what", id="nested-deeply"),
+        pytest.param(None, "cannot be read", id="no-file"),
+    ],
+)
+def test_scores_that_are_none_are_refused(
+    content: str | None, words: str, runs: dict[str, Path], tmp_path: Path, hub: Any
+) -> None:
+    file = tmp_path / "scores.json"
+    if content is not None:
+        file.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=words) as caught:
+        push(runs["full"], "me/model", license="mit", scores=[file])
+    assert caught.value.path == file
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "words"),
+    [
+        pytest.param("full", {}, r"never guessed: give --license", id="no-license"),
+        pytest.param("full", {"license": "Apache License 2.0"}, "not a license as the Hub spells it", id="prose"),
+        pytest.param("full", {"license": ""}, "not a license as the Hub spells it", id="empty-license"),
+        pytest.param("full", {"license": "mit", "merge": True}, "nothing to merge", id="merge-a-whole-model"),
+        pytest.param("lora", {"license": "mit"}, r"--merge\), or .*--base-model OWNER/NAME", id="local-base"),
+        pytest.param("lora", {"license": "mit", "base_model": "./base"}, "not a repository", id="base-is-a-path"),
+    ],
+)
+def test_what_will_not_do_is_refused_before_the_hub_is_asked(
+    method: str, options: dict[str, Any], words: str, runs: dict[str, Path], hub: Any
+) -> None:
+    with pytest.raises(SettingsError, match=words):
+        push(runs[method], "me/model", **options, endpoint=hub.endpoint)
+    assert hub.asked == []
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_folder_that_is_no_finished_run_is_refused(tmp_path: Path, runs: dict[str, Path]) -> None:
+    with pytest.raises(ModelError, match=r"no finished run: it has no manifest\.json"):
+        push(tmp_path, "me/model", license="mit")
+    shutil.copytree(runs["full"], tmp_path / "run", ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
+    (tmp_path / "run" / "manifest.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ModelError, match="not a manifest of"):
+        push(tmp_path / "run", "me/model", license="mit")
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "chat_template.jinja"])
+def test_a_run_that_was_changed_is_refused(name: str, tmp_path: Path, runs: dict[str, Path]) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["full"], run, ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
+    with (run / name).open("ab") as stream:
+        stream.write(b" ")
+    with pytest.raises(ModelError, match=f"{name} is not as training left it"):
+        push(run, "me/model", license="mit")
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("gone", [pytest.param(True, id="gone"), pytest.param(False, id="another")])
+def test_a_base_that_is_not_the_one_that_was_tuned_is_not_merged_with(
+    gone: bool, tmp_path: Path, runs: dict[str, Path]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["lora"], run, ignore=shutil.ignore_patterns("checkpoint-*"))
+    (base,) = run.glob("base-*")
+    if gone:
+        shutil.rmtree(base)
+    else:
+        shutil.copyfile(runs["full"] / "model.safetensors", base / "model.safetensors")
+    with pytest.raises(ModelError, match="is not there now" if gone else r"model\.safetensors changed since"):
+        push(run, "me/model", license="mit", merge=True)
+
+
+def test_a_dry_run_names_the_files_and_asks_nothing(runs: dict[str, Path], hub: Any) -> None:
+    done = push(runs["lora"], "me/model", license="mit", merge=True, endpoint=hub.endpoint, dry_run=True)
+    assert set(done.sent) == (COMMON | MODEL) - {".gitattributes", ".rolellm.json"}
+    assert hub.asked == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        pytest.param({"output__hub_repo": "model"}, "OWNER/NAME", id="bad-name"),
+        pytest.param({"output__license": "Mine, all mine"}, "not a license", id="bad-license"),
+        pytest.param({"method": {"name": "full"}, "output__merge": True}, "nothing to merge", id="merge-full"),
+        pytest.param({"method": {"name": "lora"}}, "set output.merge", id="adapter-of-a-local-base"),
+    ],
+)
+def test_a_recipe_that_cannot_be_published_is_refused_before_training(
+    changes: dict[str, Any], words: str, tmp_path: Path, write_recipe: Callable[..., Path]
+) -> None:
+    asked = {"output__push_to_hub": True, "output__hub_repo": "me/model", "output__license": "mit", **changes}
+    with pytest.raises(SettingsError, match=words):
+        check_publishing(load_recipe(write_recipe(tmp_path, **asked)))
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_recipe_that_can_be_published_needs_a_token(
+    tmp_path: Path, write_recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"output__push_to_hub": True, "output__hub_repo": "me/model", "output__license": "mit"}
+    recipe = load_recipe(write_recipe(tmp_path, **asked, method={"name": "lora"}, output__merge=True))
+    check_publishing(recipe)
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(HubLoginError):
+        check_publishing(recipe)
+    check_publishing(replace(recipe, output=replace(recipe.output, push_to_hub=False)))
+
+
+def _leaves(value: Any, above: tuple[str, ...] = ()) -> Any:
+    yield above
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*above, key))
+
+
+@pytest.mark.parametrize("wrong", ["seven", None, {"a": 1}], ids=repr)
+def test_a_damaged_manifest_is_refused_in_words_or_does_no_harm(
+    wrong: Any, runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """Each value in turn is one of another type."""
+    run = tmp_path / "run"
+    shutil.copytree(runs["lora"], run, ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
+    whole = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    places = [place for place in _leaves(whole) if place and place[0] not in ("trained_on", "format")]
+    assert ("result", "first_loss") in places
+    for place in places:
+        damaged = json.loads(json.dumps(whole))
+        inner = damaged
+        for key in place[:-1]:
+            inner = inner[key]
+        inner[place[-1]] = wrong
+        (run / "manifest.json").write_text(json.dumps(damaged), encoding="utf-8")
+        try:
+            push(run, "me/model", license="mit", base_model="me/base", dry_run=True)
+        except RoleLLMError as error:
+            assert str(run) in str(error) or place[0] == "recipe", (place, error)
+
+
+def test_a_loss_that_is_text_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs["full"], run, ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    manifest["result"]["first_loss"] = "7.1"
+    write_json(run / "manifest.json", manifest)
+    with pytest.raises(ModelError, match=r"manifest\.json: result\.first_loss is not what `rolellm train` wrote there"):
+        push(run, "me/model", license="mit", dry_run=True)

@@ -1,0 +1,414 @@
+"""Killed at any moment and taken up again, a run gives what it would have given: losses and weights, bit for bit."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import SettingsError
+from rolellm.core.jsonl import read_jsonl
+from rolellm.training.bases import build_base
+from rolellm.training.checkpoints import SEAL, TornCheckpointWarning, find_checkpoint, get_step
+from rolellm.training.recipe import Recipe
+from rolellm.training.recipe_files import load_recipe
+from rolellm.training.rows import load_rows
+from rolellm.training.train import train
+
+WriteRecipe = Callable[..., Path]
+TrainApart = Callable[..., Any]
+MakeRecipe = Callable[..., Recipe]
+
+# peft 0.21 asks transformers 5.23 by a deprecated name.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
+
+ADAPTER = {"r": 4, "lora_dropout": 0.3}
+TRAINING = {
+    "num_train_epochs": 3,
+    "max_steps": -1,
+    "learning_rate": 1e-2,
+    "per_device_train_batch_size": 3,
+    "gradient_accumulation_steps": 2,
+    "max_length": 512,
+    "use_cpu": True,
+    "threads": 1,
+}
+# 40 replies, 6 a step: 7 steps an epoch, 21 in all.
+STEPS_PER_EPOCH, STEPS = 7, 21
+EVERY = 3
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Path:
+    """One base for all: what is compared is the tuning."""
+    folder = tmp_path_factory.mktemp("base")
+    recipe = load_recipe(write_recipe(folder))
+    return build_base(recipe, load_rows(recipe), folder)
+
+
+@pytest.fixture(scope="module")
+def recipe_of(base: Path, tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> MakeRecipe:
+    """A recipe on that base with a run folder of its own."""
+
+    def make(method: str = "lora", *, every: int = EVERY, keep: int = 2, **training: Any) -> Recipe:
+        folder = tmp_path_factory.mktemp("runs")
+        lora = {} if method == "full" else {"lora": ADAPTER}
+        quantization = {"quantization": {"bnb_4bit_compute_dtype": "float32"}} if method == "qlora" else {}
+        file = write_recipe(
+            folder,
+            base={"path": str(base)},
+            data__max_rows=8,
+            method={"name": method, **lora, **quantization},
+            training=TRAINING | training,
+            training__save_steps=every,
+            training__save_total_limit=keep,
+        )
+        return load_recipe(file)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def whole(recipe_of: MakeRecipe) -> Recipe:
+    """A run that was never stopped, with all its checkpoints; read only."""
+    recipe = recipe_of(keep=100)
+    train(recipe)
+    return recipe
+
+
+@pytest.fixture
+def cut(whole: Recipe, tmp_path: Path) -> Callable[..., Recipe]:
+    """What a kill right after a checkpoint leaves: the run as it was then, in a folder of its own."""
+
+    def make(step: int) -> Recipe:
+        run = tmp_path / "cut"
+        shutil.copytree(whole.output.dir, run)
+        for name in ("manifest.json", "adapter_model.safetensors", "adapter_config.json"):
+            (run / name).unlink()
+        for folder in run.glob("checkpoint-*"):
+            if int(folder.name.removeprefix("checkpoint-")) > step:
+                shutil.rmtree(folder)
+        lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+        (run / "metrics.jsonl").write_text("".join(lines[: step + 1]) + '{"step": 99, "lo', encoding="utf-8")
+        return replace(whole, output=replace(whole.output, dir=run))
+
+    return make
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [line for _, line in read_jsonl(run / "metrics.jsonl")]
+
+
+def numbers_of(run: Path) -> list[tuple[int, float, float, float]]:
+    return [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in lines_of(run)]
+
+
+def weights_of(run: Path) -> bytes:
+    (file,) = run.glob("*model.safetensors")
+    return file.read_bytes()
+
+
+def assert_same(run: Path, other: Path, steps: int = STEPS) -> None:
+    assert [step for step, *_ in numbers_of(run)] == list(range(1, steps + 1))
+    assert numbers_of(run) == numbers_of(other)
+    assert weights_of(run) == weights_of(other)
+    seconds = [line["seconds"] for line in lines_of(run)]
+    assert seconds == sorted(seconds)
+
+
+def steps_done(run: Path) -> int:
+    file = run / "metrics.jsonl"
+    return file.read_bytes().count(b"\n") if file.is_file() else 0
+
+
+def killed_at(process: Any, moment: Callable[[], bool]) -> None:
+    """Kill a process at a moment, which has to come before its end."""
+    until = time.monotonic() + 60
+    while process.is_alive() and not moment():
+        assert time.monotonic() < until
+        time.sleep(0.0005)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+def being_written(run: Path, after: int) -> bool:
+    """Whether a checkpoint past a step is there that has no seal yet."""
+    return any(
+        int(path.name.removeprefix("checkpoint-")) > after and not (path / SEAL).is_file()
+        for path in run.glob("checkpoint-*")
+    )
+
+
+@pytest.mark.parametrize("shared_prefix", [True, False], ids=["shared", "rows"])
+@pytest.mark.parametrize("method", ["full", "lora", "qlora"])
+def test_killed_at_any_moment_and_resumed_a_run_is_the_one_that_was_never_stopped(
+    method: str, shared_prefix: bool, recipe_of: MakeRecipe, train_apart: TrainApart
+) -> None:
+    chance = random.Random(f"{method}-{shared_prefix}")
+    recipe = recipe_of(method, shared_prefix=shared_prefix)
+    run = recipe.output.dir
+    moments = [
+        (1, 0.0),  # before the first checkpoint
+        (chance.randint(4, STEPS_PER_EPOCH - 1), chance.uniform(0, 0.05)),
+        (chance.randint(STEPS_PER_EPOCH + 2, 2 * STEPS_PER_EPOCH - 2), chance.uniform(0, 0.05)),
+    ]
+    seen: list[tuple[int, float, float, float]] = []
+    for step, more in moments:
+        process = train_apart(recipe, resume=run.exists())
+        killed_at(process, lambda at=step: steps_done(run) >= at)  # type: ignore[misc]
+        time.sleep(more)
+        seen += numbers_of(run)[:step]
+    process = train_apart(recipe, resume=True)
+    killed_at(process, lambda: being_written(run, 2 * STEPS_PER_EPOCH - 2))
+    assert not (run / "manifest.json").exists()
+    process = train_apart(recipe, resume=True)
+    process.join()
+    assert process.exitcode == 0
+
+    straight = recipe_of(method, shared_prefix=shared_prefix)
+    train(straight)
+    assert_same(run, straight.output.dir)
+    # What was trained twice because of a kill came out the same both times.
+    assert set(seen) <= set(numbers_of(run))
+    assert json.loads((run / "manifest.json").read_text(encoding="utf-8"))["result"]["steps"] == STEPS
+    assert len(list(run.glob("checkpoint-*"))) == 2
+
+
+def test_the_dropout_of_these_runs_is_at_work(whole: Recipe, recipe_of: MakeRecipe) -> None:
+    """Otherwise nothing above would tell whether the state of the random numbers is kept."""
+    other = recipe_of(seed=7)
+    calm = replace(other, method=replace(other.method, lora=replace(other.method.lora, lora_dropout=0.0)))
+    train(replace(other, training=replace(other.training, max_steps=3)))
+    train(replace(calm, training=replace(calm.training, max_steps=3)), out=(out := calm.output.dir.parent / "calm"))
+    assert [loss for _, loss, *_ in numbers_of(other.output.dir)] != [loss for _, loss, *_ in numbers_of(out)]
+
+
+def test_an_end_between_the_last_step_and_the_manifest_is_made_good(cut: Callable[..., Recipe], whole: Recipe) -> None:
+    recipe = cut(STEPS)
+    run = recipe.output.dir
+    # Half of the weights were written, too.
+    (run / "adapter_model.safetensors").write_bytes(weights_of(whole.output.dir)[:100])
+    result = train(recipe, resume=True)
+    assert_same(run, whole.output.dir)
+    assert result.steps == STEPS
+    assert result.first_loss == lines_of(run)[0]["loss"]
+
+
+def flip_a_byte(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+TORN: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "no-seal": ("it has no seal", lambda folder: (folder / SEAL).unlink()),
+    "cut-off-seal": ("its seal cannot be read", lambda folder: (folder / SEAL).write_text('{"step": 9, "fi')),
+    "seal-of-another": (
+        "its seal is that of step 3",
+        lambda folder: shutil.copy(folder / "../checkpoint-3" / SEAL, folder),
+    ),
+    "cut-off-optimizer": ("optimizer.pt was changed", lambda folder: os.truncate(folder / "optimizer.pt", 1000)),
+    "flipped-bit": ("adapter_model.safetensors was", lambda folder: flip_a_byte(folder / "adapter_model.safetensors")),
+    "missing-file": ("rng_state.pth is missing", lambda folder: (folder / "rng_state.pth").unlink()),
+    "empty-folder": ("it has no seal", lambda folder: [path.unlink() for path in folder.iterdir()]),
+}
+
+
+@pytest.mark.parametrize("kind", list(TORN))
+def test_a_torn_checkpoint_is_passed_over_and_the_one_before_is_used(
+    kind: str, cut: Callable[..., Recipe], whole: Recipe
+) -> None:
+    problem, tear = TORN[kind]
+    recipe = cut(9)
+    run = recipe.output.dir
+    tear(run / "checkpoint-9")
+    with pytest.warns(TornCheckpointWarning, match=f"checkpoint-9 is passed over: {problem}") as caught:
+        train(recipe, resume=True)
+    assert len([one for one in caught if one.category is TornCheckpointWarning]) == 1
+    assert_same(run, whole.output.dir)
+
+
+def test_with_all_checkpoints_torn_it_begins_anew(cut: Callable[..., Recipe], whole: Recipe) -> None:
+    recipe = cut(6)
+    run = recipe.output.dir
+    for folder in run.glob("checkpoint-*"):
+        (folder / SEAL).unlink()
+    with pytest.warns(TornCheckpointWarning) as caught:
+        train(recipe, resume=True)
+    assert len([one for one in caught if one.category is TornCheckpointWarning]) == 2
+    assert_same(run, whole.output.dir)
+
+
+def test_what_is_torn_does_not_cost_the_last_that_is_whole(
+    cut: Callable[..., Recipe], whole: Recipe, train_apart: TrainApart
+) -> None:
+    """A sealed but damaged checkpoint is of more steps than those that a closer schedule writes next."""
+    recipe = cut(15)
+    run = recipe.output.dir
+    for step in (9, 12, 15):
+        flip_a_byte(run / f"checkpoint-{step}" / "optimizer.pt")
+    closer = replace(recipe, training=replace(recipe.training, save_steps=1, save_total_limit=1))
+    killed_at(train_apart(closer, resume=True), (run / "checkpoint-8" / SEAL).is_file)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TornCheckpointWarning)
+        found = find_checkpoint(run, {})
+        assert found is not None
+        assert 7 <= get_step(found) < 15
+        train(closer, resume=True)
+    assert [path.name for path in run.glob("checkpoint-*")] == [f"checkpoint-{STEPS}"]
+    assert_same(run, whole.output.dir)
+
+
+def test_a_resumed_run_keeps_its_own_schedule_of_checkpoints(cut: Callable[..., Recipe], whole: Recipe) -> None:
+    recipe = cut(9)
+    other = replace(recipe, training=replace(recipe.training, save_steps=5))
+    train(other, resume=True)
+    found = {int(path.name.removeprefix("checkpoint-")) for path in recipe.output.dir.glob("checkpoint-*")}
+    assert found == {3, 6, 9, 10, 15, 20, STEPS}
+    assert_same(recipe.output.dir, whole.output.dir)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+def test_asked_to_stop_it_ends_with_a_checkpoint_of_that_step(
+    number: signal.Signals, recipe_of: MakeRecipe, train_apart: TrainApart, whole: Recipe
+) -> None:
+    recipe = recipe_of(every=1000)
+    run = recipe.output.dir
+    process = train_apart(recipe)
+    while steps_done(run) < 4:
+        assert process.is_alive()
+        time.sleep(0.0005)
+    os.kill(process.pid, number)
+    process.join()
+    assert process.exitcode not in (0, -number)
+    done = steps_done(run)
+    assert 4 <= done < STEPS
+    assert [path.name for path in run.glob("checkpoint-*")] == [f"checkpoint-{done}"]
+    train(recipe, resume=True)
+    assert_same(run, whole.output.dir)
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "words"),
+    [
+        pytest.param(
+            "training", {"learning_rate": 1.0}, r"training\.learning_rate \(was 0\.01, is now 1\.0\)", id="rate"
+        ),
+        pytest.param(
+            "training",
+            {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 1},
+            r"training\.gradient_accumulation_steps .*; training\.per_device_train_batch_size ",
+            id="same-step-in-other-parts",
+        ),
+        pytest.param("training", {"seed": 1}, r"training\.seed ", id="seed"),
+        pytest.param("training", {"threads": 2}, r"training\.threads ", id="threads"),
+        pytest.param("data", {"max_rows": 7}, r"data\.max_rows ", id="fewer-rows"),
+        pytest.param("method", {"name": "full"}, r"method\.name ", id="method"),
+    ],
+)
+def test_a_run_is_not_taken_up_under_another_recipe(
+    section: str, changes: dict[str, Any], words: str, cut: Callable[..., Recipe]
+) -> None:
+    recipe = cut(6)
+    before = (recipe.output.dir / "recipe.json").read_bytes()
+    other = replace(recipe, **{section: replace(getattr(recipe, section), **changes)})
+    with pytest.raises(SettingsError, match=f"holds a run of another recipe, which differs in {words}"):
+        train(other, resume=True)
+    assert (recipe.output.dir / "recipe.json").read_bytes() == before
+    assert steps_done(recipe.output.dir) == 7
+
+
+def test_a_run_is_not_taken_up_on_other_data(
+    recipe_of: MakeRecipe, write_release: Callable[..., Path], tmp_path: Path
+) -> None:
+    """The recipe says where data lie, not what they are: a reply that has the same length is another one still."""
+    made = recipe_of(max_steps=2, every=1, per_device_train_batch_size=2)
+    data = replace(made.data, config="instruction-generalization-eng", data_dir=write_release())
+    recipe = replace(made, data=data)
+    train(recipe)
+    (recipe.output.dir / "manifest.json").unlink()
+    file = data.data_dir / "rolebench-eng/instruction-generalization/role_specific/train.jsonl"  # type: ignore[operator]
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace('"Grapes."', '"grapes."'), encoding="utf-8")
+    with pytest.raises(SettingsError, match="differs in data, so going on"):
+        train(recipe, resume=True)
+    file.write_text(text, encoding="utf-8")
+    assert train(recipe, resume=True).steps == 2
+
+
+def test_a_run_is_not_taken_up_on_another_base(cut: Callable[..., Recipe], base: Path, tmp_path: Path) -> None:
+    """A folder of the same name may hold another model."""
+    recipe = cut(6)
+    other = tmp_path / base.name
+    shutil.copytree(base, other)
+    flip_a_byte(other / "model.safetensors")
+    with pytest.raises(SettingsError, match="differs in base, so going on"):
+        train(replace(recipe, base=replace(recipe.base, path=other)), resume=True)
+
+
+def test_a_folder_that_has_moved_and_a_base_elsewhere_are_no_other_run(
+    cut: Callable[..., Recipe], base: Path, tmp_path: Path, whole: Recipe
+) -> None:
+    recipe = cut(6)
+    moved = tmp_path / "elsewhere"
+    recipe.output.dir.rename(moved)
+    shutil.copytree(base, tmp_path / base.name)
+    train(replace(recipe, base=replace(recipe.base, path=tmp_path / base.name)), out=moved, resume=True)
+    assert_same(moved, whole.output.dir)
+
+
+def test_what_is_no_run_to_go_on_with_is_refused(whole: Recipe, cut: Callable[..., Recipe], tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="holds a finished run"):
+        train(whole, resume=True)
+    with pytest.raises(SettingsError, match="give one of them"):
+        train(whole, resume=True, overwrite=True)
+    unfinished = cut(6)
+    (unfinished.output.dir / "recipe.json").unlink()
+    with pytest.raises(SettingsError, match=r"holds tokenizer\.json, but no run of this command"):
+        train(unfinished, resume=True)
+    for content in ("", "[]", "{}", '{"data": {}}', "\ufeff?"):
+        (unfinished.output.dir / "recipe.json").write_text(content, encoding="utf-8")
+        with pytest.raises(SettingsError, match=r"recipe\.json cannot be read"):
+            train(unfinished, resume=True)
+
+
+def test_a_folder_with_no_run_in_it_is_not_resumed(recipe_of: MakeRecipe) -> None:
+    recipe = recipe_of(max_steps=1)
+    for _ in range(2):
+        with pytest.raises(SettingsError, match="holds no run to resume; run it without --resume to start one"):
+            train(recipe, resume=True)
+        assert not (recipe.output.dir / "recipe.json").exists()
+        recipe.output.dir.mkdir(exist_ok=True)
+        (recipe.output.dir / "notes.txt").write_text("mine", encoding="utf-8")
+    train(recipe)
+    assert (recipe.output.dir / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda file: file.unlink(), id="gone"),
+        pytest.param(
+            lambda file: file.write_bytes(b"".join(file.read_bytes().splitlines(True)[1:])), id="a-line-short"
+        ),
+        pytest.param(lambda file: file.write_bytes(file.read_bytes().splitlines(True)[0] * 7), id="a-line-again"),
+        pytest.param(lambda file: file.write_bytes(b"\xff{"), id="not-text"),
+    ],
+)
+def test_metrics_that_lack_steps_are_written_again_from_the_checkpoint(
+    spoil: Callable[[Path], Any], cut: Callable[..., Recipe], whole: Recipe
+) -> None:
+    recipe = cut(6)
+    spoil(recipe.output.dir / "metrics.jsonl")
+    train(recipe, resume=True)
+    assert_same(recipe.output.dir, whole.output.dir)
+    assert lines_of(recipe.output.dir)[:6] == lines_of(whole.output.dir)[:6]

@@ -1,0 +1,219 @@
+"""The training benchmarks run offline, keep their contract, and count right; what they time is never asserted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ..forking import Forking, script
+from ..versions import needs
+
+# peft asks transformers by the older name.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
+CONTRACT = {"ratios", "figures", "n", "versions", "hardware"}
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(root: Path, tmp_path: Path, warm: Forking) -> Run:
+    """Runs a benchmark of this name."""
+
+    def start(name: str, *options: str) -> subprocess.CompletedProcess[str]:
+        return warm.run(options, tmp_path, code=script(root / "benchmarks" / name), env={"ROLEBENCH_DIR": None})
+
+    return start
+
+
+@pytest.fixture
+def on_path(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmarks' helpers, importable as they are for the benchmarks."""
+    monkeypatch.syspath_prepend(str(root / "benchmarks"))
+
+
+def test_a_tiny_run_keeps_the_contract(run: Run) -> None:
+    done = run("rocit.py", "--json", "--tiny", "--replies", "8", "--roles", "2", "--steps", "1")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert "embedded sample" in done.stderr
+    assert result.keys() >= CONTRACT
+    assert set(result["ratios"]) == {"trl_rows", "trl_packed", "tokens"}
+    assert (result["n"], result["data"], result["rows"]) == (8, "sample/train", 60)
+    figures = result["figures"]
+    errors = figures["gradient_error_by_family"]
+    assert set(errors) == {"Llama", "Glm", "Glm4"}
+    # Sums of the same numbers in another order: not nothing, either.
+    assert 0 < min(errors.values()) <= max(errors.values()) == figures["gradient_error"] < 1e-5
+    best_pass = f"{figures['best_pass']} a pass"
+    assert result["ratios"]["tokens"] == figures["tokens"]["padded"] / figures["tokens"][best_pass] > 2
+    best = figures["replies_a_second"][f"shared prefix, {best_pass}"]
+    assert result["ratios"]["trl_packed"] == best / figures["replies_a_second"]["TRL packed"]
+    # Tokens do not depend on timing: TRL's packing saves padding and nothing else, ours saves prompts.
+    tokens = figures["tokens_a_reply"]
+    assert tokens[f"shared prefix, {best_pass}"] < tokens["TRL packed"] / 2 <= tokens["TRL row by row"] / 2
+
+
+def test_without_a_gpu_the_gpu_part_says_so(run: Run) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    done = run("rocit.py", "--gpu", "--json")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("--gpu needs a CUDA device")
+
+
+def test_passes_of_the_sample(run: Run) -> None:
+    done = run("packs.py", "--json", "--rows", "12", "--replies", "3")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result.keys() >= CONTRACT
+    figures = result["figures"]
+    assert (result["n"], figures["replies"]) == (12, 36)
+    assert {"schedule_s", "fold_ms_a_pass", "peak_mb"} <= figures.keys()
+    assert figures["passes"] == 4  # Of 32 replies; the epoch's only step has 36 of 128.
+    assert result["ratios"]["tokens"] == figures["tokens_row_by_row"] / figures["tokens_folded"] > 2
+
+
+@pytest.mark.usefixtures("on_path")
+def test_steps_are_drawn_whole_by_role_and_by_seed() -> None:
+    from rocit_data import SMALLEST, draw, load_corpus
+
+    corpus = load_corpus(None, SMALLEST)
+    drawn = draw(corpus.examples, groups=4, replies=10, seed=0)
+    assert len(drawn) == 40
+    assert len({(tuple(one.prompt_ids), tuple(one.reply_ids)) for one in drawn}) == 40
+    for start in range(0, 40, 10):
+        assert len({one.family for one in drawn[start : start + 10]}) == 1
+    assert list(draw(corpus.examples, groups=4, replies=10, seed=0)) == list(drawn)
+    assert list(draw(corpus.examples, groups=4, replies=10, seed=1)) != list(drawn)
+    with pytest.raises(ValueError, match="more than the rows have"):
+        draw(corpus.examples, groups=4, replies=100, seed=0)
+
+
+@pytest.mark.usefixtures("on_path")
+def test_trl_packs_leak_nothing_from_reply_to_reply() -> None:
+    """The rival does the same work: its packed gradient is its own row by row."""
+    from rocit_data import SMALLEST, draw, load_corpus
+    from rocit_runs import Job, Setting, first_gradient, trl_trainer
+
+    from rolellm.training.bases import create_model
+
+    corpus = load_corpus(None, SMALLEST)
+    examples = draw(corpus.examples, groups=1, replies=4, seed=0)
+    training = replace(corpus.training, per_device_train_batch_size=4, max_grad_norm=1e9)
+    job = Job(lambda: create_model(corpus.recipe, corpus.tokenizer), corpus.tokenizer, examples, training)
+    gradients: list[dict[str, torch.Tensor]] = []
+    for setting in (Setting(rows=4), Setting(pack=2048)):
+        with trl_trainer(job, setting) as trainer, first_gradient(trainer.model) as caught:
+            trainer.train()
+        gradients.append(caught)
+    rows, packed = gradients
+    for name, gradient in rows.items():
+        torch.testing.assert_close(packed[name], gradient, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("frozen", [pytest.param(False, id="all-weights"), pytest.param(True, id="adapter")])
+@pytest.mark.usefixtures("on_path")
+def test_arithmetic_is_counted_as_torch_counts_it(frozen: bool) -> None:
+    from rocit_flops import Weights
+    from torch.utils.flop_counter import FlopCounterMode
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=300,
+        hidden_size=32,
+        intermediate_size=80,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        attn_implementation="eager",  # Products in the open, each pair of tokens computed.
+    )
+    model: Any = LlamaForCausalLM(config)
+    counted = Weights.of(model, rank=4 if frozen else None)
+    if frozen:
+        from peft import LoraConfig, get_peft_model
+
+        model = get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM"))
+    tokens, places = 40, torch.tensor([7, 8, 30])
+    with FlopCounterMode(display=False) as counter:
+        model(torch.arange(tokens)[None], logits_to_keep=places).logits.sum().backward()
+    ours = counted.flops(tokens, pairs=tokens**2, scored=len(places))
+    # Where no more than the adapters is trained, the first layer owes no gradient to what lies before it.
+    assert ours == pytest.approx(counter.get_total_flops(), rel=0.05 if frozen else 1e-9)
+
+
+@needs("trl", "1.16", "scores without a fused head")
+@pytest.mark.usefixtures("on_path")
+def test_what_a_run_leaves_on_the_frozen_base_comes_off() -> None:
+    from peft import LoraConfig, get_peft_model
+    from rocit_gpu import Base
+    from transformers import LlamaConfig
+    from trl.trainer.utils import add_fused_lm_head
+
+    from rolellm.models.prefix_sharing import share_prefixes
+
+    config = LlamaConfig(
+        vocab_size=60, hidden_size=64, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2
+    )
+    base = Base(config, "cpu")
+    ids = torch.arange(20)[None]
+    with torch.no_grad():
+        before = base()(ids).logits
+        lora = LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM", init_lora_weights=False)
+        tuned = get_peft_model(base(), lora)
+        add_fused_lm_head(tuned.get_base_model())
+        share_prefixes(tuned)
+        assert not torch.equal(tuned(ids).logits, before)
+        model = base()
+        torch.testing.assert_close(model(ids).logits, before, rtol=0, atol=0)
+    assert not [name for name, _ in model.named_modules() if "lora" in name]
+    assert not hasattr(model, "prefix_sharing")
+    get_peft_model(model, lora)  # Warns, and so fails, where the first adapter has left a trace.
+
+
+@pytest.mark.usefixtures("on_path")
+def test_the_gpu_part_runs_on_a_cpu_at_a_tiny_shape() -> None:
+    """All of it but the kernels: 4-bit base, adapters put on and taken off between the rivals, figures."""
+    from rocit_compare import Plan
+    from rocit_data import SMALLEST, load_corpus
+    from rocit_gpu import Device, measure_gpu
+    from rocit_runs import Setting
+    from transformers import LlamaConfig
+
+    corpus = load_corpus(None, SMALLEST)
+    config = LlamaConfig(
+        vocab_size=600, hidden_size=64, intermediate_size=128, num_hidden_layers=1, num_attention_heads=2
+    )
+    wanted = Plan(
+        replies=4,
+        steps=1,
+        roles=2,
+        passes=(2, 4),
+        rows=(Setting(rows=4),),
+        packs=(Setting(pack=1024), Setting(pack=1024, attention="no-such-attention")),
+        probe=4,
+    )
+    measured = measure_gpu(corpus, wanted, {"tiny": config}, Device("a CPU", 1e12, "cpu"))
+    figures = measured["figures"]
+    assert set(measured["ratios"]) == {"trl_rows", "trl_packed"}
+    ours = {"shared prefix, 2 a pass", "shared prefix, 4 a pass"}
+    assert set(figures["tiny: mfu"]) == ours | {"TRL row by row", "TRL packed"}
+    assert all(0 < share < 1 for share in figures["tiny: mfu"].values())
+    assert isinstance(figures["tiny: trl_tried"]["bfd packs of 1024, no-such-attention"], str)
+
+
+def test_preferences_compare_equal_gradients(run: Run) -> None:
+    done = run(
+        "preferences.py", "--json", "--tiny", "--pairs=4", "--completions=16", "--completion-tokens=8", "--steps=1"
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout[done.stdout.index('{\n  "ratios"') :])
+    assert set(result["ratios"]) == {"dpo", "grpo"}
+    assert 0 < result["figures"]["gradient_error"] < 1e-5

@@ -1,0 +1,206 @@
+"""Rows to conversations to tokens: the mask, the limits, and which rows are taken."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.files import write_json
+from rolellm.core.records import Row
+from rolellm.data.rolebench.schema import KIND
+from rolellm.models.prompts.encode import encode_prompt
+from rolellm.models.prompts.render import make_messages
+from rolellm.training.examples import IGNORED, Example, encode
+from rolellm.training.recipe import DataRecipe, Mix, PromptRecipe
+from rolellm.training.rows import (
+    LongPromptWarning,
+    check_positions,
+    check_prompts,
+    load_templates,
+    make_conversations,
+    select_rows,
+)
+
+END = "</s>"
+
+
+def row(row_id: str = "r1", **changes: Any) -> Row:
+    values: dict[str, Any] = {
+        "id": row_id,
+        "role": "Fox",
+        "language": "en",
+        "subset": "general",
+        "question": "What hangs there?",
+        "references": ("Grapes, sour ones.",),
+        "role_description": "You are a fox.",
+    }
+    return Row(**(values | changes))
+
+
+def examples(rows: list[Row], tokenizer: Any, **options: Any) -> list[Example]:
+    chats = list(make_conversations(rows, make_messages))
+    return encode(chats, tokenizer, **({"max_length": 1024} | options))
+
+
+def test_trained_tokens_are_the_reply_and_its_end_for_every_row_of_the_sample(
+    sample_rows: list[Row], tokenizer: Any
+) -> None:
+    made = examples(sample_rows, tokenizer)
+    replies = [(item.id, reply) for item in sample_rows for reply in item.references]
+    assert [(example.row_id, tokenizer.decode(list(example.reply_ids))) for example in made] == [
+        (row_id, reply + END) for row_id, reply in replies
+    ]
+    assert {item.language for item in sample_rows} == {"en", "zh"}
+
+
+def test_a_prompt_is_what_inference_sends(sample_rows: list[Row], tokenizer: Any) -> None:
+    by_id = {example.row_id: example for example in examples(sample_rows, tokenizer)}
+    for item in sample_rows:
+        assert list(by_id[item.id].prompt_ids) == encode_prompt(tokenizer, make_messages(item))
+
+
+def test_labels_cover_the_reply_alone(tokenizer: Any) -> None:
+    (example,) = examples([row()], tokenizer)
+    read = len(example.prompt_ids)
+    assert len(example.labels) == len(example.input_ids)
+    assert example.labels[:read] == [IGNORED] * read
+    assert example.labels[read:] == example.input_ids[read:]
+
+
+hostile = st.lists(
+    st.sampled_from([END, "<s>", "<pad>", "### Response:\n", "</", "\n", "鱼"]) | st.text(max_size=5), max_size=6
+).map("".join)
+
+
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(question=hostile, reply=hostile.filter(lambda value: bool(value.strip())), description=hostile)
+def test_no_text_of_a_row_can_move_the_mask(tokenizer: Any, question: str, reply: str, description: str) -> None:
+    (example,) = examples([row(question=question, references=(reply,), role_description=description)], tokenizer)
+    assert tokenizer.decode(list(example.reply_ids)) == reply + END
+    specials = Counter(token for token in example.input_ids if token in tokenizer.all_special_ids)
+    # The start token, and an end token after each of the three blocks.
+    assert specials == {tokenizer.bos_token_id: 1, tokenizer.eos_token_id: 3}
+
+
+def test_each_reference_is_an_example_or_only_the_first(tokenizer: Any) -> None:
+    rows = [row("a", references=("One.", "Two.")), row("b", references=("Three.",))]
+    assert [(item.row_id, item.reference) for item in examples(rows, tokenizer)] == [("a", 0), ("a", 1), ("b", 0)]
+    first = make_conversations(rows, make_messages, first_only=True)
+    assert [chat.replies["completion"] for chat in first] == ["One.", "Three."]
+
+
+def test_prompts_that_begin_with_one_system_instruction_are_of_one_family(
+    sample_rows: list[Row], tokenizer: Any
+) -> None:
+    made = examples(sample_rows, tokenizer)
+    roles = {item.id: (item.role, item.language) for item in sample_rows}
+    pairs = {(roles[example.row_id], example.family) for example in made}
+    assert len(pairs) == len({role for role, _ in pairs}) == len({family for _, family in pairs})
+
+
+def test_rows_of_a_role_hold_one_system_instruction(sample_rows: list[Row]) -> None:
+    chats = list(make_conversations(sample_rows, make_messages))
+    texts = [chat.messages[0]["content"] for chat in chats]
+    assert len({id(text) for text in texts}) == len(set(texts)) < len(texts)
+
+
+def test_a_prompt_that_fills_the_context_is_refused_by_row(tokenizer: Any) -> None:
+    rows = [row("short"), row("long-1", question="why " * 300), row("long-2", question="why " * 300)]
+    with pytest.raises(SettingsError) as caught:
+        examples(rows, tokenizer, max_length=250)
+    assert "long-1, long-2" in str(caught.value)
+    assert "short" not in str(caught.value)
+    assert "training.max_length (250)" in str(caught.value)
+    # Cutting replies is no way out when nothing of the reply would be left.
+    with pytest.raises(SettingsError, match="long-1"):
+        examples(rows, tokenizer, max_length=250, truncate_replies=True)
+
+
+def test_a_prompt_with_room_for_not_one_token_is_refused_and_with_room_for_one_is_not(tokenizer: Any) -> None:
+    (whole,) = examples([row()], tokenizer)
+    read = len(whole.prompt_ids)
+    with pytest.raises(SettingsError, match="row r1 has a prompt that alone fills"):
+        examples([row()], tokenizer, max_length=read, truncate_replies=True)
+    (cut,) = examples([row()], tokenizer, max_length=read + 1, truncate_replies=True)
+    assert cut.reply_ids == whole.reply_ids[:1]
+
+
+def test_a_reply_that_does_not_fit_is_refused_or_cut_without_its_end_token(tokenizer: Any) -> None:
+    (whole,) = examples([row()], tokenizer)
+    limit = len(whole.input_ids) - 1
+    with pytest.raises(SettingsError, match=r"row r1 has a reply .*truncate_replies: true"):
+        examples([row()], tokenizer, max_length=limit)
+    (cut,) = examples([row()], tokenizer, max_length=limit, truncate_replies=True)
+    assert cut.reply_ids == whole.reply_ids[:-1]
+    assert tokenizer.eos_token_id not in cut.reply_ids
+    (exact,) = examples([row()], tokenizer, max_length=limit + 1)
+    assert exact == whole
+
+
+def test_a_blank_reply_is_refused_by_row_and_many_rows_are_counted(tokenizer: Any) -> None:
+    rows = [row(f"row-{number}", references=(" \n",)) for number in range(14)]
+    with pytest.raises(SettingsError) as caught:
+        examples(rows, tokenizer)
+    assert "14 rows have a blank reply" in str(caught.value)
+    assert "row-9 and 4 more" in str(caught.value)
+
+
+def test_a_base_with_too_few_positions_is_refused() -> None:
+    check_positions(512, 512)
+    check_positions(512, None)
+    with pytest.raises(ModelError, match="takes 512 tokens"):
+        check_positions(513, 512)
+
+
+def test_rows_are_chosen_by_role_language_and_number(sample_rows: list[Row]) -> None:
+    roles = select_rows(sample_rows, DataRecipe(roles=("鲁智深",)), 0)
+    assert {item.role for item in roles} == {"鲁智深"}
+    english = select_rows(sample_rows, DataRecipe(languages=("en",), max_rows=7), 0)
+    assert english == [item for item in sample_rows if item.language == "en"][:7]
+    with pytest.raises(SettingsError, match=r"Ahab not in the rows; there are .*鲁智深"):
+        select_rows(sample_rows, DataRecipe(roles=("Ahab",)), 0)
+    with pytest.raises(SettingsError, match="leaves none"):
+        select_rows(sample_rows, DataRecipe(roles=("鲁智深",), languages=("en",)), 0)
+
+
+def test_a_mix_keeps_its_share_of_each_subset_and_no_row_depends_on_another(sample_rows: list[Row]) -> None:
+    data = DataRecipe(mix=Mix(general=0.5, role_specific=0.0))
+    kept = select_rows(sample_rows, data, 1)
+    general = [item for item in sample_rows if item.subset == "general"]
+    assert {item.subset for item in kept} == {"general"}
+    assert 0.3 < len(kept) / len(general) < 0.7
+    half = sample_rows[::2]
+    assert select_rows(half, data, 1) == [item for item in half if item in kept]
+    assert select_rows(sample_rows, data, 2) != kept
+
+
+def test_a_system_template_of_ones_own_goes_into_every_prompt(tmp_path: Any) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text("Be {role}.", encoding="utf-8")
+    template = load_templates(PromptRecipe(system_template=file))
+    (chat,) = make_conversations([row(language="zh")], lambda item: make_messages(item, template[item.language]))
+    assert chat.messages[0]["content"] == "Be Fox."
+    with pytest.raises(SettingsError, match="no system template"):
+        load_templates(PromptRecipe(system_template=tmp_path / "none.txt"))
+
+
+def test_prompts_too_long_for_the_base_are_named_before_training(tokenizer: Any, tmp_path: Path) -> None:
+    """A talk's prompt is longer than a row's: a card adds circumstances, example talk, and what follows a message."""
+    rows = [row(), row("r2", question="Why are they sour, and who has told you so?"), row("r3", role="Owl")]
+    short, long = ({"system": "You are a fox. " * count, "after": "Be brief."} for count in (1, 60))
+
+    def check(context: int | None, talk: dict[str, str] | None = None) -> None:
+        roles = [{"role": "Fox", "talk": talk}] if talk else []
+        write_json(tmp_path / "manifest.json", {"kind": KIND, "roles": roles})
+        check_prompts(rows, make_messages, tokenizer, context, DataRecipe(data_dir=tmp_path))
+
+    for context, talk in ((None, long), (2048, long), (512, short), (512, None)):
+        check(context, talk)
+    with pytest.warns(LongPromptWarning, match=r"prompts of Fox have up to \d+ tokens, and the base takes 300 "):
+        check(300, long)
+    with pytest.warns(LongPromptWarning, match="prompts of Fox, Owl have"):
+        check(64)

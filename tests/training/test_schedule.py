@@ -1,0 +1,201 @@
+"""The order of a run: every reply once an epoch, whole steps, replies that begin alike together, the same again."""
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.models.prefix_tree import fold_rows
+from rolellm.training.examples import Example
+from rolellm.training.recipe import TrainingRecipe
+from rolellm.training.schedule import EMPTY, Schedule, group_by_length, schedule_replies
+
+from .examples import example_lists, role_rows
+
+MANY = role_rows(8, 10, 5)
+LAYOUTS = pytest.mark.parametrize("shared", [True, False], ids=["shared", "rows"])
+
+recipes = st.builds(
+    TrainingRecipe,
+    per_device_train_batch_size=st.integers(1, 4),
+    gradient_accumulation_steps=st.integers(1, 3),
+    shared_prefix=st.booleans(),
+    group_by_length=st.booleans(),
+    roles_per_step=st.integers(1, 5),
+    num_train_epochs=st.sampled_from([1.0, 2.0, 2.5]),
+    seed=st.integers(0, 5),
+)
+
+
+def recipe(**changes: Any) -> TrainingRecipe:
+    sizes = {"num_train_epochs": 1.0, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+    return TrainingRecipe(**(sizes | changes))
+
+
+def steps_of(schedule: Schedule) -> list[list[int]]:
+    """The replies of each step."""
+    steps = schedule.order.reshape(-1, schedule.step_size).tolist()
+    return [[number for number in step if number != EMPTY] for step in steps]
+
+
+def folded_tokens(examples: list[Example], batch: list[int]) -> int:
+    rows = [examples[number].input_ids for number in batch]
+    ids = np.zeros((len(rows), max(map(len, rows))), np.int64)
+    mask = np.zeros(ids.shape, np.bool_)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)], mask[number, : len(row)] = row, True
+    return len(fold_rows(ids, mask).ids)
+
+
+@given(rows=example_lists(), training=recipes, processes=st.integers(1, 4))
+def test_every_reply_comes_once_an_epoch_in_steps_of_the_recipe_s_size(
+    rows: list[Example], training: TrainingRecipe, processes: int
+) -> None:
+    schedule = schedule_replies(rows, training, processes)
+    size = training.per_device_train_batch_size * training.gradient_accumulation_steps * processes
+    per_epoch = math.ceil(len(rows) / size)
+    assert (schedule.step_size, schedule.steps_per_epoch) == (size, per_epoch)
+    assert schedule.steps == math.ceil(per_epoch * training.num_train_epochs)
+    steps = steps_of(schedule)
+    for number, replies in enumerate(steps):
+        # Only an epoch's last step may have fewer.
+        assert len(replies) == min(size, len(rows) - size * (number % per_epoch))
+        assert schedule.order[number * size :][: len(replies)].tolist() == replies
+    for start in range(0, len(steps), per_epoch):
+        epoch = sorted(number for step in steps[start : start + per_epoch] for number in step)
+        assert len(set(epoch)) == len(epoch)
+        assert epoch == list(range(len(rows))) or len(steps) - start < per_epoch
+
+
+@given(rows=example_lists(), training=recipes)
+def test_tokens_are_counted_up_to_each_step(rows: list[Example], training: TrainingRecipe) -> None:
+    schedule = schedule_replies(rows, training, 2)
+    steps = steps_of(schedule)
+    for lengths in (np.asarray([row.length for row in rows]), np.asarray([len(row.reply_ids) for row in rows])):
+        tokens = [sum(int(lengths[number]) for number in step) for step in steps]
+        assert np.diff(schedule.count_tokens(lengths)).tolist() == tokens
+        empty = [schedule.step_size - len(step) for step in steps]
+        assert np.diff(schedule.count_tokens(lengths, empty=1)).tolist() == np.add(tokens, empty).tolist()
+
+
+@LAYOUTS
+def test_the_same_recipe_makes_the_same_order_and_another_seed_or_epoch_another(shared: bool) -> None:
+    first, again, other = (
+        schedule_replies(MANY, recipe(shared_prefix=shared, num_train_epochs=2.0, seed=seed)) for seed in (1, 1, 2)
+    )
+    assert first.order.tolist() == again.order.tolist() != other.order.tolist()
+    assert first.hash == again.hash != other.hash
+    epochs = first.order.reshape(2, len(MANY)).tolist()
+    assert epochs[0] != epochs[1]
+    # Neither in the rows' own order nor one role after the other.
+    assert epochs[0] != sorted(epochs[0])
+    larger = schedule_replies(MANY, recipe(shared_prefix=False, group_by_length=False, per_device_train_batch_size=8))
+    smaller = schedule_replies(MANY, recipe(shared_prefix=False, group_by_length=False))
+    assert larger.order.tolist() == smaller.order.tolist()
+    assert larger.hash != smaller.hash
+
+
+@LAYOUTS
+def test_a_shorter_run_is_the_beginning_of_a_longer_one(shared: bool) -> None:
+    whole = schedule_replies(MANY, recipe(shared_prefix=shared, num_train_epochs=3.0))
+    for steps in (1, 7, whole.steps_per_epoch, whole.steps_per_epoch + 1):
+        part = schedule_replies(MANY, recipe(shared_prefix=shared, num_train_epochs=3.0, max_steps=steps))
+        assert steps_of(part) == steps_of(whole)[:steps]
+
+
+@pytest.mark.parametrize(
+    ("choice", "steps"),
+    [
+        pytest.param({"num_train_epochs": 0.1}, 5, id="tenth-of-50-steps"),
+        pytest.param({"num_train_epochs": 0.7}, 35, id="seven-tenths-is-not-36-by-rounding"),
+        pytest.param({"num_train_epochs": 1.01}, 51, id="a-begun-step-is-made"),
+        pytest.param({"num_train_epochs": 1e-9}, 1, id="next-to-nothing"),
+        pytest.param({"num_train_epochs": 1e-9, "max_steps": 3}, 3, id="max-steps-over-epochs"),
+        pytest.param({"max_steps": 120}, 120, id="max-steps-beyond-the-epochs"),
+    ],
+)
+@LAYOUTS
+def test_how_many_steps(choice: dict[str, Any], steps: int, shared: bool) -> None:
+    schedule = schedule_replies(MANY, recipe(shared_prefix=shared, **choice))
+    assert (schedule.steps_per_epoch, schedule.steps, len(schedule.order)) == (50, steps, 8 * steps)
+
+
+@LAYOUTS
+def test_fewer_replies_than_a_step_takes_leave_places_empty(shared: bool) -> None:
+    schedule = schedule_replies(role_rows(1, 1, 3), recipe(shared_prefix=shared), processes=2)
+    assert sorted(schedule.order.tolist()) == [EMPTY] * 13 + [0, 1, 2]
+
+
+@pytest.mark.parametrize("roles", [1, 2, 3, 4, 5, 7, 16, 100])
+def test_a_step_mixes_as_many_roles_as_the_recipe_says(roles: int) -> None:
+    # So many roles that two groups of one role seldom meet in a step; 16 replies, which 3, 5 and 7 do not divide.
+    examples = role_rows(400, 5, 4)
+    training = recipe(per_device_train_batch_size=16, gradient_accumulation_steps=1, roles_per_step=roles)
+    steps = steps_of(schedule_replies(examples, training))
+    mean = np.mean([len({examples[number].family for number in step}) for step in steps])
+    # A step may begin and end within a group, and what is left of roles is mixed.
+    assert 0.95 * min(roles, 16) <= mean <= 16 / max(1, 16 // roles) + 2
+
+
+def test_replies_of_one_prompt_and_prompts_of_one_role_stay_together() -> None:
+    training = recipe(per_device_train_batch_size=20, gradient_accumulation_steps=2, roles_per_step=2)
+    order = schedule_replies(MANY, training).order
+    batches = order.reshape(-1, 20).tolist()
+    tokens = [folded_tokens(MANY, batch) for batch in batches]
+    # In each pass, 20 replies to 4 questions of one role, but for what is left of the roles.
+    assert tokens.count(20 + 4 * 4 + 20 * 4) >= 16
+    assert sum(tokens) / len(MANY) < 6.5 < sum(example.length for example in MANY) / len(MANY) == 28
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+@LAYOUTS
+def test_processes_share_each_step_among_them(shared: bool, processes: int) -> None:
+    """As accelerate deals batches out, and as the check for NaN names a process's rows."""
+    from accelerate.data_loader import BatchSamplerShard
+    from torch.utils.data import BatchSampler, SequentialSampler
+
+    training = recipe(shared_prefix=shared, num_train_epochs=1.5)
+    schedule = schedule_replies(MANY, training, processes)
+    stream = BatchSampler(SequentialSampler(range(len(schedule.order))), batch_size=4, drop_last=False)
+    shards = [
+        [schedule.order[batch].tolist() for batch in BatchSamplerShard(stream, processes, rank)]
+        for rank in range(processes)
+    ]
+    assert all(len(shard) == schedule.steps * training.gradient_accumulation_steps for shard in shards)
+    for number, step in enumerate(schedule.order.reshape(-1, 2, processes, 4).tolist()):
+        for rank, shard in enumerate(shards):
+            assert shard[2 * number : 2 * number + 2] == [batches[rank] for batches in step]
+
+
+def test_rows_of_similar_length_are_batched_where_the_recipe_says_so() -> None:
+    chance = np.random.default_rng(0)
+    examples = [Example(str(n), (1,) * int(chance.integers(1, 200)), (2,)) for n in range(400)]
+    lengths = np.asarray([example.length for example in examples])
+
+    def padding(grouped: bool) -> float:
+        training = recipe(shared_prefix=False, group_by_length=grouped, per_device_train_batch_size=8)
+        batches = lengths[schedule_replies(examples, training).order].reshape(-1, 8)
+        return float((8 * batches.max(1)).sum() / lengths.sum())
+
+    assert padding(True) < 1.1 < 1.5 < padding(False)
+
+
+@given(lengths=st.lists(st.integers(1, 500), max_size=200), batch=st.integers(1, 9), seed=st.integers(0, 3))
+def test_grouping_by_length_depends_on_seed_and_epoch_alone(lengths: list[int], batch: int, seed: int) -> None:
+    order = group_by_length(lengths, batch, seed)
+    assert sorted(order) == list(range(len(lengths)))
+    assert group_by_length(lengths, batch, seed) == order
+    assert group_by_length(lengths, batch, seed, 1) == group_by_length(lengths, batch, seed, 1)
+
+
+def test_batches_of_similar_length_do_not_come_in_order_of_length() -> None:
+    lengths = [(number * 37) % 101 for number in range(1000)]
+    batches = np.asarray(lengths)[group_by_length(lengths, 4, 0)].reshape(-1, 4)
+    assert (batches.max(1) - batches.min(1)).mean() < 10
+    rises = [later > earlier for earlier, later in pairwise(batches.mean(1))]
+    assert 0.4 < np.mean(rises) < 0.6
+    assert group_by_length(lengths, 4, 0, 1) != group_by_length(lengths, 4, 0)

@@ -1,0 +1,212 @@
+"""The loop inside: what a batch trains, that loss is TRL's, what is saved, and how the loop is hooked into."""
+
+import importlib
+import inspect
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import RoleLLMError
+from rolellm.core.records import Row
+from rolellm.training.examples import IGNORED, Example
+from rolellm.training.recipe import MethodRecipe, TrainingRecipe
+
+from ..versions import needs
+from .examples import sample_examples
+from .models import new_model
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+
+LAYOUTS = pytest.mark.parametrize("shared", [True, False], ids=["shared", "rows"])
+
+
+@pytest.fixture(scope="module")
+def examples(sample_rows: list[Row], tokenizer: Any) -> list[Example]:
+    return sample_examples(sample_rows[:3] + sample_rows[-3:], tokenizer, max_length=512)
+
+
+def job(folder: Path, **training: Any) -> Any:
+    from rolellm.training.fit import Fit
+
+    options = {"max_steps": 2, "per_device_train_batch_size": 3, "use_cpu": True, "group_by_length": False}
+    return Fit(
+        training=TrainingRecipe(**(options | training)),
+        method=MethodRecipe(name="full"),
+        folder=folder,
+        label="test",
+        writes_checkpoints=True,
+    )
+
+
+def trainer_of(tokenizer: Any, examples: list[Example] | list[Example], folder: Path, **training: Any) -> Any:
+    from rolellm.training.fit import fit
+
+    return fit(new_model("Llama", len(tokenizer)), tokenizer, examples, job(folder, **training)).trainer
+
+
+@LAYOUTS
+def test_an_epoch_of_the_real_trainer_trains_each_reply_once(
+    shared: bool, tokenizer: Any, examples: list[Example], tmp_path: Path
+) -> None:
+    trainer = trainer_of(tokenizer, examples, tmp_path, shared_prefix=shared, max_steps=-1, num_train_epochs=1.0)
+    batches = list(trainer.get_train_dataloader())
+    assert len(batches) == trainer.state.global_step > 2
+    rows = [
+        (ids[: mask.sum()].tolist(), labels[: mask.sum()].tolist())
+        for batch in batches
+        for ids, labels, mask in zip(batch["input_ids"], batch["labels"], batch["attention_mask"], strict=True)
+        if labels.ne(IGNORED).any()
+    ]
+    assert sorted(rows) == sorted((example.input_ids, example.labels) for example in examples)
+    # The shape of a pass is the tree's, not the rows'.
+    assert hasattr(trainer.model, "prefix_sharing") == shared
+
+
+@LAYOUTS
+def test_the_gradient_does_not_feel_what_the_prompt_would_have_said(
+    shared: bool, tokenizer: Any, examples: list[Example], tmp_path: Path
+) -> None:
+    """The head's gradient is that of the replies' predictions, written out by hand, and of nothing else."""
+    import torch
+
+    trainer = trainer_of(tokenizer, examples, tmp_path, shared_prefix=shared)
+    model = trainer.model
+    model.zero_grad()
+    head = model.get_output_embeddings().weight
+    batch = trainer.data_collator([{"example": number} for number in range(4)])
+    trained = int((batch["labels"] != IGNORED).sum())
+    # As one of several passes of a step.
+    trainer.compute_loss(model, batch, num_items_in_batch=torch.tensor(2 * trained)).backward()
+    expected = torch.zeros_like(head)
+    with torch.no_grad():
+        for example in examples[:4]:
+            labels = torch.tensor(example.labels)[1:]
+            scored = labels != IGNORED
+            hidden = model.model(torch.tensor([example.input_ids])).last_hidden_state[0, :-1][scored]
+            # The head is not tied to the embeddings, so its gradient is softmax minus one-hot over scored positions.
+            one_hot = torch.nn.functional.one_hot(labels[scored], len(head)).float()
+            expected += (torch.softmax(hidden @ head.T, dim=-1) - one_hot).T @ hidden / (2 * trained)
+    assert torch.allclose(head.grad, expected, atol=1e-6)
+
+
+def test_the_held_out_loss_is_computed_the_same_with_and_without_shared_prefixes(
+    tokenizer: Any, examples: list[Example], tmp_path: Path
+) -> None:
+    from dataclasses import replace
+
+    from rolellm.training.fit import fit
+
+    def evaluate(shared: bool) -> list[dict[str, float]]:
+        options = {"shared_prefix": shared, "eval_strategy": "epoch", "max_steps": -1, "num_train_epochs": 1.0}
+        # Each reply in a batch with others, and a last batch that is short.
+        wanted = replace(job(tmp_path, **options, learning_rate=1e-12), held_out=examples[:7])
+        history = fit(new_model("Llama", len(tokenizer)), tokenizer, examples, wanted).trainer.state.log_history
+        return [entry for entry in history if "eval_loss" in entry]
+
+    (one,), (other,) = evaluate(True), evaluate(False)
+    for name in ("eval_loss", "eval_mean_token_accuracy", "eval_entropy"):
+        assert one[name] == pytest.approx(other[name], rel=1e-5)
+
+
+EXPERTS = pytest.mark.parametrize(
+    ("family", "sizes"),
+    [
+        pytest.param("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}, id="qwen3"),
+        pytest.param("Mixtral", {"num_local_experts": 4}, id="mixtral"),
+        pytest.param("Mixtral", {"num_local_experts": 4, "router_aux_loss_coef": 0.0}, id="mixtral-without-weight"),
+    ],
+)
+
+
+@needs("trl", "1.16", "weighs the router loss of a step otherwise")
+@EXPERTS
+def test_a_mixture_of_experts_is_trained_with_its_routers_and_saved_as_it_was_loaded(
+    family: str, sizes: dict[str, Any], tokenizer: Any, examples: list[Example], tmp_path: Path
+) -> None:
+    """With ``output_router_logits`` a model weighs its routers in inference, and fails on a padded batch."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from rolellm.training.fit import fit
+
+    sizes = {"router_aux_loss_coef": 0.5} | sizes
+    four = examples[:4]
+    two_passes = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 1}
+    model = new_model(family, len(tokenizer), **sizes)
+    fitted = fit(model, tokenizer, four, job(tmp_path, shared_prefix=False, warmup_steps=0, **two_passes))
+
+    untrained = new_model(family, len(tokenizer), **sizes)
+    batches = list(fitted.trainer.get_train_dataloader())
+    count = sum(int((batch["labels"] != IGNORED).sum()) for batch in batches)
+    loss = 0.0
+    with torch.no_grad():
+        for batch in batches:
+            output = untrained(**batch, output_router_logits=True)
+            weighted = sizes["router_aux_loss_coef"] * output.aux_loss.item()
+            likelihood = (output.loss.item() - weighted) * int((batch["labels"] != IGNORED).sum())
+            loss += likelihood / count + weighted / 2
+    assert fitted.losses == (pytest.approx(loss, rel=1e-5),)
+
+    fitted.save(tmp_path / "saved")
+    config = json.loads((tmp_path / "saved" / "config.json").read_text(encoding="utf-8"))
+    assert config["output_router_logits"] is False
+    saved = AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
+    ids = torch.tensor([[0, 0, 5, 6], [5, 6, 7, 8]])
+    assert saved.generate(input_ids=ids, attention_mask=ids.ne(0).long(), max_new_tokens=2).shape == (2, 6)
+
+
+def test_weights_of_a_bfloat16_recipe_are_finite(tokenizer: Any, examples: list[Example], tmp_path: Path) -> None:
+    import torch
+
+    trainer = trainer_of(tokenizer, examples, tmp_path, bf16=True)
+    assert all(torch.isfinite(parameter).all() for parameter in trainer.model.parameters())
+    assert trainer.args.bf16
+
+
+# What transformers and TRL may rename
+
+
+@LAYOUTS
+def test_another_order_of_rows_than_the_schedule_s_ends_the_run(
+    shared: bool, tokenizer: Any, examples: list[Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from trl import SFTTrainer
+
+    def read_backwards(trainer: Any, *_: Any) -> Any:
+        return list(reversed(range(len(trainer.train_dataset))))
+
+    monkeypatch.setattr(SFTTrainer, "_get_train_sampler", read_backwards)
+    words = r"did not train the rows of the schedule\. .* install versions that rolellm is tested with"
+    with pytest.raises(RoleLLMError, match=words):
+        trainer_of(tokenizer, examples, tmp_path, shared_prefix=shared)
+    assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8") == ""
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
+def test_no_class_overrides_a_private_method_of_transformers_or_trl(root: Path) -> None:
+    """Such methods change in any version; all is built on public hooks."""
+    source = root / "src"
+    checked = 0
+    for file in sorted(source.rglob("*.py")):
+        if not {"transformers", "trl"} & set(file.read_text(encoding="utf-8").replace(".", " ").split()):
+            continue
+        name = ".".join(file.relative_to(source).with_suffix("").parts)
+        module = importlib.import_module(name)
+        for kind in vars(module).values():
+            if not inspect.isclass(kind) or kind.__module__ != name:
+                continue
+            foreign = [base for base in kind.__mro__ if base.__module__.split(".")[0] in ("transformers", "trl")]
+            private = {method for base in foreign for method in vars(base) if method.startswith("_")}
+            overridden = {method for method in private & vars(kind).keys() if not method.endswith("__")}
+            assert not overridden, (kind, overridden)
+            checked += bool(foreign)
+    assert checked
+
+
+def test_the_versions_that_training_takes_are_bounded(root: Path) -> None:
+    content = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = content["project"]["optional-dependencies"]["train"]
+    assert [word for word in wanted if word.startswith(("transformers", "trl")) and ",<" not in word] == []

@@ -1,0 +1,131 @@
+"""A request to stop is noted, a second one interrupts, and what is kept is said."""
+
+import os
+import resource
+import signal
+import threading
+from pathlib import Path, PosixPath
+
+import pytest
+
+from rolellm.core.errors import ModelError, StoppedShortError
+from rolellm.training.callbacks import note_stop_requests
+from rolellm.training.checkpoints import seal_checkpoint
+from rolellm.training.recipe import OutputRecipe, Recipe
+from rolellm.training.run_folder import RECIPE, explain_stop
+
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+
+
+@SIGNALS
+def test_the_first_request_is_noted_and_the_second_interrupts(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), note_stop_requests(is_single=True) as request:
+        assert not request.is_set()
+        os.kill(os.getpid(), number)
+        assert request.is_set()
+        os.kill(os.getpid(), number)
+        raise AssertionError
+    assert signal.getsignal(number) is before
+    assert capfd.readouterr().err == "\nstopping after this step, with a checkpoint; once more stops at once\n"
+
+
+@SIGNALS
+def test_one_of_several_processes_is_not_interrupted_however_often(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with note_stop_requests(is_single=False) as request:
+        for _ in range(3):
+            os.kill(os.getpid(), number)
+        assert request.is_set()
+    assert capfd.readouterr().err == "\nstopping after this step, with a checkpoint\n"
+
+
+def test_a_thread_trains_without_hearing_signals() -> None:
+    heard: list[bool] = []
+
+    def work() -> None:
+        with note_stop_requests(is_single=True) as request:
+            heard.append(request.is_set())
+
+    thread = threading.Thread(target=work)
+    before = signal.getsignal(signal.SIGINT)
+    thread.start()
+    thread.join()
+    assert heard == [False]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_what_is_kept_is_said_from_what_is_there(tmp_path: Path) -> None:
+    def stop(change: str | None) -> str:
+        with pytest.raises(StoppedShortError) as caught, explain_stop(tmp_path, again="AGAIN", resume="GO ON"):
+            if change is not None:
+                (tmp_path / RECIPE).write_text(change, encoding="utf-8")
+                os.utime(tmp_path / RECIPE, ns=(0, int(change)))
+            raise KeyboardInterrupt
+        return str(caught.value)
+
+    assert stop(None) == "nothing was done yet\nResume with: AGAIN"
+    assert stop("1") == f"{tmp_path} has no checkpoint yet, so it starts over\nResume with: GO ON"
+    (tmp_path / "checkpoint-9").mkdir()
+    assert stop("2") == f"{tmp_path} has no checkpoint yet, so it starts over\nResume with: GO ON"
+    (tmp_path / "checkpoint-4").mkdir()
+    seal_checkpoint(tmp_path / "checkpoint-4", 4, {})
+    assert stop("3") == f"step 4 is the last checkpoint in {tmp_path}\nResume with: GO ON"
+    assert stop(None) == "nothing was done yet\nResume with: AGAIN"
+
+
+def test_ctrl_c_while_the_recipe_is_written_is_said(tmp_path: Path) -> None:
+    class Interrupted(PosixPath):
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(StoppedShortError, match="nothing was done yet"), explain_stop(tmp_path, again="A", resume="B"):
+        Recipe(output=OutputRecipe(dir=Interrupted("a"))).to_dict()
+
+
+@pytest.mark.parametrize("writer", ["torch", "safetensors", "python"])
+def test_a_full_disk_is_said_whoever_writes(writer: str, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    weights = {"weight": torch.zeros(100_000)}
+    write = {
+        "torch": lambda: torch.save(weights, tmp_path / "optimizer.pt"),
+        "safetensors": lambda: save_file(weights, tmp_path / "model.safetensors"),
+        "python": lambda: (tmp_path / "metrics.jsonl").write_bytes(bytes(100_000)),
+    }[writer]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        with pytest.raises(StoppedShortError) as caught, explain_stop(tmp_path, again="AGAIN", resume="GO ON"):
+            (tmp_path / RECIPE).write_text("{}", encoding="utf-8")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, hard))
+            write()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    room = f"the disk is full; everything so far is saved in {tmp_path}; free some space, then resume: "
+    assert str(caught.value).startswith(f"{room}{tmp_path} has no checkpoint yet")
+
+
+def test_a_damaged_file_is_no_full_disk(tmp_path: Path) -> None:
+    import torch
+
+    torch.save({"weight": torch.zeros(1000)}, tmp_path / "weights.pt")
+    os.truncate(tmp_path / "weights.pt", 2000)
+    for wrapped in (False, True):
+        with pytest.raises(ModelError if wrapped else RuntimeError), explain_stop(tmp_path, again="", resume=""):
+            try:
+                torch.load(tmp_path / "weights.pt", weights_only=True)
+            except RuntimeError as error:
+                if wrapped:
+                    raise ModelError("its model cannot be loaded") from error
+                raise
+
+
+def test_other_errors_pass(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), explain_stop(tmp_path, again="", resume=""):
+        raise KeyError

@@ -1,0 +1,388 @@
+"""Training from a recipe: what a run leaves, and what is refused before any work."""
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core import progress
+from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.fingerprint import hash_file
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Row
+from rolellm.data.rolebench import dataset_fingerprint
+from rolellm.models.prompts.encode import encode_prompt
+from rolellm.models.prompts.render import make_messages
+from rolellm.models.training_record import hash_instruction
+from rolellm.training.bases import build_base, build_hash, load_model
+from rolellm.training.recipe import MethodRecipe, Recipe, TrainingRecipe
+from rolellm.training.recipe_files import load_recipe
+from rolellm.training.rows import load_rows
+from rolellm.training.train import Run, prepare, train
+
+WriteRecipe = Callable[..., Path]
+
+# peft 0.21 asks transformers 5.23 by a deprecated name.
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
+
+
+@pytest.fixture(scope="module")
+def full_recipe(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Recipe:
+    return load_recipe(write_recipe(tmp_path_factory.mktemp("full")))
+
+
+@pytest.fixture(scope="module")
+def full_run(full_recipe: Recipe) -> Run:
+    """The mini recipe, carried out."""
+    return train(full_recipe)
+
+
+@pytest.fixture(scope="module")
+def lora_run(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Run:
+    """The mini recipe with an adapter, and dropout, which must not be left on."""
+    method = {"name": "lora", "lora": {"r": 4, "lora_dropout": 0.3}}
+    return train(load_recipe(write_recipe(tmp_path_factory.mktemp("lora"), method=method)))
+
+
+def test_redirected_training_shows_where_it_is(
+    tmp_path: Path, write_recipe: WriteRecipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_EVERY", 0.01)
+    train(load_recipe(write_recipe(tmp_path)))
+    shown = capsys.readouterr().err
+    # It may follow a bar of transformers on the same line.
+    assert re.search(
+        r"tuning: 3/3 loss \d\.\d{3}, lr \d\.\de-\d\d, epoch 0\.20, \d+ tokens/s \d:\d\d:\d\d ETA 0:00:00\n", shown
+    ), shown
+
+
+def manifest_of(run: Run) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
+    return content
+
+
+def loaded(folder: Path) -> Any:
+    return load_model(folder, MethodRecipe(name="full"), TrainingRecipe(use_cpu=True))
+
+
+def test_metrics_hold_one_object_a_step(full_run: Run) -> None:
+    lines = [line for _, line in read_jsonl(full_run.out / "metrics.jsonl")]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert all(line["loss"] > 0 and line["grad_norm"] > 0 for line in lines)
+    assert lines[0]["loss"] == full_run.first_loss
+
+
+def test_the_manifest_names_recipe_data_prompt_base_and_versions(
+    full_run: Run, full_recipe: Recipe, sample_rows: list[Row]
+) -> None:
+    manifest = manifest_of(full_run)
+    rows = sample_rows[:12]
+    assert manifest["recipe"]["training"]["max_steps"] == 3
+    assert manifest["recipe_hash"] == full_recipe.hash
+    assert manifest["data"]["fingerprint"] == dataset_fingerprint("sample")
+    assert (manifest["data"]["rows"], manifest["data"]["examples"]) == (12, sum(len(row.references) for row in rows))
+    assert manifest["trained_on"]["roles"] == sorted({row.role for row in rows})
+    assert set(manifest["trained_on"]["instructions"]) == {hash_instruction(row.question) for row in rows}
+    assert manifest["seed"] == 42
+    assert {"torch", "transformers", "trl", "peft", "rolellm"} <= manifest["versions"].keys()
+    assert manifest["files"]["model.safetensors"] == hash_file(full_run.out / "model.safetensors")
+    assert manifest["base"]["files"]["model.safetensors"] == hash_file(full_run.base / "model.safetensors")
+    assert len(manifest["prompt"]["system_templates"]["zh"]) == 64
+
+
+def test_no_instruction_of_the_test_split_is_in_what_was_trained_on(sample_rows: list[Row]) -> None:
+    from rolellm.data.rolebench import load_rolebench
+
+    trained = {hash_instruction(row.question) for row in sample_rows}
+    held_out = {hash_instruction(question) for question in load_rolebench("sample", "test")["question"]}
+    assert trained & held_out == set()
+
+
+def test_a_run_leaves_a_model_that_loads_with_its_prompt_form_and_its_end(
+    full_run: Run, sample_rows: list[Row]
+) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(full_run.out)
+    model = AutoModelForCausalLM.from_pretrained(full_run.out)
+    turns = make_messages(sample_rows[0])
+    trained = next(item for item in prepare_examples(full_run, sample_rows) if item.row_id == sample_rows[0].id)
+    assert encode_prompt(tokenizer, turns) == list(trained.prompt_ids)
+    assert tokenizer.apply_chat_template(turns, add_generation_prompt=True)["input_ids"] == list(trained.prompt_ids)
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id == trained.reply_ids[-1]
+
+
+def prepare_examples(run: Run, rows: list[Row]) -> Any:
+    recipe = load_recipe(run.out.parent / "recipe.yaml")
+    return prepare(recipe, run.out, rows[:12]).examples
+
+
+def test_training_moved_the_model_and_checkpoints_are_there(full_run: Run) -> None:
+    import torch
+
+    before, after = loaded(full_run.base), loaded(full_run.out)
+    pairs = zip(before.parameters(), after.parameters(), strict=True)
+    assert any(not torch.equal(one, other) for one, other in pairs)
+    assert {path.name for path in full_run.out.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
+    assert not (full_run.out / "training_args.bin").exists()
+    assert not (full_run.out / "README.md").exists()
+
+
+def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
+    lora_run: Run, tmp_path: Path, sample_rows: list[Row]
+) -> None:
+    import torch
+    from peft import PeftModel
+
+    from rolellm.training.fit import Fit, fit
+
+    recipe = load_recipe(lora_run.out.parent / "recipe.yaml")
+    prepared = prepare(recipe, lora_run.out)
+    job = Fit(training=recipe.training, method=recipe.method, folder=tmp_path, label="again")
+    trained = fit(loaded(lora_run.base), prepared.tokenizer, prepared.examples, job).trainer.model.eval()
+    stock = PeftModel.from_pretrained(loaded(lora_run.base), lora_run.out).eval()
+    ids = torch.tensor([prepared.examples[0].input_ids])
+    with torch.no_grad():
+        expected, found, plain = (model(ids).logits for model in (trained, stock, loaded(lora_run.base)))
+    assert torch.allclose(found, expected, atol=1e-6)
+    assert not torch.allclose(found, plain, atol=1e-6)
+
+
+def test_an_adapter_names_a_base_in_its_own_folder_by_its_place_there(lora_run: Run) -> None:
+    config = json.loads((lora_run.out / "adapter_config.json").read_text(encoding="utf-8"))
+    assert config["base_model_name_or_path"] == lora_run.base.name
+    assert not (lora_run.out / "model.safetensors").exists()
+    assert (lora_run.out / "chat_template.jinja").exists()
+
+
+def test_the_same_recipe_gives_the_same_losses(full_run: Run, full_recipe: Recipe, tmp_path: Path) -> None:
+    other = train(full_recipe, out=tmp_path / "again")
+    steps = [[line["loss"] for _, line in read_jsonl(run.out / "metrics.jsonl")] for run in (full_run, other)]
+    assert steps[0] == steps[1]
+    assert manifest_of(other)["base"]["files"] == manifest_of(full_run)["base"]["files"]
+
+
+def test_a_finished_run_is_replaced_when_asked_and_its_base_is_kept(
+    full_run: Run, full_recipe: Recipe, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match="holds a finished run"):
+        train(full_recipe)
+    shutil.copytree(full_run.out, run := tmp_path / "run")
+    (run / "notes.txt").write_text("mine", encoding="utf-8")
+    (run / "checkpoint-best").mkdir()
+    weights = run / full_run.base.name / "model.safetensors"
+    built = weights.stat().st_mtime_ns
+    once = replace(full_recipe, training=replace(full_recipe.training, max_steps=1))
+    assert train(once, out=run, overwrite=True).steps == 1
+    assert len(list(read_jsonl(run / "metrics.jsonl"))) == 1
+    assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-1", "checkpoint-best"}
+    assert weights.stat().st_mtime_ns == built
+    assert (run / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        pytest.param(["recipe.json", "checkpoint-5/"], "holds an unfinished run; continue it", id="unfinished"),
+        pytest.param(["recipe.json", "adapter_config.json"], "holds an unfinished run", id="killed-while-saving"),
+        pytest.param(["manifest.json"], "holds a finished run", id="finished"),
+        pytest.param(["checkpoint-5/"], "holds checkpoint-5, but no run of this command", id="another-trainer-s-run"),
+        pytest.param(["model.safetensors"], "holds model.safetensors, but no run", id="a-model"),
+        pytest.param(["model-00001-of-00002.safetensors"], "but no run of this command", id="a-model-in-shards"),
+        pytest.param(["pytorch_model.bin"], "holds pytorch_model.bin, but no run", id="a-pickled-model"),
+        pytest.param(["config.json"], "holds config.json, but no run", id="a-configuration"),
+    ],
+)
+def test_what_is_in_a_folder_is_not_replaced_unasked(left: list[str], words: str, mini: Recipe, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for name in left:
+        (run / name).mkdir(parents=True) if name.endswith("/") else None
+        run.mkdir(exist_ok=True)
+        if not name.endswith("/"):
+            (run / name).write_text("{}", encoding="utf-8")
+    with pytest.raises(SettingsError, match=words):
+        train(mini)
+    assert {path.name for path in run.iterdir()} == {name.rstrip("/") for name in left}
+
+
+@pytest.mark.parametrize("name", ["checkpoint-5/", "model-00001-of-00002.safetensors", "tokenizer.model"])
+def test_what_no_run_left_is_not_overwritten_either(name: str, mini: Recipe, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / name).mkdir() if name.endswith("/") else (run / name).write_bytes(b"theirs")
+    with pytest.raises(SettingsError, match="but no run of this command; choose another folder with --out"):
+        train(mini, overwrite=True)
+    assert (run / name).exists()
+
+
+def test_a_file_is_no_folder_for_a_run(mini: Recipe, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match="is a file"):
+        train(mini, out=tmp_path / "file")
+
+
+@pytest.mark.parametrize("place", ["", "checkpoint-3"])
+def test_a_run_does_not_clear_its_own_base_away(
+    place: str, full_run: Run, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    shutil.copytree(full_run.out, run := tmp_path / "run")
+    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(run / place)}))
+    with pytest.raises(SettingsError, match=r"and base\.path .* is inside it; choose another folder"):
+        train(recipe, overwrite=True)
+    assert (run / place / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "words"),
+    [
+        pytest.param({"base": {"path": "nowhere"}}, ModelError, "no folder at", id="no-model"),
+        pytest.param({"base": {"path": "."}}, ModelError, "no config.json", id="no-model-in-the-folder"),
+        pytest.param({"training__max_length": 40}, SettingsError, "alone fills", id="prompts-too-long"),
+        pytest.param({"data__split": "dev"}, SettingsError, "it has train, test", id="no-such-split"),
+        pytest.param({"data__config": "sampel"}, SettingsError, "sample", id="no-such-config"),
+        pytest.param(
+            {"prompt": {"system_template": "none.txt"}}, SettingsError, "no system template", id="no-template"
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_any_work(
+    changes: dict[str, Any], error: type[Exception], words: str, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, **changes))
+    with pytest.raises(error, match=words):
+        train(recipe)
+    assert not (tmp_path / "run").exists()
+
+
+def without_weights(full_run: Run, folder: Path, **config: Any) -> Path:
+    """The base as the Hub gives it before its weights are fetched, with changes to its configuration."""
+    shutil.copytree(full_run.base, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    content = json.loads((folder / "config.json").read_text(encoding="utf-8")) | config
+    (folder / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+LAYERS = "down_proj, embed_tokens, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_proj"
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "words"),
+    [
+        pytest.param(
+            {},
+            {"target_modules": ["q_porj"]},
+            f"target_modules: the base has no layer q_porj; it has {LAYERS}",
+            id="typo",
+        ),
+        pytest.param({}, {"target_modules": ["q_proj", "v_porj"]}, "has no layer v_porj;", id="one-typo-of-two"),
+        pytest.param({}, {"target_modules": ["proj"]}, "has no layer proj;", id="part-of-a-name"),
+        pytest.param({}, {"target_modules": ["input_layernorm"]}, "has no layer input_layernorm;", id="a-norm"),
+        pytest.param(
+            {"model_type": "mixtral", "num_local_experts": 2},
+            {"target_modules": ["gate"]},
+            "no layer gate;",
+            id="a-router",
+        ),
+        pytest.param({"model_type": "t5"}, {"target_modules": ["q"]}, "no causal language model", id="an-encoder"),
+    ],
+)
+def test_what_the_configuration_tells_is_refused_before_weights_are_read(
+    config: dict[str, Any],
+    changes: dict[str, Any],
+    words: str,
+    full_run: Run,
+    tmp_path: Path,
+    write_recipe: WriteRecipe,
+) -> None:
+    base = without_weights(full_run, tmp_path / "base", **config)
+    method = {"name": "lora", "lora": {"r": 4} | changes}
+    with pytest.raises((ModelError, SettingsError), match=words):
+        prepare(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path)
+
+
+def test_targets_of_a_built_base_are_refused_before_it_is_built(tmp_path: Path, write_recipe: WriteRecipe) -> None:
+    method = {"name": "lora", "lora": {"target_modules": ["query_key_value"]}}
+    with pytest.raises(SettingsError, match="has no layer query_key_value"):
+        train(load_recipe(write_recipe(tmp_path, method=method)))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["self_attn.o_proj"], "all-linear"], ids=str)
+def test_targets_that_are_layers_are_taken(
+    targets: list[str], full_run: Run, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    base = without_weights(full_run, tmp_path / "base")
+    method = {"name": "lora", "lora": {"target_modules": targets}}
+    assert prepare(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path).examples
+
+
+def test_a_base_with_fewer_positions_than_the_rows_take_is_refused(
+    full_run: Run, tmp_path: Path, write_recipe: WriteRecipe
+) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, training={"max_length": 2049}, base={"path": str(full_run.base)}))
+    with pytest.raises(ModelError, match="takes 2048 tokens"):
+        train(recipe)
+
+
+def test_a_base_from_a_folder_is_tuned(full_run: Run, tmp_path: Path, write_recipe: WriteRecipe) -> None:
+    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(full_run.base)}, prompt__form="model"))
+    result = train(recipe)
+    assert result.base == full_run.base
+    assert manifest_of(result)["base"]["kind"] == "path"
+    assert not list(result.out.glob("base-*"))
+
+
+def test_a_base_is_built_once_for_its_content(full_run: Run, full_recipe: Recipe) -> None:
+    rows = load_rows(full_recipe)
+    known = build_hash(full_recipe, rows)
+    assert full_run.base.name == f"base-{known[:12]}"
+    built = (full_run.base / "model.safetensors").stat().st_mtime_ns
+    assert build_base(full_recipe, rows, full_run.out) == full_run.base
+    assert (full_run.base / "model.safetensors").stat().st_mtime_ns == built
+    assert build_hash(full_recipe, rows[:-1]) != known
+    for change in ({"seed": 1}, {"lr_scheduler_type": "linear"}, {"max_length": 511}, {"shared_prefix": False}):
+        changed = replace(full_recipe, training=replace(full_recipe.training, **change))
+        assert build_hash(changed, rows) != known
+    # Tuning is none of the base's business.
+    slower = replace(full_recipe, training=replace(full_recipe.training, learning_rate=1e-5, max_steps=1))
+    assert build_hash(slower, rows) == known
+
+
+def test_a_base_half_built_by_a_run_that_was_killed_is_built_anew(full_recipe: Recipe, tmp_path: Path) -> None:
+    rows = load_rows(full_recipe)
+    name = f"base-{build_hash(full_recipe, rows)[:12]}"
+    for folder in (tmp_path / name, tmp_path / f".{name}.part"):
+        folder.mkdir()
+        (folder / "model.safetensors").write_bytes(b"half")
+        (folder / "strange.bin").write_bytes(b"?")
+    base = build_base(full_recipe, rows, tmp_path)
+    assert base == tmp_path / name
+    assert list(loaded(base).parameters())
+    assert not (base / "strange.bin").exists()
+    assert not (tmp_path / f".{name}.part").exists()
+
+
+def test_threads_of_the_recipe_are_those_of_torch(full_recipe: Recipe, tmp_path: Path) -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        for threads in (2, 1):
+            training = replace(full_recipe.training, threads=threads, max_steps=1)
+            train(replace(full_recipe, training=training), out=tmp_path / str(threads))
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_rows_without_a_plain_answer_cannot_warm_a_base(mini: Recipe, sample_rows: list[Row], tmp_path: Path) -> None:
+    rows = [row for row in sample_rows if row.raw_reference is None][:3]
+    with pytest.raises(SettingsError, match="no row has a raw_reference to warm on"):
+        build_base(mini, rows, tmp_path)
+    assert list(tmp_path.glob(".*part")) == []

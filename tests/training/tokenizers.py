@@ -1,0 +1,48 @@
+"""Small tokenizers of several kinds, trained on a few words."""
+
+from typing import Any
+
+from rolellm.models.prompts.render import load_chat_template
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+TEXTS = [
+    "Where do the gulls sleep?",
+    "海和河哪个更大？",
+    "### Instruction:\n### Input:\n### Response:\n",
+    "<|im_start|>user",
+]
+SPECIAL = ["<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>"]
+
+
+def make_tokenizer(kind: str) -> Any:
+    """Byte-level BPE (`bytes`; with other templates `chatml` and `none`), or like SentencePiece (`metaspace`)."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    model = Tokenizer(models.BPE(byte_fallback=kind == "metaspace", unk_token=None))
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    extra = list(SPECIAL)
+    if kind == "metaspace":
+        model.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+        model.decoder = decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        )
+        alphabet = sorted(set("".join(TEXTS)) | {"▁"})
+        extra += [f"<0x{byte:02X}>" for byte in range(256)]
+    else:
+        model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        model.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=extra, initial_alphabet=alphabet, show_progress=False)
+    model.train_from_iterator(TEXTS * 3, trainer)
+    template = {"chatml": CHATML, "none": None}.get(kind, load_chat_template("rolellama"))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=model,
+        bos_token="<s>",
+        eos_token="<|im_end|>" if kind == "chatml" else "</s>",
+        pad_token="<pad>",
+        additional_special_tokens=["<|im_start|>", "<|im_end|>"],
+        chat_template=template,
+    )
