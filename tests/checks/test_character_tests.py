@@ -43,8 +43,8 @@ SHEETS: dict[Language, Profile] = {
 PLAIN: dict[Language, str] = {"en": "I trim the wick, and I say little.", "zh": "洒家只管喝酒，别的一概不理。"}
 #: What the replies to ordinary messages are about, each to one.
 THINGS: dict[Language, list[str]] = {
-    "en": ["gulls", "rainwater", "lamp oil", "fog", "a rope", "bread", "window glass", "herring", "letters", "my father"],
-    "zh": ["好酒", "牛肉", "月亮", "下雨天", "柳树", "寺里的钟", "师父", "打铁的", "山门", "张三李四"],
+    "en": ["gulls", "rainwater", "oil", "fog", "a rope", "bread", "window glass", "herring", "letters", "father"],
+    "zh": ["好酒", "牛肉", "月亮", "下雨天", "柳树", "寺里的钟", "师父", "铁匠", "山门", "张三"],
 }
 #: A reply that breaks each check.
 BROKEN: dict[Language, dict[str, str]] = {
