@@ -46,7 +46,8 @@ def test_on_a_desk_and_on_a_phone_by_day_and_by_night(chromium: Callable[..., An
         for width in (1200, 390):
             metrics(driver, width)
             driver.get(page.as_uri())
-            assert driver.execute_script("return document.documentElement.scrollHeight") <= (6_000 if width > 600 else 12_000)
+            height = driver.execute_script("return document.documentElement.scrollHeight")
+            assert height <= (6_000 if width > 600 else 12_000)
             for folded in (True, False):
                 if not folded:
                     driver.execute_script("document.querySelectorAll('details').forEach((one) => one.open = true)")
@@ -66,5 +67,5 @@ def test_on_a_desk_and_on_a_phone_by_day_and_by_night(chromium: Callable[..., An
     (link, *_) = driver.find_elements("css selector", "#files a")
     assert link.is_displayed() and link.get_attribute("download") == "scores.csv"
     text = base64.b64decode(link.get_attribute("href").split(",")[1]).decode("utf-8")
-    assert text.startswith("System,CUS,") and "protocol" in text
+    assert text.startswith("System,marks,CUS,") and "protocol" in text
     assert "Ada Fenn" in driver.find_element("css selector", "#browse-question").text
