@@ -31,7 +31,7 @@ class Example(NamedTuple):
 def pick_examples(part: BrowsePart) -> list[Example]:
     """Pick the rows on which the first two systems' Rouge-L differs most: two in favor of the first, then two against.
 
-    A baseline stands in where there is one model only; canaries are left out.
+    Where there is one model only, the baseline is the second; canaries are left out.
     """
     names = sorted(
         (name for name in part.rouge if part.kinds.get(name) != "canary"),
