@@ -403,7 +403,7 @@ def select_pairs(
         held_out: What no pair may be about.
         balance: Drop pairs until length tells nothing: of each source and language, as many chosen replies are longer
             than the rejected one as are shorter, at each size of the gap.
-        limit: Keep at most so many, evenly from all sources.
+        limit: Keep at most N pairs, evenly from all sources.
     """
     dropped: dict[str, Counter[str]] = defaultdict(Counter)
     seen: set[str] = set()
