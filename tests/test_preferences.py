@@ -21,7 +21,7 @@ from rolellm.models.training_record import hash_instruction
 from rolellm.preferences import (
     REASONS,
     HeldOut,
-    Pair,
+    ReplyPair,
     pair_judged,
     pair_plain,
     pair_roles,
@@ -44,9 +44,9 @@ def make_row(role: str = "Ahab", question: str = "Name a fish.", **values: Any) 
     )
 
 
-def make_pair(chosen: str = AHOY, rejected: str = PLAIN, number: int = 0, source: str = "role") -> Pair:
+def make_pair(chosen: str = AHOY, rejected: str = PLAIN, number: int = 0, source: str = "role") -> ReplyPair:
     prompt = ({"role": "system", "content": "You are Ahab."}, {"role": "user", "content": f"Name fish {number}."})
-    return Pair(source, f"row/{number}", "Ahab", "en", prompt, chosen, rejected)
+    return ReplyPair(source, f"row/{number}", "Ahab", "en", prompt, chosen, rejected)
 
 
 def test_a_styled_reply_is_preferred_to_the_plain_answer_nearest_in_length() -> None:
@@ -76,7 +76,7 @@ def test_an_own_reply_is_preferred_to_another_role_s_to_the_same_question() -> N
         pytest.param(make_pair(), "", id="kept"),
     ],
 )
-def test_what_teaches_nothing_or_the_wrong_thing_is_left_out(pair: Pair, reason: str) -> None:
+def test_what_teaches_nothing_or_the_wrong_thing_is_left_out(pair: ReplyPair, reason: str) -> None:
     held_out = HeldOut(("test",), frozenset({"queequeg"}), frozenset({hash_instruction("name fish  7.")}))
     result = select_pairs([pair], held_out, balance=False)
     assert result.dropped[pair.source] == ({reason: 1} if reason else {})

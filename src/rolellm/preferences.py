@@ -1,7 +1,7 @@
 """Pairs of replies for DPO from what is there: a data set, folders of runs, and chats; nobody is asked.
 
-Each source is a function that yields a `Pair` for each preference; `select_pairs` drops what must not be learned from.
-Read `Prefer.plan` first.
+Each source is a function that yields a `ReplyPair` for each preference; `select_pairs` drops what must not be learned
+from. Read `Prefer.plan` first.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ REASONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ReplyPair:
     """A preference.
 
     Attributes:
@@ -118,14 +118,14 @@ class Pair:
         return {**names, "prompt": [dict(message) for message in self.prompt], **replies}
 
 
-def pair_plain(rows: Iterable[Row]) -> Iterator[Pair]:
+def pair_plain(rows: Iterable[Row]) -> Iterator[ReplyPair]:
     """Prefer a role's reply to the role-free answer of the same question."""
     for row in rows:
         if row.raw_reference and row.references:
             yield _pair_row("plain", row, *_match_replies(row.references, [row.raw_reference], row.language))
 
 
-def pair_roles(rows: Iterable[Row]) -> Iterator[Pair]:
+def pair_roles(rows: Iterable[Row]) -> Iterator[ReplyPair]:
     """Prefer a role's own reply to another role's reply to the same question."""
     by_question: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in rows:
@@ -140,8 +140,8 @@ def pair_roles(rows: Iterable[Row]) -> Iterator[Pair]:
                 yield _pair_row("role", row, *_match_replies(row.references, replies, row.language))
 
 
-def _pair_row(source: str, row: Row, chosen: str, rejected: str) -> Pair:
-    return Pair(source, row.id, row.role, row.language, tuple(make_messages(row)), chosen, rejected)
+def _pair_row(source: str, row: Row, chosen: str, rejected: str) -> ReplyPair:
+    return ReplyPair(source, row.id, row.role, row.language, tuple(make_messages(row)), chosen, rejected)
 
 
 def _match_replies(chosen: Sequence[str], rejected: Sequence[str], language: Language) -> tuple[str, str]:
@@ -166,7 +166,7 @@ def _is_long(text: str, language: Language) -> bool:
     return len(list_words(text, language)) >= _FEWEST[language]
 
 
-def pair_grounded(run: Run[Any]) -> Iterator[Pair]:
+def pair_grounded(run: Run[Any]) -> Iterator[ReplyPair]:
     """Prefer an answer of ``rolellm instruct`` that passed its filters to one that was turned down for what it claims.
 
     Both have to answer the same question, or nearly.
@@ -185,10 +185,10 @@ def pair_grounded(run: Run[Any]) -> Iterator[Pair]:
             better = kept[match[2]]
             prompt = _make_prompt(part, [{"role": "user", "content": better["question"]}])
             row_id = f"{role}/{better['id']}"
-            yield Pair("grounded", row_id, role, part.sheet.language, prompt, better["answer"], line["answer"])
+            yield ReplyPair("grounded", row_id, role, part.sheet.language, prompt, better["answer"], line["answer"])
 
 
-def pair_breaks(talks: Iterable[Talk]) -> Iterator[Pair]:
+def pair_breaks(talks: Iterable[Talk]) -> Iterator[ReplyPair]:
     """Prefer a reply in character to one that breaks it, by rule, to the same message in another talk with the role.
 
     The prompt is the talk of the reply in character, without a break so far.
@@ -211,19 +211,19 @@ def pair_breaks(talks: Iterable[Talk]) -> Iterator[Pair]:
             chosen, _ = _match_replies([reply for _, reply in replies], [rejected], talk.language)
             history = next(history for history, reply in replies if reply == chosen)
             sheet = replace(talk.sheet, catchphrases=())
-            yield Pair(
+            yield ReplyPair(
                 "breaks", turn_id, talk.role, talk.language, _make_prompt(Part(sheet), history), chosen, rejected
             )
 
 
-def pair_judged(run: JudgeRun) -> Iterator[Pair]:
+def pair_judged(run: JudgeRun) -> Iterator[ReplyPair]:
     """Prefer the answer that all judges put first, in both orders; canaries take no part."""
     judgements = run.judgements()
     named = ((one.row, one.order, one.ranks) for one in judgements if one.ranks is not None and not one.named)
     yield from _pair_answers("judge", run, named, in_both_orders=True)
 
 
-def pair_votes(run: JudgeRun) -> Iterator[Pair]:
+def pair_votes(run: JudgeRun) -> Iterator[ReplyPair]:
     """Prefer the answer that people put first, on the page of ``rolellm chat`` or of ``rolellm label``."""
     people = (read_labels(run, name, RankingLabel).values() for name in list_annotators(run.folder, RankingLabel))
     ranked = ((label.row, label.order, label.ranks) for labels in people for label in labels if label.ranks is not None)
@@ -236,8 +236,8 @@ def _pair_answers(
     rankings: Iterable[tuple[str, Sequence[str], Sequence[float]]],
     *,
     in_both_orders: bool = False,
-) -> Iterator[Pair]:
-    """Pair the answers to a row on which all rankings agree.
+) -> Iterator[ReplyPair]:
+    """ReplyPair the answers to a row on which all rankings agree.
 
     Args:
         source: The pairs' source.
@@ -267,7 +267,7 @@ def _pair_answers(
         yield _pair_row(source, replace(row, id=f"{run.folder.name}/{row_id}"), chosen, rejected)
 
 
-def pair_swipes(path: Path, parts: Mapping[str, Part]) -> Iterator[Pair]:
+def pair_swipes(path: Path, parts: Mapping[str, Part]) -> Iterator[ReplyPair]:
     """Prefer the reply that a user of SillyTavern went on with to those that were swiped away.
 
     Greetings are left out, since their alternatives are the card's, and so is a last message, since nobody went on
@@ -289,7 +289,7 @@ def pair_swipes(path: Path, parts: Mapping[str, Part]) -> Iterator[Pair]:
             prompt = _make_prompt(part, turns)
             for swiped in dict.fromkeys(text for text in swipes if text != reply):
                 row_id = f"{path.name}/{number}"
-                yield Pair("swipes", row_id, part.sheet.role, part.sheet.language, prompt, reply, swiped)
+                yield ReplyPair("swipes", row_id, part.sheet.role, part.sheet.language, prompt, reply, swiped)
         turns = _add_turn(turns, "user" if line.get("is_user") else "assistant", reply)
 
 
@@ -326,7 +326,7 @@ class HeldOut:
     roles: frozenset[str] = frozenset()
     instructions: frozenset[str] = frozenset()
 
-    def __contains__(self, pair: Pair) -> bool:
+    def __contains__(self, pair: ReplyPair) -> bool:
         return fold(pair.role) in self.roles or hash_instruction(pair.question) in self.instructions
 
 
@@ -354,7 +354,7 @@ class Preferences:
         held_out: What was held out.
     """
 
-    pairs: Sequence[Pair]
+    pairs: Sequence[ReplyPair]
     dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     before: Mapping[str, Any] = field(default_factory=dict)
     held_out: HeldOut = field(default_factory=HeldOut)
@@ -381,7 +381,7 @@ class Preferences:
         }
 
 
-def summarize_lengths(pairs: Iterable[Pair]) -> dict[str, Any] | None:
+def summarize_lengths(pairs: Iterable[ReplyPair]) -> dict[str, Any] | None:
     """Summarize the gap in length: the mean log ratio, and the share of pairs whose chosen reply is the longer one.
 
     Replies of one length count half. ``None`` without pairs.
@@ -394,7 +394,7 @@ def summarize_lengths(pairs: Iterable[Pair]) -> dict[str, Any] | None:
 
 
 def select_pairs(
-    pairs: Iterable[Pair], held_out: HeldOut, *, balance: bool = True, limit: int | None = None
+    pairs: Iterable[ReplyPair], held_out: HeldOut, *, balance: bool = True, limit: int | None = None
 ) -> Preferences:
     """Select the pairs to learn from.
 
@@ -407,7 +407,7 @@ def select_pairs(
     """
     dropped: dict[str, Counter[str]] = defaultdict(Counter)
     seen: set[str] = set()
-    kept: dict[str, Pair] = {}
+    kept: dict[str, ReplyPair] = {}
     for pair in pairs:
         reasons = {
             "blank": not (pair.chosen.strip() and pair.rejected.strip() and pair.question.strip()),
@@ -436,18 +436,18 @@ def select_pairs(
     return Preferences(chosen, counts, before, held_out)
 
 
-def _key(pair: Pair) -> str:
+def _key(pair: ReplyPair) -> str:
     """The prompt and both replies, white space and case folded."""
     return hash_json([[fold(message["content"]) for message in pair.prompt], fold(pair.chosen), fold(pair.rejected)])
 
 
-def _draw(pair: Pair) -> str:
+def _draw(pair: ReplyPair) -> str:
     """A place in an order by lot, which other pairs do not change."""
     return hash_json([pair.source, pair.id, pair.role, pair.chosen, pair.rejected])
 
 
-def _balance_lengths(pairs: Sequence[Pair]) -> list[Pair]:
-    bins: dict[tuple[Any, ...], tuple[list[Pair], list[Pair]]] = defaultdict(lambda: ([], []))
+def _balance_lengths(pairs: Sequence[ReplyPair]) -> list[ReplyPair]:
+    bins: dict[tuple[Any, ...], tuple[list[ReplyPair], list[ReplyPair]]] = defaultdict(lambda: ([], []))
     for pair in pairs:
         if size := round(abs(pair.log_ratio) / _BIN):
             bins[pair.source, pair.language, size][pair.log_ratio > 0].append(pair)
@@ -458,10 +458,10 @@ def _balance_lengths(pairs: Sequence[Pair]) -> list[Pair]:
     return [pair for pair in pairs if _draw(pair) not in surplus]
 
 
-def _limit_pairs(pairs: Sequence[Pair], limit: int | None) -> list[Pair]:
+def _limit_pairs(pairs: Sequence[ReplyPair], limit: int | None) -> list[ReplyPair]:
     if limit is None or limit >= len(pairs):
         return list(pairs)
-    by_source: dict[str, list[Pair]] = defaultdict(list)
+    by_source: dict[str, list[ReplyPair]] = defaultdict(list)
     for pair in sorted(pairs, key=_draw):
         by_source[pair.source].append(pair)
     turns = [pair for turn in zip_longest(*by_source.values()) for pair in turn if pair is not None]
@@ -574,7 +574,7 @@ class Prefer(Step[Preferences]):
         held_out = read_held_out(configs, settings.data_dir)
         return select_pairs(pairs, held_out, balance=settings.balance, limit=settings.limit)
 
-    def _make_pairs(self, inputs: Inputs, config: str | None) -> Iterator[Pair]:
+    def _make_pairs(self, inputs: Inputs, config: str | None) -> Iterator[ReplyPair]:
         if config is not None:
             splits = load_rolebench(config, data_dir=self.settings.data_dir)
             if "train" not in splits:
