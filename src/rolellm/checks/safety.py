@@ -144,12 +144,12 @@ def read_prompts(source: str) -> Iterator[Prompt]:
             if "harmful" in columns:
                 harmful = re.fullmatch(columns["pattern"], str(row[columns["harmful"]])) is not None
             if text:
-                category = str(row[columns["category"]]) if "category" in columns else ""
+                category = str(row.get(columns.get("category", ""), ""))
                 yield Prompt(text, category, harmful, detect_language(text))
 
 
 def _list_columns(columns: Mapping[str, str]) -> set[str]:
-    return {name for key, name in columns.items() if key != "pattern"}
+    return {columns[key] for key in ("prompt", "harmful") if key in columns}
 
 
 def read_planted(path: Path) -> Iterator[PlantedReply]:
@@ -254,7 +254,7 @@ class CheckSafety(Check):
                 guard.build_requests([(row["prompt"], row["reply"]) for row in read]),
                 guard.accept,
                 label=f"asking {guard.name}",
-                stand_in=lambda _: {},
+                stand_in=lambda _: {"refuses": True, "unsafe": False},
                 llm=guard.llm,
                 folder=f"guard-{self.guards.index(guard) + 1}",
             )
