@@ -274,7 +274,9 @@ def train(
         train_dataset = _load_file(chosen.data.path)
     rows = None if train_dataset is None else data.read_dataset(train_dataset, chosen.training.trainer)
     if rows is not None:
-        chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=data.find_languages(rows)))
+        chosen = replace(
+            chosen, data=replace(chosen.data, source="dataset", languages=tuple(sorted({row.language for row in rows})))
+        )
     held_out = None if eval_dataset is None else data.read_dataset(eval_dataset, chosen.training.trainer)
     shipped = isinstance(recipe, str) and not Path(recipe).is_file()
     if out is None and not shipped and chosen.output.dir != OutputRecipe().dir:
