@@ -27,7 +27,7 @@ from rolellm.models.prompts.render import load_system_template
 from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
 from rolellm.training.model_card import FinishedRun, Form, Scores, read_scores, render_model_card
 from rolellm.training.recipe import Recipe, read_recipe
-from rolellm.training.run_folder import ADAPTER, FULL, hash_model_files
+from rolellm.training.run_folder import ADAPTER, FULL, hash_model_files, name_base
 
 _TOKENIZER = (
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
@@ -137,10 +137,7 @@ def _copy_weights(run: FinishedRun, staged: Path, end: int) -> None:
         merge_adapter(_find_base_folder(run), run.folder, staged, end)
         return
     _link_files(run.folder, ADAPTER if run.form == "adapter" else FULL, staged)
-    if run.form == "adapter":
-        file = staged / ADAPTER[0]
-        config = json.loads(file.read_text(encoding="utf-8"))
-        write_json(file, {**config, "base_model_name_or_path": run.base, "revision": run.base_revision})
+    name_base(staged, run.base, run.base_revision)
 
 
 def _find_base_folder(run: FinishedRun) -> Path:
@@ -153,9 +150,8 @@ def _find_base_folder(run: FinishedRun) -> Path:
     folder = run.folder / named if (run.folder / named).is_dir() else named
     if not folder.is_dir():
         raise ModelError(f"the base of {run.folder} was in {named}, and is not there now; put it back to merge with it")
-    files = {name: folder / name for name in base["files"]}
-    changed = [name for name, file in files.items() if not file.is_file() or hash_file(file) != base["files"][name]]
-    if changed:
+    hashes = hash_model_files(folder)
+    if changed := [name for name, expected in base["files"].items() if hashes.get(name) != expected]:
         raise ModelError(f"{folder} is not the base that was tuned: {', '.join(changed)} changed since")
     return folder
 
