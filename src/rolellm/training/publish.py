@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -20,6 +20,7 @@ from rolellm.core.fingerprint import hash_file
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Language
 from rolellm.core.settings import read
+from rolellm.core.typed_json import strip_folders
 from rolellm.data.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
 from rolellm.models.load import fetch, merge_adapter, open_tokenizer
 from rolellm.models.prompts.encode import find_end_token
@@ -191,7 +192,7 @@ def _write_manifest(run: FinishedRun, staged: Path) -> dict[str, Any]:
     if run.form != "adapter":
         trained_on |= _read_trained_on_of_base(run)
     manifest = {
-        **_strip_folders(values),
+        **strip_folders(values),
         "recipe": _strip_recipe(run.manifest["recipe"]),
         "trained_on": trained_on.to_dict(),
         "published": {"form": run.form, "base_model": run.base, "adapter": run.manifest["files"].get(ADAPTER[1])},
@@ -216,18 +217,7 @@ def _read_trained_on_of_base(run: FinishedRun) -> TrainedOn:
 
 def _strip_recipe(recipe: Mapping[str, Any]) -> Any:
     data = {key: value for key, value in recipe["data"].items() if key != "data_dir"}
-    return _strip_folders({key: value for key, value in recipe.items() if key != "output"} | {"data": data})
-
-
-def _strip_folders(value: Any) -> Any:
-    """A JSON value whose absolute paths are cut down to their last part."""
-    if isinstance(value, dict):
-        return {key: _strip_folders(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_strip_folders(item) for item in value]
-    if isinstance(value, str) and (PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute()):
-        return PureWindowsPath(value).name
-    return value
+    return strip_folders({key: value for key, value in recipe.items() if key != "output"} | {"data": data})
 
 
 def _link_files(folder: Path, patterns: Iterable[str], staged: Path) -> None:

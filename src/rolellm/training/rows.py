@@ -295,9 +295,9 @@ def load_templates(prompt: PromptRecipe) -> dict[Language, Template]:
 
 
 def make_conversations(
-    rows: Iterable[Row], ask: Ask, trainer: str = "sft", *, first_only: bool = False
+    rows: Iterable[Row | Conversation], ask: Ask, trainer: str = "sft", *, first_only: bool = False
 ) -> Iterator[Conversation]:
-    """Make the conversations that rows of RoleBench hold for a trainer, in order.
+    """Make the conversations that rows of RoleBench hold for a trainer, in order; one that is made stays as it is.
 
     With ``sft`` there is one per (row, reference). With ``dpo`` and ``kto``, a row's first reply in the role's voice is
     preferred to the role-free answer, and rows without both are left out. With ``grpo`` a row is its prompt, and
@@ -311,6 +311,9 @@ def make_conversations(
     """
     texts: dict[str, str] = {}
     for row in rows:
+        if isinstance(row, Conversation):
+            yield row
+            continue
         system, *turns = ask(row)
         # A role's system instruction is long and repeats: all its rows hold the same one.
         system["content"] = texts.setdefault(system["content"], system["content"])

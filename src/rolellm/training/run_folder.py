@@ -139,8 +139,7 @@ def claim_folder(run: Path, recipe: Recipe, start: Start, commit: str | None = N
     if start != "resume":
         # From then on the folder holds no finished run.
         (run / MANIFEST).unlink(missing_ok=True)
-        for checkpoint in list_checkpoints(run):
-            shutil.rmtree(checkpoint)
+        remove_after(run, step=-1)
         for file in _list_files(run, (METRICS, *_MODEL)):
             file.unlink()
     # Last: until then, the old one says whose the rest is.

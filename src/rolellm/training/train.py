@@ -117,26 +117,19 @@ def prepare(
     base_rows = data.select_base_rows(recipe, replies)
     tokenizer = load_base_tokenizer(recipe, base_rows, out)
     check_targets(recipe, config, tokenizer)
-    ask, hashes = data.prepare_ask(recipe, [item for item in [*replies, *held_out] if isinstance(item, Row)])
-    data.check_prompts([item for item in replies if isinstance(item, Row)], ask, tokenizer, context, recipe.data)
+    row_items = [item for item in (*replies, *held_out) if isinstance(item, Row)]
+    ask, hashes = data.prepare_ask(recipe, row_items)
+    data.check_prompts(row_items, ask, tokenizer, context, recipe.data)
 
     def encode_items(items: data.Replies) -> list[Example]:
-        chats = [item for item in items if isinstance(item, data.Conversation)]
-        rows_of_items = (item for item in items if isinstance(item, Row))
-        chats += data.make_conversations(
-            rows_of_items, ask, training.trainer, first_only=recipe.data.replies == "first"
-        )
+        first_only = recipe.data.replies == "first"
+        chats = list(data.make_conversations(items, ask, training.trainer, first_only=first_only))
         if items and not chats:
             raise RecipeError(
                 f"training.trainer: {training.trainer} prefers replies to role-free answers, and no row has both"
             )
-        return encode(
-            chats,
-            tokenizer,
-            max_length=training.max_length,
-            trainer=training.trainer,
-            truncate_replies=training.truncate_replies,
-        )
+        limits: dict[str, Any] = {"max_length": training.max_length, "truncate_replies": training.truncate_replies}
+        return encode(chats, tokenizer, trainer=training.trainer, **limits)
 
     examples, held_out_examples = encode_items(replies), encode_items(held_out)
     if training.shared_prefix and config is not None:
