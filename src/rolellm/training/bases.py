@@ -144,7 +144,7 @@ def create_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    model = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     model.generation_config.eos_token_id = find_end_token(tokenizer)
     return model
 

@@ -237,6 +237,7 @@ def check_settings(job: Fit) -> None:
         RecipeError: When a library refuses one; says why.
     """
     from transformers import get_scheduler
+    from transformers.integrations import get_reporting_integration_callbacks
 
     if job.training.extra.get("activation_offloading") and job.training.on_cpu:
         raise RecipeError("training.activation_offloading: there is no GPU to offload from")
@@ -245,6 +246,8 @@ def check_settings(job: Fit) -> None:
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
         options = arguments.lr_scheduler_kwargs
         get_scheduler(arguments.lr_scheduler_type, optimizer, 0, 1, scheduler_specific_kwargs=options)
+        for tracker in get_reporting_integration_callbacks(arguments.report_to):
+            tracker()
 
 
 @contextmanager
@@ -323,6 +326,9 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
 def join_processes(training: TrainingRecipe) -> Any:
     """The processes that train together, as accelerate's `PartialState`; one when nothing launched several.
 
+    ``accelerate launch --cpu`` starts one process whatever ``--num_processes`` says. All that shows of the number is an
+    address to meet at, which it sets for several (``accelerate.utils.launch.prepare_simple_launcher_cmd_env``).
+
     Raises:
         RecipeError: When the launcher was asked for more.
     """
@@ -330,16 +336,7 @@ def join_processes(training: TrainingRecipe) -> Any:
 
     # The first process hashes large files while the others wait; their own patience ends after ten minutes.
     state = PartialState(cpu=training.on_cpu, timeout=timedelta(hours=6))
-    _check_launched(state.num_processes)
-    return state
-
-
-def _check_launched(processes: int) -> None:
-    """Refuse to train in fewer processes than the launcher was asked for.
-
-    ``accelerate launch --cpu`` starts one process whatever ``--num_processes`` says. All that shows of the number is an
-    address to meet at, which it sets for several (``accelerate.utils.launch.prepare_simple_launcher_cmd_env``).
-    """
+    processes: int = state.num_processes
     requested = int(os.environ.get("WORLD_SIZE", "1"))
     on_cpu = os.environ.get("ACCELERATE_USE_CPU", "false").lower() == "true"
     is_single = on_cpu and "MASTER_PORT" in os.environ and "WORLD_SIZE" not in os.environ
@@ -349,3 +346,4 @@ def _check_launched(processes: int) -> None:
             "on a CPU, use accelerate launch --config_file recipes/accelerate/cpu-ddp.yaml, on GPUs ddp.yaml. If you "
             "asked for one, unset MASTER_ADDR, MASTER_PORT and WORLD_SIZE"
         )
+    return state

@@ -365,9 +365,7 @@ def check_prompts(
     """
     if context is None:
         return
-    longest: dict[str, Row] = {}
-    for row in rows:
-        longest[row.role] = max(longest.get(row.role, row), row, key=lambda item: len(item.question))
+    longest = {row.role: row for row in sorted(rows, key=lambda row: len(row.question))}
     own = find_own_manifest(data.data_dir) or {}
     talks = {role["role"]: role["talk"] for role in own.get("roles", ()) if role.get("talk")}
     long: dict[str, int] = {}

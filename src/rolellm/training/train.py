@@ -7,6 +7,7 @@ A run folder holds the adapter or model with its tokenizer, ``metrics.jsonl`` (o
 from __future__ import annotations
 
 import json
+import pkgutil
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +39,6 @@ from rolellm.training.bases import (
 from rolellm.training.examples import Example, encode
 from rolellm.training.recipe import OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
-from rolellm.training.rewards import find_reward, name_reward
 from rolellm.training.run_folder import (
     METRICS,
     Start,
@@ -260,9 +260,11 @@ def train(
     rewards = training.pop("reward_funcs", None)
     if rewards is not None:
         rewards = [rewards] if callable(rewards) or isinstance(rewards, str) else list(rewards)
-        training["reward_funcs"] = [name_reward(reward) for reward in rewards]
+        training["reward_funcs"] = [
+            reward if isinstance(reward, str) else f"{reward.__module__}.{reward.__qualname__}" for reward in rewards
+        ]
     chosen = load_recipe(recipe, base=base, **training)
-    functions = [find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
+    functions = [_find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
     if train_dataset is None and chosen.data.path is not None:
         train_dataset = _load_file(chosen.data.path)
     rows = None if train_dataset is None else data.read_dataset(train_dataset, chosen.training.trainer)
@@ -281,6 +283,23 @@ def train(
         again = f"the same call with out={str(folder)!r}"
         with explain_stop(folder, again=again, resume=f"{again} and resume=True"):
             return _train_in_folder(chosen, rows, held_out, folder, start, callbacks, functions)
+
+
+def _find_reward(reward: Any) -> Any:
+    """The function of a dotted path, such as ``rolellm.rewards.rouge``; a function is itself.
+
+    Raises:
+        RecipeError: When there is none.
+    """
+    if callable(reward):
+        return reward
+    try:
+        function = pkgutil.resolve_name(str(reward))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RecipeError(f"training.reward_funcs: there is no {reward} ({error})") from error
+    if not callable(function):
+        raise RecipeError(f"training.reward_funcs: {reward} is not a function")
+    return function
 
 
 def _load_file(path: Path) -> Any:
@@ -336,7 +355,6 @@ def _train_in_folder(
         if processes.is_main_process:
             check_free(run, recipe, start)
             claim_folder(run, recipe, start, fixed.base.revision)
-        base = build_base(fixed, prepared.rows, run, prepared.tokenizer)
         job = Fit(
             training=prepared.training,
             method=recipe.method,
@@ -347,10 +365,11 @@ def _train_in_folder(
             held_out=prepared.held_out,
             callbacks=callbacks,
             rewards=rewards,
-            # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
-            facts={"recipe": recipe.hash, "base": hash_model(str(base))},
         )
         check_settings(job)
+        base = build_base(fixed, prepared.rows, run, prepared.tokenizer)
+        # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
+        job = replace(job, facts={"recipe": recipe.hash, "base": hash_model(str(base))})
         model = load_model(base, recipe.method, recipe.training)
         fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
