@@ -387,7 +387,8 @@ def build_base(
     )
     is_first = processes.is_main_process
     if is_first:
-        shutil.rmtree(folder, ignore_errors=True)  # of another program: ours are complete or not there
+        for rest in (folder, *out.glob(f".{folder.name}*.part")):  # what a kill left
+            shutil.rmtree(rest, ignore_errors=True)
         if any(row.id.startswith(f"{SAMPLE}/") for row in rows):
             sys.stderr.write("the training rows have no plain answers: the base is warmed on those of the sample\n")
     with fill_folder(folder) if is_first else nullcontext(folder) as partial:
