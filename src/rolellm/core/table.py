@@ -261,7 +261,7 @@ class Table:
 
         Args:
             console: Where.
-            lines: Print no more rows than fit into so many, and one line of the note.
+            lines: Print only as many rows as fit into this number of lines, and one line of the note.
 
         Returns:
             How many rows were left out.
