@@ -107,10 +107,10 @@ class _Command(TyperCommand):
                 sections.setdefault(title, []).append((record[0], text))
         for flag in _VARIANTS.get(str(self.name), {}):
             sections.setdefault("Instead", []).append((flag, _read_summary(f"{self.name} {flag}").partition("\n")[0]))
-        if self._prints_tables:
-            sections["Options"].append(("--full", "Print all tables, and all of their rows."))
         if any(getattr(parameter, "hidden", False) for parameter in self.params):
             sections["Options"].append(("--help-all", "Show this help with all options."))
+        elif self._prints_tables:
+            sections["Options"].append(("--full", "Print all tables, and all of their rows."))
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
