@@ -103,13 +103,23 @@ class SystemFigures:
 
 @dataclass(frozen=True, slots=True)
 class JudgedBy:
-    """A judge model with its prompts by design; ``flagged`` are the systems of its own model family."""
+    """A judge model with its prompts by design.
+
+    Attributes:
+        name: Unique in the run.
+        prompts: Its prompts by design.
+        model: Identities of its endpoints.
+        family: The model's family.
+        flagged: The systems of its own family.
+        certificate: The verdict of its `rolellm.judging.certificate.Certificate`, in words; ``None`` without one.
+    """
 
     name: str
     prompts: dict[str, dict[str, Any]] = field(default_factory=dict)
     model: Any = None
     family: str | None = None
     flagged: tuple[str, ...] = ()
+    certificate: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +276,13 @@ class JudgingResult(Tabular):
         return Table(title, ("System",), heads, rows, digits=2)
 
     def _remarks(self) -> tuple[str, ...]:
-        return self.problems
+        return (*self.certificates, *self.problems)
+
+    @property
+    def certificates(self) -> tuple[str, ...]:
+        """What is known of each judge, a line each; see `rolellm.certify`."""
+        unknown = "not examined; examine it with `rolellm judge --certify`, in this folder"
+        return tuple(f"judge {judge.name}: {judge.certificate or unknown}" for judge in self.judges)
 
     def judged(self, design: Design) -> list[SystemFigures]:
         """Select the systems that were judged in this design."""
