@@ -113,10 +113,10 @@ def show_result(result: JudgingResult) -> None:
     from rolellm.reporting.judged import bias_table, main_table
     from rolellm.scoring.settings import name_intervals
 
-    for line in result.certificates:
-        say(line)
     for problem in result.problems:
         typer.echo(make_visible(f"warning: {problem}"))
+    for line in result.certificates:
+        say(line)
     against = f"against {result.baseline}" if result.baseline else "without a baseline"
     title, result = f"{result.rows:,} rows, {against}; {name_intervals(result.config)}", result.leading
     for table in (main_table(title, {}, result, None), bias_table(result)):

@@ -40,7 +40,7 @@ from rolellm.judging.parsing import JudgeReply, accept_verdicts
 from rolellm.judging.people.agreement import AgreementMeasures, build_judge_rater, build_person_rater, combine_raters
 from rolellm.judging.people.labels import RankingLabel, list_annotators, list_labelled_systems, read_labels
 from rolellm.judging.prompts import WORDS
-from rolellm.judging.run import load_rows
+from rolellm.judging.run import load_judged_rows
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.step import CUT, build_requests, make_judgement, name_judges
 from rolellm.judging.systems import OTHER_ROLE, make_canaries, plant_losers
@@ -477,5 +477,5 @@ def prepare_certifying(dataset: Any, labels: str | Path | None, settings: Judgin
     unused = [name for name, value in dump(settings).items() if name not in _USED and value != defaults[name]]
     if unused:
         raise SettingsError(f"{', '.join(unused)}: a certificate has no such setting; it has {', '.join(_USED)}")
-    data, rows = load_rows({}, dataset, settings)
+    data, rows = load_judged_rows({}, dataset, settings)
     return Certifying(rows, settings, data, None if labels is None else read_run(labels))

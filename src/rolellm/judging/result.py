@@ -276,7 +276,7 @@ class JudgingResult(Tabular):
         return Table(title, ("System",), heads, rows, digits=2)
 
     def _remarks(self) -> tuple[str, ...]:
-        return (*self.certificates, *self.problems)
+        return (*self.problems, *self.certificates)
 
     @property
     def certificates(self) -> tuple[str, ...]:

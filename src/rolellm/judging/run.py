@@ -77,14 +77,16 @@ def join_predictions(
     """
     if not isinstance(predictions, Mapping) or not predictions:
         raise SettingsError('expected the predictions of each system by its name, as in {"tuned": answers}')
-    data, rows = load_rows(predictions, dataset, settings)
+    data, rows = load_judged_rows(predictions, dataset, settings)
     where = "/".join(filter(None, (data.config, data.split))) or "these rows"
     loaded = {name: _load_predictions(name, answers, rows, settings) for name, answers in predictions.items()}
     comparison, findings = make_comparison(rows, loaded, settings, where)
     return comparison, data, findings
 
 
-def load_rows(predictions: Mapping[str, Any], dataset: Any, settings: JudgingSettings) -> tuple[DatasetName, list[Row]]:
+def load_judged_rows(
+    predictions: Mapping[str, Any], dataset: Any, settings: JudgingSettings
+) -> tuple[DatasetName, list[Row]]:
     """Load the rows to judge, and their dataset as far as it is named; see `judge` for what may be given."""
     if isinstance(dataset, str):
         from rolellm.data.rolebench import dataset_fingerprint, load_rolebench

@@ -301,7 +301,7 @@ def _describe_canaries(result: JudgingResult) -> Iterator[str]:
             wins = f"{title} should lose, and wins {rate.mean:.1%} [{low:.1%}, {high:.1%}] of its {form}"
             if rate.mean >= 0.5 or rate.n >= LEAST_LOSSES:
                 yield (
-                    f"{judge} does not pass the fitness test: {wins} against {result.baseline}; verdicts of this "
+                    f"{judge} prefers planted losers: {wins} against {result.baseline}; verdicts of this "
                     "judge say little about quality"
                 )
             else:
