@@ -36,7 +36,12 @@ _GROUPS = {
         "chat": "play:chat",
         "serve": "play:serve",
     },
-    "Make": {"role": "role:app", "instruct": "instruct:instruct", "respond": "respond:respond"},
+    "Make": {
+        "role": "role:app",
+        "instruct": "instruct:instruct",
+        "respond": "respond:respond",
+        "prefer": "prefer:prefer",
+    },
     "Train": {"train": "train:train", "push": "push:push"},
     "Measure": {
         "generate": "generate:generate",

@@ -6,7 +6,7 @@ A figure without data is ``None``, never 0. Shares run from 0 to 1. docs/judging
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -120,6 +120,10 @@ class JudgedBy:
     family: str | None = None
     flagged: tuple[str, ...] = ()
     certificate: str | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """Return what its verdicts depend on: all but the certificate."""
+        return {key: value for key, value in asdict(self).items() if key != "certificate"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,7 @@ class Judging(Step[JudgingOutcome]):
             "dataset": dataset,
             "settings": self.settings.to_dict(),
             "systems": [asdict(system) for system in self.comparison.systems],
-            "judges": [asdict(judge) for judge in judges],
+            "judges": [judge.describe() for judge in judges],
         }
 
     def _describe_judges(self, models: Sequence[Model]) -> Iterator[JudgedBy]:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.table import Table, TableRow
-from rolellm.reporting.plots import NAMESPACE, curve_svg
+from rolellm.reporting.plots import curve_svg
 from rolellm.runs import Run
 from rolellm.scoring.statistics.intervals import read_interval
 
@@ -98,7 +98,7 @@ def drift_view(systems: Mapping[str, Any]) -> dict[str, Any]:
     }
     return {
         "lives": Markup(life_table(systems).to_html()),
-        "curve": Markup(curve_svg(curves).replace(NAMESPACE, "", 1)),
+        "curve": curve_svg(curves),
         "windows": Markup(window_table(systems).to_html()),
         "note": _DRIFT_NOTE,
     }

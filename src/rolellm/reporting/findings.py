@@ -76,6 +76,18 @@ def describe_gain(reports: Mapping[str, ScoreReport]) -> str:
     return f"“{first}” is not shown to be better than “{second}”{few}."
 
 
+def describe_standing(reports: Mapping[str, ScoreReport]) -> dict[str, str]:
+    """Say of each system in a few words whom it is better than, and whom worse, decided as by `describe_scores`."""
+    words: dict[str, list[str]] = {name: [] for name in reports}
+    for (first, second), tests in _decide(reports)[0].items():
+        signs = {test.means[0] > test.means[1] for test in tests}
+        kinds = {frozenset({True}): ("better than", "worse than"), frozenset({False}): ("worse than", "better than")}
+        kind = kinds.get(frozenset(signs), ("mixed against",) * 2 if signs else ("undecided against",) * 2)
+        words[first].append(f"{kind[0]} {second}")
+        words[second].append(f"{kind[1]} {first}")
+    return {name: ", ".join(clauses) for name, clauses in words.items()}
+
+
 def describe_styles(styles: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Say how often each system's replies sound most like their role, next to chance and to the roles' own replies.
 

@@ -320,6 +320,6 @@ def _build_cell(score: Interval | None, scores: Sequence[Interval]) -> dict[str,
     return {"mean": score.mean, "low": low, "high": high, "n": score.n, "rank": rank, "ci": score.format_ends(3)}
 
 
-def _draw_figures(reports: Mapping[str, ScoreReport]) -> list[Markup]:
+def _draw_figures(reports: Mapping[str, ScoreReport]) -> list[str]:
     metrics = [metric for metric in METRICS if any(report.metrics.get(metric) for report in reports.values())]
-    return [Markup(plots.intervals_svg(reports, metric).replace(plots.NAMESPACE, "", 1)) for metric in metrics]
+    return [plots.intervals_svg(reports, metric) for metric in metrics]
