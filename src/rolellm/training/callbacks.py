@@ -302,7 +302,8 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
         }
         run = Path(self._trainer.args.output_dir)
         last = checkpoints.find_last_step(run)
-        kept = f"the checkpoint before is {run / f'checkpoint-{last}'}" if last else "it is the first check"
+        before = f"the checkpoint before is {run / f'checkpoint-{last}'}"
+        kept = before if last else "no check passed, so go back to the base"
         return CollapsedError(
             f"collapse of {name} at step {step}: replies to {len(self._prompts)} training prompts {words[name]}; "
             f"training stopped, and {kept}. Lower training.learning_rate, raise training.beta, or look at the pairs or "
