@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rolellm.core.jsonl import read_jsonl
-from rolellm.training.checkpoints import SEAL
 from rolellm.training.recipe_files import list_shipped_recipes, load_recipe
+from rolellm.training.run_folder import SEAL
 
 from ..forking import Forking
 

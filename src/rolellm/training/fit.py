@@ -6,7 +6,6 @@ This module imports torch, transformers and trl at its head; import it inside fu
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,16 +25,14 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 
 from rolellm.core.errors import RecipeError, hide_peft_warning
-from rolellm.core.files import write_json
 from rolellm.core.settings import dump
 from rolellm.models.load import add_stop_token
 from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.models.prompts.encode import find_end_token
-from rolellm.training import checkpoints
 from rolellm.training.callbacks import CollapseCheck, Recorder, Sealer, StepCheck, note_stop_requests
 from rolellm.training.examples import IGNORED, Example, hash_examples
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
-from rolellm.training.run_folder import METRICS
+from rolellm.training.run_folder import METRICS, find_checkpoint, get_step, name_base, remove_after
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
 
 
@@ -100,7 +97,7 @@ class Fitted:
             return
         # What preferences were measured against: the adapter that training began with.
         shutil.rmtree(folder / "ref", ignore_errors=True)
-        _name_base(folder, base, revision)
+        name_base(folder, base, revision)
         if not had_card:
             card.unlink(missing_ok=True)  # peft's blank form; a card of ours comes with publishing
         # A pickle of our own settings: they are in the manifest, and unpickling a stranger's runs code.
@@ -251,6 +248,7 @@ def check_settings(job: Fit) -> None:
         RecipeError: When a library refuses one; says why.
     """
     from transformers import get_scheduler
+    from transformers.integrations import get_reporting_integration_callbacks
 
     if job.training.extra.get("activation_offloading") and job.training.on_cpu:
         raise RecipeError("training.activation_offloading: there is no GPU to offload from")
@@ -259,6 +257,8 @@ def check_settings(job: Fit) -> None:
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
         options = arguments.lr_scheduler_kwargs
         get_scheduler(arguments.lr_scheduler_type, optimizer, 0, 1, scheduler_specific_kwargs=options)
+        for tracker in get_reporting_integration_callbacks(arguments.report_to):
+            tracker()
 
 
 @contextmanager
@@ -276,22 +276,9 @@ def _find_start(job: Fit, facts: Mapping[str, Any]) -> Path | None:
     """Find where all processes go on from, as the first one sees it; what lies beyond is cleared away."""
     checkpoint: list[Path | None] = [None]
     if join_processes(job.training).is_main_process:
-        checkpoint = [checkpoints.find_checkpoint(job.folder, facts)]
-        checkpoints.remove_after(job.folder, 0 if checkpoint[0] is None else checkpoints.get_step(checkpoint[0]))
+        checkpoint = [find_checkpoint(job.folder, facts)]
+        remove_after(job.folder, 0 if checkpoint[0] is None else get_step(checkpoint[0]))
     return broadcast_object_list(checkpoint)[0]  # type: ignore[no-any-return]  # accelerate ships no types
-
-
-def _name_base(folder: Path, base: str | None, revision: str | None) -> None:
-    """Name an adapter's base; one in the run's own folder by its place there, so that the folder can be moved."""
-    file = folder / "adapter_config.json"
-    if not file.is_file():
-        return
-    config = json.loads(file.read_text(encoding="utf-8"))
-    base_folder = Path(config["base_model_name_or_path"] or "").resolve()
-    if base is not None:
-        write_json(file, config | {"base_model_name_or_path": base, "revision": revision})
-    elif base_folder.is_relative_to(folder.resolve()):
-        write_json(file, config | {"base_model_name_or_path": base_folder.relative_to(folder.resolve()).as_posix()})
 
 
 def _build_arguments(job: Fit, schedule: Schedule) -> Any:
@@ -350,6 +337,9 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
 def join_processes(training: TrainingRecipe) -> Any:
     """The processes that train together, as accelerate's `PartialState`; one when nothing launched several.
 
+    ``accelerate launch --cpu`` starts one process whatever ``--num_processes`` says. All that shows of the number is an
+    address to meet at, which it sets for several (``accelerate.utils.launch.prepare_simple_launcher_cmd_env``).
+
     Raises:
         RecipeError: When the launcher was asked for more.
     """
@@ -357,16 +347,7 @@ def join_processes(training: TrainingRecipe) -> Any:
 
     # The first process hashes large files while the others wait; their own patience ends after ten minutes.
     state = PartialState(cpu=training.on_cpu, timeout=timedelta(hours=6))
-    _check_launched(state.num_processes)
-    return state
-
-
-def _check_launched(processes: int) -> None:
-    """Refuse to train in fewer processes than the launcher was asked for.
-
-    ``accelerate launch --cpu`` starts one process whatever ``--num_processes`` says. All that shows of the number is an
-    address to meet at, which it sets for several (``accelerate.utils.launch.prepare_simple_launcher_cmd_env``).
-    """
+    processes: int = state.num_processes
     requested = int(os.environ.get("WORLD_SIZE", "1"))
     on_cpu = os.environ.get("ACCELERATE_USE_CPU", "false").lower() == "true"
     is_single = on_cpu and "MASTER_PORT" in os.environ and "WORLD_SIZE" not in os.environ
@@ -376,3 +357,4 @@ def _check_launched(processes: int) -> None:
             "on a CPU, use accelerate launch --config_file recipes/accelerate/cpu-ddp.yaml, on GPUs ddp.yaml. If you "
             "asked for one, unset MASTER_ADDR, MASTER_PORT and WORLD_SIZE"
         )
+    return state

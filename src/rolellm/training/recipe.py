@@ -206,9 +206,11 @@ class _Section:
     """A section that also takes any field of a library's class that is not refused.
 
     Attributes:
-        others: Those fields; in a file they are written like the section's own.
+        extra: Those fields; in a file they are written like the section's own.
     """
 
+    #: The library's class; ``{trainer}`` is that of the section.
+    library = ""
     extra: Values = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -226,7 +228,7 @@ class _Section:
     @classmethod
     def find_library(cls, section: Values) -> str:
         """The library's class, such as ``peft.LoraConfig``, for the values of this section."""
-        raise NotImplementedError
+        return cls.library.format(trainer=str(section.get("trainer") or "sft").upper())
 
     @classmethod
     def find_refusal(cls, library: str, key: str) -> str | None:
@@ -272,15 +274,11 @@ class _Section:
 class Lora(_Section):
     """A LoRA adapter, with the fields of PEFT's `LoraConfig`."""
 
+    library = "peft.LoraConfig"
     r: Count = 16
     lora_alpha: Positive = 32.0
     lora_dropout: float = Field(default=0.05, ge=0, le=0.99)
     target_modules: str | list[str] = Field(default="all-linear", min_length=1)
-
-    @classmethod
-    def find_library(cls, section: Values) -> str:
-        """PEFT's configuration."""
-        return "peft.LoraConfig"
 
 
 @settings
@@ -345,6 +343,7 @@ class TrainingRecipe(_Section):
         save_steps: Steps between checkpoints; by default, an epoch.
     """
 
+    library = "trl.{trainer}Config"
     trainer: Literal["sft", "dpo", "kto", "grpo"] = "sft"
     reward_funcs: list[str] = Field(default_factory=list)
     num_train_epochs: Positive = 3.0
@@ -383,11 +382,6 @@ class TrainingRecipe(_Section):
         if value not in ("linear", "cosine", "constant"):
             cls.check({"lr_scheduler_type": value}, {})
         return value
-
-    @classmethod
-    def find_library(cls, section: Values) -> str:
-        """The configuration of the trainer."""
-        return f"trl.{str(section.get('trainer') or 'sft').upper()}Config"
 
     @property
     def replies_per_step(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,18 +146,6 @@ def check_recipe(recipe: Recipe) -> None:
         raise RecipeError("training.eval_strategy: steps needs training.eval_steps; or evaluate every epoch")
     if training.early_stopping_patience is not None and training.eval_strategy == "no":
         raise RecipeError("training.early_stopping_patience needs training.eval_strategy: steps or epoch")
-    for tracker in training.trackers:
-        _check_tracker(tracker)
-
-
-def _check_tracker(name: str) -> None:
-    modules = {"tensorboard": ("tensorboard", "tensorboardX"), "comet_ml": ("comet_ml",)}.get(name, (name,))
-    if name == "all" or any(importlib.util.find_spec(module) for module in modules):
-        return
-    trackers = ("tensorboard", "trackio", "wandb", "mlflow", "comet_ml", "swanlab", "clearml")
-    if name not in trackers:
-        raise RecipeError(f"training.report_to: unknown tracker {name}{describe_alternatives(name, trackers)}")
-    raise RecipeError(f"training.report_to: {name} is not installed; install it with: pip install {name}")
 
 
 def _read_layers(file: Path, above: tuple[Path, ...]) -> Iterator[Values]:

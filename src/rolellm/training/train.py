@@ -7,6 +7,7 @@ A run folder holds the adapter or model with its tokenizer, ``metrics.jsonl`` (o
 from __future__ import annotations
 
 import json
+import pkgutil
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +39,6 @@ from rolellm.training.bases import (
 from rolellm.training.examples import Example, encode
 from rolellm.training.recipe import OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
-from rolellm.training.rewards import find_reward, name_reward
 from rolellm.training.run_folder import (
     METRICS,
     Start,
@@ -117,26 +117,19 @@ def prepare(
     base_rows = data.select_base_rows(recipe, replies)
     tokenizer = load_base_tokenizer(recipe, base_rows, out)
     check_targets(recipe, config, tokenizer)
-    ask, hashes = data.prepare_ask(recipe, [item for item in [*replies, *held_out] if isinstance(item, Row)])
-    data.check_prompts([item for item in replies if isinstance(item, Row)], ask, tokenizer, context, recipe.data)
+    row_items = [item for item in (*replies, *held_out) if isinstance(item, Row)]
+    ask, hashes = data.prepare_ask(recipe, row_items)
+    data.check_prompts(row_items, ask, tokenizer, context, recipe.data)
 
     def encode_items(items: data.Replies) -> list[Example]:
-        chats = [item for item in items if isinstance(item, data.Conversation)]
-        rows_of_items = (item for item in items if isinstance(item, Row))
-        chats += data.make_conversations(
-            rows_of_items, ask, training.trainer, first_only=recipe.data.replies == "first"
-        )
+        first_only = recipe.data.replies == "first"
+        chats = list(data.make_conversations(items, ask, training.trainer, first_only=first_only))
         if items and not chats:
             raise RecipeError(
                 f"training.trainer: {training.trainer} prefers replies to role-free answers, and no row has both"
             )
-        return encode(
-            chats,
-            tokenizer,
-            max_length=training.max_length,
-            trainer=training.trainer,
-            truncate_replies=training.truncate_replies,
-        )
+        limits: dict[str, Any] = {"max_length": training.max_length, "truncate_replies": training.truncate_replies}
+        return encode(chats, tokenizer, trainer=training.trainer, **limits)
 
     examples, held_out_examples = encode_items(replies), encode_items(held_out)
     if training.shared_prefix and config is not None:
@@ -267,14 +260,18 @@ def train(
     rewards = training.pop("reward_funcs", None)
     if rewards is not None:
         rewards = [rewards] if callable(rewards) or isinstance(rewards, str) else list(rewards)
-        training["reward_funcs"] = [name_reward(reward) for reward in rewards]
+        training["reward_funcs"] = [
+            reward if isinstance(reward, str) else f"{reward.__module__}.{reward.__qualname__}" for reward in rewards
+        ]
     chosen = load_recipe(recipe, base=base, **training)
-    functions = [find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
+    functions = [_find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
     if train_dataset is None and chosen.data.path is not None:
         train_dataset = _load_file(chosen.data.path)
     rows = None if train_dataset is None else data.read_dataset(train_dataset, chosen.training.trainer)
     if rows is not None:
-        chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=data.find_languages(rows)))
+        chosen = replace(
+            chosen, data=replace(chosen.data, source="dataset", languages=tuple(sorted({row.language for row in rows})))
+        )
     held_out = None if eval_dataset is None else data.read_dataset(eval_dataset, chosen.training.trainer)
     shipped = isinstance(recipe, str) and not Path(recipe).is_file()
     if out is None and not shipped and chosen.output.dir != OutputRecipe().dir:
@@ -286,6 +283,23 @@ def train(
         again = f"the same call with out={str(folder)!r}"
         with explain_stop(folder, again=again, resume=f"{again} and resume=True"):
             return _train_in_folder(chosen, rows, held_out, folder, start, callbacks, functions)
+
+
+def _find_reward(reward: Any) -> Any:
+    """The function of a dotted path, such as ``rolellm.rewards.rouge``; a function is itself.
+
+    Raises:
+        RecipeError: When there is none.
+    """
+    if callable(reward):
+        return reward
+    try:
+        function = pkgutil.resolve_name(str(reward))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RecipeError(f"training.reward_funcs: there is no {reward} ({error})") from error
+    if not callable(function):
+        raise RecipeError(f"training.reward_funcs: {reward} is not a function")
+    return function
 
 
 def _load_file(path: Path) -> Any:
@@ -341,7 +355,6 @@ def _train_in_folder(
         if processes.is_main_process:
             check_free(run, recipe, start)
             claim_folder(run, recipe, start, fixed.base.revision)
-        base = build_base(fixed, prepared.rows, run, prepared.tokenizer)
         job = Fit(
             training=prepared.training,
             method=recipe.method,
@@ -352,10 +365,11 @@ def _train_in_folder(
             held_out=prepared.held_out,
             callbacks=callbacks,
             rewards=rewards,
-            # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
-            facts={"recipe": recipe.hash, "base": hash_model(str(base)), **_hash_adapter(recipe)},
         )
         check_settings(job)
+        base = build_base(fixed, prepared.rows, run, prepared.tokenizer)
+        # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
+        job = replace(job, facts={"recipe": recipe.hash, "base": hash_model(str(base)), **_hash_adapter(recipe)})
         model = load_model(base, recipe.method, recipe.training, recipe.base.adapter)
         fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
