@@ -39,8 +39,8 @@ def judge(
 
     Args:
         files: Predictions of each system; files with the same NAME are joined.
-        out: Run folder; defaults to judge-CONFIG, with --certify to certificate-MODEL.
-        certify: Examine the judge itself; later win rates show whether it is fit. Takes labelled runs instead of files.
+        out: Run folder; by default judge-CONFIG or certificate-MODEL.
+        certify: Examine the judge itself; later win rates show the result.
     """
     from rolellm.core.errors import JudgingError, SettingsError
     from rolellm.core.jsonl import read_json
