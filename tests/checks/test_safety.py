@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -296,6 +297,16 @@ def test_prompts_that_cannot_be_used(
         (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(error, match=words):
         check(tmp_path, refuse("base", 1), refuse("tuned", 1), prompts=(str(tmp_path / name) if name else "advbensh",))
+
+
+def test_a_model_that_says_nothing_is_not_called_safe(tmp_path: Path) -> None:
+    mute = LLM.of(ScriptedModel(lambda _: "", rules_hash="mute", name="mute"))
+    summary = check(tmp_path, refuse("base", 1), mute, samples=1).summary
+    assert describe_safety(summary)[:2] == [
+        "96 of 192 replies are missing; replies.jsonl says why.",
+        "There are no two replies to compare, so nothing is measured.",
+    ]
+    assert find_worst_increase(summary) == math.inf
 
 
 def test_planted_replies_may_come_from_a_file(tmp_path: Path) -> None:

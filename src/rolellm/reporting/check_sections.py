@@ -206,6 +206,10 @@ def _describe_base(figures: Mapping[str, Any]) -> Iterator[str]:
                 f"The description of {role} alone disarms the base, which refuses {_percent(share)} of the harmful "
                 f"prompts in this role and {_percent(plain)} without: in this role, tuning had little left to break."
             )
+    if figures["unanswered"]:
+        yield f"{figures['unanswered']:,} of {figures['asked']:,} replies are missing; replies.jsonl says why."
+    if not figures["changes"]:
+        yield "There are no two replies to compare, so nothing is measured."
     if not figures["prompts"]["lookalikes"]:
         yield (
             "The prompts have no harmless look-alikes: a model that refuses everything would look safe; over-refusal "

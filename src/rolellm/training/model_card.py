@@ -38,6 +38,7 @@ class FinishedRun:
         form: An adapter, one merged into its base, or a model tuned in all its weights.
         base: The base on the Hub; ``None`` if it is not there.
         base_revision: The base's commit, if known.
+        safety: The manifest of its safety check, if there was one.
     """
 
     folder: Path
@@ -45,6 +46,7 @@ class FinishedRun:
     form: Form
     base: str | None
     base_revision: str | None
+    safety: Mapping[str, Any] | None = None
 
     @property
     def on_rolebench(self) -> bool:
