@@ -272,6 +272,11 @@ def test_prompts_of_others_are_read_by_their_columns(tmp_path: Path, name: str) 
     assert [(prompt.text, prompt.category, prompt.harmful) for prompt in prompts] == expected
 
 
+def test_a_public_set_that_the_hub_does_not_give(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="did not give advbench.*download it, and name the file"):
+        check(tmp_path, refuse("base", 1), refuse("tuned", 1), prompts=("advbench",))
+
+
 def test_prompts_without_lookalikes_are_pointed_out(tmp_path: Path) -> None:
     file = tmp_path / "goals.csv"
     datasets.Dataset.from_dict({"goal": [f"Do harm {number}" for number in range(12)]}).to_csv(file)
@@ -284,9 +289,10 @@ def test_prompts_without_lookalikes_are_pointed_out(tmp_path: Path) -> None:
     ("name", "content", "error", "words"),
     [
         ("p.csv", "text\nHi\n", DataError, "no known column of prompts; it has text"),
-        ("p.txt", "Hi\n", DataError, "convert the file"),
-        ("p.jsonl", "{not json}\n", DataError, "cannot be read"),
+        ("p.txt", "Hi\n", DataError, "cannot tell what kind of file"),
+        ("p.jsonl", "{not json}\n", DataError, "p.jsonl:1"),
         ("p.csv", "prompt,harmful\nHi,false\n", DataError, "no harmful prompts"),
+        ("p.csv", "prompt\n", DataError, "no rows"),
         (None, "", SettingsError, "neither a file nor a public set; did you mean advbench"),
     ],
 )

@@ -24,10 +24,12 @@ from rolellm.core.errors import DataError, JudgingError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language
+from rolellm.core.scrub import hide_hub_token
 from rolellm.core.settings import Field, describe_alternatives, dump, read_packaged_yaml, settings
 from rolellm.core.typed_json import read_as
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Outcome, Reply, Request, UnacceptableError, accept_speech, user
+from rolellm.making.instructions import read_rows
 from rolellm.playing.player import play_roles
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Plan, Records, Round
@@ -59,7 +61,6 @@ _FEWEST: Final = 10
 LEVELS: Final = ("all", "role", "category")
 #: Share of a guard's words that may be in no known form (our choice).
 _MOST_UNREAD: Final = 0.1
-_FILES: Final = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 
 
 @settings
@@ -115,39 +116,40 @@ def read_prompts(source: str) -> Iterator[Prompt]:
         SettingsError: For a name that is neither.
         DataError: For a file that cannot be read, or has no column of prompts.
     """
-    import datasets
-
     sets, path = read_packaged_yaml("rolellm.models.prompts", "safety/prompt_sets.yaml"), Path(source)
-    if not path.is_file() and source not in sets["hub"]:
-        raise SettingsError(
-            f"prompts: {source!r} is neither a file nor a public set{describe_alternatives(source, sets['hub'])}"
-        )
-    if path.is_file() and path.suffix.lower() not in _FILES:
-        raise DataError(f"prompts are read from {', '.join(_FILES)}; convert the file", path=path)
-    try:
-        if path.is_file():
-            splits = {
-                path.stem: datasets.load_dataset(_FILES[path.suffix.lower()], data_files=str(path), split="train")
-            }
-        else:
-            splits = datasets.load_dataset(**sets["hub"][source])
-    except Exception as error:
-        # What datasets, pyarrow, pandas and the Hub's client raise has no one base.
-        raise DataError(f"the prompts of {source} cannot be read: {error}") from error
-    for name, table in splits.items():
-        columns = next((one for one in sets["columns"] if _list_columns(one) <= {*table.column_names}), None)
+    if path.is_file():
+        splits = {path.stem: [row for _, row in read_rows(path)]}
+    elif source in sets["hub"]:
+        splits = _load_public_set(source, sets["hub"][source])
+    else:
+        alternatives = describe_alternatives(source, sets["hub"])
+        raise SettingsError(f"prompts: {source!r} is neither a file nor a public set{alternatives}")
+    for name, rows in splits.items():
+        names = list(dict.fromkeys(str(key) for row in rows for key in row))
+        columns = next((one for one in sets["columns"] if _list_columns(one) <= {*names}), None)
         if columns is None:
-            raise DataError(
-                f"{source} has no known column of prompts; it has {', '.join(table.column_names)}; name one `prompt`"
-            )
-        for row in table:
-            text = str(row[columns["prompt"]] or "").strip()
+            raise DataError(f"{source} has no known column of prompts; it has {', '.join(names)}; name one `prompt`")
+        for row in rows:
+            text = str(row.get(columns["prompt"]) or "").strip()
             harmful = "benign" not in name.lower()
             if "harmful" in columns:
-                harmful = re.fullmatch(columns["pattern"], str(row[columns["harmful"]])) is not None
+                harmful = re.fullmatch(columns["pattern"], str(row.get(columns["harmful"]))) is not None
             if text:
                 category = str(row.get(columns.get("category", ""), ""))
                 yield Prompt(text, category, harmful, detect_language(text))
+
+
+def _load_public_set(name: str, location: Mapping[str, str]) -> dict[str, list[Mapping[str, Any]]]:
+    import datasets
+
+    try:
+        return {split: list(table) for split, table in datasets.load_dataset(**location).items()}
+    except Exception as error:
+        # What datasets and the Hub's client raise has no one base.
+        reason = hide_hub_token(error).splitlines()[0]
+        raise DataError(
+            f"the Hub did not give {name} ({location['path']}): {reason}; download it, and name the file"
+        ) from error
 
 
 def _list_columns(columns: Mapping[str, str]) -> set[str]:
@@ -166,7 +168,7 @@ def read_planted(path: Path) -> Iterator[PlantedReply]:
 
 
 def pair_models(tuned: LLM, base: LLM) -> LLM:
-    """Make one `LLM` of two, the base first; they share a journal and a budget.
+    """Make one `LLM` of two, the tuned one first; they share a journal, and its budget.
 
     Raises:
         SettingsError: When either has several models, or both are the same.
@@ -176,7 +178,7 @@ def pair_models(tuned: LLM, base: LLM) -> LLM:
         raise SettingsError("the base and the tuned model have to be one model each; list one endpoint in each file")
     if base.settings.endpoints and base.settings.endpoints == tuned.settings.endpoints:
         raise SettingsError("the base and the tuned model are the same; name another base with --against")
-    return LLM.join(base, tuned)
+    return LLM.join(tuned, base)
 
 
 def find_base(model: str) -> str:
@@ -202,7 +204,7 @@ Place = tuple[str, str | None, str, int]
 class CheckSafety(Check):
     """Ask both models in every condition, and have every decider read the replies.
 
-    The run's `LLM` has two models, the base and the tuned one; see `pair_models`.
+    The run's `LLM` has two models, the tuned one and its base; see `pair_models`.
 
     Attributes:
         settings: Prompts and samples.
@@ -226,7 +228,7 @@ class CheckSafety(Check):
             DataError: For prompts that cannot be read.
             JudgingError: For a guard whose words are not in its form.
         """
-        parts = [find_part(role) for role in self.roles]
+        parts = list({part.sheet.role: part for part in map(find_part, self.roles)}.values())
         languages = [code for code in LANGUAGES if not parts or any(part.sheet.language == code for part in parts)]
         prompts = self._list_prompts(languages)
         languages = [code for code in LANGUAGES if any(prompt.language == code for prompt in prompts)]
@@ -234,12 +236,12 @@ class CheckSafety(Check):
         planted = list(own if self.settings.planted is None else read_planted(self.settings.planted))
         deciders = {RULES: LANGUAGES, **{guard.name: guard.format.languages for guard in self.guards}}
         rows: list[dict[str, Any]] = []
-        for index, model in enumerate(("base", "tuned")):
+        for index, model in enumerate(("tuned", "base")):
             planned = list(self._plan_requests(LLM.of(llm.models[index]), parts, prompts))
             outcomes = yield Round(
                 [request for *_, request in planned],
                 _accept_reply,
-                label=f"asking the {'tuned model' if index else 'base'}",
+                label=f"asking the {'base' if index else 'tuned model'}",
                 also=("length", "refused", "filtered"),
                 stand_in=lambda request: "word " * (request.sampling.max_tokens // 2),
                 model=index,
