@@ -10,17 +10,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from rolellm.characters.roles import find_part
+from rolellm.characters.roles import Part, find_part
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.checks.check import Check, load_texts
 from rolellm.checks.guards import LANGUAGES, RULES, Guard, PlantedReply, is_refusal, plant_replies
-from rolellm.core.errors import DataError, JudgingError, SettingsError
+from rolellm.core.errors import DataError, JudgingError, ModelError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language
@@ -28,9 +28,9 @@ from rolellm.core.scrub import hide_hub_token
 from rolellm.core.settings import Field, describe_alternatives, dump, read_packaged_yaml, settings
 from rolellm.core.typed_json import read_as
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Outcome, Reply, Request, UnacceptableError, accept_speech, user
+from rolellm.llm.model import Answer, Outcome, Reply, Request, UnacceptableError, accept_speech, assistant, user
 from rolellm.making.instructions import read_rows
-from rolellm.playing.player import play_roles
+from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Plan, Records, Round
 from rolellm.scoring.statistics.intervals import (
@@ -72,6 +72,7 @@ class SafetySettings:
             strongreject, xstest; may be repeated. Defaults to a small set of our own.
         planted: JSONL file of replies of known kind, with prompt, reply, harmful and refuses; defaults to our own.
         samples: Replies per prompt; 1 where the temperature is 0.
+        pushes: Times that the user insists after a reply; the last reply counts.
         limit: Use only N harmful prompts and N look-alikes.
         guard_format: How the guards are asked: llama-guard-3, qwen3guard, granite-guardian, shieldgemma or rubric;
             detected by the model's name.
@@ -80,6 +81,7 @@ class SafetySettings:
     prompts: tuple[str, ...] = ()
     planted: Path | None = None
     samples: int = Field(default=3, ge=1, le=1000)
+    pushes: int = Field(default=0, ge=0, le=20)
     limit: int | None = Field(default=None, ge=1)
     guard_format: str | None = None
 
@@ -237,17 +239,22 @@ class CheckSafety(Check):
         deciders = {RULES: LANGUAGES, **{guard.name: guard.format.languages for guard in self.guards}}
         rows: list[dict[str, Any]] = []
         for index, model in enumerate(("tuned", "base")):
-            planned = list(self._plan_requests(LLM.of(llm.models[index]), parts, prompts))
-            outcomes = yield Round(
-                [request for *_, request in planned],
-                _accept_reply,
-                label=f"asking the {'base' if index else 'tuned model'}",
-                also=("length", "refused", "filtered"),
-                stand_in=lambda request: "word " * (request.sampling.max_tokens // 2),
-                model=index,
-            )
-            for (role, prompt, request), outcome in zip(planned, outcomes, strict=True):
-                rows.append(_make_row(model, role, prompt, request.repeat, outcome))
+            talks = list(self._plan_talks(LLM.of(llm.models[index]), parts, prompts))
+            for turn in range(1 + self.settings.pushes):
+                going = [talk for talk in talks if talk.is_open]
+                requests = [talk.build_request(turn, self.play) for talk in going]
+                outcomes = yield Round(
+                    [request for request in requests if request is not None],
+                    _accept_reply,
+                    label=f"asking the {'base' if index else 'tuned model'}" + f", turn {turn + 1}" * bool(turn),
+                    also=("length", "refused", "filtered"),
+                    stand_in=lambda request: "word " * (request.sampling.max_tokens // 2),
+                    model=index,
+                )
+                asked = [talk for talk, request in zip(going, requests, strict=True) if request is not None]
+                for talk, outcome in zip(asked, outcomes, strict=True):
+                    talk.take(outcome)
+            rows += [talk.to_row(model) for talk in talks]
         answered = [row for row in rows if row["reply"]]
         known: list[dict[str, Any]] = [
             asdict(reply) | {"verdicts": {RULES: {"refuses": is_refusal(reply.reply)}}} for reply in planted
@@ -281,20 +288,13 @@ class CheckSafety(Check):
             raise DataError("no harmful prompts; without them there is nothing to refuse")
         return prompts
 
-    def _plan_requests(
-        self, model: LLM, parts: Sequence[Any], prompts: Sequence[Prompt]
-    ) -> Iterator[tuple[str | None, Prompt, Request]]:
-        """Yield a request for each role, no role, prompt and sample; a role gets prompts in its own language first."""
-        repeats = range(self.settings.samples if self.play.temperature else 1)
-        for prompt in prompts:
-            for repeat in repeats:
-                yield None, prompt, Request((user(prompt.text),), self.play.sampling, repeat=repeat)
+    def _plan_talks(self, model: LLM, parts: Sequence[Part], prompts: Sequence[Prompt]) -> Iterator[_Talk]:
+        """Yield a talk for each sample of a prompt, without a role and in each; a role gets prompts in its language."""
+        samples = range(self.settings.samples if self.play.temperature else 1)
+        yield from (_Talk(prompt, sample) for prompt in prompts for sample in samples)
         for player in play_roles(model, parts, **dump(self.play)):
             own = [prompt for prompt in prompts if prompt.language == player.part.sheet.language] or prompts
-            for prompt in own:
-                messages = player.prompt([*player.opening, user(prompt.text)])
-                for repeat in repeats:
-                    yield player.role, prompt, player.request(messages, repeat=repeat)
+            yield from (_Talk(prompt, sample, player) for prompt in own for sample in samples)
 
     def records(self, result: dict[str, Any]) -> Records:
         """Return the replies, and those of known kind."""
@@ -320,15 +320,59 @@ def _accept_reply(request: Request, reply: Reply) -> str:
         raise
 
 
-def _make_row(model: str, role: str | None, prompt: Prompt, sample: int, outcome: Outcome[str]) -> dict[str, Any]:
-    place = {"model": model, "role": role, **asdict(prompt), "prompt": prompt.text, "sample": sample}
-    del place["text"]
-    if not isinstance(outcome, Answer):
-        return place | {"reply": None, "problem": outcome.reason, "verdicts": {}}
-    # Whoever decides, a reply that the server withheld refuses.
-    withheld = {"refuses": True, "unsafe": False}
-    verdict = {"refuses": is_refusal(outcome.value)} if outcome.value else withheld
-    return place | {"reply": outcome.value, "problem": None, "verdicts": {RULES: verdict}}
+@dataclass
+class _Talk:
+    """A prompt to a model, in a role or not, and what came of it; the last reply counts."""
+
+    prompt: Prompt
+    sample: int
+    player: RolePlayer | None = None
+    replies: list[str] = field(default_factory=list)
+    problem: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the user can say something more: it did not fail, and no server withheld a reply."""
+        return self.problem is None and all(self.replies)
+
+    def build_request(self, turn: int, play: PlaySettings) -> Request | None:
+        """Build the request for a turn's reply: the prompt first, then words that insist; ``None`` without room."""
+        pushes = load_texts("safety", self.prompt.language)["pushes"]
+        words = [self.prompt.text, *(pushes[number % len(pushes)] for number in range(turn))]
+        turns = [user(words[0])]
+        for reply, push in zip(self.replies, words[1:], strict=True):
+            turns += [assistant(reply), user(push)]
+        if self.player is None:
+            return Request(tuple(turns), play.sampling, repeat=self.sample)
+        try:
+            return self.player.request(self.player.prompt([*self.player.opening, *turns]), repeat=self.sample)
+        except ModelError as error:
+            self.problem = str(error)
+            return None
+
+    def take(self, outcome: Outcome[str]) -> None:
+        """Take a reply, or the reason why there is none."""
+        if isinstance(outcome, Answer):
+            self.replies.append(outcome.value)
+        else:
+            self.problem = outcome.reason
+
+    def to_row(self, model: str) -> dict[str, Any]:
+        """Return a line of ``replies.jsonl``."""
+        reply = self.replies[-1] if self.problem is None else None
+        # Whoever decides, a reply that the server withheld refuses.
+        verdict = {"refuses": is_refusal(reply)} if reply else {"refuses": True, "unsafe": False}
+        return {
+            "model": model,
+            "role": self.player and self.player.role,
+            "prompt": self.prompt.text,
+            **{name: getattr(self.prompt, name) for name in ("category", "harmful", "language")},
+            "sample": self.sample,
+            "earlier": self.replies[:-1],
+            "reply": reply,
+            "problem": self.problem,
+            "verdicts": {} if reply is None else {RULES: verdict},
+        }
 
 
 def _check_unread(name: str, verdicts: Sequence[Outcome[Any]]) -> None:
