@@ -58,7 +58,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.outcomes: dict[str, list[Outcome[Any]]] = defaultdict(list)
-        noted = Client._note
+        noted = Client._record_outcome
 
         def note(client: Client, outcome: Outcome[Any]) -> None:
             stage, _, rest = outcome.request.tag.partition("/")

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rolellm
 from rolellm.core.errors import DataError, SettingsError
@@ -34,6 +36,7 @@ from rolellm.judging.systems import OTHER_ROLE
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.prompts.fences import read_fences
 from rolellm.runs import Run
+from rolellm.scoring.statistics.intervals import ClusteredSample, estimate_share
 
 from ..commands import Command
 from .test_odds import body
@@ -124,6 +127,10 @@ def test_an_able_judge_is_fit(llm_server: Any, tmp_path: Path) -> None:
         ),
         pytest.param(
             lambda first, second, own: 1.0, 1, {("loser wins", "words"), ("order flips", "words")}, id="prefers-A"
+        ),
+        pytest.param(
+            lambda first, second, own: ("{" in first) - ("{" in second) or prefer_own(first, second, own),
+            1, {("loser wins", "words")}, id="obeys-what-it-reads",
         ),
         pytest.param(prefer_own, 0, {("speaker", None)}, id="does-not-know-who-speaks"),
         pytest.param(
@@ -275,6 +282,15 @@ def test_a_jury_is_examined_one_by_one(tmp_path: Path) -> None:
     jury = {"endpoints": [{"base_url": "http://localhost:9/v1", "model": name} for name in ("a", "b")]}
     with pytest.raises(SettingsError, match="one judge model at a time; the settings name a, b"):
         rolellm.certify(jury, out=tmp_path / "run")
+
+
+@given(st.integers(1, 60), st.data())
+def test_a_loser_that_wins_more_often_is_never_graded_better(count: int, data: st.DataObject) -> None:
+    wins = sorted(data.draw(st.lists(st.integers(0, count), min_size=2, max_size=2)))
+    shares = [estimate_share(ClusteredSample([1.0] * won + [0.0] * (count - won), range(count))) for won in wins]
+    better, worse = (grade("loser wins", share, "echo", "words").passed for share in shares)
+    assert better or not worse
+    assert not (better and shares[0].mean >= 0.5)
 
 
 @pytest.mark.parametrize("criterion", sorted(CRITERIA))

@@ -218,7 +218,8 @@ def _is_needed(test: CertificateTest) -> bool:
 
 def describe_tests(judge: str, verdict: Verdict, tests: Sequence[CertificateTest], source: str) -> tuple[str, str]:
     """Say a verdict with its numbers: as a sentence, and as the line next to a later win rate."""
-    form: Form = "odds" if verdict == "fit by odds only" else "words"
+    has_words = any(test.form == "words" for test in tests)
+    form: Form = "words" if has_words and verdict != "fit by odds only" else "odds"
     facts = [str(test) for test in tests if test.criterion == "speaker"]
     losers = [test for test in tests if test.criterion == "loser wins" and test.form == form and test.value]
     if losers:
@@ -226,15 +227,17 @@ def describe_tests(judge: str, verdict: Verdict, tests: Sequence[CertificateTest
         facts.append(f"{HOW[form]}, no planted loser wins more than {worst.figure} ({worst.subject})")
     facts += [f"{test} {HOW['words']}" for test in tests if test.criterion == "order flips" and test.form == "words"]
     shown = "; ".join([*facts, source])
-    failed = [f"{HOW[test.form]} {test}".strip() for test in tests if _is_needed(test) and not test.passed]
-    words = {
+    missed = ""
+    for passed, words in ((False, "Not met"), (None, "Too few rows to tell")):
+        graded = [f"{HOW[test.form]} {test}".strip() for test in tests if _is_needed(test) and test.passed is passed]
+        missed += f" {words}: {'; '.join(graded)}." if graded else ""
+    phrase = {
         "fit": "is fit",
         "fit by odds only": "is fit by its odds only (--judge role-odds)",
         "unfit": "is unfit",
         "undecided": f"is not shown to be fit; examine it with more rows, {LEAST_LOSSES} of each kind or more",
     }[verdict]
-    missed = f" Not met: {'; '.join(failed)}." if failed else ""
-    return f"The judge {judge} {words}: {shown}.{missed}", f"{verdict} ({shown})"
+    return f"The judge {judge} {phrase}: {shown}.{missed}", f"{verdict} ({shown})"
 
 
 def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None) -> str | None:

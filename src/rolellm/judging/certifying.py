@@ -43,6 +43,7 @@ from rolellm.judging.prompts import WORDS
 from rolellm.judging.run import load_judged_rows
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.step import CUT, build_requests, make_judgement, name_judges
+from rolellm.judging.summary import LEAST_LOSSES
 from rolellm.judging.systems import OTHER_ROLE, make_canaries, plant_losers
 from rolellm.judging.types import Comparison, Judgement, System
 from rolellm.judging.verdicts import PairVerdict, RowClusters, compute_sign, sort_verdicts
@@ -277,7 +278,9 @@ class Certifying(Step[Examination]):
                 )
             if self.labelled.comparison.baseline is None:
                 raise SettingsError(f"{self.labelled.folder} has no baseline, so there are no pairs to compare by")
-        speakers = make_speaker_items(self.rows, get_own_replies(self.rows), size, settings.seed)
+        # One request each, and enough of them to fail by.
+        replies, lines = get_own_replies(self.rows), max(size, LEAST_LOSSES)
+        speakers = make_speaker_items(self.rows, replies, lines, settings.seed)
         for name, value in (("forms", forms), ("known", known), ("speakers", speakers), ("labels", labels)):
             object.__setattr__(self, name, value)
 
