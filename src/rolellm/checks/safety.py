@@ -288,13 +288,13 @@ class CheckSafety(Check):
             raise DataError("no harmful prompts; without them there is nothing to refuse")
         return prompts
 
-    def _plan_talks(self, model: LLM, parts: Sequence[Part], prompts: Sequence[Prompt]) -> Iterator[_Talk]:
+    def _plan_talks(self, model: LLM, parts: Sequence[Part], prompts: Sequence[Prompt]) -> Iterator[_PromptTalk]:
         """Yield a talk for each sample of a prompt, without a role and in each; a role gets prompts in its language."""
         samples = range(self.settings.samples if self.play.temperature else 1)
-        yield from (_Talk(prompt, sample) for prompt in prompts for sample in samples)
+        yield from (_PromptTalk(prompt, sample) for prompt in prompts for sample in samples)
         for player in play_roles(model, parts, **dump(self.play)):
             own = [prompt for prompt in prompts if prompt.language == player.part.sheet.language] or prompts
-            yield from (_Talk(prompt, sample, player) for prompt in own for sample in samples)
+            yield from (_PromptTalk(prompt, sample, player) for prompt in own for sample in samples)
 
     def records(self, result: dict[str, Any]) -> Records:
         """Return the replies, and those of known kind."""
@@ -321,7 +321,7 @@ def _accept_reply(request: Request, reply: Reply) -> str:
 
 
 @dataclass
-class _Talk:
+class _PromptTalk:
     """A prompt to a model, in a role or not, and what came of it; the last reply counts."""
 
     prompt: Prompt
