@@ -240,7 +240,7 @@ def summarize_sessions(talks: Sequence[Talk], measured: Sequence[Measured]) -> d
         rows.append(row | {name: _encode_share(estimate_metric(inside, name, roles)) for name in names})
     kinds = [reply.breaks[0] for reply in firsts.values()]
     turns_of = {talk.id: talk.turns for talk in talks}
-    examples = {}
+    examples: dict[str, dict[str, Any]] = {}
     for reply in firsts.values():
         message, text = turns_of[reply.session][reply.turn - 1]
         example = {"session": reply.session, "turn": reply.turn, "message": message, "reply": text}
