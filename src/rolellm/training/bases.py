@@ -17,7 +17,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.settings import dump
 from rolellm.data.rolebench.schema import SAMPLE
-from rolellm.models.load import explain_load_failure, fetch, load_whole, open_tokenizer
+from rolellm.models.load import fetch, load_part, load_whole, open_tokenizer
 from rolellm.models.prompts.encode import find_end_token
 from rolellm.models.prompts.render import load_chat_template, make_messages
 from rolellm.models.prompts.settle import check_settled, settle_template
@@ -65,25 +65,24 @@ def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
 def make_warming_examples(recipe: Recipe, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase) -> list[Example]:
     """Each instruction with its role-free answer: with no system instruction, and under that of each role."""
     template = load_templates(recipe.prompt)
-    plain_chats: dict[str, Conversation] = {}
+    alone: dict[str, Conversation] = {}
     in_role: list[Conversation] = []
     for row in rows:
         if row.raw_reference is None or not row.raw_reference.strip():
             continue
         system, user = make_messages(row, template[row.language])
-        plain_chats.setdefault(row.question, Conversation(row.id, (user,), {"completion": row.raw_reference}))
+        alone.setdefault(row.question, Conversation(row.id, (user,), {"completion": row.raw_reference}))
         in_role.append(Conversation(row.id, (system, user), {"completion": row.raw_reference}))
     if not in_role:
         raise RecipeError("base.build: no row has a raw_reference to warm on; include general rows, or give base.path")
-    limit = recipe.training.max_length
-    plain = encode(list(plain_chats.values()), tokenizer, max_length=limit, truncate_replies=True)
+    limit, warm = recipe.training.max_length, recipe.base.warm
+    examples = encode([*alone.values(), *in_role], tokenizer, max_length=limit, truncate_replies=True)
     # A base model is a language model: it learns to write the question, too.
-    plain_examples = [
-        replace(item, prompt_ids=item.prompt_ids[:1], reply_ids=item.input_ids[1:], family="alone") for item in plain
+    plain = [
+        replace(item, prompt_ids=item.prompt_ids[:1], reply_ids=item.input_ids[1:], family="alone")
+        for item in examples[: len(alone)]
     ]
-    warm = recipe.base.warm
-    in_roles = encode(in_role, tokenizer, max_length=limit, truncate_replies=True)
-    return [*(plain_examples * warm.alone), *(in_roles * warm.in_role)]
+    return [*(plain * warm.alone), *(examples[len(alone) :] * warm.in_role)]
 
 
 def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerBase:
@@ -238,11 +237,7 @@ def read_base_config(recipe: Recipe) -> Any:
         return None
     from transformers import AutoConfig
 
-    folder = _fetch_base(recipe)
-    try:
-        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder}: its config.json cannot be read: {explain_load_failure(folder, error)}") from error
+    return load_part("config.json", AutoConfig, _fetch_base(recipe), local_files_only=True)
 
 
 def find_context(recipe: Recipe, config: Any) -> int | None:

@@ -37,6 +37,7 @@ from rolellm.training.bases import (
     read_base_config,
 )
 from rolellm.training.examples import Example, encode
+from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe import OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
 from rolellm.training.run_folder import (
@@ -339,10 +340,7 @@ def _train_in_folder(
     check_unlocked(run)
     recipe, commit = recall_start(run, recipe) if start == "resume" else (recipe, None)
     check_free(run, recipe, start)
-    if recipe.output.push_to_hub:
-        from rolellm.training.publish import check_publishing
-
-        check_publishing(recipe)
+    check_publishing(recipe)
     fixed = pin_base(recipe, commit)
     prepared = prepare(fixed, run, rows, held_out)
     # Not at the head: what is refused is refused before these slow imports.
@@ -393,8 +391,6 @@ def _train_in_folder(
 
 
 def _publish(output: OutputRecipe, run: Run) -> Run:
-    from rolellm.training.publish import push
-
     try:
         pushed = push(run, str(output.hub_repo), merge=output.merge, private=output.private)
         return replace(run, url=pushed.url)
