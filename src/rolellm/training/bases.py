@@ -197,20 +197,8 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
         # Always given: bitsandbytes would take a GPU that the recipe stays off.
         options["device_map"] = {"": "cpu" if training.on_cpu else PartialState().local_process_index}
     model = load_whole(path, **options)
-    _check_sizes(model, path)
     _keep_gradients_right(model)
     return model
-
-
-def _check_sizes(model: Any, path: Path) -> None:
-    """Check that weights in 4 bits have the sizes of their layers; transformers before 5.23 takes any."""
-    for name, module in model.named_modules():
-        state = getattr(getattr(module, "weight", None), "quant_state", None)
-        if state is not None and tuple(state.shape) != (sizes := (module.out_features, module.in_features)):
-            raise ModelError(
-                f"{path}: its model cannot be loaded: {name} has the shape {tuple(state.shape)}; config.json asks for "
-                f"{sizes}"
-            )
 
 
 def _keep_gradients_right(model: Any) -> None:

@@ -102,7 +102,7 @@ def select_base_rows(recipe: Recipe, replies: Replies) -> list[Row]:
     if recipe.base.build is None or any(row.raw_reference for row in rows):
         return rows
     languages = {item.language for item in replies}
-    sample = map(Row.from_columns, load_split(DataRecipe(config=SAMPLE)))
+    sample = _read_split(DataRecipe(config=SAMPLE))
     return [*rows, *(replace(row, id=f"{SAMPLE}/{row.id}") for row in sample if row.language in languages)]
 
 
@@ -134,25 +134,17 @@ def load_rows(recipe: Recipe) -> list[Row]:
     """The rows that a recipe trains on, from the dataset that it names.
 
     Raises:
-        RecipeError: When the dataset has no such split, or the recipe leaves no row of it.
+        SettingsError: When the dataset has no such split, or the recipe leaves no row of it.
         ReleaseNotFoundError: When there is no release.
     """
-    return select_rows(map(Row.from_columns, load_split(recipe.data)), recipe.data, recipe.training.seed)
+    return select_rows(_read_split(recipe.data), recipe.data, recipe.training.seed)
 
 
-def load_split(data: DataRecipe) -> Any:
-    """The split that a recipe names, as a `datasets.Dataset`.
-
-    Raises:
-        RecipeError: When the data set has no such split; names those that it has.
-        ReleaseNotFoundError: When the release is not there.
-    """
+def _read_split(data: DataRecipe) -> Iterator[Row]:
+    """Read the rows of the split that a recipe names."""
     from rolellm.data.rolebench import load_rolebench
 
-    splits = load_rolebench(data.config, data_dir=data.data_dir)
-    if data.split not in splits:
-        raise RecipeError(f"data.split: {data.config} has no split {data.split!r}; it has {', '.join(splits)}")
-    return splits[data.split]
+    return map(Row.from_columns, load_rolebench(data.config, data.split, data_dir=data.data_dir))
 
 
 def read_dataset(dataset: Any, trainer: str = "sft") -> list[Row] | list[Conversation]:
@@ -170,7 +162,7 @@ def read_dataset(dataset: Any, trainer: str = "sft") -> list[Row] | list[Convers
         DataError: When columns are missing (with those that it has), it has no rows, or a row has no reply.
     """
     items = [dict(item) for item in dataset]
-    columns = sorted(getattr(dataset, "column_names", None) or (items[0] if items else ()))
+    columns = sorted(getattr(dataset, "column_names", None) or set().union(*items))
     forms = (_ROLEBENCH, *_COLUMNS[trainer])
     form = next((form for form in forms if set(form) <= set(columns)), None)
     if form is None:
@@ -185,6 +177,7 @@ def read_dataset(dataset: Any, trainer: str = "sft") -> list[Row] | list[Convers
         raise DataError("train_dataset has no rows")
     if form == _ROLEBENCH:
         return [_read_row(number, item) for number, item in enumerate(items)]
+    items = [dict.fromkeys(columns) | item for item in items]
     return [chat for number, item in enumerate(items) for chat in _read_chats(number, item, form, trainer)]
 
 
@@ -396,7 +389,7 @@ def load_script_profiles(data: DataRecipe) -> list[Profile]:
         data: ``config``, ``split``, ``data_dir``, ``roles`` and ``languages`` count; ``mix`` has no meaning here.
 
     Raises:
-        RecipeError: When a role is not in the rows, the split is not there, ``mix`` is set, or no role is left.
+        SettingsError: When a role is not in the rows, the split is not there, ``mix`` is set, or no role is left.
         ReleaseNotFoundError: When there is no release, or it has no dialogue of these roles.
         ReleaseFormatError: At a row that is not as published.
     """
@@ -404,7 +397,7 @@ def load_script_profiles(data: DataRecipe) -> list[Profile]:
 
     if data.mix != Mix():
         raise RecipeError("data.mix: script dialogue is neither general nor role-specific; leave the key out")
-    rows = select_rows(map(Row.from_columns, load_split(data)), replace(data, max_rows=None), seed=0)
+    rows = select_rows(_read_split(data), replace(data, max_rows=None), seed=0)
     return load_profiles(data.config, data.data_dir, roles=dict.fromkeys(row.role for row in rows))
 
 

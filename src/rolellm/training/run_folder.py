@@ -17,8 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from rolellm.core.errors import RecipeError, RoleLLMError, StoppedShortError
-from rolellm.core.files import NO_ROOM, write_json
+from rolellm.core.errors import RecipeError, StoppedShortError
+from rolellm.core.files import is_disk_full, write_json
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.settings import Values, iterate_leaves
 from rolellm.models.training_record import MANIFEST
@@ -194,7 +194,7 @@ def explain_stop(run: Path, *, again: str, resume: str) -> Iterator[None]:
         problem = str(stop).partition("\nResume with: ")[0]
         raise StoppedShortError(problem, resume=again if _get_start_time(run) == before else resume) from None
     except (KeyboardInterrupt, Exception) as error:
-        full = _is_disk_full(error)
+        full = is_disk_full(error)
         if not (full or isinstance(error, KeyboardInterrupt)):
             raise
         room = f"the disk is full; everything so far is saved in {run}; free some space, then resume: " if full else ""
@@ -207,20 +207,6 @@ def explain_stop(run: Path, *, again: str, resume: str) -> Iterator[None]:
             else f"{run} has no checkpoint yet, so it starts over"
         )
         raise StoppedShortError(f"{room}{progress}", resume=resume) from None
-
-
-def _is_disk_full(error: BaseException) -> bool:
-    """Tell whether an error, or one that it came from, says that a file could not be written for want of room."""
-    if isinstance(error, RoleLLMError):
-        return False  # It has its own words.
-    number = error.errno if isinstance(error, OSError) else None
-    # Libraries in C++ and Rust: torch gives no reason, safetensors the system's number.
-    if numbered := re.search(r"os error ([0-9]+)", str(error)):
-        number = int(numbered[1])
-    if number in NO_ROOM or re.search("PytorchStreamWriter|unexpected pos", str(error)):
-        return True
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return cause is not None and _is_disk_full(cause)
 
 
 def _get_start_time(run: Path) -> int:

@@ -6,7 +6,6 @@ A run folder holds the adapter or model with its tokenizer, ``metrics.jsonl`` (o
 
 from __future__ import annotations
 
-import json
 import pkgutil
 import time
 import warnings
@@ -20,6 +19,8 @@ from rolellm.core.errors import HubError, RecipeError, require
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.folders import use_working_folder
+from rolellm.core.foreign import read_parquet
+from rolellm.core.jsonl import read_jsonl
 from rolellm.core.locks import check_unlocked, lock_folder
 from rolellm.core.records import Row
 from rolellm.models.families import explain_not_shared
@@ -201,7 +202,7 @@ class Run:
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """``metrics.jsonl``: one dict for each step, with ``step``, ``loss`` and TRL's metrics."""
-        return [json.loads(line) for line in (self.out / METRICS).read_text(encoding="utf-8").splitlines()]
+        return [line for _, line in read_jsonl(self.out / METRICS)]
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -270,9 +271,8 @@ def train(
         train_dataset = _load_file(chosen.data.path)
     rows = None if train_dataset is None else data.read_dataset(train_dataset, chosen.training.trainer)
     if rows is not None:
-        chosen = replace(
-            chosen, data=replace(chosen.data, source="dataset", languages=tuple(sorted({row.language for row in rows})))
-        )
+        languages = tuple(sorted({row.language for row in rows}))
+        chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=languages))
     held_out = None if eval_dataset is None else data.read_dataset(eval_dataset, chosen.training.trainer)
     shipped = isinstance(recipe, str) and not Path(recipe).is_file()
     if out is None and not shipped and chosen.output.dir != OutputRecipe().dir:
@@ -303,15 +303,10 @@ def _find_reward(reward: Any) -> Any:
     return function
 
 
-def _load_file(path: Path) -> Any:
-    from datasets import Dataset
-
+def _load_file(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise RecipeError(f"data.path: no file at {path}")
-    try:
-        return Dataset.from_parquet(str(path)) if path.suffix == ".parquet" else Dataset.from_json(str(path))
-    except Exception as error:  # Whatever a reader of the libraries raises.
-        raise RecipeError(f"data.path: {path} is neither JSON Lines nor Parquet: {error}") from error
+    return list(read_parquet(path)) if path.suffix == ".parquet" else [item for _, item in read_jsonl(path)]
 
 
 @contextmanager
