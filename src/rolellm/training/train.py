@@ -27,30 +27,12 @@ from rolellm.models.families import explain_not_shared
 from rolellm.models.find import hash_model
 from rolellm.models.prompts.settle import list_switches
 from rolellm.models.training_record import MANIFEST, TrainedOn
+from rolellm.training import bases, run_folder
 from rolellm.training import rows as data
-from rolellm.training.bases import (
-    build_base,
-    check_targets,
-    find_context,
-    load_base_tokenizer,
-    load_model,
-    pin_base,
-    read_base_config,
-)
 from rolellm.training.examples import Example, encode
 from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe import OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
-from rolellm.training.run_folder import (
-    METRICS,
-    Start,
-    check_free,
-    claim_folder,
-    explain_stop,
-    hash_model_files,
-    list_versions,
-    recall_start,
-)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -108,8 +90,8 @@ def prepare(
     require("torch", "transformers", extra="train")
     check_recipe(recipe)
     training = recipe.training
-    config = read_base_config(recipe)
-    context = find_context(recipe, config)
+    config = bases.read_base_config(recipe)
+    context = bases.find_context(recipe, config)
     data.check_positions(training.max_length, context)
     replies: list[Any] = list(data.load_replies(recipe) if rows is None else rows)
     if training.eval_strategy == "no":
@@ -117,8 +99,8 @@ def prepare(
     elif held_out is None:
         replies, held_out = data.split_held_out(replies, recipe.data.held_out, training.seed)
     base_rows = data.select_base_rows(recipe, replies)
-    tokenizer = load_base_tokenizer(recipe, base_rows, out)
-    check_targets(recipe, config, tokenizer)
+    tokenizer = bases.load_base_tokenizer(recipe, base_rows, out)
+    bases.check_targets(recipe, config, tokenizer)
     row_items = [item for item in (*replies, *held_out) if isinstance(item, Row)]
     ask, hashes = data.prepare_ask(recipe, row_items)
     data.check_prompts(row_items, ask, tokenizer, context, recipe.data)
@@ -202,7 +184,7 @@ class Run:
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """``metrics.jsonl``: one dict for each step, with ``step``, ``loss`` and TRL's metrics."""
-        return [line for _, line in read_jsonl(self.out / METRICS)]
+        return [line for _, line in read_jsonl(self.out / run_folder.METRICS)]
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -279,10 +261,10 @@ def train(
         out = chosen.output.dir
     if resume and out is None:
         raise RecipeError("resume needs out, the folder of the run to continue")
-    start: Start = "overwrite" if overwrite else "resume" if resume else "new"
+    start: run_folder.Start = "overwrite" if overwrite else "resume" if resume else "new"
     with _share_folder(out) as folder:
         again = f"the same call with out={str(folder)!r}"
-        with explain_stop(folder, again=again, resume=f"{again} and resume=True"):
+        with run_folder.explain_stop(folder, again=again, resume=f"{again} and resume=True"):
             return _train_in_folder(chosen, rows, held_out, folder, start, callbacks, functions)
 
 
@@ -327,16 +309,16 @@ def _train_in_folder(
     rows: data.Replies | None,
     held_out: data.Replies | None,
     run: Path,
-    start: Start,
+    start: run_folder.Start,
     callbacks: Sequence[Any],
     rewards: Sequence[Any],
 ) -> Run:
     began = time.monotonic()
     check_unlocked(run)
-    recipe, commit = recall_start(run, recipe) if start == "resume" else (recipe, None)
-    check_free(run, recipe, start)
+    recipe, commit = run_folder.recall_start(run, recipe) if start == "resume" else (recipe, None)
+    run_folder.check_free(run, recipe, start)
     check_publishing(recipe)
-    fixed = pin_base(recipe, commit)
+    fixed = bases.pin_base(recipe, commit)
     prepared = prepare(fixed, run, rows, held_out)
     # Not at the head: what is refused is refused before these slow imports.
     from rolellm.training.fit import Fit, check_settings, fit, join_processes
@@ -346,8 +328,8 @@ def _train_in_folder(
     processes.wait_for_everyone()
     with lock_folder(run) if processes.is_main_process else nullcontext():
         if processes.is_main_process:
-            check_free(run, recipe, start)
-            claim_folder(run, recipe, start, fixed.base.revision)
+            run_folder.check_free(run, recipe, start)
+            run_folder.claim_folder(run, recipe, start, fixed.base.revision)
         job = Fit(
             training=prepared.training,
             method=recipe.method,
@@ -360,10 +342,10 @@ def _train_in_folder(
             rewards=rewards,
         )
         check_settings(job)
-        base = build_base(fixed, prepared.rows, run, prepared.tokenizer)
+        base = bases.build_base(fixed, prepared.rows, run, prepared.tokenizer)
         # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
         job = replace(job, facts={"recipe": recipe.hash, "base": hash_model(str(base))})
-        model = load_model(base, recipe.method, recipe.training)
+        model = bases.load_model(base, recipe.method, recipe.training)
         fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
@@ -430,13 +412,13 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: Run, processes: i
             "name": recipe.base.model or result.base.name,
             "model": recipe.base.model,
             "revision": None if recipe.base.model is None else result.base.name,
-            "files": hash_model_files(result.base),
+            "files": run_folder.hash_model_files(result.base),
         },
         "method": recipe.method.name,
         "seed": recipe.training.seed,
         "result": {"steps": result.steps, "first_loss": result.first_loss, "last_loss": result.last_loss},
         "seconds": {"all": result.seconds, "training": result.training_seconds},
         "processes": processes,
-        "versions": list_versions(),
-        "files": hash_model_files(result.out),
+        "versions": run_folder.list_versions(),
+        "files": run_folder.hash_model_files(result.out),
     }
