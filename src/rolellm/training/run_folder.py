@@ -20,7 +20,7 @@ from typing import Any, Literal
 from rolellm.core.errors import RecipeError, StoppedShortError
 from rolellm.core.files import is_disk_full, write_json
 from rolellm.core.fingerprint import hash_file
-from rolellm.core.settings import Values, iterate_leaves
+from rolellm.core.settings import describe_changes
 from rolellm.models.training_record import MANIFEST
 from rolellm.training.recipe import Recipe, select_decisive
 from rolellm.version import __version__
@@ -155,24 +155,14 @@ def _check_recipe(file: Path, recipe: Recipe) -> None:
         raise RecipeError(f"{file.parent} holds no run to resume; run it without --resume to start one")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        began = _flatten_recipe({key: value for key, value in content.items() if key != _COMMIT})
+        began = select_decisive({key: value for key, value in content.items() if key != _COMMIT})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecipeError(f"{file} cannot be read ({error}); choose another folder, or --overwrite it") from error
-    now = _flatten_recipe(recipe.to_dict())
-    differing = [
-        f"{key} (was {began.get(key, 'not there')}, is now {now.get(key, 'not there')})"
-        for key in sorted({*began, *now})
-        if began.get(key) != now.get(key)
-    ]
-    if differing:
+    if differences := describe_changes(began, select_decisive(recipe.to_dict())):
         raise RecipeError(
-            f"{file.parent} holds a run of another recipe, which differs in {'; '.join(differing)}; resume with the "
-            "original recipe, choose another folder, or --overwrite it"
+            f"{file.parent} holds a run of another recipe: {differences}; resume with the original recipe, choose "
+            "another folder, or --overwrite it"
         )
-
-
-def _flatten_recipe(recipe: Values) -> dict[str, str]:
-    return {key: json.dumps(value, ensure_ascii=False) for key, value in iterate_leaves(select_decisive(recipe))}
 
 
 @contextmanager
