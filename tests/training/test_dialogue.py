@@ -9,18 +9,17 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Profile, Turn
-from rolellm.models.prompts.render import LONGEST, ONWARD, OPENING, format_turn
+from rolellm.models.prompts.render import LONGEST, ONWARD, OPENING, DescriptionPrompts, format_turn
 from rolellm.training.examples import encode
-from rolellm.training.recipe import DataRecipe, Mix, PromptRecipe
+from rolellm.training.recipe import DataRecipe, Mix
 from rolellm.training.rows import (
     Conversation,
     load_script_profiles,
-    load_templates,
     make_script_conversations,
 )
 
 FOX = "Fox"
-TEMPLATE = load_templates(PromptRecipe())
+TEMPLATE = DescriptionPrompts().templates
 
 
 def say(speaker: str, content: str, scene: int = 0) -> Turn:

@@ -19,11 +19,11 @@ from rolellm.core.settings import dump
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.models.load import fetch, load_part, load_whole, open_tokenizer
 from rolellm.models.prompts.encode import find_end_token
-from rolellm.models.prompts.render import load_chat_template, make_messages
+from rolellm.models.prompts.render import DescriptionPrompts, load_chat_template
 from rolellm.models.prompts.settle import check_settled, settle_template
 from rolellm.training.examples import Example, encode
 from rolellm.training.recipe import MethodRecipe, PromptRecipe, Recipe, TrainingRecipe
-from rolellm.training.rows import Conversation, load_templates
+from rolellm.training.rows import Conversation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -47,7 +47,6 @@ _SHARED = (
 
 def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
     """SHA-256 in hex of all that decides what is built."""
-    template = load_templates(recipe.prompt)
     return hash_json(
         {
             "version": _BUILD_VERSION,
@@ -55,7 +54,7 @@ def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
             "form": recipe.prompt.form,
             "tiny": dump(recipe.base.tiny),
             "warm": dump(recipe.base.warm),
-            "templates": [part.hash for part in template.values()],
+            "templates": list(DescriptionPrompts(recipe.prompt.system_template).hashes.values()),
             "training": {key: getattr(recipe.training, key) for key in _SHARED},
             "rows": [asdict(row) for row in rows],
         }
@@ -64,13 +63,13 @@ def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
 
 def make_warming_examples(recipe: Recipe, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase) -> list[Example]:
     """Each instruction with its role-free answer: with no system instruction, and under that of each role."""
-    template = load_templates(recipe.prompt)
+    ask = DescriptionPrompts(recipe.prompt.system_template)
     alone: dict[str, Conversation] = {}
     in_role: list[Conversation] = []
     for row in rows:
         if row.raw_reference is None or not row.raw_reference.strip():
             continue
-        system, user = make_messages(row, template[row.language])
+        system, user = ask(row)
         alone.setdefault(row.question, Conversation(row.id, (user,), {"completion": row.raw_reference}))
         in_role.append(Conversation(row.id, (system, user), {"completion": row.raw_reference}))
     if not in_role:
@@ -112,9 +111,9 @@ def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerB
 
 
 def _read_row_texts(recipe: Recipe, rows: Sequence[Row]) -> Iterator[str]:
-    template = load_templates(recipe.prompt)
+    ask = DescriptionPrompts(recipe.prompt.system_template)
     for row in rows:
-        yield from (message["content"] for message in make_messages(row, template[row.language]))
+        yield from (message["content"] for message in ask(row))
         yield from row.references
         yield row.raw_reference or ""
         yield "### Instruction:\n\n### Input:\n\n### Response:\n"

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError, ModelError, RecipeError
@@ -19,14 +19,13 @@ from rolellm.models.prompts.encode import encode_prompt, limit_prompt
 from rolellm.models.prompts.render import (
     ONWARD,
     OPENING,
+    DescriptionPrompts,
     Template,
     format_turn,
-    load_system_template,
-    make_messages,
     shorten_turn,
 )
 from rolellm.models.training_record import TrainedOn, hash_instruction
-from rolellm.training.recipe import DataRecipe, Mix, PromptRecipe, Recipe
+from rolellm.training.recipe import DataRecipe, Mix, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -90,7 +89,8 @@ def load_replies(recipe: Recipe) -> Replies:
     if recipe.data.source == "dataset":
         raise RecipeError("data.source: dataset is for rolellm.train(recipe, train_dataset=...)")
     if recipe.data.source == "script":
-        return make_script_conversations(load_script_profiles(recipe.data), load_templates(recipe.prompt), recipe.data)
+        templates = DescriptionPrompts(recipe.prompt.system_template).templates
+        return make_script_conversations(load_script_profiles(recipe.data), templates, recipe.data)
     return load_rows(recipe)
 
 
@@ -116,18 +116,16 @@ def collect_trained_on(recipe: Recipe, replies: Replies) -> TrainedOn:
     )
 
 
-def prepare_ask(recipe: Recipe, rows: Sequence[Row]) -> tuple[Ask, dict[str, str]]:
-    """Prepare what turns a row into its messages, and the hashes of the templates that it uses."""
-    if recipe.prompt.profile == "description":
-        template = load_templates(recipe.prompt)
-        hashes: dict[str, str] = {language: part.hash for language, part in template.items()}
-        return lambda row: make_messages(row, template[row.language]), hashes
+def prepare_ask(recipe: Recipe, rows: Sequence[Row]) -> DescriptionPrompts:
+    """Prepare what turns a row into its messages."""
+    prompt = recipe.prompt
+    if prompt.profile == "description":
+        return DescriptionPrompts(prompt.system_template)
     from rolellm.data.rolebench.profiles import load_profiles
     from rolellm.models.prompts.retrieval import RetrievalPrompts
 
     profiles = load_profiles(recipe.data.config, recipe.data.data_dir, roles=sorted({row.role for row in rows}))
-    prompts = RetrievalPrompts(profiles, count=recipe.prompt.retrieved, path=recipe.prompt.system_template)
-    return prompts, prompts.hashes
+    return RetrievalPrompts(profiles, count=prompt.retrieved, path=prompt.system_template)
 
 
 def load_rows(recipe: Recipe) -> list[Row]:
@@ -277,16 +275,6 @@ def _draw(row_id: str, seed: int) -> float:
     return int.from_bytes(digest[:7], "big") / 2**56
 
 
-def load_templates(prompt: PromptRecipe) -> dict[Language, Template]:
-    """The system instruction of each language under a recipe, each file read once.
-
-    Raises:
-        RecipeError: When the recipe's template is not there or has no slot for the role.
-    """
-    languages: tuple[Language, ...] = get_args(Language)
-    return {language: load_system_template(language, prompt.system_template) for language in languages}
-
-
 def make_conversations(
     rows: Iterable[Row | Conversation], ask: Ask, trainer: str = "sft", *, first_only: bool = False
 ) -> Iterator[Conversation]:
@@ -408,7 +396,7 @@ def make_script_conversations(
 
     Args:
         profiles: The roles, as from `load_script_profiles`.
-        template: The system instruction of each language, as from `rolellm.training.rows.templates`.
+        template: The system instruction of each language, as in `DescriptionPrompts`.
         data: ``script_turns`` is the most turns that are shown before a line, ``max_rows`` the most lines in all.
     """
     chats: list[Conversation] = []

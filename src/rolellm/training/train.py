@@ -102,7 +102,7 @@ def prepare(
     tokenizer = bases.load_base_tokenizer(recipe, base_rows, out)
     bases.check_targets(recipe, config, tokenizer)
     row_items = [item for item in (*replies, *held_out) if isinstance(item, Row)]
-    ask, hashes = data.prepare_ask(recipe, row_items)
+    ask = data.prepare_ask(recipe, row_items)
     data.check_prompts(row_items, ask, tokenizer, context, recipe.data)
 
     def encode_items(items: data.Replies) -> list[Example]:
@@ -132,7 +132,7 @@ def prepare(
         training=training,
         examples=examples,
         trained_on=data.collect_trained_on(recipe, replies),
-        system_hashes=hashes,
+        system_hashes=ask.hashes,
         trained=len(replies),
         held_out=held_out_examples,
         fingerprint=None if rows is None else hash_json([asdict(item) for item in replies]),
