@@ -108,12 +108,9 @@ def select_base_rows(recipe: Recipe, replies: Replies) -> list[Row]:
 
 def collect_trained_on(recipe: Recipe, replies: Replies) -> TrainedOn:
     """The roles and instructions among what is trained on."""
+    trained = TrainedOn.of(replies)
     # The lines before a line of a script are not an instruction.
-    instructed = replies if recipe.data.source != "script" else ()
-    return TrainedOn(
-        frozenset(item.role for item in replies if item.role is not None),
-        frozenset(hash_instruction(item.question) for item in instructed),
-    )
+    return replace(trained, instructions=frozenset()) if recipe.data.source == "script" else trained
 
 
 def prepare_ask(recipe: Recipe, rows: Sequence[Row]) -> DescriptionPrompts:

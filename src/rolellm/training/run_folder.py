@@ -279,12 +279,9 @@ def keep_newest(run: Path, count: int) -> None:
 
     What is torn goes too, if it is older than one that stays.
     """
-    complete = [folder for folder in list_checkpoints(run) if (folder / SEAL).is_file()]
-    if not complete:
-        return
-    oldest = get_step(complete[:count][-1])
+    kept = [folder for folder in list_checkpoints(run) if (folder / SEAL).is_file()][:count]
     for folder in list_checkpoints(run):
-        if get_step(folder) < oldest:
+        if kept and get_step(folder) < get_step(kept[-1]):
             _remove(folder)
 
 
