@@ -169,10 +169,8 @@ def test_processes_share_each_step_among_them(shared: bool, processes: int) -> N
         [schedule.order[batch].tolist() for batch in BatchSamplerShard(stream, processes, rank)]
         for rank in range(processes)
     ]
-    assert all(
-        len(shard) == len(schedule.order) // schedule.step_size * training.gradient_accumulation_steps
-        for shard in shards
-    )
+    length = len(schedule.order) * training.gradient_accumulation_steps
+    assert all(len(shard) * schedule.step_size == length for shard in shards)
     for number, step in enumerate(schedule.order.reshape(-1, 2, processes, 4).tolist()):
         for rank, shard in enumerate(shards):
             assert shard[2 * number : 2 * number + 2] == [batches[rank] for batches in step]
