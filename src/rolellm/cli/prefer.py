@@ -38,4 +38,4 @@ def prefer(
     show_table(make_table(run.summary))
     tests = ", ".join(run.summary["held_out"]["tests"])
     say(f"Held out: {tests}." if tests else "note: no test split is known, so nothing was held out; name --config")
-    say(f"Go on with: rolellm train smoke-cpu-dpo --set data.source=dataset --set data.path={out / PAIRS}")
+    say(f"Go on with: rolellm train rocit-dpo --base TUNED --set data.path={out / PAIRS}")

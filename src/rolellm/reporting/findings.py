@@ -129,8 +129,9 @@ def _decide(reports: Mapping[str, ScoreReport]) -> tuple[dict[_Pair, list[_Compa
 
 
 def describe_verdicts(judged: JudgingResult) -> list[str]:
-    """Say whom the judges preferred, with intervals; first of all, whether their figures stand."""
+    """Say whom the judges preferred, with intervals; first, whether the figures stand and the judges are fit."""
     sentences = [f"This run is not valid: {problem}." for problem in judged.problems if not judged.valid]
+    sentences += [f"{line[:1].upper()}{line[1:]}." for line in judged.certificates]
     if judged.rows < SMALL:
         sentences.append(f"The judges saw {format_count(judged.rows, 'row')} only, too few for more than a first look.")
     for system in judged.models:

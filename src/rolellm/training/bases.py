@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import ModelError, RecipeError, require
+from rolellm.core.errors import ModelError, RecipeError, hide_peft_warning, require
 from rolellm.core.files import fill_folder, write_json
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
@@ -170,7 +170,9 @@ def load_tokenizer(path: Path, form: str = "rolellama") -> PreTrainedTokenizerBa
     return tokenizer
 
 
-def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> PreTrainedModel:
+def load_model(
+    path: Path, method: MethodRecipe, training: TrainingRecipe, adapter: Path | None = None
+) -> PreTrainedModel:
     """Load a causal language model as it is to be trained.
 
     An adapter's frozen base is held in bfloat16 where the recipe computes in it, and in 4 bits with ``qlora``; weights
@@ -180,6 +182,7 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
         path: A folder as ``save_pretrained`` writes it.
         method: What is trained.
         training: Its ``bf16`` and ``use_cpu``.
+        adapter: A tuned adapter to put on it, which is trained on.
 
     Raises:
         ModelError: When it cannot be loaded, or its weights are not all there.
@@ -197,7 +200,18 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
         options["device_map"] = {"": "cpu" if training.on_cpu else PartialState().local_process_index}
     model = load_whole(path, **options)
     _keep_gradients_right(model)
-    return model
+    if adapter is None:
+        return model
+    from peft import PeftModel
+
+    try:
+        with hide_peft_warning():
+            tuned = PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
+    except Exception as error:  # whatever the adapter makes peft and safetensors raise
+        raise ModelError(f"base.adapter: {adapter} cannot be put on {path}: {error}") from error
+    # A base within the adapter's run is named by its place there.
+    tuned.peft_config["default"].base_model_name_or_path = str(path)
+    return tuned
 
 
 def _keep_gradients_right(model: Any) -> None:
@@ -253,7 +267,7 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
         RecipeError: When a target is no layer; names those that are.
     """
     targets, saved = recipe.method.lora.target_modules, recipe.method.lora.extra.get("modules_to_save") or []
-    if recipe.method.name == "full" or (targets == "all-linear" and not saved):
+    if recipe.base.adapter is not None or recipe.method.name == "full" or (targets == "all-linear" and not saved):
         return
     import torch
     from transformers import AutoModelForCausalLM
@@ -297,7 +311,8 @@ def load_base_tokenizer(recipe: Recipe, rows: Sequence[Row], out: Path) -> PreTr
     folder = _fetch_base(recipe) if recipe.base.build is None else _locate_built_base(recipe, rows, out)
     if recipe.base.build is not None and not (folder / _DONE).is_file():
         return build_tokenizer(recipe, rows)
-    return load_tokenizer(folder, recipe.prompt.form)
+    own = recipe.base.adapter
+    return load_tokenizer(folder if own is None or not any(own.glob("tokenizer*")) else own, recipe.prompt.form)
 
 
 def pin_base(recipe: Recipe, commit: str | None = None) -> Recipe:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import torch
 import trl
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel
 from torch.nn.utils.rnn import pad_sequence
 from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 
@@ -28,7 +29,7 @@ from rolellm.core.settings import dump
 from rolellm.models.load import add_stop_token
 from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.models.prompts.encode import find_end_token
-from rolellm.training.callbacks import Recorder, Sealer, StepCheck, note_stop_requests
+from rolellm.training.callbacks import CollapseCheck, Recorder, Sealer, StepCheck, note_stop_requests
 from rolellm.training.examples import IGNORED, Example, hash_examples
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 from rolellm.training.run_folder import METRICS, find_checkpoint, get_step, name_base, remove_after
@@ -94,6 +95,8 @@ class Fitted:
         self.trainer.save_model(str(folder))
         if not self.trainer.is_world_process_zero():
             return
+        # What preferences were measured against: the adapter that training began with.
+        shutil.rmtree(folder / "ref", ignore_errors=True)
         name_base(folder, base, revision)
         if not had_card:
             card.unlink(missing_ok=True)  # peft's blank form; a card of ours comes with publishing
@@ -112,6 +115,7 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
 
     Raises:
         DivergedError: When the loss or the gradient is not finite; names the rows.
+        CollapsedError: When replies to a few prompts collapse; says which measure did.
         ModelError: With ``shared_prefix``, for a type of model that it is not known to be exact for.
         RecipeError: When a setting does not fit the model, or the run belongs to another checkpoint.
         KeyboardInterrupt: When it was asked to stop; the step was finished, and a checkpoint is written.
@@ -127,7 +131,8 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
     recorder = Recorder(
         job.label, job.folder / METRICS if job.writes_checkpoints else None, steps_per_epoch=schedule.steps_per_epoch
     )
-    for callback in (StepCheck(trainer, examples, schedule), recorder, *job.callbacks):
+    watch = [] if training.collapse_steps is None else [CollapseCheck(trainer, examples, training.collapse_steps)]
+    for callback in (StepCheck(trainer, examples, schedule), *watch, recorder, *job.callbacks):
         trainer.add_callback(callback)
     if training.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(training.early_stopping_patience))
@@ -153,7 +158,13 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
     config = model.config.get_text_config()
     routed = getattr(config, "output_router_logits", None)
     add_stop_token(model.generation_config, find_end_token(tokenizer))
-    adapter = None if job.method.name == "full" else LoraConfig(task_type="CAUSAL_LM", **dump(job.method.lora))
+    # Going on with a tuned adapter, TRL keeps a frozen copy of it for reference, named "ref".
+    goes_on = isinstance(model, PeftModel)
+    new_adapter = not goes_on and job.method.name != "full"
+    adapter = LoraConfig(task_type="CAUSAL_LM", **dump(job.method.lora)) if new_adapter else None
+    tuned = {
+        name: weight.detach().clone() for name, weight in model.named_parameters() if weight.requires_grad and goes_on
+    }
     with hide_peft_warning(), _raise_recipe_errors():
         trainer = getattr(trl, f"{training.trainer.upper()}Trainer")(
             model=model,
@@ -169,9 +180,9 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
         config.output_router_logits = routed
     if job.method.name == "qlora":
         # TRL puts an adapter on 4 bits in bfloat16, where small updates are lost and peft does not load it again.
-        for parameter in trainer.model.parameters():
+        for name, parameter in trainer.model.named_parameters():
             if parameter.requires_grad:
-                parameter.data = parameter.data.float()
+                parameter.data = tuned.get(name, parameter.data).float()
     if training.shared_prefix:
         # The copy of a model that preferences are measured against goes through the same rows.
         for each in (trainer.model, getattr(trainer, "ref_model", None)):

@@ -30,10 +30,12 @@ from rolellm.core.settings import iterate_leaves, read
 from rolellm.core.typed_json import map_texts, read_as, strip_folders
 from rolellm.data.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
 from rolellm.data.rolebench.schema import ANONYMOUS, CONFIGS, REPO_ID, SAMPLE, get_config
+from rolellm.models.find import hash_model
 from rolellm.models.load import fetch, merge_adapter, open_tokenizer
 from rolellm.models.prompts.encode import find_end_token
 from rolellm.models.prompts.render import load_system_template
 from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
+from rolellm.runs import find_runs
 from rolellm.training.recipe import Recipe, read_recipe
 from rolellm.training.run_folder import ADAPTER, FULL, hash_model_files, name_base
 
@@ -74,6 +76,7 @@ class FinishedRun:
         form: An adapter, one merged into its base, or a model tuned in all its weights.
         base: The base on the Hub; ``None`` if it is not there.
         base_revision: The base's commit, if known.
+        safety: The manifest of its safety check, if there was one.
     """
 
     folder: Path
@@ -81,6 +84,7 @@ class FinishedRun:
     form: Form
     base: str | None
     base_revision: str | None
+    safety: Mapping[str, Any] | None = None
 
     @property
     def on_rolebench(self) -> bool:
@@ -207,6 +211,7 @@ def push(
     merge: bool = False,
     base_model: str | None = None,
     scores: Sequence[str | Path] = (),
+    safety: str | Path | None = None,
     **options: Any,
 ) -> Pushed:
     """Publish a finished training run on the Hub as one commit: model, tokenizer with its chat template, and card.
@@ -218,6 +223,7 @@ def push(
         merge: Publish the adapter merged into its base.
         base_model: The base on the Hub, ``OWNER/NAME``, if the run used a local folder.
         scores: Files that ``rolellm score --json`` printed.
+        safety: Folder of a run of ``rolellm check safety``; by default one in the run's folder.
         options: Fields of `rolellm.data.hub.PushOptions`, such as ``private``, ``branch``, ``message`` or ``dry_run``.
 
     Raises:
@@ -231,6 +237,7 @@ def push(
     check_push(repo, chosen)
     finished = _read_finished_run(folder, merge, base_model)
     named = _check_license(finished.manifest["recipe"].get("output", {}).get("license") if license is None else license)
+    finished = replace(finished, safety=_find_safety(folder, safety))
     measured = [read_scores(Path(path)) for path in scores]
     # In the run's folder, where there is room for a model and files need not be copied, unless it is read-only.
     parent = folder if os.access(folder, os.W_OK) else None
@@ -245,6 +252,21 @@ def push(
             stream.write(render_model_card(published, repo, named, tokenizer, systems, measured))
         _write_results(measured, staged)
         return push_folder(staged, repo, chosen)
+
+
+def _find_safety(run: Path, folder: str | Path | None) -> Mapping[str, Any] | None:
+    """Find the manifest of a safety check of the run; ``None`` where none was named, and none is in its folder."""
+    checks = find_runs(run if folder is None else folder, "safety")
+    if not checks:
+        if folder is not None:
+            raise SettingsError(f"{folder} holds no finished run of `rolellm check safety`")
+        return None
+    manifest = checks[-1].manifest
+    tuned = manifest["models"]["endpoints"][0]
+    measured = tuned.get("adapter_hash") or tuned.get("model_hash")
+    if measured is not None and measured != hash_model(str(run)):
+        raise SettingsError(f"{checks[-1].folder} was measured on other weights than those of {run}; check it again")
+    return manifest
 
 
 def _write_results(measured: Sequence[Scores], staged: Path) -> None:

@@ -87,7 +87,7 @@ Ask = Callable[[Row], list[dict[str, str]]]
 def load_replies(recipe: Recipe) -> Replies:
     """Load what the recipe's data section names."""
     if recipe.data.source == "dataset":
-        raise RecipeError("data.source: dataset is for rolellm.train(recipe, train_dataset=...)")
+        raise RecipeError("data.source: dataset needs a data.path, or rolellm.train(recipe, train_dataset=...)")
     if recipe.data.source == "script":
         templates = DescriptionPrompts(recipe.prompt.system_template).templates
         return make_script_conversations(load_script_profiles(recipe.data), templates, recipe.data)

@@ -86,11 +86,12 @@ def check_free(run: Path, recipe: Recipe, start: Start) -> None:
     """
     if run.exists() and not run.is_dir():
         raise RecipeError(f"{run} is a file; a run needs a folder")
-    base = recipe.base.path
-    if base is not None and base.resolve() in [folder.resolve() for folder in (run, *list_checkpoints(run))]:
-        raise RecipeError(
-            f"{run} is the run folder, and base.path ({base}) is inside it; choose another folder with --out"
-        )
+    own_folders = [folder.resolve() for folder in (run, *list_checkpoints(run))]
+    for key, base in (("path", recipe.base.path), ("adapter", recipe.base.adapter)):
+        if base is not None and base.resolve() in own_folders:
+            raise RecipeError(
+                f"{run} is the run folder, and base.{key} ({base}) is inside it; choose another folder with --out"
+            )
     # No run writes *.bin, but they belong to a model, which a run would be mixed up with.
     leftovers = [*_list_files(run, (*_MODEL, "*.bin", "*.bin.index.json")), *list_checkpoints(run)]
     if leftovers and not (run / RECIPE).is_file() and not (run / MANIFEST).is_file():

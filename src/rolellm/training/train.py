@@ -24,9 +24,9 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.core.locks import check_unlocked, lock_folder
 from rolellm.core.records import Row
 from rolellm.models.families import explain_not_shared
-from rolellm.models.find import hash_model
+from rolellm.models.find import find_manifests, hash_model
 from rolellm.models.prompts.settle import list_switches
-from rolellm.models.training_record import MANIFEST, TrainedOn
+from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
 from rolellm.training import bases, run_folder
 from rolellm.training import rows as data
 from rolellm.training.examples import Example, encode
@@ -344,8 +344,8 @@ def _train_in_folder(
         check_settings(job)
         base = bases.build_base(fixed, prepared.rows, run, prepared.tokenizer)
         # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
-        job = replace(job, facts={"recipe": recipe.hash, "base": hash_model(str(base))})
-        model = bases.load_model(base, recipe.method, recipe.training)
+        job = replace(job, facts={"recipe": recipe.hash, "base": hash_model(str(base)), **_hash_adapter(recipe)})
+        model = bases.load_model(base, recipe.method, recipe.training, recipe.base.adapter)
         fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
@@ -367,6 +367,10 @@ def _train_in_folder(
     return _publish(recipe.output, result) if processes.is_main_process and recipe.output.push_to_hub else result
 
 
+def _hash_adapter(recipe: Recipe) -> dict[str, str]:
+    return {} if recipe.base.adapter is None else {"adapter": hash_model(str(recipe.base.adapter))}
+
+
 def _publish(output: OutputRecipe, run: Run) -> Run:
     try:
         pushed = push(run, str(output.hub_repo), merge=output.merge, private=output.private)
@@ -374,6 +378,13 @@ def _publish(output: OutputRecipe, run: Run) -> Run:
     except HubError as error:
         again = f"rolellm push {run.out} {output.hub_repo}{' --merge' if output.merge else ''}"
         raise type(error)(f"{error}\nThe run in {run.out} is finished; publish it with: {again}") from error
+
+
+def _read_earlier_training(recipe: Recipe) -> TrainedOn:
+    """Read what the adapter that a run went on with had been trained on."""
+    files = [] if recipe.base.adapter is None else find_manifests(str(recipe.base.adapter))
+    records = [record for file in files if (record := read_manifest(file)) is not None]
+    return records[0].trained_on if records else TrainedOn()
 
 
 def _make_manifest(recipe: Recipe, prepared: Prepared, result: Run, processes: int) -> dict[str, Any]:
@@ -399,7 +410,7 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: Run, processes: i
             "tokens_trained": sum(len(example.reply_ids) for example in examples),
             **({} if not prepared.held_out else {"held_out": len(prepared.held_out)}),
         },
-        "trained_on": prepared.trained_on.to_dict(),
+        "trained_on": (prepared.trained_on | _read_earlier_training(recipe)).to_dict(),
         "prompt": {
             "form": recipe.prompt.form,
             "profile": recipe.prompt.profile,
@@ -413,6 +424,7 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: Run, processes: i
             "model": recipe.base.model,
             "revision": None if recipe.base.model is None else result.base.name,
             "files": run_folder.hash_model_files(result.base),
+            **_hash_adapter(recipe),
         },
         "method": recipe.method.name,
         "seed": recipe.training.seed,
