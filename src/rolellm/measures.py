@@ -107,7 +107,7 @@ def audit_reward(
     run = run_step(AuditReward(functions, rows, read(RewardSettings, options)), None, out)
     result = run.result
     remarks = (f"{result['held_out']} of {result['rows']} own replies are not among the references that rewards see",)
-    return Findings(run.to_dict() | result, reward_table(result), remarks)
+    return Findings(run.to_dict(), reward_table(result), remarks)
 
 
 def style(
