@@ -5,9 +5,8 @@
 
 Every stage runs for one English and one Chinese character of the sample, or for those of the scripts that are named. A
 run that stopped continues in its folder. `leaks` counts the kept texts that have words of our prompts in them
-(`rolellm.models.prompts.leaks`). The judge is shown RoleGPT's reply as the role, and its reply as another: a planted
-loser, which should win no pair. `--samples` writes what was asked for and came back, unedited: the first twenty of each
-stage, kept or not.
+(`rolellm.models.prompts.leaks`). As a judge, the model gets a certificate (`rolellm.certify`). `--samples` writes what
+was asked for and came back, unedited: the first twenty of each stage, kept or not.
 """
 
 import argparse
@@ -27,11 +26,9 @@ import rolellm
 from rolellm.core.records import Language
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.schema import FOLDERS
-from rolellm.judging.systems import plant_losers
 from rolellm.llm.client import Client
 from rolellm.llm.model import Answer, Failure, Outcome
 from rolellm.models.prompts.leaks import make_leak_check
-from rolellm.scoring.rows import read_dataset_rows
 
 GOALS = "Goals: every stage ends usable, leaks = 0, pairs kept >= 0.6 of the candidates, verdicts parsed >= 0.95."
 SCRIPTS = {"Queen of Hearts": "Queen of Hearts.txt", "诸葛亮": "诸葛亮.txt"}
@@ -61,7 +58,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.outcomes: dict[str, list[Outcome[Any]]] = defaultdict(list)
-        noted = Client._note
+        noted = Client._record_outcome
 
         def note(client: Client, outcome: Outcome[Any]) -> None:
             stage, _, rest = outcome.request.tag.partition("/")
@@ -140,43 +137,13 @@ def leaks(language: Language, texts: list[str]) -> int:
 
 
 def verdicts(language: Language, given: argparse.Namespace) -> dict[str, Any]:
-    """The judge on planted losers: RoleGPT's reply as the role against its reply as another."""
+    """The model as a judge of rows of one language: its certificate."""
     config = f"instruction-generalization-{FOLDERS[language]}" if given.data_dir else "sample"
     data = load_rolebench(config, "test", data_dir=given.data_dir)
-    rows = [row for row in read_dataset_rows(data) if row.language == language and row.rolegpt]
-    losers = plant_losers(rows, {row.id: row.rolegpt or "" for row in rows}, rows, given.verdicts)
-    chosen = data.select([place for place, name in enumerate(data["id"]) if name in losers])
-    result = rolellm.judge(
-        {"another role": chosen.add_column("prediction", [losers[name] for name in chosen["id"]])},
-        llm=given.llm,
-        out=given.out / f"{given.judge}-{language}",
-        judges=[given.judge],
-        name_probe=0,
-        canaries=given.canaries,
-        max_unscored=1.0,
-    )
-    (loser,) = (one.pairwise for one in result.models if one.kind == "model")
-    biases, missing = result.diagnostics.biases, result.diagnostics.unscored
-    return {
-        "rows": len(losers),
-        "verdicts": missing.of,
-        "missing": missing.count,
-        "by_reason": missing.by_reason,
-        "the planted loser wins": shown(loser and loser.win_rate),
-        "wins, ties, losses": loser and (loser.wins, loser.ties, loser.losses),
-        "both orders agree": shown(biases["consistency"]),
-        "the first answer wins": shown(biases["first_preferred"]),
-        "the longer answer wins": shown(biases["longer_preferred"]),
-        "canaries win": {
-            one.name: shown(one.pairwise and one.pairwise.win_rate) for one in result.models if one.kind == "canary"
-        },
-        "problems": list(result.problems),
-    }
-
-
-def shown(measured: Any) -> str:
-    """A mean with its interval."""
-    return "-" if measured is None else f"{measured.mean:.2f} [{measured.low or 0:.2f}, {measured.high or 0:.2f}]"
+    rows = data.select([place for place, name in enumerate(data["language"]) if name == language])
+    found = rolellm.certify(given.llm, rows, sample=given.verdicts, out=given.out / f"certificate-{language}")
+    tests = {f"{test.name} {test.form or ''}".strip(): test.figure for test in found.tests}
+    return {"verdict": found.verdict, "rows": found.rows, **tests}
 
 
 def samples(outcomes: dict[str, list[Outcome[Any]]]) -> str:
@@ -207,9 +174,7 @@ def main() -> None:
     parser.add_argument("--alias", action="append", default=[])
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--replies", type=int, default=5)
-    parser.add_argument("--verdicts", type=int, default=10, help="rows a language that are judged in both orders")
-    parser.add_argument("--canaries", action="store_true", help="judge the canaries, too: three more pairs a row")
-    parser.add_argument("--judge", default="role-pair", help="role-pair or role-odds")
+    parser.add_argument("--verdicts", type=int, default=10, help="rows a language of the judge's certificate")
     parser.add_argument("--data-dir", default=os.environ.get("ROLEBENCH_DIR"), help="judge rows of this release")
     parser.add_argument("--only-judge", action="store_true", help="leave the other stages out")
     parser.add_argument("--samples", type=Path)

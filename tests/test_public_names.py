@@ -12,7 +12,7 @@ import rolellm
 import rolellm.evaluation
 
 FRONT_DOOR = [
-    *("Character", "LLM", "RoleLLMError", "RolePlayer", "__version__", "check", "compare", "eval"),
+    *("Character", "LLM", "RoleLLMError", "RolePlayer", "__version__", "certify", "check", "compare", "eval"),
     *("generate", "judge", "leaderboard", "load_rolebench", "make", "push", "report", "rewards", "rouge_l", "score"),
     *("share_prefixes", "style", "train"),
 ]
@@ -28,7 +28,7 @@ def _there(name: str) -> bool:
 
 def test_public_names():
     assert sorted(rolellm.__all__) == FRONT_DOOR
-    assert len(FRONT_DOOR) <= 21
+    assert len(FRONT_DOOR) <= 22
     assert dir(rolellm) == FRONT_DOOR
     assert rolellm.evaluation.__all__ == ["RougeScore", "rouge_l"]
     with pytest.raises(AttributeError, match="no attribute 'trian'"):

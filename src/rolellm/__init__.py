@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rolellm.data.rolebench import load_rolebench as load_rolebench
     from rolellm.journeys.evaluation import evaluate as eval  # noqa: F401
     from rolellm.journeys.making import make as make
+    from rolellm.judging.certifying import certify as certify
     from rolellm.llm.llm import LLM as LLM
     from rolellm.making.character import Character as Character
     from rolellm.measures import check as check
@@ -40,6 +41,7 @@ _NAMES = {
     "Character": "rolellm.making.character:Character",
     "LLM": "rolellm.llm.llm:LLM",
     "RolePlayer": "rolellm.playing.player:RolePlayer",
+    "certify": "rolellm.judging.certifying:certify",
     "check": "rolellm.measures:check",
     "compare": "rolellm.measures:compare",
     "eval": "rolellm.journeys.evaluation:evaluate",

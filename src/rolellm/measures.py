@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.settings import read
 from rolellm.core.table import Table, TableRow, Tabular
-from rolellm.llm.llm import LLM
+from rolellm.llm.llm import LLM, CallOptions
 from rolellm.scoring.statistics.intervals import read_interval
+
+if TYPE_CHECKING:
+    from rolellm.checks.safety import CheckSafety
 
 Files = str | Path | Sequence[str | Path]
 
@@ -64,6 +67,62 @@ def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path =
     return Findings(run.to_dict() | result, tests_table(result), (f"{summary}; {result['flaky']} flaky",))
 
 
+def safety(
+    model: str | LLM,
+    against: str | LLM | None = None,
+    *,
+    roles: Sequence[Any] = (),
+    guards: Files = (),
+    out: str | Path = "safety",
+    options: CallOptions | None = None,
+    **settings: Any,
+) -> Findings:
+    """Measure what tuning did to refusals and harmful replies, with roles and without; see docs/checks.md.
+
+    Args:
+        model: The tuned model: a folder, a Hub id, YAML settings of a model, or an `LLM`.
+        against: Its base, as `model`; by default the one that an adapter names.
+        roles: As `rolellm.RolePlayer` takes them.
+        guards: YAML settings of guard models or judges, next to the rules.
+        out: Folder for replies.jsonl, planted.jsonl, and the journal: a second run sends only new messages.
+        options: How the models are called: concurrency, budget and so on.
+        settings: Fields of `rolellm.checks.safety.SafetySettings` and `rolellm.playing.settings.PlaySettings`.
+
+    Raises:
+        SettingsError: Without a base, and for settings that cannot be used.
+        JudgingError: For a guard whose words are not in its form.
+    """
+    from rolellm.reporting.check_sections import describe_safety, safety_table
+    from rolellm.runs import run_step
+
+    llm, step = plan_safety(model, against, roles=roles, guards=guards, options=options, **settings)
+    run = run_step(step, llm, out)
+    return Findings(run.to_dict(), safety_table(run.summary), describe_safety(run.summary))
+
+
+def plan_safety(
+    model: str | LLM,
+    against: str | LLM | None = None,
+    *,
+    roles: Sequence[Any] = (),
+    guards: Files = (),
+    options: CallOptions | None = None,
+    **settings: Any,
+) -> tuple[LLM, CheckSafety]:
+    """Make the pair of models and the step of a safety check, as for `safety`; nothing is asked."""
+    from rolellm.checks.guards import Guard
+    from rolellm.checks.safety import CheckSafety, SafetySettings, find_base, pair_models
+    from rolellm.playing.settings import PlaySettings
+
+    own = {name: settings.pop(name) for name in SafetySettings.__dataclass_fields__ if name in settings}
+    chosen, play = read(SafetySettings, own), read(PlaySettings, settings)
+    if against is None:
+        against = find_base(str(model))
+    llm = pair_models(LLM.resolve(model), LLM.resolve(against)).limit(options or CallOptions())
+    files = [guards] if isinstance(guards, str | Path) else guards
+    return llm, CheckSafety(chosen, play, roles, [Guard(LLM.of(file), chosen.guard_format) for file in files])
+
+
 def audit_reward(
     rewards: Any,
     data: Any = "sample",
@@ -76,7 +135,7 @@ def audit_reward(
 
     >>> findings = audit_reward("rolellm.rewards.length", limit=20)
     >>> findings["beaten"]
-    ['empty', 'echo', 'plain', 'other_role']
+    ['empty', 'echo', 'plain']
 
     Args:
         rewards: A dotted path or a function, or several.

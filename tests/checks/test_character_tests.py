@@ -41,6 +41,11 @@ SHEETS: dict[Language, Profile] = {
     ),
 }
 PLAIN: dict[Language, str] = {"en": "I trim the wick, and I say little.", "zh": "洒家只管喝酒，别的一概不理。"}
+#: What the replies to ordinary messages are about, each to one.
+THINGS: dict[Language, list[str]] = {
+    "en": ["gulls", "rainwater", "oil", "fog", "a rope", "bread", "window glass", "herring", "letters", "father"],
+    "zh": ["好酒", "牛肉", "月亮", "下雨天", "柳树", "寺里的钟", "师父", "铁匠", "山门", "张三"],
+}
 #: A reply that breaks each check.
 BROKEN: dict[Language, dict[str, str]] = {
     "en": {
@@ -49,6 +54,7 @@ BROKEN: dict[Language, dict[str, str]] = {
         "speaks_as_itself": "Ada Fenn walks to the window.",
         "never_speaks_for_the_user": "I see.\nUser: And then?\nI lit it.",
         "keeps_its_language": "我今天很累，不想再说灯塔的事了。",
+        "replies_to_each_message": "I think of Rainwater. And of rainwater: yes, rainwater!",
     },
     "zh": {
         "stays_in_role": "您好！请问有什么可以帮您的吗？",
@@ -56,6 +62,7 @@ BROKEN: dict[Language, dict[str, str]] = {
         "speaks_as_itself": "鲁智深走到窗前，望着远处的山。",
         "never_speaks_for_the_user": "好说。\n用户：那后来呢？\n洒家走了。",
         "keeps_its_language": "I am tired and I do not want to talk about the mountain.",
+        "replies_to_each_message": "洒家想着牛肉，牛肉，还是牛肉！",
     },
 }
 #: A reply that gives in to each jailbreak, and one that a role may give.
@@ -108,7 +115,7 @@ RESISTED: dict[Language, list[str]] = {
 }
 
 
-def values(language: Language, knows: int = 14, unknown: int = 10) -> dict[str, Any]:
+def values(language: Language, knows: int = 13, unknown: int = 10) -> dict[str, Any]:
     """A test file of 40 assertions."""
     return {
         "role": "role",
@@ -130,14 +137,18 @@ def write(folder: Path, language: Language, changed: dict[str, Any] | None = Non
 def replies(language: Language, broken: str = "") -> Callable[[str], str]:
     """What a model says that keeps every assertion but one."""
     ours = load_texts("character_tests", language)
-    first, second = ours["questions"][:2]
-    special: dict[str, str] = {first: SHEETS[language].catchphrases[0].upper() + PLAIN[language]}
-    special |= {f"What is thing {n}?": f"Ah, “Seventy-{n}”, {PLAIN[language]}" for n in range(14)}
+    first, second, third = ours["questions"][:3]
+    thought = "I think of {0}. And of {0}: yes, {0}." if language == "en" else "洒家想着{0}，{0}，还是{0}。"
+    special = {
+        question: thought.format(thing) for question, thing in zip(ours["questions"], THINGS[language], strict=True)
+    }
+    special[first] = SHEETS[language].catchphrases[0].upper() + PLAIN[language]
+    special |= {f"What is thing {n}?": f"Ah, “Seventy-{n}”, {PLAIN[language]}" for n in range(13)}
     kind, _, what = broken.partition(": ")
     if kind in CHECKS:
-        special[second] = BROKEN[language][kind]
+        special[third if kind == "replies_to_each_message" else second] = BROKEN[language][kind]
     elif kind == "catchphrases":
-        del special[first]
+        special[first] = PLAIN[language]
     elif kind == "knows":
         del special[what]
     elif kind == "does_not_know":
@@ -169,6 +180,16 @@ def test_a_model_that_breaks_one_of_forty_assertions_fails_that_one(language: La
     assert failed(run(file, replies(language), tmp_path / "good")) == []
     for place, name in enumerate(names):
         assert failed(run(file, replies(language, name), tmp_path / str(place))) == [name]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_one_quotation_for_all_is_found_out(language: Language, tmp_path: Path) -> None:
+    file = write(tmp_path, language, {"knows": [], "does_not_know": [], "catchphrases": None})
+    results = run(file, lambda asked: PLAIN[language], tmp_path / "out")
+    assert failed(results) == ["replies_to_each_message"]
+    (failure,) = (one for one in results["assertions"] if one["verdict"] == "failed")
+    assert failure["trials"][0]["problem"] == f"same reply: {PLAIN[language]}"
+    assert failure["share"]["mean"] == 0
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -296,7 +317,7 @@ def test_a_first_file_is_one_that_can_be_run(role: str, tmp_path: Path) -> None:
     tests = read_tests(file)
     part = find_part(tests.role)
     assert len(tests.jailbreaks) == 10 and tests.catchphrases is not None and tests.knows[0].says == part.sheet.names
-    assert len(list_assertions(tests, part)) == 5 + 1 + len(tests.knows) + len(tests.does_not_know) + 10
+    assert len(list_assertions(tests, part)) == len(CHECKS) + 1 + len(tests.knows) + len(tests.does_not_know) + 10
     with pytest.raises(SettingsError, match="exists already"):
         write_first_file(tests.role, tmp_path)
 
@@ -382,4 +403,4 @@ def test_a_model_in_a_folder_next_to_the_file(tmp_path: Path, tiny_model: Path, 
     command = [ROLELLM, "check", str(file), "--json", "--out", str(tmp_path / "out")]
     found = json.loads(subprocess.run(command, env=clean_env, capture_output=True, text=True).stdout)
     assert len(found["assertions"]) == 40 and found["counts"]["unscored"] == 0
-    assert found["spent"]["calls"] == 2 * (10 + 14 + 10 + 10 + 3)
+    assert found["spent"]["calls"] == 2 * (10 + 13 + 10 + 10 + 3)

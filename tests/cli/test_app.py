@@ -84,7 +84,7 @@ def test_commands_are_listed_in_groups_in_the_order_of_the_work() -> None:
     words = re.findall(r"^(\w+):$|^  (\w+)  ", shown[shown.index("Start:") :], re.MULTILINE)
     groups = {
         "Start": ("demo", "make", "eval", "chat", "serve"),
-        "Make": ("role", "instruct", "respond"),
+        "Make": ("role", "instruct", "respond", "prefer"),
         "Train": ("train", "push"),
         "Measure": ("generate", "score", "judge", "check", "label", "report"),
         "Data": ("data",),

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ..forking import Forking
-from ..training.chatglm.published import CONFIG, publish, random_tensors, tokenizer_bytes
+from ..models.chatglm.published import CONFIG, publish, random_tensors, tokenizer_bytes
 
 pytestmark = pytest.mark.slow
 

@@ -72,6 +72,18 @@ def test_the_table_shows_means_intervals_counts_and_the_recipe(run: Command, pre
     assert not any(role in table for role in found["by_role"])
 
 
+def test_a_screen_gets_one_short_table_and_full_gets_all(
+    run: Command, predictions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (predictions, "--config", "sample", "--by-role")
+    whole = run(*words).out
+    monkeypatch.setenv("COLUMNS", "80")
+    short, full = run(*words).out.splitlines(), run(*words, "--full").out
+    assert len(short) <= 21 and all(len(line) <= 80 for line in short)
+    assert short[-1].startswith("With --full: ") and short[-1].endswith("more rows; By role")
+    assert "By role" in full and "Long John Silver" in full and "By role" in whole
+
+
 def test_the_releases_own_baseline_files_are_predictions(run: Command) -> None:
     folders = ("rolebench-eng/instruction-generalization", "rolebench-zh")
     files = [file for folder in folders for file in sorted((sample_folder() / folder).rglob("rolegpt_baseline.jsonl"))]

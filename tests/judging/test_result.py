@@ -21,6 +21,7 @@ from ..judge_runs import summarize
 QUICK = JudgingSettings(resamples=400)
 JUDGES = [
     {"name": "judge", "prompts": {"pairwise": {"hash": "abc"}}, "model": {"model": "m"}, "family": None, "flagged": []}
+    | {"certificate": None}
 ]
 Make = Callable[..., Any]
 
@@ -276,7 +277,7 @@ def test_a_judge_is_fit_where_a_canary_loses_to_the_baseline(simulator: Make, st
     made = simulator({"null": strength, "a": 1.0}, canaries=("null",), questions=40)
     problems = summarize(made.comparison(), made.pairs(), JUDGES, QUICK)["problems"]
     assert (problems == []) is fit
-    assert fit or "the judge judge does not pass the fitness test: canary null should lose" in problems[0]
+    assert fit or "the judge judge prefers planted losers: canary null should lose" in problems[0]
 
 
 def test_a_canary_above_all_is_found_without_a_baseline(simulator: Make) -> None:
@@ -302,7 +303,7 @@ def test_judges_of_a_systems_family_are_flagged(simulator: Make) -> None:
         {"name": "who", "prompts": {}, "family": None, "flagged": []},
     ]
     result = summarize(Comparison(comparison.rows, people, comparison.answers), made.pairs("own"), judges, QUICK)
-    assert result["judges"] == [{"model": None, **one} for one in judges]
+    assert result["judges"] == [{"model": None, "certificate": None, **one} for one in judges]
     assert {one["name"]: one["self_judged_by"] for one in result["models"]} == {"a": ["own"], "b": [], "base": []}
     (problem,) = result["problems"]
     assert "own is of the same model family (llama) as a" in problem

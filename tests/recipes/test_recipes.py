@@ -14,9 +14,9 @@ from rolellm.training.recipe_files import find_recipe, list_shipped_recipes, loa
 ROOT = Path(__file__).resolve().parents[2]
 FILES = list_shipped_recipes()
 SMALL = sorted(name for name in FILES if name.startswith("smoke-cpu"))
-#: For a character of one's own on any device, so that it needs no twin.
-OWN = "adapter"
-LARGE = sorted({*FILES} - {*SMALL, OWN})
+#: For a character or adapter of one's own on any device, so that they need no twin.
+OWN = ("adapter", "rocit-dpo", "rocit-grpo")
+LARGE = sorted({*FILES} - {*SMALL, *OWN})
 TWINS = [f"smoke-cpu-{name}" for name in LARGE]
 
 # What may differ between a recipe and its twin: data, base, sizes and steps, precision and device, and where it goes.
@@ -53,7 +53,7 @@ def test_it_is_found_by_its_name_and_loads(name: str) -> None:
     assert (recipe.base.build is not None) == name.startswith("smoke-cpu")
 
 
-@pytest.mark.parametrize("name", sorted({*LARGE, OWN, "smoke-cpu", "smoke-cpu-lora"}))
+@pytest.mark.parametrize("name", sorted({*LARGE, *OWN, "smoke-cpu", "smoke-cpu-lora"}))
 def test_each_value_has_its_source_beside_it(name: str) -> None:
     lines = FILES[name].read_text(encoding="utf-8").splitlines()
     values = [line for line in lines if re.match(r" *[a-z_]+: [^#]", line) and not re.search(r": (null|runs/)", line)]
@@ -114,13 +114,13 @@ def test_the_converted_base_lies_beside_the_recipes() -> None:
 
 def test_the_docs_name_every_recipe_and_only_keys_that_there_are() -> None:
     docs = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
-    named = {"smoke-cpu", "smoke-cpu-lora", *LARGE}
+    named = {"smoke-cpu", "smoke-cpu-lora", *LARGE, *OWN}
     assert all(f"| `{name}` |" in docs for name in named)
     configs = {file.name for file in (ROOT / "recipes" / "accelerate").glob("*.yaml")}
     assert set(re.findall(r"recipes/accelerate/([a-z0-9-]+\.yaml)\)", docs)) == configs
     heads = [file.read_text(encoding="utf-8") for file in (ROOT / "recipes").rglob("*.yaml")]
     overrides = re.findall(r"--set ([a-z_.]+=[^ `\n]+)", "\n".join([docs, *heads]))
-    values = [override for override in overrides if not override.endswith("=DIR")]
+    values = [override for override in overrides if not override.endswith(("=DIR", "=FILE", "=CONFIG"))]
     assert len(values) >= 8
     for override in values:
         load_recipe(FILES["rolellama-7b-qlora"], [override])

@@ -13,6 +13,7 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.judging.folder import read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.reporting.build import build_report, report
+from rolellm.reporting.examples import pick_examples
 from rolellm.reporting.page import write_page
 from rolellm.reporting.published import PUBLISHED, content_hash
 from rolellm.reporting.settings import ReportOptions
@@ -20,6 +21,7 @@ from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.score import score_rows
 
 from .judged_run import (
+    BASELINE,
     MODELS,
     Habits,
     draw_judgements,
@@ -29,7 +31,7 @@ from .judged_run import (
     make_run,
     write_run,
 )
-from .rendered import render_page
+from .rendered import is_inside, render_page
 
 CANARIES = ("canary: null model", "canary: echo")
 PAPER = "instruction-generalization-eng"
@@ -52,12 +54,21 @@ def html(run: Path) -> str:
 
 
 def line_of(page: Any, start: str) -> list[str]:
-    return next([squeezed(cell) for cell in row] for row in page.rows if squeezed(row[0]).startswith(start))
+    return next(
+        [squeezed(cell) for cell in row]
+        for row in page.rows
+        if squeezed(row[0]).startswith(start) and len(row) == len(find_heads(page))
+    )
+
+
+def find_heads(page: Any) -> list[str]:
+    """The heads of the table that has every figure; the small one comes before it."""
+    return next(row for row in page.rows if any("CUS" in cell for cell in row))
 
 
 def test_scores_biases_and_intervals_stand_in_one_table(html: str, run: Path, parse: Parse) -> None:
     page, result = parse(html), json.loads((run / "result.json").read_text(encoding="utf-8"))
-    head = [squeezed(cell) for cell in page.rows[0]]
+    head = [squeezed(cell) for cell in find_heads(page)]
     for column in (
         "CUS",
         "RAW",
@@ -102,7 +113,7 @@ def test_published_rows_are_next_to_ours_marked_and_bare(as_released: None, run:
     for system, scores in PUBLISHED[PAPER].rows.items():
         line = line_of(page, f"{system} published")
         assert line[1:5] == [f"{value:.3f}" for value in scores]
-    heads = [squeezed(cell) for cell in page.rows[0]]
+    heads = [squeezed(cell) for cell in find_heads(page)]
     column = next(at for at, head in enumerate(heads) if head.startswith("Above base"))
     for system, rate in PUBLISHED[PAPER].win_rates.items():
         assert line_of(page, f"{system} published")[column] == f"{rate:.1f}"
@@ -172,7 +183,7 @@ def test_only_the_one_script_may_run_and_nothing_may_load(html: str, parse: Pars
     )
     addresses = [value for _, _, value in page.attributes if re.search(r"https?:|//", value)]
     assert addresses == []
-    assert all(reference.startswith("#") and reference[1:] in page.ids for reference in page.references)
+    assert all(is_inside(reference, page) for reference in page.references)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
 
 
@@ -285,7 +296,9 @@ def test_text_is_only_text(payload: str, tmp_path: Path, parse: Parse) -> None:
     assert page.tags.count("script") - len(types) == 1
     assert set(types) <= {"application/json", "application/octet-stream"}
     outside = [
-        value for tag, name, value in page.attributes if name in ("src", "href", "action") and not value.startswith("#")
+        value
+        for tag, name, value in page.attributes
+        if name in ("src", "href", "action") and not is_inside(value, page)
     ]
     assert outside == []
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]", html)
@@ -345,3 +358,18 @@ def test_what_is_no_result_is_named(tmp_path: Path) -> None:
         report(7, tmp_path / "page.html")
     with pytest.raises(SettingsError, match="did you mean protocol"):
         report([], tmp_path / "page.html", protocoll="paper")
+
+
+def test_the_head_of_the_page_says_how_each_system_stands_and_where_they_differ(run: Path, parse: Parse) -> None:
+    built = build_report([str(run)], FAST)
+    page = parse(render_page(built.content))
+    (section,), (part,) = built.content.parts, built.content.questions
+    table = section.summary_table()
+    assert {row.names[0] for row in table.rows} == {*MODELS, BASELINE} and table.columns[-1] == "By Rouge-L"
+    assert {squeezed(cell) for cell in page.rows[0]} >= {"System", "By Rouge-L"}
+    first, second = [name for name in part.rouge if part.kinds[name] == "model"][:2]
+    gains = [part.rouge[first][row.id] - part.rouge[second][row.id] for row in part.rows]
+    shown = [example.replies[0].score - example.replies[1].score for example in pick_examples(part)]
+    assert max(gains) in shown or max(gains) < 0.1
+    assert min(gains) in shown or min(gains) > -0.1
+    assert "Where they differ most" in page.text if shown else "Where they differ most" not in page.text

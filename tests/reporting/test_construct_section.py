@@ -10,7 +10,7 @@ import pytest
 from rolellm.reporting.construct_section import Made, MadePair, MadeRole, Receipt, made_table
 from rolellm.reporting.page import PageContent
 
-from .rendered import render_page
+from .rendered import is_inside, render_page
 
 KEPT = Receipt(
     source="ferry.txt",
@@ -98,7 +98,7 @@ def test_text_is_only_text(content: PageContent, parse: Callable[[str], Any], pa
     html = render_page(replace(content, made=Made(payload, payload, (role,))))
     page = parse(html)
     assert page.unbalanced == []
-    assert not {"script", "img", "a"} & set(page.tags)
+    assert not {"script", "img"} & set(page.tags) and all(is_inside(reference, page) for reference in page.references)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]", html)
     assert len(html) < 400_000

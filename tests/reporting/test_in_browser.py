@@ -1,5 +1,6 @@
 """The report in a real Chromium: it needs nothing from outside, fits a phone, and follows dark and light."""
 
+import base64
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,13 @@ def test_on_a_desk_and_on_a_phone_by_day_and_by_night(chromium: Callable[..., An
         for width in (1200, 390):
             metrics(driver, width)
             driver.get(page.as_uri())
-            assert driver.execute_script("return document.documentElement.scrollWidth") <= width
-            assert driver.execute_script(_OUTSIDE) == []
+            height = driver.execute_script("return document.documentElement.scrollHeight")
+            assert height <= (6_000 if width > 600 else 12_000)
+            for folded in (True, False):
+                if not folded:
+                    driver.execute_script("document.querySelectorAll('details').forEach((one) => one.open = true)")
+                assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+                assert driver.execute_script(_OUTSIDE) == []
         seen[scheme] = driver.execute_script(_COLOURS)
     light, dark = seen["light"], seen["dark"]
     assert all(first != second for first, second in zip(light, dark, strict=True))
@@ -56,4 +62,10 @@ def test_on_a_desk_and_on_a_phone_by_day_and_by_night(chromium: Callable[..., An
     assert driver.get_log("browser") == []
     asked = driver.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")
     assert asked == []
+    # A link opens what it leads to, and files are in the page.
+    driver.get(f"{page.as_uri()}#files")
+    (link, *_) = driver.find_elements("css selector", "#files a")
+    assert link.is_displayed() and link.get_attribute("download") == "scores.csv"
+    text = base64.b64decode(link.get_attribute("href").split(",")[1]).decode("utf-8")
+    assert text.startswith("System,marks,CUS,") and "protocol" in text
     assert "Ada Fenn" in driver.find_element("css selector", "#browse-question").text

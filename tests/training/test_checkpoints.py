@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
-from rolellm.training.checkpoints import (
+from rolellm.training.run_folder import (
     SEAL,
     TornCheckpointWarning,
     find_checkpoint,
@@ -192,7 +192,7 @@ def test_keeping_leaves_the_newest_complete_ones_whatever_was_there(
 KILLED_AT_REMOVAL = """
 import os, signal, sys
 from pathlib import Path
-from rolellm.training.checkpoints import keep_newest
+from rolellm.training.run_folder import keep_newest
 
 removals = 0
 

@@ -191,7 +191,7 @@ def test_choices(choice: dict[str, Any], roles: set[str]) -> None:
     ("choice", "message"),
     [
         pytest.param({"roles": ("Fox",)}, r"data\.roles: Fox not in the rows; there are Long John", id="unknown role"),
-        pytest.param({"roles": ("鲁智深",), "languages": ("en",)}, "leaves none of 4 roles", id="nothing left"),
+        pytest.param({"roles": ("鲁智深",), "languages": ("en",)}, r"leaves none of \d+ rows", id="nothing left"),
         pytest.param({"split": "dev"}, "no split 'dev'; it has train, test", id="unknown split"),
         pytest.param({"mix": Mix(general=0.5)}, r"data\.mix", id="mix"),
     ],

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from rolellm.core.errors import DivergedError
-from rolellm.training.checkpoints import find_checkpoint
 from rolellm.training.examples import Example
 from rolellm.training.recipe import Lora, MethodRecipe, TrainingRecipe
+from rolellm.training.run_folder import find_checkpoint
 from rolellm.training.schedule import schedule_replies
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.

@@ -14,7 +14,7 @@ from rolellm.core.settings import read_file
 from rolellm.models.training_record import read_manifest
 from rolellm.training.publish import _read_manifest
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.rows import get_instruction, read_dataset, select_base_rows, split_held_out
+from rolellm.training.rows import read_dataset, select_base_rows, split_held_out
 from rolellm.training.train import train
 
 CHAT = [{"role": "user", "content": f"What is {number}?"} for number in range(6)]
@@ -94,7 +94,7 @@ def test_a_base_without_plain_answers_to_warm_on_takes_those_of_the_sample(
 def test_the_split_is_by_instruction(sample_rows: list[Row]) -> None:
     kept, held = split_held_out(sample_rows, 0.2, seed=1)
     assert len(kept) + len(held) == len(sample_rows)
-    assert not {get_instruction(row) for row in kept} & {get_instruction(row) for row in held}
+    assert not {row.question for row in kept} & {row.question for row in held}
     assert 0 < len(held) < len(sample_rows) / 2
 
 

@@ -22,6 +22,7 @@ from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.data.hub import PushOptions, push_folder
 from rolellm.making.release import gather, write_release
+from rolellm.measures import safety
 from rolellm.models.prompts.encode import encode_prompt
 from rolellm.models.prompts.render import make_messages
 from rolellm.models.training_record import TrainedOn, hash_instruction, read_manifest
@@ -318,6 +319,25 @@ def test_the_card_says_what_the_run_says(runs: dict[str, Path], published: Publi
         assert words in card.text, words
     assert "method.lora.r" in card.text
     assert "warm" in card.text
+
+
+def test_the_card_says_what_tuning_did_to_refusals(runs: dict[str, Path], published: Publish, tmp_path: Path) -> None:
+    assert (
+        "Not measured: whether it still refuses"
+        in (published(runs["lora"], base_model="me/base") / "README.md").read_text()
+    )
+    run = tmp_path / "run"
+    shutil.copytree(runs["lora"], run)
+    how: dict[str, Any] = {"limit": 10, "samples": 1, "max_tokens": 4, "temperature": 2.0}
+    checked = safety(str(run), roles=["Queen of Hearts"], out=run / "safety", **how)
+    assert list(checked["deciders"]) == ["rules"] and checked["unanswered"] < checked["asked"] == 80
+    card = (published(run, base_model="me/base") / "README.md").read_text(encoding="utf-8")
+    assert "with 10 harmful prompts and 10 harmless look-alikes" in card
+    assert "| in a role | harmful prompts refused | 0 | 0 | +0 |" in card and "| `rules` | 83 | 0 |" in card
+    with pytest.raises(SettingsError, match="other weights than those of"):
+        push(runs["full"], "me/other", license="mit", safety=run / "safety")
+    with pytest.raises(SettingsError, match="no finished run of `rolellm check safety`"):
+        push(runs["full"], "me/other", license="mit", safety=tmp_path)
 
 
 def test_values_that_a_run_had_no_use_for_are_not_in_the_card(runs: dict[str, Path], published: Publish) -> None:

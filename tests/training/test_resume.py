@@ -17,10 +17,10 @@ import pytest
 from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.training.bases import build_base
-from rolellm.training.checkpoints import SEAL, TornCheckpointWarning, find_checkpoint, get_step
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
+from rolellm.training.run_folder import SEAL, TornCheckpointWarning, find_checkpoint, get_step
 from rolellm.training.train import train
 
 WriteRecipe = Callable[..., Path]

@@ -10,9 +10,8 @@ import pytest
 
 from rolellm.core.errors import ModelError, StoppedShortError
 from rolellm.training.callbacks import note_stop_requests
-from rolellm.training.checkpoints import seal_checkpoint
 from rolellm.training.recipe import OutputRecipe, Recipe
-from rolellm.training.run_folder import RECIPE, explain_stop
+from rolellm.training.run_folder import RECIPE, explain_stop, seal_checkpoint
 
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 

@@ -19,7 +19,7 @@ from jinja2 import Environment
 from pydantic import BeforeValidator
 
 from rolellm.characters.roles import Part, find_part
-from rolellm.checks.breaks import LANGUAGES, find_breaks, is_echo
+from rolellm.checks.breaks import AGAIN, LANGUAGES, find_breaks, is_echo
 from rolellm.checks.check import Check, load_texts
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Profile
@@ -36,7 +36,7 @@ from rolellm.core.settings import (
 from rolellm.core.text import HAN, make_safe_name
 from rolellm.data.rolebench.release import split_catchphrases
 from rolellm.llm.llm import LLM
-from rolellm.models.prompts.leaks import MOST_COPIED, make_leak_check, make_share_check
+from rolellm.models.prompts.leaks import MOST_COPIED, list_word_runs, make_leak_check, make_share_check
 from rolellm.playing.converse import Session, hold_sessions
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import PlaySettings
@@ -45,17 +45,23 @@ from rolellm.scoring.statistics.intervals import estimate_proportion
 
 ENDING: Final = ".character.yaml"
 CheckName = Literal[
-    "stays_in_role", "never_says_it_is_a_model", "speaks_as_itself", "never_speaks_for_the_user", "keeps_its_language"
+    "stays_in_role",
+    "never_says_it_is_a_model",
+    "speaks_as_itself",
+    "never_speaks_for_the_user",
+    "keeps_its_language",
+    "replies_to_each_message",
 ]
 #: What each check minds of a reply to an ordinary message: kinds of `rolellm.checks.drift.BREAKS`, and a recital of
 #: the description, which none of these messages asks for (of 37,767 replies of the release, none copies as much), or of
-#: our own instructions.
+#: our own instructions; and one reply to several messages.
 CHECKS: Final[Mapping[CheckName, tuple[str, ...]]] = {
     "stays_in_role": ("says_role", "refuses", "assists", "repeats", "recites", "leaks"),
     "never_says_it_is_a_model": ("says_ai",),
     "speaks_as_itself": ("third_person",),
     "never_speaks_for_the_user": ("for_user",),
     "keeps_its_language": ("other_language",),
+    "replies_to_each_message": ("same_reply",),
 }
 #: A role may refuse what a jailbreak asks for, in its own voice.
 _GIVES_IN: Final = ("says_ai", "says_role", "assists", "repeats", "leaks")
@@ -180,8 +186,8 @@ def read_tests(path: str | Path) -> CharacterTests:
 
 #: Messages of the user, said one after the other.
 Talk = tuple[str, ...]
-#: Says what is wrong with the replies to a talk, in words; nothing where they pass.
-Judge = Callable[[Talk, Sequence[str]], str]
+#: Says what is wrong with the replies to a talk, given those to other talks, in words; nothing where they pass.
+Judge = Callable[..., str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +254,10 @@ def _make_break_judge(sheet: Profile, kinds: Sequence[str]) -> Judge:
     copied = make_share_check(split_catchphrases(sheet.description or "")[0])
     leak = make_leak_check(sheet.language, sheet.full_description or "")
 
-    def judge(talk: Talk, replies: Sequence[str]) -> str:
+    def judge(talk: Talk, replies: Sequence[str], others: Sequence[str] = ()) -> str:
         problems: dict[str, str] = {}
+        if any(is_echo(replies[-1], other) and any(list_word_runs(other, AGAIN[sheet.language])) for other in others):
+            problems["same_reply"] = replies[-1].strip()[:_SHOWN]
         for message, reply in zip(talk, replies, strict=True):
             problems |= find_breaks(reply, sheet, message)
             problems |= {"recites": reply.strip()[:_SHOWN]} if copied(reply) > MOST_COPIED else {}
@@ -260,7 +268,7 @@ def _make_break_judge(sheet: Profile, kinds: Sequence[str]) -> Judge:
 
 
 def _make_phrase_judge(says: Sequence[str] = (), says_not: Sequence[str] = ()) -> Judge:
-    def judge(talk: Talk, replies: Sequence[str]) -> str:
+    def judge(talk: Talk, replies: Sequence[str], _others: Sequence[str] = ()) -> str:
         reply = replies[-1]
         if is_echo(reply, talk[-1]):
             return "repeats at least 90 % of the user's message"
@@ -285,7 +293,7 @@ def _make_jailbreak_judge(sheet: Profile, name: str) -> Judge:
     patterns = [re.compile(f"(?i){sign}") for sign in signs]
     judge_breaks = _make_break_judge(sheet, (*_GIVES_IN, "recites") if variants[0].get("is_recital") else _GIVES_IN)
 
-    def judge(talk: Talk, replies: Sequence[str]) -> str:
+    def judge(talk: Talk, replies: Sequence[str], _others: Sequence[str] = ()) -> str:
         if problem := judge_breaks(talk, replies):
             return problem
         for reply in replies:
@@ -348,7 +356,9 @@ def judge_assertion(assertion: Assertion, sessions: Mapping[tuple[Talk, int], Se
     for talk in assertion.talks:
         for repeat in range(repeats):
             session = sessions[talk, repeat]
-            problem = None if session.ended else assertion.judge(talk, session.replies)
+            others = [sessions[other, repeat] for other in assertion.talks if other != talk]
+            last = [other.replies[-1] for other in others if not other.ended]
+            problem = None if session.ended else assertion.judge(talk, session.replies, last)
             trials.append({"messages": talk, "replies": session.replies, "problem": problem, "ended": session.ended})
             if problem is not None:
                 passes.setdefault(talk, []).append(not problem)

@@ -29,6 +29,6 @@ class Check(Step[dict[str, Any]]):
 
 
 @cache
-def load_texts(check: Literal["boundary", "character_tests"], language: Language) -> Any:
+def load_texts(check: Literal["boundary", "character_tests", "safety"], language: Language) -> Any:
     """Our texts for a check in a language."""
     return read_packaged_yaml("rolellm.models.prompts", f"{check}/{language}.yaml")

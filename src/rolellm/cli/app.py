@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
+from rolellm.cli.output import SHOWN
 from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
 from rolellm.core.files import NO_ROOM
 from rolellm.core.starting import restore_interrupt
@@ -36,7 +37,12 @@ _GROUPS = {
         "chat": "play:chat",
         "serve": "play:serve",
     },
-    "Make": {"role": "role:app", "instruct": "instruct:instruct", "respond": "respond:respond"},
+    "Make": {
+        "role": "role:app",
+        "instruct": "instruct:instruct",
+        "respond": "respond:respond",
+        "prefer": "prefer:prefer",
+    },
     "Train": {"train": "train:train", "push": "push:push"},
     "Measure": {
         "generate": "generate:generate",
@@ -68,6 +74,9 @@ class _Command(TyperCommand):
             for parameter in self.params:
                 vars(parameter).update(hidden=False)
             args = ["--help"]
+        if self._prints_tables:
+            ctx.meta["full"] = "--full" in args
+            args = [word for word in args if word != "--full"]
         parsed_options = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(args=list(args))[2]
         if sum(item.opts[0] == "--llm" for item in parsed_options) > 1:
             ctx.fail("--llm is given more than once; give one file, whose `endpoints` may list several")
@@ -76,6 +85,15 @@ class _Command(TyperCommand):
         except typer.BadParameter as error:
             error.message = error.message.removeprefix("Value error, ")
             raise
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with SHOWN.of_command(full=ctx.meta.get("full", True)):
+            return super().invoke(ctx)
+
+    @property
+    def _prints_tables(self) -> bool:
+        return any(parameter.name == "as_json" for parameter in self.params)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options in sections, then the variants of the command."""
@@ -91,6 +109,8 @@ class _Command(TyperCommand):
             sections.setdefault("Instead", []).append((flag, _read_summary(f"{self.name} {flag}").partition("\n")[0]))
         if any(getattr(parameter, "hidden", False) for parameter in self.params):
             sections["Options"].append(("--help-all", "Show this help with all options."))
+        elif self._prints_tables:
+            sections["Options"].append(("--full", "Print all tables, and all of their rows."))
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)

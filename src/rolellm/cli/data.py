@@ -14,7 +14,8 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.sanitize import label
 from rolellm.data.hub.push import PushOptions
 from rolellm.making.settings import SampleSettings
-from rolellm.training.chatglm.config import DType, Family
+from rolellm.models.chatglm.convert import DType
+from rolellm.models.chatglm.tokenizer import Family
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -246,7 +247,7 @@ def convert_chatglm(
         allow_differences: Continue if the tokenizer splits some text differently from the original.
     """
     from rolellm.cli.output import print_json
-    from rolellm.training.chatglm.convert import convert_chatglm as run
+    from rolellm.models.chatglm.convert import convert_chatglm as run
 
     conversion = run(src, dst, dtype=dtype, family=family, allow_differences=allow_differences)
     if as_json:

@@ -9,26 +9,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rolellm.cli.llm_options import AskedModel, make_llm, show_estimate
+from rolellm.cli.llm_options import AskedModel, make_llm, run_or_estimate, show_estimate
 from rolellm.cli.options import AnsweredSplit, AsJson, Config, with_options
-from rolellm.cli.output import print_json, show_table
+from rolellm.cli.output import print_json, resumable, say, show_table
 from rolellm.core.sanitize import make_visible
 from rolellm.core.settings import dump
 from rolellm.judging.settings import JudgingSettings
 
 if TYPE_CHECKING:
     from rolellm.judging.result import JudgingResult
+    from rolellm.llm.llm import LLM
 
 
 @with_options
 def judge(
     context: typer.Context,
-    files: Annotated[list[str], typer.Argument(metavar="[NAME=]P.jsonl...")],
     llm_options: AskedModel,
     settings: JudgingSettings,
+    files: Annotated[list[str] | None, typer.Argument(metavar="[NAME=]P.jsonl...")] = None,
     config: Config = None,
     out: Path | None = None,
     split: AnsweredSplit = None,
+    certify: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Have a language model rank answers, blind and in several orders.
@@ -37,10 +39,10 @@ def judge(
 
     Args:
         files: Predictions of each system; files with the same NAME are joined.
-        out: Run folder; defaults to judge-CONFIG.
+        out: Run folder; by default judge-CONFIG or certificate-MODEL.
+        certify: Examine the judge itself; later win rates show the result.
     """
-    from rolellm.cli.output import resumable
-    from rolellm.core.errors import JudgingError
+    from rolellm.core.errors import JudgingError, SettingsError
     from rolellm.core.jsonl import read_json
     from rolellm.judging.folder import RESULT
     from rolellm.judging.result import JudgingResult
@@ -51,6 +53,13 @@ def judge(
     from rolellm.runs import estimate_step
     from rolellm.scoring.predictions import complete_source
 
+    if certify:
+        _certify(
+            context, files or [], make_llm(llm_options), settings, f"{config or 'sample'}/{split or 'test'}", as_json
+        )
+        return
+    if not files:
+        raise SettingsError("no predictions to judge; name their files, or examine the judge itself with --certify")
     llm, answers = make_llm(llm_options), parse_sources(files)
     named = (path for paths in answers.values() for path in paths)
     config, split, data_dir = complete_source(named, config, split, settings.data_dir)
@@ -69,6 +78,27 @@ def judge(
     _print(result, folder, as_json)
 
 
+def _certify(
+    context: typer.Context, runs: list[str], llm: LLM, settings: JudgingSettings, data: str, as_json: bool
+) -> None:
+    from rolellm.core.errors import SettingsError
+    from rolellm.core.text import make_safe_name
+    from rolellm.judging.certifying import prepare_certifying
+
+    if len(runs) > 1:
+        raise SettingsError(f"--certify takes one labelled run at most, and {len(runs)} are named")
+    step = prepare_certifying(data, runs[0] if runs else None, settings)
+    name = (llm.settings.endpoints or llm.models)[0].name.rpartition("/")[2]
+    folder = context.params["out"] or Path(make_safe_name(f"certificate-{name}"))
+    result = run_or_estimate(context, step, llm, folder, as_json).result.certificate
+    if as_json:
+        print_json(result.to_dict())
+        return
+    say(result.sentence)
+    show_table(result.to_table())
+    say(f"Every reply: {folder}. Later runs of `rolellm judge` in this folder show the verdict.")
+
+
 def _print(result: JudgingResult, folder: Path, as_json: bool) -> None:
     if as_json:
         print_json(result.to_dict())
@@ -85,6 +115,8 @@ def show_result(result: JudgingResult) -> None:
 
     for problem in result.problems:
         typer.echo(make_visible(f"warning: {problem}"))
+    for line in result.certificates:
+        say(line)
     against = f"against {result.baseline}" if result.baseline else "without a baseline"
     title, result = f"{result.rows:,} rows, {against}; {name_intervals(result.config)}", result.leading
     for table in (main_table(title, {}, result, None), bias_table(result)):

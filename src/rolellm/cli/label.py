@@ -125,8 +125,6 @@ _NAME = 40
 
 def print_agreement(result: Mapping[str, Any]) -> None:
     """Print what `rolellm.judging.people.agreement` found, as far as there is any of it."""
-    if result["annotators"]:
-        _print_people(result)
     for title, key in (("Judges against people", "judge_human"), ("People against people", "human_human")):
         if result[key]:
             _print_comparisons(f"{title}, beyond chance, with 95 % intervals for these roles", result[key])
@@ -136,6 +134,8 @@ def print_agreement(result: Mapping[str, Any]) -> None:
         print_table("All people", ["", "against the baseline", "all pairs"], rows)
     if result["audit"]:
         _print_audit(result["audit"])
+    if result["annotators"]:
+        _print_people(result)
 
 
 def _print_people(result: Mapping[str, Any]) -> None:

@@ -25,6 +25,7 @@ def push(
     merge: bool = False,
     base_model: str | None = None,
     scores: list[Path] | None = None,
+    safety: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Publish a training run as a model on the Hub.
@@ -38,11 +39,12 @@ def push(
         merge: Publish the adapter merged into its base.
         base_model: Base model on the Hub, OWNER/NAME, if the run used a local folder.
         scores: Output of rolellm score --json; may be repeated.
+        safety: Folder of rolellm check safety, for the card; defaults to one in DIR.
     """
     from rolellm.training.publish import push as publish
 
-    chosen = dump(options) | {"license": license, "merge": merge, "base_model": base_model, "scores": scores or ()}
-    show(publish(run, repo, **chosen), as_json=as_json)
+    named = {"license": license, "merge": merge, "base_model": base_model, "scores": scores or (), "safety": safety}
+    show(publish(run, repo, **(dump(options) | named)), as_json=as_json)
 
 
 def show(pushed: Pushed, *, as_json: bool) -> None:

@@ -39,7 +39,7 @@ def report(
         out: The page to write: one self-contained HTML file.
         tables: Also write every table to this folder as Markdown, CSV and LaTeX.
     """
-    from rolellm.cli.output import print_json, show_table
+    from rolellm.cli.output import print_json, say, show_table
     from rolellm.core.sanitize import make_visible
     from rolellm.reporting.build import report as build
     from rolellm.reporting.check_sections import drift_tables
@@ -48,10 +48,13 @@ def report(
     if as_json:
         print_json(built.to_dict())
         return
+    for finding in built.content.findings:
+        say(finding)
     for table in drift_tables(built.content.drift):
         show_table(table)
     for part in built.content.parts:
-        show_table(part.table)
+        show_table(replace(part.summary_table(), title=part.title or "Scores"))
+        show_table(replace(part.table, title="All figures"))
         if part.judged and not part.judged.valid:
             words = "; ".join(part.judged.problems)
             typer.echo(make_visible(f"warning: {part.title}: the run is not valid: {words}"), err=True)

@@ -13,8 +13,7 @@ from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import build_resume_line, print_json
 
 if TYPE_CHECKING:
-    from rolellm.core.errors import RecipeError
-from rolellm.training.recipe import Recipe
+    from rolellm.training.recipe import Recipe
 
 
 @with_options
@@ -79,6 +78,7 @@ def train(
 
 
 def _print_preview(recipe: Recipe, out: Path, count: int, as_json: bool) -> None:
+    from rolellm.core.errors import RecipeError
     from rolellm.training import preview
     from rolellm.training.train import prepare
 

@@ -18,6 +18,7 @@
     │   └── HubUnreachableError           the Hub does not answer or keeps failing; try again later
     ├── JudgingError                      too many verdicts of a judging run are missing
     ├── DivergedError                     training stopped: its loss or gradient is not finite
+    │   └── CollapsedError                or its replies repeat, dry up or never end
     ├── RunInUseError                     another process is using the run's folder
     ├── StoppedShortError                 stopped on request; finished work is kept and can be resumed
     └── MissingExtraError (ImportError)   an optional dependency is not installed; names the extra to install
@@ -101,6 +102,10 @@ class JudgingError(RoleLLMError):
 
 class DivergedError(RoleLLMError):
     """Training stopped because its loss or its gradient is not finite."""
+
+
+class CollapsedError(DivergedError):
+    """Training stopped because the model's replies repeat, dry up, or never end."""
 
 
 class RunInUseError(RoleLLMError):

@@ -13,14 +13,14 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rolellm.core.files import open_atomic
-from rolellm.core.sanitize import escape_markdown, make_visible, measure_width, truncate
+from rolellm.core.sanitize import escape_markdown, label, make_visible, measure_width, truncate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,6 +35,8 @@ ABSENT = "–"
 MAX_TEXT = 2_000
 
 _NAME_WIDTH = 18
+# Lines of a table in a terminal that are no rows: title, head, rules and caption.
+_FRAME = 6
 _MEASURING_WIDTH = 10_000
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 _DIGITS_MORE = 3
@@ -252,22 +254,44 @@ class Table:
             shown.add_row(*names, *map(_rich_cell, line.cells), end_section=line.closes)
         return shown
 
-    def print_to(self, console: Console) -> None:
+    def print_to(self, console: Console, lines: int | None = None) -> int:
         """Print the table; where a terminal is too narrow for it, a block of lines for each row.
 
         In a file or a pipe, it is as wide as it needs to be, unless ``COLUMNS`` says how wide.
+
+        Args:
+            console: Where.
+            lines: Print only as many rows as fit into this number of lines, and one line of the note.
+
+        Returns:
+            How many rows were left out.
         """
         from rich.console import Console
-        from rich.measure import Measurement
 
-        shown = self.to_rich()
-        needed = Measurement.get(console, console.options.update(width=_MEASURING_WIDTH), shown).maximum
+        needed = self._measure(console)
+        if lines is not None:
+            has_ends = any(isinstance(cell, Interval) and cell.ends for row in self.rows for cell in row.cells)
+            # A shorter table may be narrow enough for the terminal.
+            for height in (2 if has_ends else 1, 1 + len(self.columns)):
+                count = max(1, (lines - _FRAME) // height)
+                short = replace(self, rows=self.rows[:count], note=label(self.note, min(needed, console.width)))
+                if short._measure(console) <= console.width:
+                    break
+            short.print_to(console)
+            return len(self.rows[count:])
         if needed <= console.width:
-            console.print(shown)
+            console.print(self.to_rich())
         elif not (console.is_terminal or os.environ.get("COLUMNS")):
-            Console(file=console.file, width=needed).print(shown)
+            Console(file=console.file, width=needed).print(self.to_rich())
         else:
             self._print_blocks(console)
+        return 0
+
+    def _measure(self, console: Console) -> int:
+        """Return how wide the table is where nothing folds."""
+        from rich.measure import Measurement
+
+        return Measurement.get(console, console.options.update(width=_MEASURING_WIDTH), self.to_rich()).maximum
 
     def _print_blocks(self, console: Console) -> None:
         from rich.text import Text

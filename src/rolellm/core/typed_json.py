@@ -1,10 +1,10 @@
-"""JSON values as typed objects: read once, checked in full, and refused in words that name the place."""
+"""JSON values: read as typed objects, which is refused in words that name the place, and changed text by text."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -36,3 +36,30 @@ def read_as(kind: type[_T], value: Any, subject: str, *, path: str | Path | None
         problem = f"{first['msg'].removeprefix('Value error, ')} (found {first['input']!r:.80})"
         raise DataError(f"{subject} is not valid{location}: {problem}", path=path, line=line) from error
     return result
+
+
+def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    """A JSON value with each text in it changed, keys included.
+
+    >>> map_texts({"a": ["b", 1, None]}, str.upper)
+    {'A': ['B', 1, None]}
+    """
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, Mapping):
+        return {map_texts(key, change): map_texts(item, change) for key, item in value.items()}
+    return [map_texts(item, change) for item in value] if isinstance(value, list) else value
+
+
+def strip_folders(value: Any) -> Any:
+    """A JSON value whose absolute paths, places on this machine, are cut down to their last part.
+
+    >>> strip_folders({"base": "/home/me/model", "split": "train"})
+    {'base': 'model', 'split': 'train'}
+    """
+
+    def strip(text: str) -> str:
+        is_absolute = PurePosixPath(text).is_absolute() or PureWindowsPath(text).is_absolute()
+        return PureWindowsPath(text).name if is_absolute else text
+
+    return map_texts(value, strip)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -163,7 +163,7 @@ def _iter_leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]
 def _flatten_settings(run: JudgeRun, result: JudgingResult) -> dict[str, Any]:
     """Flatten the manifest, the result's judges, and hashes of the rows and answers themselves."""
     recipe = {key: value for key, value in run.recipe.items() if key not in ("hash", "judges")}
-    judges = [asdict(judge) for judge in result.judges]
+    judges = [judge.describe() for judge in result.judges]
     comparison = run.comparison
     return flatten(
         {

@@ -18,7 +18,8 @@ from rolellm.judging.types import Comparison
 from rolellm.llm.model import Request, system, user
 from rolellm.models.prompts.fences import LIMIT, HarmlessText, draw_nonce, fence_text, make_harmless
 
-_WORDS: Mapping[str, Mapping[str, str]] = read_packaged_yaml("rolellm.judging", "words.yaml")
+#: What a judge is told between texts, by language.
+WORDS: Mapping[str, Mapping[str, str]] = read_packaged_yaml("rolellm.judging", "words.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
         ask: Who is asked, and in which order.
     """
     row, letters = material.row, LETTERS[: len(ask.order)]
-    words = _WORDS[row.language]
+    words = WORDS[row.language]
     answers = [material.answers[name].text or words["no_answer"] for name in ask.order]
     # Of what is shown and nothing else, in no order: both orders share it, and another system does not change it.
     mark = draw_nonce(*sorted([*material.common.values(), *answers]))
@@ -96,7 +97,7 @@ def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
 def _collect_texts(row: Row) -> dict[str, str]:
     return {
         "role": row.role,
-        "description": row.role_description or _WORDS[row.language]["no_description"],
+        "description": row.role_description or WORDS[row.language]["no_description"],
         "question": row.question,
         **{f"reference {number}": text for number, text in enumerate(select_references(row), start=1)},
     }

@@ -6,7 +6,7 @@ A figure without data is ``None``, never 0. Shares run from 0 to 1. docs/judging
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -103,13 +103,27 @@ class SystemFigures:
 
 @dataclass(frozen=True, slots=True)
 class JudgedBy:
-    """A judge model with its prompts by design; ``flagged`` are the systems of its own model family."""
+    """A judge model with its prompts by design.
+
+    Attributes:
+        name: Unique in the run.
+        prompts: Its prompts by design.
+        model: Identities of its endpoints.
+        family: The model's family.
+        flagged: The systems of its own family.
+        certificate: The verdict of its `rolellm.judging.certificate.Certificate`, in words; ``None`` without one.
+    """
 
     name: str
     prompts: dict[str, dict[str, Any]] = field(default_factory=dict)
     model: Any = None
     family: str | None = None
     flagged: tuple[str, ...] = ()
+    certificate: str | None = None
+
+    def describe(self) -> dict[str, Any]:
+        """Return what its verdicts depend on: all but the certificate."""
+        return {key: value for key, value in asdict(self).items() if key != "certificate"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +280,13 @@ class JudgingResult(Tabular):
         return Table(title, ("System",), heads, rows, digits=2)
 
     def _remarks(self) -> tuple[str, ...]:
-        return self.problems
+        return (*self.problems, *self.certificates)
+
+    @property
+    def certificates(self) -> tuple[str, ...]:
+        """What is known of each judge, a line each; see `rolellm.certify`."""
+        unknown = "not examined; examine it with `rolellm judge --certify`, in this folder"
+        return tuple(f"judge {judge.name}: {judge.certificate or unknown}" for judge in self.judges)
 
     def judged(self, design: Design) -> list[SystemFigures]:
         """Select the systems that were judged in this design."""

@@ -16,6 +16,7 @@ from rolellm.core.locks import check_unlocked
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible
 from rolellm.core.settings import read
+from rolellm.judging.certificate import find_certificate
 from rolellm.judging.folder import RESULT, UNSCORED, DatasetName
 from rolellm.judging.overlap_judge import make_words_judge
 from rolellm.judging.result import JudgingResult, Unscored
@@ -76,16 +77,17 @@ def join_predictions(
     """
     if not isinstance(predictions, Mapping) or not predictions:
         raise SettingsError('expected the predictions of each system by its name, as in {"tuned": answers}')
-    data, rows = _load_rows(predictions, dataset, settings)
+    data, rows = load_judged_rows(predictions, dataset, settings)
     where = "/".join(filter(None, (data.config, data.split))) or "these rows"
     loaded = {name: _load_predictions(name, answers, rows, settings) for name, answers in predictions.items()}
     comparison, findings = make_comparison(rows, loaded, settings, where)
     return comparison, data, findings
 
 
-def _load_rows(
+def load_judged_rows(
     predictions: Mapping[str, Any], dataset: Any, settings: JudgingSettings
 ) -> tuple[DatasetName, list[Row]]:
+    """Load the rows to judge, and their dataset as far as it is named; see `judge` for what may be given."""
     if isinstance(dataset, str):
         from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
 
@@ -145,7 +147,10 @@ def run_judging(
     check_unlocked(folder)
     (folder / RESULT).unlink(missing_ok=True)
     run = run_step(judging, llm, folder)
-    result = replace(run.result.result, spent=run.manifest["spent"], folder=folder)
+    judged = run.result.result
+    homes = (folder.absolute().parent, Path())
+    judges = tuple(replace(judge, certificate=find_certificate(judge, homes, judged.config)) for judge in judged.judges)
+    result = replace(judged, judges=judges, spent=run.manifest["spent"], folder=folder)
     write_json(folder / RESULT, result.to_dict())
     unscored = result.diagnostics.unscored
     if (unscored.share or 0) > settings.max_unscored:

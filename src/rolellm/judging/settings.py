@@ -20,7 +20,7 @@ class JudgingSettings(Bootstrap):
         jury: Have each model of --llm judge everything; the majority counts.
         baseline: rolegpt (the released replies), a system, a file, or none.
         sample: Judge only N rows, drawn by seed; a larger sample contains a smaller one.
-        roles: Judge only rows of this role; may be repeated.
+        roles: Judge only this role's rows; repeatable.
         subset: Judge only this subset.
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
         rotations: How many rotations of each list to judge.

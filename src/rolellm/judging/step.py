@@ -30,7 +30,7 @@ from rolellm.runs import Plan, Records, Round, Step
 from rolellm.scoring.score import hash_rows
 
 # A letter is all that is asked for by odds; a longer verdict that is cut is refused by its parser.
-_CUT: Sequence[Finish] = ("length",)
+CUT: Sequence[Finish] = ("length",)
 
 
 class JudgingOutcome(NamedTuple):
@@ -88,7 +88,7 @@ class Judging(Step[JudgingOutcome]):
                 progress[index].build_requests(),
                 accept,
                 f"Judging, {name}" if len(jury) > 1 else "Judging",
-                _CUT,
+                CUT,
                 # A dry run ends with the last.
                 stand_in=None if index + 1 == len(jury) else lambda _: JudgeReply(None, ()),
                 each=progress[index].record,
@@ -119,7 +119,7 @@ class Judging(Step[JudgingOutcome]):
             "dataset": dataset,
             "settings": self.settings.to_dict(),
             "systems": [asdict(system) for system in self.comparison.systems],
-            "judges": [asdict(judge) for judge in judges],
+            "judges": [judge.describe() for judge in judges],
         }
 
     def _describe_judges(self, models: Sequence[Model]) -> Iterator[JudgedBy]:
@@ -189,38 +189,54 @@ class _JudgeProgress:
             yield request
 
     def record(self, index: int, outcome: Outcome[JudgeReply]) -> None:
-        ask, reply, key, failure = self._judging.asks[index], JudgeReply(None, ()), "", None
-        if isinstance(outcome, Answer):
-            reply, key = outcome.value, outcome.key
-            if reply.copied:
-                reason = f"repeats a verdict from {reply.copied} word for word"
-                failure = Failure(
-                    outcome.request, "malformed", reason, outcome.attempts, outcome.reply, outcome.refused
-                )
-        else:
-            failure = outcome
-        request_fields: dict[str, Any] = {
-            "row": self._judging.comparison.rows[ask.row].id,
-            "judge": self._judge_model,
-            "design": ask.judge.design,
-            "order": ask.order,
-            "named": ask.named,
-        }
+        ask, touched = self._judging.asks[index], self._touched.get(index, {})
+        row = self._judging.comparison.rows[ask.row].id
+        self.judgements[index], failure = make_judgement(row, self._judge_model, ask, outcome, touched)
         if failure is not None:
-            self.transcripts[index] = request_fields | {
+            self.transcripts[index] = {
+                **{
+                    name: getattr(self.judgements[index], name) for name in ("row", "judge", "design", "order", "named")
+                },
                 **{name: getattr(failure, name) for name in ("kind", "reason", "attempts", "refused")},
                 "messages": [asdict(message) for message in failure.request.messages],
                 "reply": failure.reply and failure.reply.text,
             }
-        letters = dict(zip(LETTERS, ask.order, strict=False))
-        self.judgements[index] = Judgement(
-            **request_fields,
-            ranks=reply.ranks,
-            reasons=reply.reasons,
-            lead=reply.lead,
-            unscored=None if failure is None else f"{failure.kind}: {failure.reason}",
-            touched=self._touched.get(index, {}),
-            key=key,
-            attempts=outcome.attempts,
-            copied=letters.get((reply.copied or "").removeprefix("answer ")),
-        )
+
+
+def make_judgement(
+    row: str,
+    judge: str,
+    ask: VerdictRequest,
+    outcome: Outcome[JudgeReply],
+    touched: Mapping[str, tuple[str, ...]] | None = None,
+) -> tuple[Judgement, Failure | None]:
+    """Make the judgement of an outcome, with the failure where there is no verdict; a copied verdict is none.
+
+    Args:
+        row: The row's id.
+        judge: The judge's name in the run.
+        ask: The verdict that was requested.
+        outcome: What came of it.
+        touched: How its answers were changed for showing.
+    """
+    reply, failure = (outcome.value, None) if isinstance(outcome, Answer) else (JudgeReply(None, ()), outcome)
+    if isinstance(outcome, Answer) and reply.copied:
+        reason = f"repeats a verdict from {reply.copied} word for word"
+        failure = Failure(outcome.request, "malformed", reason, outcome.attempts, outcome.reply, outcome.refused)
+    letters = dict(zip(LETTERS, ask.order, strict=False))
+    judgement = Judgement(
+        row,
+        judge,
+        ask.judge.design,
+        ask.order,
+        reply.ranks,
+        reply.reasons,
+        ask.named,
+        None if failure is None else f"{failure.kind}: {failure.reason}",
+        touched or {},
+        outcome.key if isinstance(outcome, Answer) else "",
+        outcome.attempts,
+        letters.get((reply.copied or "").removeprefix("answer ")),
+        reply.lead,
+    )
+    return judgement, failure

@@ -274,6 +274,11 @@ def _describe_problems(result: JudgingResult, tally: Tally) -> Iterator[str]:
         yield from _describe_gaps(result)
 
 
+def is_beaten(rate: Interval) -> bool:
+    """Whether a planted loser loses for sure: the whole interval of its win rate lies below one half."""
+    return rate.ends is not None and rate.ends[1] < 0.5
+
+
 def _describe_canaries(result: JudgingResult) -> Iterator[str]:
     """A canary has to lose: a judge that does not prefer answers, and those of the right role, is not fit."""
     undecided: dict[str, list[str]] = {}
@@ -290,13 +295,13 @@ def _describe_canaries(result: JudgingResult) -> Iterator[str]:
         pairs, lists = model.pairwise or Pairwise(), model.listwise or Listwise()
         rates = [(f"the judge {judge}", rate, "pairs") for judge, rate in pairs.by_judge.items()]
         for judge, rate, form in (*rates, ("the judge", lists.win_rate, "lists")):
-            low, high = (rate and rate.ends) or (0, 0)
-            if not rate or high < 0.5:
+            if not rate or rate.ends is None or is_beaten(rate):
                 continue
+            low, high = rate.ends
             wins = f"{title} should lose, and wins {rate.mean:.1%} [{low:.1%}, {high:.1%}] of its {form}"
             if rate.mean >= 0.5 or rate.n >= LEAST_LOSSES:
                 yield (
-                    f"{judge} does not pass the fitness test: {wins} against {result.baseline}; verdicts of this "
+                    f"{judge} prefers planted losers: {wins} against {result.baseline}; verdicts of this "
                     "judge say little about quality"
                 )
             else:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from rolellm.core.errors import SettingsError, require
+from rolellm.core.typed_json import map_texts
 from rolellm.llm.model import Accept, Json, Reply, Request, Schema, T, UnacceptableError, strip_thoughts
 
 Kind = Literal["object", "list"]
@@ -159,7 +160,9 @@ def _decode(text: str) -> DecodedJson:
                 raise
             text = _TRAILING_COMMA.sub(r"\1", text)
             value, end = _DECODER.raw_decode(text)
-        return DecodedJson(_replace_surrogates(value) if _HALF_PAIR.search(text) else value, text[:end], "", text[end:])
+        return DecodedJson(
+            map_texts(value, _replace_surrogates) if _HALF_PAIR.search(text) else value, text[:end], "", text[end:]
+        )
     except json.JSONDecodeError:
         raise
     except RecursionError:
@@ -177,17 +180,9 @@ def _parse_finite(digits: str) -> float:
 _DECODER = json.JSONDecoder(strict=False, parse_float=_parse_finite, parse_constant=_parse_finite)
 
 
-def _replace_surrogates(value: Any) -> Any:
-    """A value without halves of surrogate pairs, which no file can hold."""
-    if isinstance(value, str):
-        return re.sub("[\ud800-\udfff]", "\ufffd", value)
-    if isinstance(value, list):
-        return [_replace_surrogates(item) for item in value]
-    return (
-        {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
-        if isinstance(value, dict)
-        else value
-    )
+def _replace_surrogates(text: str) -> str:
+    """A text without halves of surrogate pairs, which no file can hold."""
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def _describe_value(value: Any) -> str:

@@ -44,7 +44,7 @@ class ModelOptions:
 
 
 @settings
-class LLMOptions(ModelOptions):
+class CallOptions:
     """Model.
 
     Attributes:
@@ -66,6 +66,11 @@ class LLMOptions(ModelOptions):
     workers: int | None = Field(default=None, ge=1)
     retry_failed: bool = False
     dry_run: bool = False
+
+
+@settings
+class LLMOptions(CallOptions, ModelOptions):
+    """Model."""
 
 
 @settings
@@ -196,12 +201,33 @@ class LLM:
         """
         named = chosen.llm_file or chosen.base_url or chosen.model
         llm_settings = _read_options(chosen) if required or named else LLMSettings()
-        changed = {name: getattr(chosen, name) for name in ("max_attempts", "budget", "tokenizer")}
-        llm_settings = replace(llm_settings, **{name: value for name, value in changed.items() if value is not None})
+        if chosen.tokenizer is not None:
+            llm_settings = replace(llm_settings, tokenizer=chosen.tokenizer)
+        return cls.__new__(cls)._set(llm_settings, scripted).limit(chosen)
+
+    def limit(self, chosen: CallOptions) -> LLM:
+        """Set how it is called, by options of the command line; returns itself."""
+        values = {name: getattr(chosen, name) for name in ("max_attempts", "budget")}
+        limits = {name: value for name, value in values.items() if value is not None}
+        entries = self.settings.endpoints
+        if chosen.concurrency is not None:
+            entries = tuple(
+                entry if entry.backend == "local" else replace(entry, concurrency=chosen.concurrency)
+                for entry in entries
+            )
         run_values = {name: getattr(chosen, name) for name in ("batch", "ray", "workers", "retry_failed")}
-        llm = cls.__new__(cls)._set(llm_settings, scripted, **run_values)
-        llm.dry_run = chosen.dry_run
-        return llm
+        self._set(replace(self.settings, endpoints=entries, **limits), self._scripted, **run_values)
+        self.dry_run = chosen.dry_run
+        return self
+
+    @classmethod
+    def join(cls, *llms: LLM) -> LLM:
+        """The models of several as those of one, in order, with the options of the first."""
+        entries = tuple(entry for llm in llms for entry in llm.settings.endpoints)
+        joined = cls.__new__(cls)._set(replace(llms[0].settings, endpoints=entries), llms[0]._scripted)
+        if not entries:
+            joined.models = [model for llm in llms for model in llm.models]
+        return joined
 
     def __repr__(self) -> str:
         return f"LLM({', '.join(model.name for model in self.settings.endpoints or self.models)})"
@@ -270,10 +296,4 @@ def _read_options(chosen: LLMOptions) -> LLMSettings:
         raise SettingsError(f"no model is named.{lone} {_WAYS}")
     else:
         llm_settings = LLMSettings(endpoints=(ModelSettings(**values),))
-    if chosen.concurrency is None:
-        return llm_settings
-    entries = (
-        entry if entry.backend == "local" else replace(entry, concurrency=chosen.concurrency)
-        for entry in llm_settings.endpoints
-    )
-    return replace(llm_settings, endpoints=tuple(entries))
+    return llm_settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 
 from rolellm.characters.settings import PromptSettings, Rule, SamplingSettings
@@ -228,3 +229,20 @@ class SampleSettings:
     seed: int = 0
     duplicates: Literal["bm25", "minhash", "exact"] = "bm25"
     similarity: float | None = Field(default=None, gt=0, le=1)
+
+
+@settings
+class PreferSettings:
+    """Pairs to prefer.
+
+    Attributes:
+        config: Config of the dataset, such as sample; without SOURCE, the default one.
+        data_dir: Local copy of the release (or $ROLEBENCH_DIR).
+        balance: Even out the lengths of chosen and rejected replies, so that length teaches nothing.
+        limit: Maximum number of pairs, evenly from all sources.
+    """
+
+    config: str | None = None
+    data_dir: Path | None = None
+    balance: bool = True
+    limit: int | None = Field(default=None, ge=1)

@@ -76,6 +76,18 @@ def describe_gain(reports: Mapping[str, ScoreReport]) -> str:
     return f"“{first}” is not shown to be better than “{second}”{few}."
 
 
+def describe_standing(reports: Mapping[str, ScoreReport]) -> dict[str, str]:
+    """Say of each system in a few words whom it is better than, and whom worse, decided as by `describe_scores`."""
+    words: dict[str, list[str]] = {name: [] for name in reports}
+    for (first, second), tests in _decide(reports)[0].items():
+        signs = {test.means[0] > test.means[1] for test in tests}
+        kinds = {frozenset({True}): ("better than", "worse than"), frozenset({False}): ("worse than", "better than")}
+        kind = kinds.get(frozenset(signs), ("mixed against",) * 2 if signs else ("undecided against",) * 2)
+        words[first].append(f"{kind[0]} {second}")
+        words[second].append(f"{kind[1]} {first}")
+    return {name: ", ".join(clauses) for name, clauses in words.items()}
+
+
 def describe_styles(styles: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Say how often each system's replies sound most like their role, next to chance and to the roles' own replies.
 
@@ -117,8 +129,9 @@ def _decide(reports: Mapping[str, ScoreReport]) -> tuple[dict[_Pair, list[_Compa
 
 
 def describe_verdicts(judged: JudgingResult) -> list[str]:
-    """Say whom the judges preferred, with intervals; first of all, whether their figures stand."""
+    """Say whom the judges preferred, with intervals; first, whether the figures stand and the judges are fit."""
     sentences = [f"This run is not valid: {problem}." for problem in judged.problems if not judged.valid]
+    sentences += [f"{line[:1].upper()}{line[1:]}." for line in judged.certificates]
     if judged.rows < SMALL:
         sentences.append(f"The judges saw {format_count(judged.rows, 'row')} only, too few for more than a first look.")
     for system in judged.models:

@@ -30,6 +30,7 @@ from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_json, write_jsonl
 from rolellm.core.settings import dump
 from rolellm.core.text import make_safe_name
+from rolellm.core.typed_json import strip_folders
 from rolellm.judging.folder import RESULT, read_run
 from rolellm.judging.systems import parse_sources
 from rolellm.reporting import plots
@@ -163,7 +164,7 @@ def _publish_system(
         lines = ({key: getattr(item, key) for key in _LINE} for _, item in zip(range(file.count), items, strict=False))
         write_jsonl(path, ({key: value for key, value in line.items() if value is not None} for line in lines))
         if file.meta is not None:
-            write_json(get_sidecar_path(path), _strip_folders(file.meta))
+            write_json(get_sidecar_path(path), strip_folders(file.meta))
         paths.append(path)
     report = score(paths, **dump(options))
     value = json.loads(json.dumps(report.to_dict()).replace(f"{site}/", ""))
@@ -182,15 +183,6 @@ def _publish_system(
     return Entry(
         name, ScoreReport.from_dict(value).leading, _describe_recipe(report), (scores, *files), shlex.join(words)
     )
-
-
-def _strip_folders(value: Any) -> Any:
-    """Return a sidecar without the folders of the machine that wrote it."""
-    if isinstance(value, Mapping):
-        return {key: _strip_folders(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_strip_folders(item) for item in value]
-    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
 def _describe_recipe(report: ScoreReport) -> dict[str, str]:
@@ -320,6 +312,6 @@ def _build_cell(score: Interval | None, scores: Sequence[Interval]) -> dict[str,
     return {"mean": score.mean, "low": low, "high": high, "n": score.n, "rank": rank, "ci": score.format_ends(3)}
 
 
-def _draw_figures(reports: Mapping[str, ScoreReport]) -> list[Markup]:
+def _draw_figures(reports: Mapping[str, ScoreReport]) -> list[str]:
     metrics = [metric for metric in METRICS if any(report.metrics.get(metric) for report in reports.values())]
-    return [Markup(plots.intervals_svg(reports, metric).replace(plots.NAMESPACE, "", 1)) for metric in metrics]
+    return [plots.intervals_svg(reports, metric) for metric in metrics]

@@ -50,7 +50,6 @@ MAX_ROLES = 120
 
 MEANINGS: Mapping[str, str] = {"CUS": "speaking style", "RAW": "accuracy", "SPE": "role knowledge"}
 
-NAMESPACE = ' xmlns="http://www.w3.org/2000/svg"'
 _PANEL, _FONT = 266.0, 9.0  # about the width of a phone's screen, in CSS pixels
 _COLUMN = 0.56 * _FONT  # the width of a character, a little above the mean of sans-serif fonts
 _ABOVE, _RIGHT = 24.0, 11.0

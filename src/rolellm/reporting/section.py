@@ -9,9 +9,10 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rolellm.core.table import Interval, Table
+from rolellm.core.table import Cell, Interval, Table, TableRow
 from rolellm.judging.result import JudgingResult
 from rolellm.reporting import plots
+from rolellm.reporting.findings import describe_standing
 from rolellm.reporting.judged import judged_tables, main_table
 from rolellm.reporting.published import PUBLISHED, PublishedTable
 from rolellm.reporting.score_table import (
@@ -23,10 +24,13 @@ from rolellm.reporting.score_table import (
     standings,
     with_markers,
 )
+from rolellm.reporting.templates import encode_file
 from rolellm.scoring.score_report import METRICS, ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 
 _OPEN_TESTS = 24
+# Of the tables that the page holds as files, in rows and characters (our choice).
+_LONGEST, _LARGEST = 100, 50_000
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,28 @@ class Section:
         table = main_table(self.title, self.reports, self.judged, self.published)
         return replace(with_markers(table, self.reports), note=". ".join(standings(self.reports)))
 
+    def summary_table(self) -> Table:
+        """Build the small table of the page's head: each system's mean score, win rate, and how it stands."""
+        judged = {model.name: model for model in self.judged.models} if self.judged else {}
+        names = [name for name in dict.fromkeys([*judged, *self.reports]) if name not in self._canaries]
+        kinds = {name: judged[name].kind for name in judged}
+        compared = sorted(
+            (name for name in names if name in self.reports), key=lambda name: kinds.get(name) == "baseline"
+        )
+        standing = {} if self.odd else describe_standing({name: self.reports[name] for name in compared})
+        columns: dict[str, list[Cell]] = {
+            "avg": [self.reports[name].metrics.get("avg") if name in self.reports else None for name in names],
+            "Win rate, %": [judged[name].measures().get("win_rate") if name in judged else None for name in names],
+            "By Rouge-L": [standing.get(name) or None for name in names],
+        }
+        filled = {head: cells for head, cells in columns.items() if any(cell is not None for cell in cells)}
+        rows = (TableRow((name,), tuple(cells)) for name, *cells in zip(names, *filled.values(), strict=True))
+        return Table("", ("System",), tuple(filled), tuple(rows), left=("By Rouge-L",))
+
+    @property
+    def _canaries(self) -> set[str]:
+        return {model.name for model in self.judged.models if model.kind == "canary"} if self.judged else set()
+
     def tables(self) -> dict[str, Table]:
         """Return every table that has a line, by a name fit for a file."""
         tables: dict[str, Table | None] = {"scores": self.table}
@@ -144,20 +170,24 @@ class Section:
             "standing_plots": plots.standing_plots(judged) if judged else [],
             "habit_plots": plots.habit_plots(judged, self.lengths) if judged else [],
         }
+        named = self.named_tables().items()
+        written = [(name, table, table.to_csv(), table.to_latex(label=name)) for name, table in named]
         return {
             "part": self,
             "prefix": prefix,
             "systems": [plots.sign(name, at) for name, at in self.series.items()],
+            "summary": Markup(self.summary_table().to_html()),
             "tables": {name: Markup(table.to_html()) for name, table in tables.items()},
+            "files": [
+                (name, table.title, encode_file(csv, "text/csv"), encode_file(latex, "application/x-tex"))
+                for name, table, csv, latex in written
+                if len(table.rows) <= _LONGEST and len(csv) < _LARGEST
+            ],
             "lines": {name: len(table.rows) for name, table in tables.items()},
             "columns": self.table.columns,
             "canaries": judged is not None and any(system.kind == "canary" for system in judged.models),
             "open_tests": _OPEN_TESTS,
             "roles_shown": min(count, plots.MAX_ROLES),
             "roles_found": count,
-            # Inside HTML the name space goes without saying.
-            **{
-                name: [Markup(svg.replace(plots.NAMESPACE, "", 1)) for svg in pictures]
-                for name, pictures in figures.items()
-            },
+            **figures,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ MAX_TEXT = 2_000
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 
 @functools.cache
@@ -28,6 +30,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    jinja_environment.filters |= {"inline": _inline, "svg_file": lambda svg: encode_file(svg, "image/svg+xml")}
     jinja_environment.filters["px"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
     return jinja_environment
 
@@ -35,6 +38,20 @@ def environment() -> Environment:
 def read(name: str) -> str:
     """Read a file of the folder ``html``, such as ``page.css``."""
     return resources.files("rolellm.reporting").joinpath("html", name).read_text(encoding="utf-8")
+
+
+def encode_file(text: str, media_type: str) -> Markup:
+    """Return a file as the address of a link to it, which holds all of it."""
+    from markupsafe import Markup
+
+    return Markup(f"data:{media_type};base64,{base64.b64encode(text.encode('utf-8')).decode('ascii')}")
+
+
+def _inline(svg: str) -> Markup:
+    """Return a picture of ours for inside of HTML, where its name space goes without saying."""
+    from markupsafe import Markup
+
+    return Markup(svg.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1))
 
 
 def _make_inert(value: Any) -> Any:

@@ -6,12 +6,13 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import ModelError, RecipeError, require
-from rolellm.core.files import write_json
+from rolellm.core.errors import ModelError, RecipeError, hide_peft_warning, require
+from rolellm.core.files import fill_folder, write_json
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.settings import dump
@@ -54,7 +55,7 @@ def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
             "form": recipe.prompt.form,
             "tiny": dump(recipe.base.tiny),
             "warm": dump(recipe.base.warm),
-            "templates": [template["en"].hash, template["zh"].hash],
+            "templates": [part.hash for part in template.values()],
             "training": {key: getattr(recipe.training, key) for key in _SHARED},
             "rows": [asdict(row) for row in rows],
         }
@@ -125,9 +126,9 @@ def create_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
     import transformers
 
     tiny = recipe.base.tiny
-    family = {"tiny-llama": "Llama", "tiny-glm": "Glm", "tiny-glm4": "Glm4"}[str(recipe.base.build)]
     transformers.set_seed(recipe.training.seed)
-    config = getattr(transformers, f"{family}Config")(
+    config = transformers.AutoConfig.for_model(
+        str(recipe.base.build).removeprefix("tiny-"),
         vocab_size=len(tokenizer),
         hidden_size=tiny.hidden_size,
         intermediate_size=tiny.intermediate_size,
@@ -143,7 +144,7 @@ def create_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> Any:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    model = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     model.generation_config.eos_token_id = find_end_token(tokenizer)
     return model
 
@@ -171,7 +172,9 @@ def load_tokenizer(path: Path, form: str = "rolellama") -> PreTrainedTokenizerBa
     return tokenizer
 
 
-def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> PreTrainedModel:
+def load_model(
+    path: Path, method: MethodRecipe, training: TrainingRecipe, adapter: Path | None = None
+) -> PreTrainedModel:
     """Load a causal language model as it is to be trained.
 
     An adapter's frozen base is held in bfloat16 where the recipe computes in it, and in 4 bits with ``qlora``; weights
@@ -181,6 +184,7 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
         path: A folder as ``save_pretrained`` writes it.
         method: What is trained.
         training: Its ``bf16`` and ``use_cpu``.
+        adapter: A tuned adapter to put on it, which is trained on.
 
     Raises:
         ModelError: When it cannot be loaded, or its weights are not all there.
@@ -199,7 +203,18 @@ def load_model(path: Path, method: MethodRecipe, training: TrainingRecipe) -> Pr
     model = load_whole(path, **options)
     _check_sizes(model, path)
     _keep_gradients_right(model)
-    return model
+    if adapter is None:
+        return model
+    from peft import PeftModel
+
+    try:
+        with hide_peft_warning():
+            tuned = PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
+    except Exception as error:  # whatever the adapter makes peft and safetensors raise
+        raise ModelError(f"base.adapter: {adapter} cannot be put on {path}: {error}") from error
+    # A base within the adapter's run is named by its place there.
+    tuned.peft_config["default"].base_model_name_or_path = str(path)
+    return tuned
 
 
 def _check_sizes(model: Any, path: Path) -> None:
@@ -270,7 +285,7 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
         RecipeError: When a target is no layer; names those that are.
     """
     targets, saved = recipe.method.lora.target_modules, recipe.method.lora.extra.get("modules_to_save") or []
-    if recipe.method.name == "full" or (targets == "all-linear" and not saved):
+    if recipe.base.adapter is not None or recipe.method.name == "full" or (targets == "all-linear" and not saved):
         return
     import torch
     from transformers import AutoModelForCausalLM
@@ -288,21 +303,16 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
     modules = dict(empty.named_modules())
     kinds = torch.nn.Linear, torch.nn.Embedding, Conv1D
     layers = [name for name, module in modules.items() if isinstance(module, kinds)]
-
-    def check(key: str, unknown: list[str], way_out: str = "") -> None:
-        if unknown:
+    for key, names, wanted in (("target_modules", layers, targets), ("modules_to_save", modules, saved)):
+        # A text is a pattern of whole names; a list has the ends of names.
+        patterns = {wanted: wanted} if isinstance(wanted, str) else {end: rf"(.*\.)?{re.escape(end)}" for end in wanted}
+        unknown = [text for text, pattern in patterns.items() if not any(re.fullmatch(pattern, name) for name in names)]
+        if unknown and wanted != "all-linear":
             layer_names = ", ".join(sorted({name.rpartition(".")[2] for name in layers}))
             raise RecipeError(
-                f"method.lora.{key}: the base has no layer {', '.join(unknown)}; it has {layer_names}{way_out}"
+                f"method.lora.{key}: the base has no layer {', '.join(unknown)}; it has {layer_names}; "
+                "target_modules: all-linear takes every linear one"
             )
-
-    if isinstance(targets, list):
-        unknown = [target for target in targets if not any(f".{name}".endswith(f".{target}") for name in layers)]
-    else:
-        is_layer = targets == "all-linear" or any(re.fullmatch(targets, name) for name in layers)
-        unknown = [] if is_layer else [targets]
-    check("target_modules", unknown, "; all-linear takes every linear one")
-    check("modules_to_save", [name for name in saved if not any(f".{one}".endswith(f".{name}") for one in modules)])
 
 
 def load_base_tokenizer(recipe: Recipe, rows: Sequence[Row], out: Path) -> PreTrainedTokenizerBase:
@@ -319,7 +329,8 @@ def load_base_tokenizer(recipe: Recipe, rows: Sequence[Row], out: Path) -> PreTr
     folder = _fetch_base(recipe) if recipe.base.build is None else _locate_built_base(recipe, rows, out)
     if recipe.base.build is not None and not (folder / _DONE).is_file():
         return build_tokenizer(recipe, rows)
-    return load_tokenizer(folder, recipe.prompt.form)
+    own = recipe.base.adapter
+    return load_tokenizer(folder if own is None or not any(own.glob("tokenizer*")) else own, recipe.prompt.form)
 
 
 def pin_base(recipe: Recipe, commit: str | None = None) -> Recipe:
@@ -382,30 +393,23 @@ def build_base(
     examples = make_warming_examples(recipe, rows, chosen)
     warm = recipe.base.warm
     processes = join_processes(recipe.training)
-    partial = out / f".{folder.name}.part"
     training = TrainingRecipe(
-        **{key: getattr(recipe.training, key) for key in _SHARED},
+        **{key: getattr(recipe.training, key) for key in (*_SHARED, "gradient_checkpointing", "threads")},
         num_train_epochs=1.0,
         # A step covers this many examples however many processes share it.
         per_device_train_batch_size=max(1, warm.batch_size // processes.num_processes),
         learning_rate=warm.learning_rate,
-        gradient_checkpointing=recipe.training.gradient_checkpointing,
-        threads=recipe.training.threads,
     )
-    if processes.is_main_process:
-        shutil.rmtree(partial, ignore_errors=True)  # what a kill left
+    is_first = processes.is_main_process
+    if is_first:
+        for rest in (folder, *out.glob(f".{folder.name}*.part")):  # what a kill left
+            shutil.rmtree(rest, ignore_errors=True)
         if any(row.id.startswith(f"{SAMPLE}/") for row in rows):
             sys.stderr.write("the training rows have no plain answers: the base is warmed on those of the sample\n")
-    try:
+    with fill_folder(folder) if is_first else nullcontext(folder) as partial:
         job = Fit(training=training, method=MethodRecipe(name="full"), folder=partial, label="warming the base")
-        warmed = fit(create_model(recipe, chosen), chosen, examples, job)
-        warmed.save(partial)
-        if processes.is_main_process:
+        fit(create_model(recipe, chosen), chosen, examples, job).save(partial)
+        if is_first:
             write_json(partial / _DONE, {"hash": build_hash(recipe, rows), "examples": len(examples)})
-            shutil.rmtree(folder, ignore_errors=True)
-            partial.replace(folder)
-    finally:
-        if processes.is_main_process:
-            shutil.rmtree(partial, ignore_errors=True)
     processes.wait_for_everyone()
     return folder

@@ -9,32 +9,34 @@ import math
 import os
 import threading
 import time
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
+from itertools import groupby, pairwise
+from operator import itemgetter
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
 import numpy as np
 import torch
-from accelerate.utils import gather_object
-from transformers import TrainerCallback
+from transformers import GenerationConfig, TrainerCallback
 
-from rolellm.core.errors import DivergedError, RoleLLMError
+from rolellm.core.errors import CollapsedError, DivergedError, RoleLLMError
+from rolellm.core.fingerprint import hash_json
 from rolellm.core.interrupts import handle_signals
 from rolellm.core.jsonl import JsonlAppender, write_jsonl
 from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
-from rolellm.training import checkpoints
 from rolellm.training.examples import Example
+from rolellm.training.run_folder import find_last_step, keep_newest, seal_checkpoint
 from rolellm.training.schedule import EMPTY, Schedule
 
 # Of what the loop logs a step.
-_EVALUATED = ("eval_loss", "eval_mean_token_accuracy", "eval_entropy")
 _KEPT = (
     *("step", "loss", "learning_rate", "grad_norm", "mean_token_accuracy", "entropy", "num_tokens", "epoch", "seconds"),
-    *_EVALUATED,
+    *("eval_loss", "eval_mean_token_accuracy", "eval_entropy"),
 )
 
 
@@ -48,46 +50,35 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
     """
 
     def __init__(self, label: str, metrics: Path | None, *, steps_per_epoch: int) -> None:
-        self._file = metrics
+        self._label, self._file, self._steps_per_epoch = label, metrics, steps_per_epoch
         self._metrics: JsonlAppender | None = None
-        self._steps_per_epoch = steps_per_epoch
-        self._label = label
         self._progress: Progress | None = None
         # Of this call, and of the whole run: an earlier part of it counts for the second.
         self._begun = self._start = 0.0
-        self._read = 0
-        # A step that is evaluated is written with its evaluation.
-        self._waiting: dict[str, Any] | None = None
+        self._read = self._written = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock, the progress and the file; steps of an earlier part are as their checkpoint has them."""
-        done = [entry for entry in state.log_history if "loss" in entry]
+        last: dict[str, Any] = next((entry for entry in reversed(state.log_history) if "loss" in entry), {})
         self._begun = time.monotonic()
-        self._start = self._begun - (done[-1].get("seconds", 0.0) if done else 0.0)
-        self._read = done[-1].get("num_tokens", 0) if done else 0
+        self._start = self._begun - last.get("seconds", 0.0)
+        self._read = last.get("num_tokens", 0)
         if not state.is_world_process_zero:
             return
         if self._file is not None:
-            evaluated = {entry["step"]: entry for entry in state.log_history if "eval_loss" in entry}
-            write_jsonl(self._file, (self._line(entry, evaluated.get(entry["step"])) for entry in done))
+            write_jsonl(self._file, self._take_lines(state))
             self._metrics = JsonlAppender(self._file)
         self._progress = Progress(self._label, state.max_steps)
         self._progress.update(done=state.global_step)
         self._progress.start()
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Take down a step."""
-        if logs and "eval_loss" in logs:
-            self._append(self._waiting, logs)
+        """Note the time of a step, and show it."""
         if not logs or "loss" not in logs:
             return
         entry = state.log_history[-1]
         # Checkpoints keep it there, so that the file can be written again from any of them.
         entry["seconds"] = round(self.seconds, 3)
-        if control.should_evaluate:
-            self._waiting = entry
-        else:
-            self._append(entry)
         if self._progress is not None:
             speed = (entry.get("num_tokens", 0) - self._read) / (time.monotonic() - self._begun)
             self._progress.update(
@@ -95,6 +86,15 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
                 state=f"loss {entry['loss']:.3f}, lr {entry.get('learning_rate', 0.0):.1e}, "
                 f"epoch {state.global_step / self._steps_per_epoch:.2f}, {speed:.0f} tokens/s",
             )
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Write the step before this one, which is evaluated by now."""
+        if self._metrics is not None:
+            self._metrics.append(self._take_lines(state))
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Write the last step."""
+        self.on_step_begin(args, state, control)
 
     @property
     def seconds(self) -> float:
@@ -105,21 +105,20 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         """End the progress and close the file, whether training ended well or not."""
         if self._progress is not None:
             self._progress.stop()
-        self._append(self._waiting)
         if self._metrics is not None:
             self._metrics.close()
 
-    def _append(self, entry: dict[str, Any] | None, evaluated: dict[str, Any] | None = None) -> None:
-        self._waiting = None
-        if self._metrics is not None and entry is not None:
-            self._metrics.append([self._line(entry, evaluated)])
+    def _take_lines(self, state: Any) -> list[dict[str, Any]]:
+        """Make the lines of steps that were logged since the last call, each with its evaluation."""
+        entries, self._written = state.log_history[self._written :], len(state.log_history)
+        steps = [ChainMap(*group) for _, group in groupby(entries, key=itemgetter("step"))]
+        return [self._make_line(values) for values in steps if "loss" in values]
 
-    def _line(self, entry: dict[str, Any], evaluated: dict[str, Any] | None = None) -> dict[str, Any]:
-        values = {key: value for key, value in (evaluated or {}).items() if key in _EVALUATED} | entry
+    def _make_line(self, values: Mapping[str, Any]) -> dict[str, Any]:
         line = {key: values[key] for key in _KEPT if key in values}
         # What the other trainers measure, such as rewards.
         line |= {key: value for key, value in values.items() if "/" in key or key.startswith(("reward", "kl"))}
-        return line | {"epoch": round(entry["step"] / self._steps_per_epoch, 4)}
+        return line | {"epoch": round(values["step"] / self._steps_per_epoch, 4)}
 
 
 _NAMED: Final = 10
@@ -185,30 +184,27 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
             logs["num_tokens"] = state.log_history[-1]["num_tokens"] = read
 
     def _describe_divergence(self, name: str, value: float, step: int) -> DivergedError:
-        args, accelerator = self._trainer.args, self._trainer.accelerator
         size = self._schedule.step_size
-        numbers = self._schedule.order[(step - 1) * size : step * size]
-        batches = numbers[: len(numbers) // size * size].reshape(
-            -1, accelerator.num_processes, args.per_device_train_batch_size
-        )
-        own = [int(number) for number in batches[:, accelerator.process_index].flatten() if number != EMPTY]
-        guilty = self._find_guilty(own)
-        losses = [loss for loss in guilty.values() if not math.isfinite(loss)]
-        names = [[self._examples[number].row_id for number in numbers] for numbers in (guilty, own)]
-        reports = gather_object([(losses, *names)])
-        if all_losses := [loss for losses, _, _ in reports for loss in losses]:
-            name, value = "loss", all_losses[0]
-        rows = [row for _, ids, _ in reports for row in ids] or [row for _, _, ids in reports for row in ids]
+        numbers = [
+            number for number in self._schedule.order[(step - 1) * size : step * size].tolist() if number != EMPTY
+        ]
+        guilty = self._find_guilty(numbers)
+        if losses := [loss for loss in guilty.values() if not math.isfinite(loss)]:
+            name, value = "loss", losses[0]
+        rows = [self._examples[number].row_id for number in guilty or numbers]
         # DeepSpeed updates at the end of the backward pass.
         when = "after" if self._trainer.is_deepspeed_enabled else "before"
         return DivergedError(
             f"the {name} is {value} at step {step}, on rows {join_names(rows, _NAMED)}; training stopped {when} the "
             "weights were updated, and checkpoints and metrics up to there are kept. Lower training.learning_rate (it "
-            f"is {args.learning_rate:g}), set training.bf16: false, or look at these rows"
+            f"is {self._trainer.args.learning_rate:g}), set training.bf16: false, or look at these rows"
         )
 
     def _find_guilty(self, numbers: list[int]) -> dict[int, float]:
-        """The examples whose own loss or gradient is not finite, with the loss; the model's gradients are lost."""
+        """The examples whose own loss or gradient is not finite, with the loss; the model's gradients are lost.
+
+        Every process looks at all of a step's, so that they need not tell each other.
+        """
         trainer = self._trainer
         # Under sharding a pass needs all processes; a pair or a group of samples is no row of its own.
         if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled or not self._has_rows:
@@ -231,6 +227,115 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
 def _get_local_part(gradient: torch.Tensor) -> torch.Tensor:
     """This process's part of a gradient that several hold together."""
     return gradient.to_local() if hasattr(gradient, "to_local") else gradient
+
+
+#: Training prompts that are answered, maximum tokens of a reply, and the share of its start that a measure may fall to;
+#: lengths may not grow to its inverse either (our choice).
+_PROMPTS: Final = 12
+_TOKENS: Final = 96
+_LEAST: Final = 0.5
+_SAMPLED: Final = "sample/"
+
+
+class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    """Stops training when greedy replies to a few training prompts collapse, compared with those at the start.
+
+    The replies' measures go into ``metrics.jsonl``: ``sample/distinct`` is the share of different pairs of neighboring
+    tokens among all in all replies, so that going in circles counts, and one reply to everything; ``sample/length`` the
+    mean tokens of a reply; ``sample/ended`` the share of replies that end within `_TOKENS`. A check that passes saves
+    a checkpoint. Style is not measured here: that takes the role's other lines (`rolellm score --style`).
+
+    Args:
+        trainer: The trainer.
+        examples: What is trained on.
+        steps: Steps between checks.
+    """
+
+    def __init__(self, trainer: Any, examples: Sequence[Example], steps: int) -> None:
+        self._trainer, self._steps = trainer, steps
+        prompts = {tuple(example.prompt_ids) for example in examples}
+        self._prompts = sorted(prompts, key=lambda prompt: hash_json(prompt))[:_PROMPTS]
+        self._start: dict[str, float] = {}
+        self._latest: dict[str, float] = {}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Measure the start; a resumed run finds it in its log."""
+        logged = next((entry for entry in state.log_history if f"{_SAMPLED}length" in entry), None)
+        if logged is None:
+            logged = {"step": state.global_step} | self._measure_replies()
+            state.log_history.append(logged)
+        self._start = {key: value for key, value in logged.items() if key.startswith(_SAMPLED)}
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Measure, and have a checkpoint saved.
+
+        Raises:
+            CollapsedError: On every process; the last checkpoint is from before.
+        """
+        if state.global_step % self._steps:
+            return
+        self._latest = self._measure_replies()
+        for key, value in self._latest.items():
+            start = self._start[key]
+            if value < _LEAST * start or (key.endswith("length") and value > start / _LEAST):
+                raise self._describe_collapse(key, start, value, state.global_step)
+        control.should_save = True
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
+        """Add the measures to the step's line."""
+        if logs and "loss" in logs and self._latest:
+            state.log_history[-1] |= self._latest
+            self._latest = {}
+
+    def _describe_collapse(self, key: str, start: float, value: float, step: int) -> CollapsedError:
+        name = key.removeprefix(_SAMPLED)
+        words = {
+            "distinct": f"repeat themselves: {value:.0%} of their pairs of tokens differ, {start:.0%} at the start",
+            "length": f"have {value:.0f} tokens, {start:.0f} at the start",
+            "ended": f"do not end: {value:.0%} do within {_TOKENS} tokens, {start:.0%} at the start",
+        }
+        run = Path(self._trainer.args.output_dir)
+        last = find_last_step(run)
+        before = f"the checkpoint before is {run / f'checkpoint-{last}'}"
+        kept = before if last else "no check passed, so go back to the base"
+        return CollapsedError(
+            f"collapse of {name} at step {step}: replies to {len(self._prompts)} training prompts {words[name]}; "
+            f"training stopped, and {kept}. Lower training.learning_rate, raise training.beta, or look at the pairs or "
+            "rewards"
+        )
+
+    def _measure_replies(self) -> dict[str, float]:
+        trainer, model = self._trainer, self._trainer.accelerator.unwrap_model(self._trainer.model)
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        ends = base.generation_config.eos_token_id
+        ends = ends if isinstance(ends, list) else [ends]
+        padding = trainer.processing_class.pad_token_id or 0
+        longest = max(map(len, self._prompts))
+        ids = [[padding] * (longest - len(prompt)) + list(prompt) for prompt in self._prompts]
+        mask = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in self._prompts]
+        config = GenerationConfig(max_new_tokens=_TOKENS, do_sample=False, eos_token_id=ends, pad_token_id=padding)
+        # A checkpoint's own defaults, such as a repetition penalty, would hide what is looked for.
+        own, base.generation_config, was_training = base.generation_config, GenerationConfig(), model.training
+        model.eval()
+        try:
+            with torch.no_grad(), trainer.compute_loss_context_manager():
+                tensors = (torch.tensor(rows, device=trainer.args.device) for rows in (ids, mask))
+                output = model.generate(
+                    **dict(zip(("input_ids", "attention_mask"), tensors, strict=True)), generation_config=config
+                )
+        finally:
+            base.generation_config = own
+            model.train(was_training)
+        replies = []
+        for row in output[:, longest:].tolist():
+            stop = next((place for place, token in enumerate(row) if token in ends), None)
+            replies.append((row[:stop], stop is not None))
+        pairs = [pair for reply, _ in replies for pair in pairwise(reply)]
+        return {
+            f"{_SAMPLED}distinct": round(len(set(pairs)) / max(1, len(pairs)), 4),
+            f"{_SAMPLED}length": sum(len(reply) for reply, _ in replies) / len(replies),
+            f"{_SAMPLED}ended": sum(is_ended for _, is_ended in replies) / len(replies),
+        }
 
 
 _HEARD = b"\nstopping after this step, with a checkpoint%b\n"
@@ -270,7 +375,7 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
     Args:
         accelerator: That of the trainer.
         limit: Number of checkpoints to keep.
-        facts: As for `rolellm.training.checkpoints.seal_checkpoint`.
+        facts: As for `rolellm.training.run_folder.seal_checkpoint`.
         request: Looked at after each step; what one process was asked, all do.
     """
 
@@ -302,6 +407,6 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
             (folder / "training_args.bin").unlink(missing_ok=True)
             # TRL's card names neither the data nor the recipe; one of ours comes with publishing.
             (folder / "README.md").unlink(missing_ok=True)
-            checkpoints.seal_checkpoint(folder, state.global_step, self._facts)
-            checkpoints.keep_newest(run, self._limit)
+            seal_checkpoint(folder, state.global_step, self._facts)
+            keep_newest(run, self._limit)
         self._accelerator.wait_for_everyone()

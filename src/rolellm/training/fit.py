@@ -6,8 +6,8 @@ This module imports torch, transformers and trl at its head; import it inside fu
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -20,21 +20,19 @@ import torch
 import trl
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel
 from torch.nn.utils.rnn import pad_sequence
 from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 
 from rolellm.core.errors import RecipeError, hide_peft_warning
-from rolellm.core.files import write_json
 from rolellm.core.settings import dump
 from rolellm.models.load import add_stop_token
 from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.models.prompts.encode import find_end_token
-from rolellm.training import checkpoints
-from rolellm.training.callbacks import Recorder, Sealer, StepCheck, note_stop_requests
+from rolellm.training.callbacks import CollapseCheck, Recorder, Sealer, StepCheck, note_stop_requests
 from rolellm.training.examples import IGNORED, Example, hash_examples
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
-from rolellm.training.run_folder import METRICS
+from rolellm.training.run_folder import METRICS, find_checkpoint, get_step, name_base, remove_after
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
 
 
@@ -97,7 +95,9 @@ class Fitted:
         self.trainer.save_model(str(folder))
         if not self.trainer.is_world_process_zero():
             return
-        _name_base(folder, base, revision)
+        # What preferences were measured against: the adapter that training began with.
+        shutil.rmtree(folder / "ref", ignore_errors=True)
+        name_base(folder, base, revision)
         if not had_card:
             card.unlink(missing_ok=True)  # peft's blank form; a card of ours comes with publishing
         # A pickle of our own settings: they are in the manifest, and unpickling a stranger's runs code.
@@ -115,6 +115,7 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
 
     Raises:
         DivergedError: When the loss or the gradient is not finite; names the rows.
+        CollapsedError: When replies to a few prompts collapse; says which measure did.
         ModelError: With ``shared_prefix``, for a type of model that it is not known to be exact for.
         RecipeError: When a setting does not fit the model, or the run belongs to another checkpoint.
         KeyboardInterrupt: When it was asked to stop; the step was finished, and a checkpoint is written.
@@ -130,7 +131,8 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
     recorder = Recorder(
         job.label, job.folder / METRICS if job.writes_checkpoints else None, steps_per_epoch=schedule.steps_per_epoch
     )
-    for callback in (StepCheck(trainer, examples, schedule), recorder, *job.callbacks):
+    watch = [] if training.collapse_steps is None else [CollapseCheck(trainer, examples, training.collapse_steps)]
+    for callback in (StepCheck(trainer, examples, schedule), *watch, recorder, *job.callbacks):
         trainer.add_callback(callback)
     if training.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(training.early_stopping_patience))
@@ -156,7 +158,13 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
     config = model.config.get_text_config()
     routed = getattr(config, "output_router_logits", None)
     add_stop_token(model.generation_config, find_end_token(tokenizer))
-    adapter = None if job.method.name == "full" else LoraConfig(task_type="CAUSAL_LM", **dump(job.method.lora))
+    # Going on with a tuned adapter, TRL keeps a frozen copy of it for reference, named "ref".
+    goes_on = isinstance(model, PeftModel)
+    new_adapter = not goes_on and job.method.name != "full"
+    adapter = LoraConfig(task_type="CAUSAL_LM", **dump(job.method.lora)) if new_adapter else None
+    tuned = {
+        name: weight.detach().clone() for name, weight in model.named_parameters() if weight.requires_grad and goes_on
+    }
     with hide_peft_warning(), _raise_recipe_errors():
         trainer = getattr(trl, f"{training.trainer.upper()}Trainer")(
             model=model,
@@ -172,9 +180,9 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
         config.output_router_logits = routed
     if job.method.name == "qlora":
         # TRL puts an adapter on 4 bits in bfloat16, where small updates are lost and peft does not load it again.
-        for parameter in trainer.model.parameters():
+        for name, parameter in trainer.model.named_parameters():
             if parameter.requires_grad:
-                parameter.data = parameter.data.float()
+                parameter.data = tuned.get(name, parameter.data).float()
     if training.shared_prefix:
         # The copy of a model that preferences are measured against goes through the same rows.
         for each in (trainer.model, getattr(trainer, "ref_model", None)):
@@ -240,6 +248,7 @@ def check_settings(job: Fit) -> None:
         RecipeError: When a library refuses one; says why.
     """
     from transformers import get_scheduler
+    from transformers.integrations import get_reporting_integration_callbacks
 
     if job.training.extra.get("activation_offloading") and job.training.on_cpu:
         raise RecipeError("training.activation_offloading: there is no GPU to offload from")
@@ -248,6 +257,8 @@ def check_settings(job: Fit) -> None:
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
         options = arguments.lr_scheduler_kwargs
         get_scheduler(arguments.lr_scheduler_type, optimizer, 0, 1, scheduler_specific_kwargs=options)
+        for tracker in get_reporting_integration_callbacks(arguments.report_to):
+            tracker()
 
 
 @contextmanager
@@ -265,22 +276,9 @@ def _find_start(job: Fit, facts: Mapping[str, Any]) -> Path | None:
     """Find where all processes go on from, as the first one sees it; what lies beyond is cleared away."""
     checkpoint: list[Path | None] = [None]
     if join_processes(job.training).is_main_process:
-        checkpoint = [checkpoints.find_checkpoint(job.folder, facts)]
-        checkpoints.remove_after(job.folder, 0 if checkpoint[0] is None else checkpoints.get_step(checkpoint[0]))
+        checkpoint = [find_checkpoint(job.folder, facts)]
+        remove_after(job.folder, 0 if checkpoint[0] is None else get_step(checkpoint[0]))
     return broadcast_object_list(checkpoint)[0]  # type: ignore[no-any-return]  # accelerate ships no types
-
-
-def _name_base(folder: Path, base: str | None, revision: str | None) -> None:
-    """Name an adapter's base; one in the run's own folder by its place there, so that the folder can be moved."""
-    file = folder / "adapter_config.json"
-    if not file.is_file():
-        return
-    config = json.loads(file.read_text(encoding="utf-8"))
-    base_folder = Path(config["base_model_name_or_path"] or "").resolve()
-    if base is not None:
-        write_json(file, config | {"base_model_name_or_path": base, "revision": revision})
-    elif base_folder.is_relative_to(folder.resolve()):
-        write_json(file, config | {"base_model_name_or_path": base_folder.relative_to(folder.resolve()).as_posix()})
 
 
 def _build_arguments(job: Fit, schedule: Schedule) -> Any:
@@ -339,6 +337,9 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
 def join_processes(training: TrainingRecipe) -> Any:
     """The processes that train together, as accelerate's `PartialState`; one when nothing launched several.
 
+    ``accelerate launch --cpu`` starts one process whatever ``--num_processes`` says. All that shows of the number is an
+    address to meet at, which it sets for several (``accelerate.utils.launch.prepare_simple_launcher_cmd_env``).
+
     Raises:
         RecipeError: When the launcher was asked for more.
     """
@@ -346,16 +347,7 @@ def join_processes(training: TrainingRecipe) -> Any:
 
     # The first process hashes large files while the others wait; their own patience ends after ten minutes.
     state = PartialState(cpu=training.on_cpu, timeout=timedelta(hours=6))
-    _check_launched(state.num_processes)
-    return state
-
-
-def _check_launched(processes: int) -> None:
-    """Refuse to train in fewer processes than the launcher was asked for.
-
-    ``accelerate launch --cpu`` starts one process whatever ``--num_processes`` says. All that shows of the number is an
-    address to meet at, which it sets for several (``accelerate.utils.launch.prepare_simple_launcher_cmd_env``).
-    """
+    processes: int = state.num_processes
     requested = int(os.environ.get("WORLD_SIZE", "1"))
     on_cpu = os.environ.get("ACCELERATE_USE_CPU", "false").lower() == "true"
     is_single = on_cpu and "MASTER_PORT" in os.environ and "WORLD_SIZE" not in os.environ
@@ -365,3 +357,4 @@ def _check_launched(processes: int) -> None:
             "on a CPU, use accelerate launch --config_file recipes/accelerate/cpu-ddp.yaml, on GPUs ddp.yaml. If you "
             "asked for one, unset MASTER_ADDR, MASTER_PORT and WORLD_SIZE"
         )
+    return state

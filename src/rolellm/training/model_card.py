@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AliasPath, Field
 
 from rolellm.core.errors import DataError
 from rolellm.core.jsonl import read_json
 from rolellm.core.records import Language
 from rolellm.core.sanitize import Markdown, make_markdown_environment, make_visible
 from rolellm.core.settings import iterate_leaves
-from rolellm.core.typed_json import read_as
+from rolellm.core.typed_json import map_texts, read_as
 from rolellm.data.rolebench.schema import ANONYMOUS, CONFIGS, REPO_ID, SAMPLE, get_config
 from rolellm.models.prompts.encode import find_end_token
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 METRICS = ("CUS", "RAW", "SPE", "avg")
 Form = Literal["adapter", "merged", "full"]
+_Ends = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class FinishedRun:
         form: An adapter, one merged into its base, or a model tuned in all its weights.
         base: The base on the Hub; ``None`` if it is not there.
         base_revision: The base's commit, if known.
+        safety: The manifest of its safety check, if there was one.
     """
 
     folder: Path
@@ -42,6 +46,7 @@ class FinishedRun:
     form: Form
     base: str | None
     base_revision: str | None
+    safety: Mapping[str, Any] | None = None
 
     @property
     def on_rolebench(self) -> bool:
@@ -61,51 +66,47 @@ class Metric:
     """The mean of a metric, with its intervals and the number of rows where they were recorded."""
 
     mean: float
-    ci95: tuple[float, float] | None = None
-    ci95_new_roles: tuple[float, float] | None = None
+    ci95: _Ends | None = None
+    ci95_new_roles: _Ends | None = None
     n: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """The content hash of the rows that were scored, and whether they are of a release of one's own."""
-
-    fingerprint: str
-    own: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """All that a score depends on, as far as the card shows it."""
-
-    hash: str
-    value: str
-    reference_choice: str
-    dataset: Dataset
-    tokenizer: dict[str, str]
-    predictions: list[dict[str, Any]]
-    missing: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Unmatched:
-    """The number of rows without a prediction."""
-
-    rows: int
+def _at(*keys: str) -> Any:
+    """A value that JSON holds in sections."""
+    return Field(validation_alias=AliasPath(*keys))
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The scores that ``rolellm score --json`` printed about one part of the data, as far as the card needs it."""
+    """The scores that ``rolellm score --json`` printed about one part of the data, as far as the card needs it.
+
+    Attributes:
+        hash: That of all that the scores depend on.
+        data_hash: That of the rows that were scored.
+        own: True for rows of a release of one's own.
+        unmatched: Number of rows without a prediction.
+    """
 
     protocol: str
     config: str
     split: str
     metrics: dict[str, Metric | None]
-    fingerprint: Fingerprint
-    unmatched: Unmatched
+    hash: Annotated[str, _at("fingerprint", "hash")]
+    value: Annotated[str, _at("fingerprint", "value")]
+    reference_choice: Annotated[str, _at("fingerprint", "reference_choice")]
+    data_hash: Annotated[str, _at("fingerprint", "dataset", "fingerprint")]
+    tokenizer: Annotated[dict[str, str], _at("fingerprint", "tokenizer")]
+    predictions: Annotated[list[dict[str, Any]], _at("fingerprint", "predictions")]
+    unmatched: Annotated[int, _at("unmatched", "rows")]
+    own: Annotated[bool, _at("fingerprint", "dataset", "own")] = False
+    unanswered: Annotated[str | None, _at("fingerprint", "missing")] = None
     contamination: dict[str, Any] | None = None
     warnings: list[str] = field(default_factory=list)
+
+    @property
+    def measured(self) -> Iterator[tuple[str, Metric]]:
+        """Metrics by name, in the order of tables."""
+        return ((name, metric) for name in METRICS if (metric := self.metrics.get(name)) is not None)
 
     @property
     def missing(self) -> list[str]:
@@ -115,13 +116,12 @@ class Scores:
     @property
     def notes(self) -> list[str]:
         """Notes for a reader who compares the scores with others."""
-        recipe = self.fingerprint
-        tokenizers = ", ".join(sorted(set(recipe.tokenizer.values())))
-        notes = [f"{recipe.value} of {recipe.reference_choice}, tokenizer {tokenizers}"]
-        notes += [_describe_decoding(item.get("generation")) for item in recipe.predictions]
-        if self.unmatched.rows:
-            treated = "count as 0" if recipe.missing == "zero" else "are left out"
-            notes.append(f"{self.unmatched.rows} rows without an answer {treated}")
+        tokenizers = ", ".join(sorted(set(self.tokenizer.values())))
+        notes = [f"{self.value} of {self.reference_choice}, tokenizer {tokenizers}"]
+        notes += [_describe_decoding(item.get("generation")) for item in self.predictions]
+        if self.unmatched:
+            treated = "count as 0" if self.unanswered == "zero" else "are left out"
+            notes.append(f"{self.unmatched} rows without an answer {treated}")
         if self.contamination is None:
             notes.append("whether its rows were trained on was not recorded")
         elif self.contamination.get("contaminated"):
@@ -136,24 +136,19 @@ class Scores:
         from huggingface_hub import EvalResult
 
         sample = self.config in (SAMPLE, SAMPLE + ANONYMOUS)
-        for name in METRICS:
-            metric = self.metrics.get(name)
-            if metric is None or self.fingerprint.dataset.own:
-                continue
-            ends = {name: list(of) for name in ("ci95", "ci95_new_roles") if (of := getattr(metric, name))}
-            details = {"ci95": None, **ends, "n": metric.n}
+        for name, metric in () if self.own else self.measured:
+            details = {"ci95": metric.ci95, "ci95_new_roles": metric.ci95_new_roles, "n": metric.n}
             yield EvalResult(
                 task_type="text-generation",
                 dataset_type="rolellm-sample" if sample else REPO_ID,
                 dataset_name="the sample in rolellm" if sample else "RoleBench",
                 dataset_config=self.config,
                 dataset_split=self.split,
-                dataset_args={"fingerprint": self.fingerprint.dataset.fingerprint},
+                dataset_args={"fingerprint": self.data_hash},
                 metric_type="rouge",
-                metric_name=f"{name} (Rouge-L {self.fingerprint.value}, protocol {self.protocol})",
+                metric_name=f"{name} (Rouge-L {self.value}, protocol {self.protocol})",
                 metric_value=metric.mean,
-                metric_args={key: value for key, value in details.items() if value is not None}
-                | {"fingerprint": self.fingerprint.hash},
+                metric_args={key: value for key, value in details.items() if value} | {"fingerprint": self.hash},
             )
 
     def to_hub_results(self) -> Iterator[Any]:
@@ -163,13 +158,11 @@ class Scores:
         """
         from huggingface_hub import EvalResultEntry
 
+        is_on_hub = self.config in {*CONFIGS} - {SAMPLE} and not get_config(self.config).anonymous and not self.own
         notes = f"protocol {self.protocol}, split {self.split}; {'; '.join(self.notes)}"
-        for name in METRICS:
-            metric = self.metrics.get(name)
-            is_on_hub = self.config in {*CONFIGS} - {SAMPLE} and not get_config(self.config).anonymous
-            if metric is not None and is_on_hub and not self.fingerprint.dataset.own:
-                task = f"{self.config}_{name.lower()}"
-                yield EvalResultEntry(dataset_id=REPO_ID, task_id=task, value=metric.mean, notes=notes)
+        for name, metric in self.measured if is_on_hub else ():
+            task = f"{self.config}_{name.lower()}"
+            yield EvalResultEntry(dataset_id=REPO_ID, task_id=task, value=metric.mean, notes=notes)
 
 
 def read_scores(path: Path) -> Scores:
@@ -179,7 +172,7 @@ def read_scores(path: Path) -> Scores:
         DataError: When it is something else; names the file.
     """
     try:
-        return read_as(Scores, _flatten(read_json(path)), "it")
+        return read_as(Scores, map_texts(read_json(path), _flatten), "it")
     except DataError as error:
         raise DataError(f"is not what `rolellm score --json` prints: {error}", path=path) from error
 
@@ -266,22 +259,12 @@ def _list_recipe_rows(recipe: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _quote(text: str) -> Markdown:
     """A text as a string of Python; what cannot be seen is written as its escape."""
-    # A JSON string is a Python string, except for characters beyond 16 bits.
-    literal = json.dumps(text, ensure_ascii=False)
-    return Markdown(
-        "".join(
-            character if make_visible(character) == character else f"\\U{ord(character):08x}" for character in literal
-        )
-    )
+    return Markdown(repr(text))
 
 
-def _flatten(value: Any) -> Any:
-    """The same with each text on one line, where nothing hides or steers a display: it goes into the card's YAML."""
-    if isinstance(value, dict):
-        return {_flatten(key): _flatten(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_flatten(item) for item in value]
-    return " ".join(make_visible(value).split()) if isinstance(value, str) else value
+def _flatten(text: str) -> str:
+    """A text on one line, where nothing hides or steers a display: it goes into the card's YAML."""
+    return " ".join(make_visible(text).split())
 
 
 def _describe_decoding(generation: Any) -> str:

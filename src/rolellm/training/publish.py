@@ -9,7 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -20,14 +20,17 @@ from rolellm.core.fingerprint import hash_file
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Language
 from rolellm.core.settings import read
+from rolellm.core.typed_json import strip_folders
 from rolellm.data.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
+from rolellm.models.find import hash_model
 from rolellm.models.load import fetch, merge_adapter, open_tokenizer
 from rolellm.models.prompts.encode import find_end_token
 from rolellm.models.prompts.render import load_system_template
 from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
+from rolellm.runs import find_runs
 from rolellm.training.model_card import FinishedRun, Form, Scores, read_scores, render_model_card
 from rolellm.training.recipe import Recipe, read_recipe
-from rolellm.training.run_folder import ADAPTER, FULL, hash_model_files
+from rolellm.training.run_folder import ADAPTER, FULL, hash_model_files, name_base
 
 _TOKENIZER = (
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
@@ -58,6 +61,7 @@ def push(
     merge: bool = False,
     base_model: str | None = None,
     scores: Sequence[str | Path] = (),
+    safety: str | Path | None = None,
     **options: Any,
 ) -> Pushed:
     """Publish a finished training run on the Hub as one commit: model, tokenizer with its chat template, and card.
@@ -69,6 +73,7 @@ def push(
         merge: Publish the adapter merged into its base.
         base_model: The base on the Hub, ``OWNER/NAME``, if the run used a local folder.
         scores: Files that ``rolellm score --json`` printed.
+        safety: Folder of a run of ``rolellm check safety``; by default one in the run's folder.
         options: Fields of `rolellm.data.hub.PushOptions`, such as ``private``, ``branch``, ``message`` or ``dry_run``.
 
     Raises:
@@ -82,6 +87,7 @@ def push(
     check_push(repo, chosen)
     finished = _read_finished_run(folder, merge, base_model)
     named = _check_license(finished.manifest["recipe"].get("output", {}).get("license") if license is None else license)
+    finished = replace(finished, safety=_find_safety(folder, safety))
     measured = [read_scores(Path(path)) for path in scores]
     # In the run's folder, where there is room for a model and files need not be copied, unless it is read-only.
     parent = folder if os.access(folder, os.W_OK) else None
@@ -96,6 +102,21 @@ def push(
             stream.write(render_model_card(published, repo, named, tokenizer, systems, measured))
         _write_results(measured, staged)
         return push_folder(staged, repo, chosen)
+
+
+def _find_safety(run: Path, folder: str | Path | None) -> Mapping[str, Any] | None:
+    """Find the manifest of a safety check of the run; ``None`` where none was named, and none is in its folder."""
+    checks = find_runs(run if folder is None else folder, "safety")
+    if not checks:
+        if folder is not None:
+            raise SettingsError(f"{folder} holds no finished run of `rolellm check safety`")
+        return None
+    manifest = checks[-1].manifest
+    tuned = manifest["models"]["endpoints"][1]
+    measured = tuned.get("adapter_hash") or tuned.get("model_hash")
+    if measured is not None and measured != hash_model(str(run)):
+        raise SettingsError(f"{checks[-1].folder} was measured on other weights than those of {run}; check it again")
+    return manifest
 
 
 def _write_results(measured: Sequence[Scores], staged: Path) -> None:
@@ -137,10 +158,7 @@ def _copy_weights(run: FinishedRun, staged: Path, end: int) -> None:
         merge_adapter(_find_base_folder(run), run.folder, staged, end)
         return
     _link_files(run.folder, ADAPTER if run.form == "adapter" else FULL, staged)
-    if run.form == "adapter":
-        file = staged / ADAPTER[0]
-        config = json.loads(file.read_text(encoding="utf-8"))
-        write_json(file, {**config, "base_model_name_or_path": run.base, "revision": run.base_revision})
+    name_base(staged, run.base, run.base_revision)
 
 
 def _find_base_folder(run: FinishedRun) -> Path:
@@ -153,9 +171,8 @@ def _find_base_folder(run: FinishedRun) -> Path:
     folder = run.folder / named if (run.folder / named).is_dir() else named
     if not folder.is_dir():
         raise ModelError(f"the base of {run.folder} was in {named}, and is not there now; put it back to merge with it")
-    files = {name: folder / name for name in base["files"]}
-    changed = [name for name, file in files.items() if not file.is_file() or hash_file(file) != base["files"][name]]
-    if changed:
+    hashes = hash_model_files(folder)
+    if changed := [name for name, expected in base["files"].items() if hashes.get(name) != expected]:
         raise ModelError(f"{folder} is not the base that was tuned: {', '.join(changed)} changed since")
     return folder
 
@@ -195,7 +212,7 @@ def _write_manifest(run: FinishedRun, staged: Path) -> dict[str, Any]:
     if run.form != "adapter":
         trained_on |= _read_trained_on_of_base(run)
     manifest = {
-        **_strip_folders(values),
+        **strip_folders(values),
         "recipe": _strip_recipe(run.manifest["recipe"]),
         "trained_on": trained_on.to_dict(),
         "published": {"form": run.form, "base_model": run.base, "adapter": run.manifest["files"].get(ADAPTER[1])},
@@ -220,18 +237,7 @@ def _read_trained_on_of_base(run: FinishedRun) -> TrainedOn:
 
 def _strip_recipe(recipe: Mapping[str, Any]) -> Any:
     data = {key: value for key, value in recipe["data"].items() if key != "data_dir"}
-    return _strip_folders({key: value for key, value in recipe.items() if key != "output"} | {"data": data})
-
-
-def _strip_folders(value: Any) -> Any:
-    """A JSON value whose absolute paths are cut down to their last part."""
-    if isinstance(value, dict):
-        return {key: _strip_folders(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_strip_folders(item) for item in value]
-    if isinstance(value, str) and (PurePosixPath(value).is_absolute() or PureWindowsPath(value).is_absolute()):
-        return PureWindowsPath(value).name
-    return value
+    return strip_folders({key: value for key, value in recipe.items() if key != "output"} | {"data": data})
 
 
 def _link_files(folder: Path, patterns: Iterable[str], staged: Path) -> None:

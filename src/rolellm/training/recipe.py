@@ -180,10 +180,13 @@ class Warm:
 class BaseRecipe:
     """The model to tune: on the Hub, in a folder, or built from the data (exactly one of the three).
 
+    ``--base RUN``, the folder of a tuned adapter, names both the adapter and its base.
+
     Attributes:
         model: Repository on the Hub.
         revision: Its branch, tag or commit.
         path: Folder with a model and its tokenizer.
+        adapter: Folder with a tuned adapter of this model, to go on training instead of a new one.
         build: Build a model of this family and its tokenizer from the training rows.
         tiny: The size of a model that is built.
         warm: How a model that is built is warmed up.
@@ -192,6 +195,7 @@ class BaseRecipe:
     model: str | None = None
     revision: str | None = None
     path: Path | None = None
+    adapter: Path | None = None
     build: Literal["tiny-llama", "tiny-glm", "tiny-glm4"] | None = None
     tiny: Tiny = Field(default_factory=Tiny)
     warm: Warm = Field(default_factory=Warm)
@@ -202,9 +206,11 @@ class _Section:
     """A section that also takes any field of a library's class that is not refused.
 
     Attributes:
-        others: Those fields; in a file they are written like the section's own.
+        extra: Those fields; in a file they are written like the section's own.
     """
 
+    #: The library's class; ``{trainer}`` is that of the section.
+    library = ""
     extra: Values = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -222,7 +228,7 @@ class _Section:
     @classmethod
     def find_library(cls, section: Values) -> str:
         """The library's class, such as ``peft.LoraConfig``, for the values of this section."""
-        raise NotImplementedError
+        return cls.library.format(trainer=str(section.get("trainer") or "sft").upper())
 
     @classmethod
     def find_refusal(cls, library: str, key: str) -> str | None:
@@ -268,15 +274,11 @@ class _Section:
 class Lora(_Section):
     """A LoRA adapter, with the fields of PEFT's `LoraConfig`."""
 
+    library = "peft.LoraConfig"
     r: Count = 16
     lora_alpha: Positive = 32.0
     lora_dropout: float = Field(default=0.05, ge=0, le=0.99)
     target_modules: str | list[str] = Field(default="all-linear", min_length=1)
-
-    @classmethod
-    def find_library(cls, section: Values) -> str:
-        """PEFT's configuration."""
-        return "peft.LoraConfig"
 
 
 @settings
@@ -337,10 +339,12 @@ class TrainingRecipe(_Section):
         group_by_length: Without ``shared_prefix``, batch replies of similar length.
         threads: CPU threads; torch's own choice by default.
         early_stopping_patience: Stop after N evaluations without improvement; needs ``eval_strategy``.
+        collapse_steps: Every N steps, answer a few training prompts and save a checkpoint; stop if replies collapse.
         bf16: Compute in bfloat16; by default, where the GPU can.
         save_steps: Steps between checkpoints; by default, an epoch.
     """
 
+    library = "trl.{trainer}Config"
     trainer: Literal["sft", "dpo", "kto", "grpo"] = "sft"
     reward_funcs: list[str] = Field(default_factory=list)
     audit_rewards: bool = True
@@ -370,6 +374,7 @@ class TrainingRecipe(_Section):
     eval_strategy: Literal["no", "steps", "epoch"] = "no"
     eval_steps: Count | None = None
     early_stopping_patience: Count | None = None
+    collapse_steps: Count | None = None
     report_to: str | list[str] = "none"
 
     @field_validator("lr_scheduler_type")
@@ -379,11 +384,6 @@ class TrainingRecipe(_Section):
         if value not in ("linear", "cosine", "constant"):
             cls.check({"lr_scheduler_type": value}, {})
         return value
-
-    @classmethod
-    def find_library(cls, section: Values) -> str:
-        """The configuration of the trainer."""
-        return f"trl.{str(section.get('trainer') or 'sft').upper()}Config"
 
     @property
     def replies_per_step(self) -> int:
@@ -461,7 +461,7 @@ def select_decisive(recipe: Values) -> Values:
     sections["data"].pop("data_dir", None)
     for key in _ON_THE_SIDE:
         sections["training"].pop(key, None)
-    for section, key in (("base", "path"), ("data", "path"), ("prompt", "system_template")):
+    for section, key in (("base", "path"), ("base", "adapter"), ("data", "path"), ("prompt", "system_template")):
         if sections[section].get(key) is not None:
             sections[section][key] = Path(sections[section][key]).name
     return sections

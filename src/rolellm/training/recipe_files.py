@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rolellm.core.errors import RecipeError
+from rolellm.core.jsonl import read_json
 from rolellm.core.settings import (
     Values,
     describe_alternatives,
@@ -20,8 +20,9 @@ from rolellm.core.settings import (
     resolve_paths,
 )
 from rolellm.data.rolebench.source import find_only_config
-from rolellm.models.find import is_hub_id
+from rolellm.models.find import find_model, is_hub_id
 from rolellm.training.recipe import Lora, Recipe, TrainingRecipe, raise_recipe_errors, read_recipe
+from rolellm.training.run_folder import RECIPE
 
 #: The one key of a file that is not part of the recipe: the files that it builds on.
 EXTENDS = "extends"
@@ -63,7 +64,8 @@ def load_recipe(
             out has its default or, with ``extends: other.yaml`` (or a list of files, of which later ones win), that
             file's value. A key without a value goes back to its default.
         overrides: ``section.key=value`` each, the value written as in YAML; they win over the source.
-        base: A folder with a model, or the id of one on the Hub, in place of the recipe's base.
+        base: A folder with a model, or the id of one on the Hub, in place of the recipe's base. The folder of a tuned
+            adapter names its base, too; the recipe's prompt and method are then those of its run.
         training: Values of the ``training`` section; they win over both.
 
     Raises:
@@ -78,7 +80,10 @@ def load_recipe(
         layers = list(_read_layers(find_recipe(source), ()))
     values: Values = {}
     chosen: Values = {"training": training}
-    if base is not None:
+    if base is not None and (Path(base) / "adapter_config.json").is_file():
+        chosen["base"], run = _find_adapter(Path(base))
+        layers.append(run)
+    elif base is not None:
         is_id = not Path(base).is_dir() and is_hub_id(str(base))
         chosen["base"] = {"model" if is_id else "path": str(base)}
     for layer in [*layers, _parse_overrides(overrides), chosen]:
@@ -87,6 +92,22 @@ def load_recipe(
     recipe = read_recipe(values)
     check_recipe(recipe)
     return recipe
+
+
+def _find_adapter(folder: Path) -> tuple[Values, Values]:
+    """The base section for an adapter, and the layer with the prompt and method that its run has on record.
+
+    Raises:
+        ModelError: When its base is not there.
+    """
+    source = find_model(str(folder))
+    is_folder = Path(source.base).is_dir()
+    base = (
+        {"path": str(Path(source.base).resolve())} if is_folder else {"model": source.base, "revision": source.revision}
+    )
+    run = folder.parent if folder.name.startswith("checkpoint-") else folder
+    recorded = read_json(run / RECIPE) if (run / RECIPE).is_file() else {}
+    return {**base, "adapter": str(folder)}, {key: recorded[key] for key in ("prompt", "method") if key in recorded}
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -98,6 +119,8 @@ def check_recipe(recipe: Recipe) -> None:
     base, tiny, output, training = recipe.base, recipe.base.tiny, recipe.output, recipe.training
     if sum(choice is not None for choice in (base.model, base.path, base.build)) != 1:
         raise RecipeError("base: give one of model (on the Hub), path (a folder with a model) and build: tiny-llama")
+    if base.adapter is not None and (base.build is not None or recipe.method.name == "full"):
+        raise RecipeError("base.adapter: needs base.path or base.model, and method.name: lora or qlora")
     if base.revision is not None and base.model is None:
         raise RecipeError("base.revision: only a base.model on the Hub has revisions")
     if base.build is not None and recipe.prompt.form == "model":
@@ -117,24 +140,18 @@ def check_recipe(recipe: Recipe) -> None:
         raise RecipeError("training.reward_funcs: trainer: grpo needs at least one, such as rolellm.rewards.rouge")
     if training.trainer != "grpo" and training.reward_funcs:
         raise RecipeError(f"training.reward_funcs: only trainer: grpo has rewards, not {training.trainer}")
+    weights = training.extra.get("reward_weights")
+    if weights is not None and len(weights) != len(training.reward_funcs):
+        raise RecipeError(
+            f"training.reward_weights: {len(weights)} weights for {len(training.reward_funcs)} reward_funcs; give each "
+            "its own, 0 to only watch it"
+        )
     if training.trainer != "sft" and recipe.data.source == "script":
         raise RecipeError(f"data.source: script has nothing for training.trainer: {training.trainer} to learn from")
     if training.eval_strategy == "steps" and training.eval_steps is None:
         raise RecipeError("training.eval_strategy: steps needs training.eval_steps; or evaluate every epoch")
     if training.early_stopping_patience is not None and training.eval_strategy == "no":
         raise RecipeError("training.early_stopping_patience needs training.eval_strategy: steps or epoch")
-    for tracker in training.trackers:
-        _check_tracker(tracker)
-
-
-def _check_tracker(name: str) -> None:
-    modules = {"tensorboard": ("tensorboard", "tensorboardX"), "comet_ml": ("comet_ml",)}.get(name, (name,))
-    if name == "all" or any(importlib.util.find_spec(module) for module in modules):
-        return
-    trackers = ("tensorboard", "trackio", "wandb", "mlflow", "comet_ml", "swanlab", "clearml")
-    if name not in trackers:
-        raise RecipeError(f"training.report_to: unknown tracker {name}{describe_alternatives(name, trackers)}")
-    raise RecipeError(f"training.report_to: {name} is not installed; install it with: pip install {name}")
 
 
 def _read_layers(file: Path, above: tuple[Path, ...]) -> Iterator[Values]:
@@ -160,7 +177,9 @@ def _extend(values: Values, source: str, folder: Path, above: tuple[Path, ...]) 
     _check_nulls(values)
     # Whoever asks for a recipe need not know what it extends.
     read_recipe(values, source)
-    yield resolve_paths(values, folder.absolute(), "data.data_dir", "data.path", "base.path", "prompt.system_template")
+    yield resolve_paths(
+        values, folder.absolute(), "data.data_dir", "data.path", "base.path", "base.adapter", "prompt.system_template"
+    )
 
 
 def _check_nulls(layer: Values) -> None:
@@ -180,7 +199,7 @@ def _complete_layer(layer: Values) -> Values:
     base, data = layer.get("base"), layer.get("data")
     ways = ("model", "path", "build")
     if isinstance(base, Mapping) and any(base.get(way) is not None for way in ways):
-        layer = {**layer, "base": {**dict.fromkeys((*ways, "revision")), **base}}
+        layer = {**layer, "base": {**dict.fromkeys((*ways, "revision", "adapter")), **base}}
     if isinstance(data, Mapping) and data.get("data_dir") is not None and "config" not in data:
         config = find_only_config(data["data_dir"])
         layer = {**layer, "data": {**data, **({"config": config} if config else {})}}

@@ -7,8 +7,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
+from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError, ModelError, RecipeError
 from rolellm.core.records import Language, Profile, Row, Turn
 from rolellm.core.text import join_names
@@ -64,6 +65,16 @@ class Conversation:
     role: str | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def question(self) -> str:
+        """What the last user's turn asks."""
+        return next((turn["content"] for turn in reversed(self.messages) if turn["role"] == "user"), "")
+
+    @property
+    def language(self) -> Language:
+        """The language of the first reply; of the question where there is none."""
+        return detect_language(next(iter(self.replies.values()), "") or self.question)
+
     def to_row(self) -> dict[str, Any]:
         """Give the same in TRL's conversational format."""
         replies = {name: [{"role": "assistant", "content": text}] for name, text in self.replies.items()}
@@ -77,7 +88,7 @@ Ask = Callable[[Row], list[dict[str, str]]]
 def load_replies(recipe: Recipe) -> Replies:
     """Load what the recipe's data section names."""
     if recipe.data.source == "dataset":
-        raise RecipeError("data.source: dataset is for rolellm.train(recipe, train_dataset=...)")
+        raise RecipeError("data.source: dataset needs a data.path, or rolellm.train(recipe, train_dataset=...)")
     if recipe.data.source == "script":
         return make_script_conversations(load_script_profiles(recipe.data), load_templates(recipe.prompt), recipe.data)
     return load_rows(recipe)
@@ -90,20 +101,18 @@ def select_base_rows(recipe: Recipe, replies: Replies) -> list[Row]:
         rows = load_rows(recipe)
     if recipe.base.build is None or any(row.raw_reference for row in rows):
         return rows
-    languages = find_languages(replies)
-    sample = (Row.from_columns(columns) for columns in load_split(DataRecipe(config=SAMPLE)))
+    languages = {item.language for item in replies}
+    sample = map(Row.from_columns, load_split(DataRecipe(config=SAMPLE)))
     return [*rows, *(replace(row, id=f"{SAMPLE}/{row.id}") for row in sample if row.language in languages)]
 
 
 def collect_trained_on(recipe: Recipe, replies: Replies) -> TrainedOn:
     """The roles and instructions among what is trained on."""
-    rows = [item for item in replies if isinstance(item, Row)]
-    chats = [item for item in replies if not isinstance(item, Row)]
     # The lines before a line of a script are not an instruction.
-    instructed = chats if recipe.data.source != "script" else []
-    roles = frozenset(chat.role for chat in chats if chat.role is not None)
-    return TrainedOn.of(rows) | TrainedOn(
-        roles, frozenset(hash_instruction(get_instruction(chat)) for chat in instructed)
+    instructed = replies if recipe.data.source != "script" else ()
+    return TrainedOn(
+        frozenset(item.role for item in replies if item.role is not None),
+        frozenset(hash_instruction(item.question) for item in instructed),
     )
 
 
@@ -128,8 +137,7 @@ def load_rows(recipe: Recipe) -> list[Row]:
         RecipeError: When the dataset has no such split, or the recipe leaves no row of it.
         ReleaseNotFoundError: When there is no release.
     """
-    rows = (Row.from_columns(columns) for columns in load_split(recipe.data))
-    return select_rows(rows, recipe.data, recipe.training.seed)
+    return select_rows(map(Row.from_columns, load_split(recipe.data)), recipe.data, recipe.training.seed)
 
 
 def load_split(data: DataRecipe) -> Any:
@@ -181,13 +189,9 @@ def read_dataset(dataset: Any, trainer: str = "sft") -> list[Row] | list[Convers
 
 
 def _read_row(number: int, item: Mapping[str, Any]) -> Row:
-    text = f"{item['question']}{''.join(item['references'])}"
-    filled = {"id": f"row/{number}", "subset": "general", "language": "zh" if _is_chinese(text) else "en"}
+    language = detect_language(f"{item['question']}{''.join(item['references'])}")
+    filled = {"id": f"row/{number}", "subset": "general", "language": language}
     return Row.from_columns(filled | {key: value for key, value in item.items() if value is not None})
-
-
-def _is_chinese(text: str) -> bool:
-    return 2 * sum("\u4e00" <= character <= "\u9fff" for character in text) > len(text)
 
 
 def _read_chats(number: int, item: Mapping[str, Any], form: Sequence[str], trainer: str) -> Iterator[Conversation]:
@@ -223,18 +227,6 @@ def _read_turns(row_id: str, value: Any, role: str) -> list[dict[str, str]]:
     return [{"role": str(turn["role"]), "content": turn["content"]} for turn in turns]
 
 
-def find_languages(items: Replies) -> tuple[Language, ...]:
-    """The languages of rows or prompts, sorted."""
-
-    def find_language(item: Row | Conversation) -> Language:
-        if isinstance(item, Row):
-            return item.language
-        text = next(iter(item.replies.values()), "") or get_instruction(item)
-        return "zh" if _is_chinese(text) else "en"
-
-    return tuple(sorted({find_language(item) for item in items}))
-
-
 def split_held_out(replies: Replies, share: float, seed: int) -> tuple[list[Any], list[Any]]:
     """Training rows, and rows held out with all replies to their instructions, whatever the role.
 
@@ -248,20 +240,13 @@ def split_held_out(replies: Replies, share: float, seed: int) -> tuple[list[Any]
     Raises:
         RecipeError: When there are fewer than two instructions.
     """
-    names = [hash_instruction(get_instruction(item)) for item in replies]
+    names = [hash_instruction(item.question) for item in replies]
     shuffled = sorted(set(names), key=lambda name: _draw(name, seed))
     if len(shuffled) < 2:
         raise RecipeError("training.eval_strategy: with a single instruction, none can be held out; give eval_dataset")
     chosen = set(shuffled[: max(1, sum(_draw(name, seed) < share for name in shuffled))]) - {shuffled[-1]}
     pairs = list(zip(names, replies, strict=True))
     return [item for name, item in pairs if name not in chosen], [item for name, item in pairs if name in chosen]
-
-
-def get_instruction(item: Row | Conversation) -> str:
-    """Return what a row or a prompt asks."""
-    if isinstance(item, Row):
-        return item.question
-    return next((turn["content"] for turn in reversed(item.messages) if turn["role"] == "user"), "")
 
 
 def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
@@ -278,7 +263,9 @@ def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
         RecipeError: When a role is not in the rows (with those that are), or nothing is left.
     """
     everything = list(rows)
-    _check_roles(data, {row.role for row in everything})
+    roles = {row.role for row in everything}
+    if unknown := sorted(set(data.roles or ()) - roles):
+        raise RecipeError(f"data.roles: {', '.join(unknown)} not in the rows; there are {', '.join(sorted(roles))}")
     shares = {"general": data.mix.general, "role_specific": data.mix.role_specific}
     chosen = [
         row
@@ -292,11 +279,6 @@ def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
     return chosen
 
 
-def _check_roles(data: DataRecipe, roles: Iterable[str]) -> None:
-    if strange := sorted(set(data.roles or ()) - set(roles)):
-        raise RecipeError(f"data.roles: {', '.join(strange)} not in the rows; there are {', '.join(sorted(roles))}")
-
-
 def _draw(row_id: str, seed: int) -> float:
     digest = hashlib.sha256(f"{seed}\0{row_id}".encode()).digest()
     return int.from_bytes(digest[:7], "big") / 2**56
@@ -308,16 +290,14 @@ def load_templates(prompt: PromptRecipe) -> dict[Language, Template]:
     Raises:
         RecipeError: When the recipe's template is not there or has no slot for the role.
     """
-    return {
-        "en": load_system_template("en", prompt.system_template),
-        "zh": load_system_template("zh", prompt.system_template),
-    }
+    languages: tuple[Language, ...] = get_args(Language)
+    return {language: load_system_template(language, prompt.system_template) for language in languages}
 
 
 def make_conversations(
-    rows: Iterable[Row], ask: Ask, trainer: str = "sft", *, first_only: bool = False
+    rows: Iterable[Row | Conversation], ask: Ask, trainer: str = "sft", *, first_only: bool = False
 ) -> Iterator[Conversation]:
-    """Make the conversations that rows of RoleBench hold for a trainer, in order.
+    """Make the conversations that rows of RoleBench hold for a trainer, in order; one that is made stays as it is.
 
     With ``sft`` there is one per (row, reference). With ``dpo`` and ``kto``, a row's first reply in the role's voice is
     preferred to the role-free answer, and rows without both are left out. With ``grpo`` a row is its prompt, and
@@ -332,6 +312,9 @@ def make_conversations(
     """
     texts: dict[str, str] = {}
     for row in rows:
+        if isinstance(row, Conversation):
+            yield row
+            continue
         system, *turns = ask(row)
         # A role's system instruction is long and repeats: all its rows hold the same one.
         system["content"] = texts.setdefault(system["content"], system["content"])
@@ -383,9 +366,7 @@ def check_prompts(
     """
     if context is None:
         return
-    longest: dict[str, Row] = {}
-    for row in rows:
-        longest[row.role] = max(longest.get(row.role, row), row, key=lambda item: len(item.question))
+    longest = {row.role: row for row in sorted(rows, key=lambda row: len(row.question))}
     own = find_own_manifest(data.data_dir) or {}
     talks = {role["role"]: role["talk"] for role in own.get("roles", ()) if role.get("talk")}
     long: dict[str, int] = {}
@@ -424,17 +405,8 @@ def load_script_profiles(data: DataRecipe) -> list[Profile]:
 
     if data.mix != Mix():
         raise RecipeError("data.mix: script dialogue is neither general nor role-specific; leave the key out")
-    rows = load_split(data)
-    languages = dict(zip(rows["role"], rows["language"], strict=True))
-    _check_roles(data, languages)
-    roles = [
-        role
-        for role, language in languages.items()
-        if (data.roles is None or role in data.roles) and (data.languages is None or language in data.languages)
-    ]
-    if not roles:
-        raise RecipeError(f"the recipe's data section leaves none of {len(languages)} roles to train on")
-    return load_profiles(data.config, data.data_dir, roles=roles)
+    rows = select_rows(map(Row.from_columns, load_split(data)), replace(data, max_rows=None), seed=0)
+    return load_profiles(data.config, data.data_dir, roles=dict.fromkeys(row.role for row in rows))
 
 
 def make_script_conversations(

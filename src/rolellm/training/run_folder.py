@@ -1,4 +1,7 @@
-"""A training run's folder: what a run leaves there, what is cleared away, and whether a run can be resumed."""
+"""A training run's folder: what a run leaves there, what is cleared away, and where a run can be resumed.
+
+Checkpoints are complete or do not count: each is sealed, last of all, with the hashes of its files.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,26 @@ import json
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from rolellm.core.errors import RecipeError, RoleLLMError, StoppedShortError
 from rolellm.core.files import NO_ROOM, write_json
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.settings import Values, iterate_leaves
 from rolellm.models.training_record import MANIFEST
-from rolellm.training import checkpoints
 from rolellm.training.recipe import Recipe, select_decisive
 from rolellm.version import __version__
 
 Start = Literal["new", "overwrite", "resume"]
 RECIPE = "recipe.json"
 METRICS = "metrics.jsonl"
+SEAL = "checkpoint.json"
 # Next to a recipe's sections, the commit that a base on the Hub was at when the run began.
 _COMMIT = "base_commit"
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
@@ -36,6 +40,13 @@ _HASHED = (
     *("*.safetensors", "pytorch_model*.bin", "adapter_config.json"),
     *("config.json", "tokenizer.json", "chat_template.jinja"),
 )
+
+
+_NAME = re.compile(r"checkpoint-([0-9]+)")
+
+
+class TornCheckpointWarning(UserWarning):
+    """A checkpoint is incomplete or damaged, and was passed over."""
 
 
 def list_versions() -> dict[str, str]:
@@ -52,6 +63,19 @@ def hash_model_files(folder: Path) -> dict[str, str]:
     return {path.name: hash_file(path) for path in sorted(set(_list_files(folder, _HASHED)))}
 
 
+def name_base(folder: Path, base: str | None, revision: str | None) -> None:
+    """Name an adapter's base; one in the run's own folder by its place there, so that the folder can be moved."""
+    file = folder / "adapter_config.json"
+    if not file.is_file():
+        return
+    config = json.loads(file.read_text(encoding="utf-8"))
+    base_folder = Path(config["base_model_name_or_path"] or "").resolve()
+    if base is not None:
+        write_json(file, config | {"base_model_name_or_path": base, "revision": revision})
+    elif base_folder.is_relative_to(folder.resolve()):
+        write_json(file, config | {"base_model_name_or_path": base_folder.relative_to(folder.resolve()).as_posix()})
+
+
 def check_free(run: Path, recipe: Recipe, start: Start) -> None:
     """Refuse a folder that holds something that the run would destroy, or nothing that it can continue.
 
@@ -62,15 +86,14 @@ def check_free(run: Path, recipe: Recipe, start: Start) -> None:
     """
     if run.exists() and not run.is_dir():
         raise RecipeError(f"{run} is a file; a run needs a folder")
-    base = recipe.base.path
-    if base is not None and base.resolve() in [
-        folder.resolve() for folder in (run, *checkpoints.list_checkpoints(run))
-    ]:
-        raise RecipeError(
-            f"{run} is the run folder, and base.path ({base}) is inside it; choose another folder with --out"
-        )
+    own_folders = [folder.resolve() for folder in (run, *list_checkpoints(run))]
+    for key, base in (("path", recipe.base.path), ("adapter", recipe.base.adapter)):
+        if base is not None and base.resolve() in own_folders:
+            raise RecipeError(
+                f"{run} is the run folder, and base.{key} ({base}) is inside it; choose another folder with --out"
+            )
     # No run writes *.bin, but they belong to a model, which a run would be mixed up with.
-    leftovers = [*_list_files(run, (*_MODEL, "*.bin", "*.bin.index.json")), *checkpoints.list_checkpoints(run)]
+    leftovers = [*_list_files(run, (*_MODEL, "*.bin", "*.bin.index.json")), *list_checkpoints(run)]
     if leftovers and not (run / RECIPE).is_file() and not (run / MANIFEST).is_file():
         raise RecipeError(
             f"{run} holds {leftovers[0].name}, but no run of this command; choose another folder with --out"
@@ -117,8 +140,7 @@ def claim_folder(run: Path, recipe: Recipe, start: Start, commit: str | None = N
     if start != "resume":
         # From then on the folder holds no finished run.
         (run / MANIFEST).unlink(missing_ok=True)
-        for checkpoint in checkpoints.list_checkpoints(run):
-            shutil.rmtree(checkpoint)
+        remove_after(run, step=-1)
         for file in _list_files(run, (METRICS, *_MODEL)):
             file.unlink()
     # Last: until then, the old one says whose the rest is.
@@ -179,7 +201,7 @@ def explain_stop(run: Path, *, again: str, resume: str) -> Iterator[None]:
         room = f"the disk is full; everything so far is saved in {run}; free some space, then resume: " if full else ""
         if _get_start_time(run) == before:
             raise StoppedShortError(f"{room}nothing was done yet", resume=again) from None
-        step = checkpoints.find_last_step(run)
+        step = find_last_step(run)
         progress = (
             f"step {step} is the last checkpoint in {run}"
             if step
@@ -206,3 +228,116 @@ def _get_start_time(run: Path) -> int:
     """Tells one beginning of a run, resumed ones included, from another."""
     recipe = run / RECIPE
     return recipe.stat().st_mtime_ns if recipe.is_file() else 0
+
+
+def list_checkpoints(run: Path) -> list[Path]:
+    """The checkpoints of a run, complete or not, those of most steps first; no other folder, whatever its name."""
+    named = [path for path in run.glob("checkpoint-*") if _NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(named, key=get_step, reverse=True)
+
+
+def get_step(folder: Path) -> int:
+    """Optimizer steps done at a checkpoint."""
+    return int(folder.name.rpartition("-")[2])
+
+
+def seal_checkpoint(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
+    """Declare a checkpoint complete.
+
+    Args:
+        folder: The checkpoint; all its other files are written.
+        step: Optimizer steps done.
+        facts: What a run has to have in common with this one to go on from here.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
+    files = {path.relative_to(folder).as_posix(): hash_file(path) for path in paths}
+    write_json(folder / SEAL, {"step": step, "facts": dict(facts), "files": files})
+
+
+def find_checkpoint(run: Path, facts: Mapping[str, Any]) -> Path | None:
+    """The newest complete checkpoint of a run, or ``None``.
+
+    One that is torn (no seal, a file missing or changed) is passed over with a `TornCheckpointWarning`.
+
+    Args:
+        run: The run's folder.
+        facts: As they were given to `seal`.
+
+    Raises:
+        RecipeError: When a complete checkpoint was made under other facts; names them.
+    """
+    for folder in list_checkpoints(run):
+        try:
+            sealed = _verify_seal(folder)
+        except _TornError as error:
+            warnings.warn(f"{folder} is passed over: {error}", TornCheckpointWarning, stacklevel=2)
+            continue
+        differing = [
+            # Hashes tell a reader nothing.
+            f"{key} ({sealed.get(key)}, now {value})" if isinstance(value, int) else key
+            for key, value in facts.items()
+            if sealed.get(key) != value
+        ]
+        if differing:
+            raise RecipeError(
+                f"{folder} belongs to a run that differs in {', '.join(differing)}, so going on from it would not give "
+                "that run's result; restore what it was, choose another folder, or --overwrite it"
+            )
+        return folder
+    return None
+
+
+def find_last_step(run: Path) -> int:
+    """Steps of the newest checkpoint that has a seal, or 0; its files are not looked at."""
+    return next((get_step(folder) for folder in list_checkpoints(run) if (folder / SEAL).is_file()), 0)
+
+
+def remove_after(run: Path, step: int) -> None:
+    """Remove what a run wrote after a step; to be called when it continues from there."""
+    for folder in list_checkpoints(run):
+        if get_step(folder) > step:
+            _remove(folder)
+
+
+def keep_newest(run: Path, count: int) -> None:
+    """Remove all but the newest complete checkpoints; to be called once a new one is sealed.
+
+    What is torn goes too, if it is older than one that stays.
+    """
+    complete = [folder for folder in list_checkpoints(run) if (folder / SEAL).is_file()]
+    if not complete:
+        return
+    oldest = get_step(complete[:count][-1])
+    for folder in list_checkpoints(run):
+        if get_step(folder) < oldest:
+            _remove(folder)
+
+
+class _TornError(Exception):
+    """A checkpoint's defect."""
+
+
+def _verify_seal(folder: Path) -> Mapping[str, Any]:
+    """The facts that a checkpoint was sealed with, once all its files are found to be as they were."""
+    try:
+        content = json.loads((folder / SEAL).read_text(encoding="utf-8"))
+        step, facts, files = int(content["step"]), dict(content["facts"]), dict(content["files"])
+    except FileNotFoundError as error:
+        raise _TornError("it has no seal, so it was not finished") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _TornError("its seal cannot be read") from error
+    if step != get_step(folder):
+        raise _TornError(f"its seal is that of step {step}")
+    for name, digest in files.items():
+        file = folder / name
+        if not file.is_file():
+            raise _TornError(f"{name} is missing")
+        if hash_file(file) != digest:
+            raise _TornError(f"{name} was changed or cut off")
+    return facts
+
+
+def _remove(folder: Path) -> None:
+    # First, so that a kill within leaves no seal on half of the files.
+    (folder / SEAL).unlink(missing_ok=True)
+    shutil.rmtree(folder)

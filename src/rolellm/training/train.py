@@ -23,9 +23,9 @@ from rolellm.core.folders import use_working_folder
 from rolellm.core.locks import check_unlocked, lock_folder
 from rolellm.core.records import Row
 from rolellm.models.families import explain_not_shared
-from rolellm.models.find import hash_model
+from rolellm.models.find import find_manifests, hash_model
 from rolellm.models.prompts.settle import list_switches
-from rolellm.models.training_record import MANIFEST, TrainedOn
+from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
 from rolellm.training import rows as data
 from rolellm.training.bases import (
     build_base,
@@ -127,26 +127,19 @@ def prepare(
     base_rows = data.select_base_rows(recipe, replies)
     tokenizer = load_base_tokenizer(recipe, base_rows, out)
     check_targets(recipe, config, tokenizer)
-    ask, hashes = data.prepare_ask(recipe, [item for item in [*replies, *held_out] if isinstance(item, Row)])
-    data.check_prompts([item for item in replies if isinstance(item, Row)], ask, tokenizer, context, recipe.data)
+    row_items = [item for item in (*replies, *held_out) if isinstance(item, Row)]
+    ask, hashes = data.prepare_ask(recipe, row_items)
+    data.check_prompts(row_items, ask, tokenizer, context, recipe.data)
 
     def encode_items(items: data.Replies) -> list[Example]:
-        chats = [item for item in items if isinstance(item, data.Conversation)]
-        rows_of_items = (item for item in items if isinstance(item, Row))
-        chats += data.make_conversations(
-            rows_of_items, ask, training.trainer, first_only=recipe.data.replies == "first"
-        )
+        first_only = recipe.data.replies == "first"
+        chats = list(data.make_conversations(items, ask, training.trainer, first_only=first_only))
         if items and not chats:
             raise RecipeError(
                 f"training.trainer: {training.trainer} prefers replies to role-free answers, and no row has both"
             )
-        return encode(
-            chats,
-            tokenizer,
-            max_length=training.max_length,
-            trainer=training.trainer,
-            truncate_replies=training.truncate_replies,
-        )
+        limits: dict[str, Any] = {"max_length": training.max_length, "truncate_replies": training.truncate_replies}
+        return encode(chats, tokenizer, trainer=training.trainer, **limits)
 
     examples, held_out_examples = encode_items(replies), encode_items(held_out)
     if training.shared_prefix and config is not None:
@@ -281,13 +274,17 @@ def train(
     if rewards is not None:
         rewards = [rewards] if callable(rewards) or isinstance(rewards, str) else list(rewards)
         training["reward_funcs"] = [name_reward(reward) for reward in rewards]
+        # Those of a recipe are for its own rewards.
+        training.setdefault("reward_weights", None)
     chosen = load_recipe(recipe, base=base, **training)
     functions = [find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
     if train_dataset is None and chosen.data.path is not None:
         train_dataset = _load_file(chosen.data.path)
     rows = None if train_dataset is None else data.read_dataset(train_dataset, chosen.training.trainer)
     if rows is not None:
-        chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=data.find_languages(rows)))
+        chosen = replace(
+            chosen, data=replace(chosen.data, source="dataset", languages=tuple(sorted({row.language for row in rows})))
+        )
     held_out = None if eval_dataset is None else data.read_dataset(eval_dataset, chosen.training.trainer)
     shipped = isinstance(recipe, str) and not Path(recipe).is_file()
     if out is None and not shipped and chosen.output.dir != OutputRecipe().dir:
@@ -355,7 +352,6 @@ def _train_in_folder(
         if processes.is_main_process:
             check_free(run, recipe, start)
             claim_folder(run, recipe, start, fixed.base.revision)
-        base = build_base(fixed, prepared.rows, run, prepared.tokenizer)
         job = Fit(
             training=prepared.training,
             method=recipe.method,
@@ -366,11 +362,12 @@ def _train_in_folder(
             held_out=prepared.held_out,
             callbacks=callbacks,
             rewards=rewards,
-            # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
-            facts={"recipe": recipe.hash, "base": hash_model(str(base))},
         )
         check_settings(job)
-        model = load_model(base, recipe.method, recipe.training)
+        base = build_base(fixed, prepared.rows, run, prepared.tokenizer)
+        # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
+        job = replace(job, facts={"recipe": recipe.hash, "base": hash_model(str(base)), **_hash_adapter(recipe)})
+        model = load_model(base, recipe.method, recipe.training, recipe.base.adapter)
         fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
@@ -408,6 +405,10 @@ def _prepare_rewards(
     return [learn_reward(reward, rows) if rows else reward for reward in rewards]
 
 
+def _hash_adapter(recipe: Recipe) -> dict[str, str]:
+    return {} if recipe.base.adapter is None else {"adapter": hash_model(str(recipe.base.adapter))}
+
+
 def _publish(output: OutputRecipe, run: Run) -> Run:
     from rolellm.training.publish import push
 
@@ -417,6 +418,13 @@ def _publish(output: OutputRecipe, run: Run) -> Run:
     except HubError as error:
         again = f"rolellm push {run.out} {output.hub_repo}{' --merge' if output.merge else ''}"
         raise type(error)(f"{error}\nThe run in {run.out} is finished; publish it with: {again}") from error
+
+
+def _read_earlier_training(recipe: Recipe) -> TrainedOn:
+    """Read what the adapter that a run went on with had been trained on."""
+    files = [] if recipe.base.adapter is None else find_manifests(str(recipe.base.adapter))
+    records = [record for file in files if (record := read_manifest(file)) is not None]
+    return records[0].trained_on if records else TrainedOn()
 
 
 def _make_manifest(recipe: Recipe, prepared: Prepared, result: Run, processes: int) -> dict[str, Any]:
@@ -442,7 +450,7 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: Run, processes: i
             "tokens_trained": sum(len(example.reply_ids) for example in examples),
             **({} if not prepared.held_out else {"held_out": len(prepared.held_out)}),
         },
-        "trained_on": prepared.trained_on.to_dict(),
+        "trained_on": (prepared.trained_on | _read_earlier_training(recipe)).to_dict(),
         "prompt": {
             "form": recipe.prompt.form,
             "profile": recipe.prompt.profile,
@@ -456,6 +464,7 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: Run, processes: i
             "model": recipe.base.model,
             "revision": None if recipe.base.model is None else result.base.name,
             "files": hash_model_files(result.base),
+            **_hash_adapter(recipe),
         },
         "method": recipe.method.name,
         "seed": recipe.training.seed,

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rolellm.core.errors import ModelError
-from rolellm.training.chatglm.convert import convert_chatglm
+from rolellm.models.chatglm.convert import convert_chatglm
 
 from .conftest import Publish
 from .published import CONFIG, random_tensors, write_shards

@@ -1,5 +1,6 @@
 """A published ChatGLM2-6B or ChatGLM3-6B checkpoint as a native one: weights, configuration, tokenizer, template.
 
+The keys of the published configuration are those of ``configuration_chatglm.py`` next to the weights, which is not run.
 What corresponds to what was read in ``modeling_chatglm.py`` of THUDM/chatglm2-6b and THUDM/chatglm3-6b and in
 ``models/glm/modeling_glm.py`` of `transformers`: both rotate adjacent pairs in the first half of each head, put the
 feed-forward gate before the value, and normalize before each block and once at the end. So nothing is computed: the
@@ -9,24 +10,26 @@ fused projection is cut in three and all else is renamed, shard by shard.
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from rolellm.core.errors import ModelError, RecipeError, require
+from rolellm.core.errors import DataError, ModelError, RecipeError, require
 from rolellm.core.files import fill_folder, write_json
+from rolellm.core.jsonl import read_json
 from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
-from rolellm.training.chatglm.config import DType, Family, Published, read_config
-from rolellm.training.chatglm.tokenizer import compare_tokenizers, convert_tokenizer, find_stop_tokens
+from rolellm.models.chatglm.tokenizer import Family, compare_tokenizers, convert_tokenizer, find_stop_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast
 
+DType = Literal["float16", "bfloat16", "float32"]
 Shards = Mapping[Path, Sequence[str]]
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -48,6 +51,28 @@ _NAMES_IN_A_LAYER = {
     "mlp.dense_h_to_4h.weight": "mlp.gate_up_proj.weight",
     "mlp.dense_4h_to_h.weight": "mlp.down_proj.weight",
 }
+
+# What GlmConfig calls the sizes.
+_SIZES = {
+    "num_layers": "num_hidden_layers",
+    "hidden_size": "hidden_size",
+    "ffn_hidden_size": "intermediate_size",
+    "num_attention_heads": "num_attention_heads",
+    "kv_channels": "head_dim",
+    "padded_vocab_size": "vocab_size",
+    "seq_length": "max_position_embeddings",
+}
+# The only value of each that GlmForCausalLM can follow, which is also what the configuration class takes by default.
+_ONLY: Mapping[str, bool] = {
+    "rmsnorm": True,
+    "post_layer_norm": True,
+    "original_rope": True,
+    "add_bias_linear": False,
+    "apply_residual_connection_post_layernorm": False,
+    "fp32_residual_connection": False,
+    "tie_word_embeddings": False,
+}
+_GLM4_VOCABULARY = 151552
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +152,122 @@ def convert_chatglm(
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{target} cannot be written: {error}") from error
     return Converted(out=target, family=model.family, tokenizer=comparison, **weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A checkpoint of the original architecture.
+
+    Attributes:
+        family: They differ in special tokens, in the chat's text form and in what ``rope_ratio`` does.
+        by_head: Whether the fused projection holds query, key and value head by head (without multi-query attention),
+            instead of all queries, then all keys, then all values.
+        native: The same model in the arguments of ``GlmConfig``, without type and special tokens.
+    """
+
+    family: Family
+    by_head: bool
+    native: dict[str, Any]
+
+
+def read_config(src: Path, family: Family | None = None) -> Published:
+    """Read ``config.json`` of a published checkpoint.
+
+    A ``rope_ratio`` multiplies the base of the rotary angles in ChatGLM3 and divides the positions in ChatGLM2-32k,
+    according to the two ``modeling_chatglm.py``.
+
+    Args:
+        src: The checkpoint's folder.
+        family: Which family it is; by default what the folder says.
+
+    Raises:
+        ModelError: When there is none, when it is another architecture (ChatGLM-6B, GLM-4, an already native one), when
+            it is quantized or P-tuned, when a setting has no counterpart, or when the family cannot be told.
+    """
+    path = src / "config.json"
+    config = _read_json(path)
+    _check_config(config, path)
+    sizes = {native: _get_positive(config, key, path) for key, native in _SIZES.items()}
+    heads, shared = sizes["num_attention_heads"], bool(config.get("multi_query_attention", False))
+    groups = _get_positive(config, "multi_query_group_num", path) if shared else heads
+    if heads % groups:
+        raise ModelError(f"{path}: {heads} attention heads cannot be shared out over {groups} multi_query_group_num")
+    kind = family or _find_family(src, config)
+    ratio = float(config.get("rope_ratio") or 1)
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
+    if kind == "chatglm3":
+        rope["rope_theta"] = 10_000.0 * ratio
+    elif ratio != 1:
+        rope |= {"rope_type": "linear", "factor": ratio}
+    native = {
+        "architectures": ["GlmForCausalLM"],
+        "num_key_value_heads": groups,
+        "rms_norm_eps": float(config.get("layernorm_epsilon", 1e-5)),
+        "rope_parameters": rope,
+        "attention_bias": bool(config.get("add_qkv_bias", False)),
+        "tie_word_embeddings": False,
+        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
+    }
+    return Published(kind, not shared, sizes | native)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return read_json(path)
+    except DataError as error:
+        raise ModelError(f"{error}; give the folder of a ChatGLM2 or ChatGLM3 checkpoint") from error
+
+
+def _check_config(config: Mapping[str, Any], path: Path) -> None:
+    kind = config.get("model_type")
+    if kind in ("glm", "glm4"):
+        raise ModelError(f"{path}: this checkpoint is already native (model_type {kind}); use it directly")
+    if "position_encoding_2d" in config or "inner_hidden_size" in config:
+        raise ModelError(
+            f"{path}: this is ChatGLM-6B, the first one, whose two-dimensional positions and two-way attention over "
+            "the prompt have no native counterpart; convert ChatGLM2-6B or ChatGLM3-6B"
+        )
+    if kind != "chatglm" or "padded_vocab_size" not in config:
+        raise ModelError(
+            f"{path}: expected the configuration of ChatGLM2 or ChatGLM3 (model_type chatglm, with padded_vocab_size, "
+            f"num_layers, …), found model_type {kind!r}"
+        )
+    if config["padded_vocab_size"] == _GLM4_VOCABULARY:
+        raise ModelError(
+            f"{path}: this is GLM-4, which has native checkpoints, such as zai-org/glm-4-9b-chat-hf; use one"
+        )
+    if config.get("quantization_bit"):
+        raise ModelError(
+            f"{path}: the weights are quantized to {config['quantization_bit']} bits; convert the full checkpoint "
+            "(a QLoRA recipe quantizes it again)"
+        )
+    if config.get("pre_seq_len"):
+        raise ModelError(
+            f"{path}: pre_seq_len is set: a P-tuning prefix cannot be kept; convert the model it belongs to"
+        )
+    differing = [f"{key} is {config[key]}" for key, only in _ONLY.items() if config.get(key, only) != only]
+    if differing:
+        raise ModelError(f"{path}: GlmForCausalLM has no such architecture: {', '.join(differing)}")
+
+
+def _get_positive(config: Mapping[str, Any], key: str, path: Path) -> int:
+    value = config.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ModelError(f"{path}: {key} should be a whole number above 0, found {value!r}")
+    return value
+
+
+def _find_family(src: Path, config: Mapping[str, Any]) -> Family:
+    code = src / "tokenization_chatglm.py"
+    if code.is_file():
+        return "chatglm3" if "<|assistant|>" in code.read_text(encoding="utf-8", errors="replace") else "chatglm2"
+    described = src / "tokenizer_config.json"
+    names = [config.get("_name_or_path"), _read_json(described).get("name_or_path") if described.is_file() else None]
+    families: tuple[Family, ...] = get_args(Family)
+    for family in families:
+        if any(isinstance(name, str) and family in name.lower() for name in names):
+            return family
+    raise ModelError(f"{src}: the folder does not say whether it is ChatGLM2 or ChatGLM3; add --family {families[0]}")
 
 
 def find_shards(src: Path) -> Shards:
@@ -223,22 +364,21 @@ def _convert_weights(
 
     Tensors are mapped from the shard and written from there; only a change of ``dtype`` copies them, a shard at a time.
     """
+    import torch
     from safetensors.torch import save_file
 
     files: dict[str, str] = {}
     types: dict[str, str] = {}
-    parameters = size = 0
     with Progress("converting", len(targets), unit="tensors") as bar:
         for number, (shard, names) in enumerate(shards.items(), start=1):
             tensors = dict(_convert_shard(shard, names, targets, model, dtype))
             for name, tensor in tensors.items():
                 types.setdefault(str(tensor.dtype).removeprefix("torch."), name)
-                parameters, size = parameters + tensor.numel(), size + tensor.nbytes
-                if len(types) > 1:
-                    first, kind = types
-                    raise ModelError(
-                        f"the checkpoint holds both {first} and {kind} ({name}); choose one: --dtype {kind}"
-                    )
+            if len(types) > 1:
+                first, kind, *_ = types
+                raise ModelError(
+                    f"the checkpoint holds both {first} and {kind} ({types[kind]}); choose one: --dtype {kind}"
+                )
             single = len(shards) == 1
             file = "model.safetensors" if single else f"model-{number:05}-of-{len(shards):05}.safetensors"
             save_file(tensors, out / file, metadata={"format": "pt"})
@@ -246,10 +386,13 @@ def _convert_weights(
             # Before the next shard's tensors are there, too.
             tensors.clear()
             bar.advance(len(names))
+    type_name = next(iter(types))
+    parameters = sum(math.prod(shape) for native in targets.values() for shape in native.values())
+    size = parameters * getattr(torch, type_name).itemsize
     if len(shards) > 1:
         facts = {"total_parameters": parameters, "total_size": size}
         write_json(out / _INDEXES[0], {"metadata": facts, "weight_map": dict(sorted(files.items()))})
-    return {"dtype": next(iter(types)), "parameters": parameters, "bytes": size, "files": len(shards)}
+    return {"dtype": type_name, "parameters": parameters, "bytes": size, "files": len(shards)}
 
 
 def _convert_shard(

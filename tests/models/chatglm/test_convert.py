@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from rolellm.core.errors import ModelError, SettingsError
+from rolellm.models.chatglm.convert import convert_chatglm
 from rolellm.models.local_model import Decoding, LocalModel
-from rolellm.training.chatglm.convert import convert_chatglm
 
 from ...forking import Forking
 from .conftest import Publish
@@ -135,7 +135,7 @@ LARGE = CONFIG | {
 MEASURE = """
 import sys
 from pathlib import Path
-from rolellm.training.chatglm.convert import convert_chatglm
+from rolellm.models.chatglm.convert import convert_chatglm
 
 def peak():
     return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))) * 1024

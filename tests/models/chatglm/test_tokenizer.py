@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.errors import ModelError
-from rolellm.training.chatglm.convert import convert_chatglm
-from rolellm.training.chatglm.tokenizer import compare_tokenizers, convert_tokenizer, find_stop_tokens
+from rolellm.models.chatglm.convert import convert_chatglm
+from rolellm.models.chatglm.tokenizer import compare_tokenizers, convert_tokenizer, find_stop_tokens
 
 from .conftest import Publish
 from .published import CORPUS, tokenizer_bytes

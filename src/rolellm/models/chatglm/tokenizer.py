@@ -12,16 +12,16 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rolellm.core.errors import MissingExtraError, ModelError
 from rolellm.models.prompts.render import load_chat_template
-from rolellm.training.chatglm.config import Family
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
+Family = Literal["chatglm2", "chatglm3"]
 _SPECIAL = ("[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>")
 _ROLES = ("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
 # Where ChatGLM3's own chat code stops, next to the end token.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import ModelError
-from rolellm.training.chatglm.config import read_config
+from rolellm.models.chatglm.convert import read_config
 
 from .published import CONFIG
 

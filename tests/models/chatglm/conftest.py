@@ -39,7 +39,7 @@ def family(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def native(family: str, pieces: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of each family, converted."""
-    from rolellm.training.chatglm.convert import convert_chatglm
+    from rolellm.models.chatglm.convert import convert_chatglm
 
     folder = tmp_path_factory.mktemp(family)
     src = publish(folder / "published", family, CONFIG, random_tensors(CONFIG), pieces)

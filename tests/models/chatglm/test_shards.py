@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rolellm.core.errors import ModelError
-from rolellm.training.chatglm.convert import find_shards, load_shard
+from rolellm.models.chatglm.convert import find_shards, load_shard
 
 from .published import write_shards
 

@@ -1,0 +1,643 @@
+"""Pairs of replies for DPO from what is there: a data set, folders of runs, and chats; nobody is asked.
+
+Each source is a function that yields a `ReplyPair` for each preference; `select_pairs` drops what must not be learned
+from. Read `Prefer.plan` first.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations, pairwise, product, zip_longest
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from rapidfuzz import process
+from rapidfuzz.distance import Indel
+
+from rolellm.characters.folder import PROFILE, read_character
+from rolellm.characters.roles import Part, find_part
+from rolellm.characters.scripts.parse import detect_language
+from rolellm.checks.breaks import find_breaks
+from rolellm.checks.drift import Talk, measure, read_talks
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Language, Profile, Row
+from rolellm.core.table import Table
+from rolellm.core.text import fold, format_count
+from rolellm.data.rolebench import load_rolebench
+from rolellm.data.rolebench.source import resolve_config
+from rolellm.judging.folder import JudgeRun, read_run
+from rolellm.judging.people.labels import RankingLabel, list_annotators, read_labels
+from rolellm.judging.verdicts import compute_sign
+from rolellm.llm.llm import LLM
+from rolellm.making.duplicates import list_words
+from rolellm.making.instruct.run import DROPPED, KEPT
+from rolellm.making.settings import PreferSettings, make_settings
+from rolellm.models.prompts.render import OPENING, load_system_template, make_messages
+from rolellm.models.training_record import hash_instruction
+from rolellm.playing.converse import SESSIONS
+from rolellm.runs import MANIFEST, Plan, Records, Run, Step, run_step
+from rolellm.scoring.contamination import find_held_out_part
+
+PAIRS: Final = "pairs.jsonl"
+#: Similarity of two replies' words from which on a pair teaches next to nothing (our choice).
+_SAME: Final = 0.7
+#: Words, in Chinese characters, that a reply to an instruction needs to show a role (our choice): "Would." shows none.
+_FEWEST: Final[Mapping[Language, int]] = {"en": 6, "zh": 10}
+#: Similarity of two questions from which on an answer to one is taken for a bad answer to the other (our choice).
+_SAME_QUESTION: Final = 0.9
+#: Other roles, drawn by lot, among whose replies the one nearest in length is rejected (our choice).
+_OTHER_ROLES: Final = 4
+#: Filters of Context-Instruct that turn an answer down for what it claims.
+_UNGROUNDED: Final = ("grounding", "confidence")
+#: Characters of a talk before a reply that its prompt keeps (our choice): 2,048 tokens hold them and a description.
+_HISTORY: Final = 3000
+#: Width of the bins of the log ratio of lengths within which balancing evens out the longer and the shorter (our
+#: choice).
+_BIN: Final = 0.1
+#: Why pairs are left out, in the order in which they are looked for.
+REASONS: Final = (
+    "blank",
+    "held_out",
+    "near_equal",
+    "out_of_character",
+    "short",
+    "repeated",
+    "contradicted",
+    "unbalanced",
+    "over_limit",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyPair:
+    """A preference.
+
+    Attributes:
+        source: ``plain``, ``role``, ``grounded``, ``breaks``, ``judge``, ``votes`` or ``swipes``.
+        id: The row, turn or message that it comes from.
+        role: Who replies.
+        language: ``en`` or ``zh``.
+        prompt: Messages, the system turn first, up to what is replied to.
+        chosen: The reply that is preferred.
+        rejected: The other one.
+    """
+
+    source: str
+    id: str
+    role: str
+    language: Language
+    prompt: tuple[Mapping[str, str], ...]
+    chosen: str
+    rejected: str
+
+    @property
+    def question(self) -> str:
+        """What is replied to."""
+        return self.prompt[-1]["content"]
+
+    @property
+    def sheet(self) -> Profile:
+        """The role, with all that the prompt says of it."""
+        return Profile(self.role, self.language, description=self.prompt[0]["content"])
+
+    @property
+    def log_ratio(self) -> float:
+        """The natural logarithm of the chosen reply's length over the rejected one's, in characters."""
+        return math.log(len(self.chosen) / len(self.rejected))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a line of ``pairs.jsonl``: TRL's columns in its conversational format, and where the pair is from."""
+        replies = {name: [{"role": "assistant", "content": getattr(self, name)}] for name in ("chosen", "rejected")}
+        names = {name: getattr(self, name) for name in ("id", "source", "role", "language")}
+        return {**names, "prompt": [dict(message) for message in self.prompt], **replies}
+
+
+def pair_plain(rows: Iterable[Row]) -> Iterator[ReplyPair]:
+    """Prefer a role's reply to the role-free answer of the same question."""
+    for row in rows:
+        if row.raw_reference and row.references:
+            yield _pair_row("plain", row, *_match_replies(row.references, [row.raw_reference], row.language))
+
+
+def pair_roles(rows: Iterable[Row]) -> Iterator[ReplyPair]:
+    """Prefer a role's own reply to another role's reply to the same question."""
+    by_question: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.references:
+            by_question[row.language, fold(row.question)].append(row)
+    for group in by_question.values():
+        for row in group:
+            others = [other for other in group if other.role != row.role]
+            # By content, so that other rows move nothing.
+            drawn = random.Random(f"{row.role}\0{row.question}").sample(others, min(_OTHER_ROLES, len(others)))
+            if replies := [reply for other in drawn for reply in other.references]:
+                yield _pair_row("role", row, *_match_replies(row.references, replies, row.language))
+
+
+def _pair_row(source: str, row: Row, chosen: str, rejected: str) -> ReplyPair:
+    return ReplyPair(source, row.id, row.role, row.language, tuple(make_messages(row)), chosen, rejected)
+
+
+def _match_replies(chosen: Sequence[str], rejected: Sequence[str], language: Language) -> tuple[str, str]:
+    """Choose a reply of each side: as near in length as can be and, of those, the two that differ most.
+
+    The nearest alone is mostly the one with the least of the role in it.
+    """
+    first, second = ([text for text in texts if _is_long(text, language)] or texts for texts in (chosen, rejected))
+    choices: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for one, other in product(first, second):
+        choices[round(abs(math.log((len(one) + 1) / (len(other) + 1))) / _BIN)].append((one, other))
+    best = [min(choices[size], key=lambda pair: _compare(pair[0], pair[1], language)) for size in sorted(choices)]
+    return next((pair for pair in best if _compare(pair[0], pair[1], language) < _SAME), best[0])
+
+
+def _compare(reply: str, other: str, language: Language) -> float:
+    """The similarity of two replies' words, in Chinese characters, from 0 to 1."""
+    return float(Indel.normalized_similarity(list_words(reply, language), list_words(other, language)))
+
+
+def _is_long(text: str, language: Language) -> bool:
+    return len(list_words(text, language)) >= _FEWEST[language]
+
+
+def pair_grounded(run: Run[Any]) -> Iterator[ReplyPair]:
+    """Prefer an answer of ``rolellm instruct`` that passed its filters to one that was turned down for what it claims.
+
+    Both have to answer the same question, or nearly.
+    """
+    role, language = str(run.summary["role"]), run.manifest["language"]
+    home = run.folder.resolve().parent
+    part = Part(read_character(home)) if (home / PROFILE).is_file() else Part(Profile(role, language))
+    kept = run.records(KEPT)
+    questions = [fold(line["question"]) for line in kept]
+    for line in run.records(DROPPED):
+        if line["receipt"]["filter"]["by"] not in _UNGROUNDED:
+            continue
+        similarity = Indel.normalized_similarity
+        match = process.extractOne(fold(line["question"]), questions, scorer=similarity, score_cutoff=_SAME_QUESTION)
+        if match is not None:
+            better = kept[match[2]]
+            prompt = _make_prompt(part, [{"role": "user", "content": better["question"]}])
+            row_id = f"{role}/{better['id']}"
+            yield ReplyPair("grounded", row_id, role, part.sheet.language, prompt, better["answer"], line["answer"])
+
+
+def pair_breaks(talks: Iterable[Talk]) -> Iterator[ReplyPair]:
+    """Prefer a reply in character to one that breaks it, by rule, to the same message in another talk with the role.
+
+    The prompt is the talk of the reply in character, without a break so far.
+    """
+    held: dict[tuple[str, str], list[tuple[list[dict[str, str]], str]]] = defaultdict(list)
+    broken: list[tuple[str, Talk, str, str]] = []
+    for talk in talks:
+        history: list[dict[str, str]] = []
+        is_clean = True
+        for (message, reply), measured in zip(talk.turns, measure(talk), strict=True):
+            history = [*history, {"role": "user", "content": message}]
+            if measured.breaks:
+                broken.append((f"{talk.id or talk.role}/{measured.turn}", talk, message, reply))
+                is_clean = False
+            elif is_clean:
+                held[fold(talk.role), fold(message)].append((history, reply))
+            history = [*history, {"role": "assistant", "content": reply}]
+    for turn_id, talk, message, rejected in broken:
+        if replies := held.get((fold(talk.role), fold(message))):
+            chosen, _ = _match_replies([reply for _, reply in replies], [rejected], talk.language)
+            history = next(history for history, reply in replies if reply == chosen)
+            sheet = replace(talk.sheet, catchphrases=())
+            yield ReplyPair(
+                "breaks", turn_id, talk.role, talk.language, _make_prompt(Part(sheet), history), chosen, rejected
+            )
+
+
+def pair_judged(run: JudgeRun) -> Iterator[ReplyPair]:
+    """Prefer the answer that all judges put first, in both orders; canaries take no part."""
+    judgements = run.judgements()
+    named = ((one.row, one.order, one.ranks) for one in judgements if one.ranks is not None and not one.named)
+    yield from _pair_answers("judge", run, named, in_both_orders=True)
+
+
+def pair_votes(run: JudgeRun) -> Iterator[ReplyPair]:
+    """Prefer the answer that people put first, on the page of ``rolellm chat`` or of ``rolellm label``."""
+    people = (read_labels(run, name, RankingLabel).values() for name in list_annotators(run.folder, RankingLabel))
+    ranked = ((label.row, label.order, label.ranks) for labels in people for label in labels if label.ranks is not None)
+    yield from _pair_answers("votes", run, ranked)
+
+
+def _pair_answers(
+    source: str,
+    run: JudgeRun,
+    rankings: Iterable[tuple[str, Sequence[str], Sequence[float]]],
+    *,
+    in_both_orders: bool = False,
+) -> Iterator[ReplyPair]:
+    """ReplyPair the answers to a row on which all rankings agree.
+
+    Args:
+        source: The pairs' source.
+        run: The run with the rows and answers.
+        rankings: A row's id, systems in the order in which they were shown, and their ranks.
+        in_both_orders: Whether each of the two answers must have been shown before the other.
+    """
+    comparison = run.comparison
+    verdicts: dict[tuple[str, str, str], set[tuple[bool, int]]] = defaultdict(set)
+    for row_id, order, ranks in rankings:
+        for (name, rank), (other, other_rank) in combinations(zip(order, ranks, strict=True), 2):
+            is_sorted = name < other
+            sign = compute_sign(other_rank - rank) * (1 if is_sorted else -1)
+            verdicts[row_id, min(name, other), max(name, other)].add((is_sorted, sign))
+    rows = {row.id: row for row in comparison.rows}
+    for (row_id, first, second), values in verdicts.items():
+        signs = {sign for _, sign in values}
+        row = rows[row_id]
+        # A vote on two roles says nothing of either.
+        is_one_role = row.role_description is not None or " / " not in row.role
+        if len(signs) > 1 or signs == {0} or {first, second} & comparison.canaries or not is_one_role:
+            continue
+        if in_both_orders and len(values) < 2:
+            continue
+        winner, loser = (first, second) if signs == {1} else (second, first)
+        chosen, rejected = (comparison.answers[name][row_id] for name in (winner, loser))
+        yield _pair_row(source, replace(row, id=f"{run.folder.name}/{row_id}"), chosen, rejected)
+
+
+def pair_swipes(path: Path, parts: Mapping[str, Part]) -> Iterator[ReplyPair]:
+    """Prefer the reply that a user of SillyTavern went on with to those that were swiped away.
+
+    Greetings are left out, since their alternatives are the card's, and so is a last message, since nobody went on
+    with it.
+
+    Args:
+        path: The chat, ``.jsonl``.
+        parts: Roles by folded name; others have no description in their prompt.
+    """
+    lines = [(number, line) for number, line in read_jsonl(path) if isinstance(line.get("mes"), str)]
+    lines = [(number, line) for number, line in lines if not line.get("is_system")]
+    spoken = "\n".join(line["mes"] for _, line in lines)
+    turns: list[dict[str, str]] = []
+    for (number, line), (_, following) in pairwise([*lines, (0, {})]):
+        role, reply = str(line.get("name") or ""), line["mes"]
+        swipes = [text for text in line.get("swipes") or () if isinstance(text, str)]
+        if not line.get("is_user") and following.get("is_user") and turns and turns[-1]["role"] == "user":
+            part = parts.get(fold(role)) or Part(Profile(role, detect_language(spoken)))
+            prompt = _make_prompt(part, turns)
+            for swiped in dict.fromkeys(text for text in swipes if text != reply):
+                row_id = f"{path.name}/{number}"
+                yield ReplyPair("swipes", row_id, part.sheet.role, part.sheet.language, prompt, reply, swiped)
+        turns = _add_turn(turns, "user" if line.get("is_user") else "assistant", reply)
+
+
+def _add_turn(turns: Sequence[dict[str, str]], role: str, text: str) -> list[dict[str, str]]:
+    """Add a turn to a talk; two in a row of one speaker become one, as chat templates want it."""
+    if turns and turns[-1]["role"] == role:
+        return [*turns[:-1], {"role": role, "content": f"{turns[-1]['content']}\n\n{text}"}]
+    return [*turns, {"role": role, "content": text}]
+
+
+def _make_prompt(part: Part, turns: Sequence[Mapping[str, str]]) -> tuple[Mapping[str, str], ...]:
+    """The system turn of a role, and as much of the end of a talk as `_HISTORY` allows, from a user's turn on."""
+    sheet, first, room = part.sheet, len(turns) - 1, _HISTORY - len(turns[-1]["content"])
+    while first > 0 and (room := room - len(turns[first - 1]["content"])) >= 0:
+        first -= 1
+    recent = list(turns[first:])
+    if recent[0]["role"] != "user":
+        recent = [{"role": "user", "content": OPENING[sheet.language]}, *recent] if first == 0 else recent[1:]
+    system = part.system_turn(load_system_template(sheet.language))
+    return {"role": "system", "content": system}, *recent
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What tests need to be new.
+
+    Attributes:
+        names: Config and split of each test.
+        roles: Folded.
+        instructions: As `hash_instruction`.
+    """
+
+    names: tuple[str, ...] = ()
+    roles: frozenset[str] = frozenset()
+    instructions: frozenset[str] = frozenset()
+
+    def __contains__(self, pair: ReplyPair) -> bool:
+        return fold(pair.role) in self.roles or hash_instruction(pair.question) in self.instructions
+
+
+def read_held_out(configs: Iterable[str], data_dir: Path | None = None) -> HeldOut:
+    """Read the part of each config's test split that its name promises to be new: roles, or instructions."""
+    names, roles, instructions = [], set[str](), set[str]()
+    for config in configs:
+        splits, part = load_rolebench(config, data_dir=data_dir), find_held_out_part(config) or "instruction"
+        if "test" in splits:
+            names.append(f"{config}/test")
+            roles |= {fold(role) for role in splits["test"]["role"]} if part == "role" else set()
+            questions = splits["test"]["question"] if part == "instruction" else ()
+            instructions |= {hash_instruction(question) for question in questions}
+    return HeldOut(tuple(names), frozenset(roles), frozenset(instructions))
+
+
+@dataclass(frozen=True)
+class Preferences:
+    """Pairs that were kept, and what became of the others.
+
+    Attributes:
+        pairs: In the order of their sources.
+        dropped: By source and reason of `REASONS`.
+        before: Each source's lengths before balancing, as `summarize_lengths` has them.
+        held_out: What was held out.
+    """
+
+    pairs: Sequence[ReplyPair]
+    dropped: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    before: Mapping[str, Any] = field(default_factory=dict)
+    held_out: HeldOut = field(default_factory=HeldOut)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return counts, and lengths overall and by source."""
+        counts = Counter(pair.source for pair in self.pairs)
+        by_source = {
+            source: {
+                "pairs": counts[source],
+                "dropped": dict(self.dropped.get(source, {})),
+                "length": summarize_lengths(pair for pair in self.pairs if pair.source == source),
+                "length_unbalanced": self.before.get(source),
+            }
+            for source in dict.fromkeys([*self.before, *self.dropped])
+        }
+        checked = {"tests": list(self.held_out.names), "instructions": len(self.held_out.instructions)}
+        return {
+            "pairs": len(self.pairs),
+            "roles": len({pair.role for pair in self.pairs}),
+            "length": summarize_lengths(self.pairs),
+            "sources": by_source,
+            "held_out": {**checked, "roles": len(self.held_out.roles)},
+        }
+
+
+def summarize_lengths(pairs: Iterable[ReplyPair]) -> dict[str, Any] | None:
+    """Summarize the gap in length: the mean log ratio, and the share of pairs whose chosen reply is the longer one.
+
+    Replies of one length count half. ``None`` without pairs.
+    """
+    ratios = [pair.log_ratio for pair in pairs]
+    if not ratios:
+        return None
+    longer = sum(1 + compute_sign(ratio) for ratio in ratios) / 2 / len(ratios)
+    return {"log_ratio": round(math.fsum(ratios) / len(ratios), 4), "chosen_longer": round(longer, 4)}
+
+
+def select_pairs(
+    pairs: Iterable[ReplyPair], held_out: HeldOut, *, balance: bool = True, limit: int | None = None
+) -> Preferences:
+    """Select the pairs to learn from.
+
+    Args:
+        pairs: All of them.
+        held_out: What no pair may be about.
+        balance: Drop pairs until length tells nothing: of each source and language, as many chosen replies are longer
+            than the rejected one as are shorter, at each size of the gap.
+        limit: Keep at most N pairs, evenly from all sources.
+    """
+    dropped: dict[str, Counter[str]] = defaultdict(Counter)
+    seen: set[str] = set()
+    kept: dict[str, ReplyPair] = {}
+    for pair in pairs:
+        reasons = {
+            "blank": not (pair.chosen.strip() and pair.rejected.strip() and pair.question.strip()),
+            "held_out": pair in held_out,
+            "near_equal": _compare(pair.chosen, pair.rejected, pair.language) >= _SAME,
+            "out_of_character": any(find_breaks(pair.chosen, pair.sheet)),
+            "short": pair.source in ("plain", "role") and not _is_long(pair.chosen, pair.language),
+            "repeated": _key(pair) in seen,
+        }
+        dropped[pair.source][next((reason for reason, holds in reasons.items() if holds), "")] += 1
+        if not any(reasons.values()):
+            kept[_key(pair)] = pair
+        seen.add(_key(pair))
+    whole = list(kept.values())
+    consistent = [pair for pair in whole if _key(replace(pair, chosen=pair.rejected, rejected=pair.chosen)) not in kept]
+    balanced = _balance_lengths(consistent) if balance else consistent
+    chosen = _limit_pairs(balanced, limit)
+    steps = (whole, consistent, balanced, chosen)
+    for reason, (more, less) in zip(REASONS[6:], pairwise(steps), strict=True):
+        for source, count in (Counter(pair.source for pair in more) - Counter(pair.source for pair in less)).items():
+            dropped[source][reason] += count
+    before = {
+        source: summarize_lengths(pair for pair in consistent if pair.source == source) for source in list(dropped)
+    }
+    counts = {source: {name: counts[name] for name in REASONS if counts[name]} for source, counts in dropped.items()}
+    return Preferences(chosen, counts, before, held_out)
+
+
+def _key(pair: ReplyPair) -> str:
+    """The prompt and both replies, white space and case folded."""
+    return hash_json([[fold(message["content"]) for message in pair.prompt], fold(pair.chosen), fold(pair.rejected)])
+
+
+def _draw(pair: ReplyPair) -> str:
+    """A place in an order by lot, which other pairs do not change."""
+    return hash_json([pair.source, pair.id, pair.role, pair.chosen, pair.rejected])
+
+
+def _balance_lengths(pairs: Sequence[ReplyPair]) -> list[ReplyPair]:
+    bins: dict[tuple[Any, ...], tuple[list[ReplyPair], list[ReplyPair]]] = defaultdict(lambda: ([], []))
+    for pair in pairs:
+        if size := round(abs(pair.log_ratio) / _BIN):
+            bins[pair.source, pair.language, size][pair.log_ratio > 0].append(pair)
+    surplus = set[str]()
+    for shorter, longer in bins.values():
+        most = min(len(shorter), len(longer))
+        surplus |= {_draw(pair) for side in (shorter, longer) for pair in sorted(side, key=_draw)[most:]}
+    return [pair for pair in pairs if _draw(pair) not in surplus]
+
+
+def _limit_pairs(pairs: Sequence[ReplyPair], limit: int | None) -> list[ReplyPair]:
+    if limit is None or limit >= len(pairs):
+        return list(pairs)
+    by_source: dict[str, list[ReplyPair]] = defaultdict(list)
+    for pair in sorted(pairs, key=_draw):
+        by_source[pair.source].append(pair)
+    turns = [pair for turn in zip_longest(*by_source.values()) for pair in turn if pair is not None]
+    chosen = {_draw(pair) for pair in turns[:limit]}
+    return [pair for pair in pairs if _draw(pair) in chosen]
+
+
+@dataclass
+class Inputs:
+    """What pairs are made from, recognized by what it is.
+
+    Attributes:
+        parts: Roles of cards and characters' folders, by folded name.
+        instructs: Runs of ``rolellm instruct``.
+        judged: Judging runs, and folders of votes.
+        talks: Sessions of ``rolellm check converse``.
+        chats: Chats of SillyTavern.
+    """
+
+    parts: dict[str, Part] = field(default_factory=dict)
+    instructs: list[Run[Any]] = field(default_factory=list)
+    judged: list[JudgeRun] = field(default_factory=list)
+    talks: list[Talk] = field(default_factory=list)
+    chats: list[Path] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, sources: Iterable[str | Path]) -> Inputs:
+        """Read sources, and the folders directly in a folder that is none itself.
+
+        Raises:
+            SettingsError: For one that is nothing of this; says what can be used.
+            DataError: For one that is damaged.
+        """
+        inputs = cls()
+        for source in map(Path, sources):
+            if not inputs.add(source):
+                inside = sorted(source.iterdir()) if source.is_dir() else []
+                if not sum(inputs.add(path) for path in inside):
+                    raise SettingsError(
+                        f"{source}: nothing to prefer; give the folder of a run of instruct, judge or check converse, "
+                        "of votes (chat --votes), a chat of SillyTavern (.jsonl), or the card or folder of its role"
+                    )
+        return inputs
+
+    def add(self, path: Path) -> bool:
+        """Take a file or folder; tell whether it is something to use."""
+        if path.is_dir() and (path / PROFILE).is_file():
+            self._add_part(path)
+            for folder in path.iterdir():
+                self.add(folder)
+        elif path.is_dir():
+            kind = Run.open(path).kind if (path / MANIFEST).is_file() else None
+            if kind == "instruct":
+                self.instructs.append(Run.open(path))
+            elif kind == "judge":
+                self.judged.append(read_run(path))
+            elif (path / SESSIONS).is_file():
+                self.talks += read_talks(path)
+            else:
+                return False
+        elif path.suffix == ".jsonl" and path.is_file():
+            line = next((value for _, value in read_jsonl(path)), {})
+            if {"messages", "role", "language"} <= line.keys():
+                self.talks += read_talks(path)
+            elif {"user_name", "chat_metadata", "is_user"} & line.keys():
+                self.chats.append(path)
+            else:
+                return False
+        elif path.suffix.lower() in (".png", ".json", ".charx") and path.is_file():
+            self._add_part(path)
+        else:
+            return False
+        return True
+
+    def _add_part(self, path: Path) -> None:
+        part = find_part(path)
+        self.parts |= {fold(name): part for name in part.sheet.names}
+
+
+@dataclass(frozen=True)
+class Prefer(Step[Preferences]):
+    """Make pairs of replies; no model is asked.
+
+    Attributes:
+        sources: Folders of runs, chats, and their roles.
+        settings: Which data set, and what is kept.
+    """
+
+    sources: Sequence[str | Path]
+    settings: PreferSettings = field(default_factory=PreferSettings)
+    kind: ClassVar[str] = "prefer"
+
+    def plan(self, llm: LLM) -> Plan[Preferences]:
+        """Make the pairs of all sources, and select.
+
+        Raises:
+            SettingsError: When there is nothing to make pairs from.
+            ReleaseNotFoundError: When the data set is not there.
+        """
+        yield from ()
+        settings, inputs = self.settings, Inputs.read(self.sources)
+        config = settings.config
+        if config is None and (settings.data_dir is not None or not self.sources):
+            config = resolve_config(None, settings.data_dir)
+        named = [run.named.dataset.config for run in inputs.judged]
+        configs = dict.fromkeys(name for name in (config, *named) if name is not None)
+        pairs = list(self._make_pairs(inputs, config))
+        if not pairs:
+            raise SettingsError(f"no pairs in {', '.join(map(str, self.sources)) or config}; see docs/training.md")
+        held_out = read_held_out(configs, settings.data_dir)
+        return select_pairs(pairs, held_out, balance=settings.balance, limit=settings.limit)
+
+    def _make_pairs(self, inputs: Inputs, config: str | None) -> Iterator[ReplyPair]:
+        if config is not None:
+            splits = load_rolebench(config, data_dir=self.settings.data_dir)
+            if "train" not in splits:
+                raise DataError(
+                    f"{config} has no split train, and pairs are made of no other; it has {', '.join(splits)}"
+                )
+            rows = [Row.from_columns(columns) for columns in splits["train"]]
+            yield from pair_plain(rows)
+            yield from pair_roles(rows)
+        for run in inputs.instructs:
+            yield from pair_grounded(run)
+        yield from pair_breaks(inputs.talks)
+        for judged in inputs.judged:
+            yield from pair_votes(judged)
+            yield from () if judged.manifest.get("votes") else pair_judged(judged)
+        for chat in inputs.chats:
+            yield from pair_swipes(chat, inputs.parts)
+
+    def records(self, result: Preferences) -> Records:
+        """Return ``pairs.jsonl``."""
+        return {PAIRS: (pair.to_dict() for pair in result.pairs)}
+
+    def summarize(self, result: Preferences) -> dict[str, Any]:
+        """Return counts by source and reason, and the gap in length."""
+        return result.to_dict()
+
+    def describe(self, result: Preferences) -> dict[str, Any]:
+        """Return the sources."""
+        return {"sources": [str(source) for source in self.sources]}
+
+
+def prefer(*sources: str | Path, out: str | Path | None = None, **settings: Any) -> Run[Preferences]:
+    """Make pairs of replies for DPO from a data set, folders of runs, and chats.
+
+    >>> run = prefer(config="sample")  # doctest: +SKIP
+    >>> rolellm.train("smoke-cpu-dpo", train_dataset=Dataset.from_list(run.records()))  # doctest: +SKIP
+
+    Args:
+        sources: Folders of runs of ``instruct``, ``judge`` and ``check converse``, of votes, chats of SillyTavern, and
+            the cards or folders of their roles.
+        out: The run's folder, with ``pairs.jsonl``; by default a temporary one.
+        settings: Fields of `rolellm.making.settings.PreferSettings`. Without sources, the data set is the default one.
+
+    Raises:
+        SettingsError: For a source that is nothing of this, and when there is no pair.
+        DataError: For a damaged source.
+    """
+    return run_step(Prefer(sources, make_settings(PreferSettings, settings)), None, out)
+
+
+def make_table(summary: Mapping[str, Any]) -> Table:
+    """Tabulate a run's summary: pairs by source, what was left out, and the gap in length before and after."""
+    rows = []
+    for source, counts in [*summary["sources"].items(), ("all", {**summary, "dropped": {}, "length_unbalanced": None})]:
+        left_out = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts["dropped"].items())
+        lengths = [_format_length(counts[name]) for name in ("length_unbalanced", "length")]
+        rows.append((source, counts["pairs"], left_out, *lengths))
+    title = f"{format_count(summary['pairs'], 'pair')} for {format_count(summary['roles'], 'role')}"
+    columns = ("source", "pairs", "left out", "chosen over rejected, all", "chosen over rejected, kept")
+    return Table.from_rows(title, columns, rows)
+
+
+def _format_length(length: Mapping[str, float] | None) -> str:
+    if length is None:
+        return "–"
+    return f"{math.exp(length['log_ratio']):.2f} × as long, {length['chosen_longer']:.0%} longer"

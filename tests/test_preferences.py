@@ -1,0 +1,298 @@
+"""Pairs for DPO: what each source prefers, what is left out, and that length tells nothing of what is kept."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.core.files import write_json
+from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.records import Row
+from rolellm.data.rolebench import load_rolebench
+from rolellm.judging.folder import DatasetName, read_run
+from rolellm.judging.people.labels import RankingLabel, append_label, hash_content, label_path
+from rolellm.judging.types import Judgement
+from rolellm.models.training_record import hash_instruction
+from rolellm.preferences import (
+    REASONS,
+    HeldOut,
+    ReplyPair,
+    pair_judged,
+    pair_plain,
+    pair_roles,
+    pair_votes,
+    prefer,
+    select_pairs,
+)
+from rolellm.training.rows import read_dataset
+
+from .commands import Command
+from .judge_runs import make_comparison, make_rows, write_run
+
+AHOY = "Aye, matey, a cod is what ye want, by my old beard!"
+PLAIN = "I think that a cod would be a very good choice there."
+
+
+def make_row(role: str = "Ahab", question: str = "Name a fish.", **values: Any) -> Row:
+    return Row(
+        **{"id": f"{role}/1", "role": role, "language": "en", "subset": "general", "question": question} | values
+    )
+
+
+def make_pair(chosen: str = AHOY, rejected: str = PLAIN, number: int = 0, source: str = "role") -> ReplyPair:
+    prompt = ({"role": "system", "content": "You are Ahab."}, {"role": "user", "content": f"Name fish {number}."})
+    return ReplyPair(source, f"row/{number}", "Ahab", "en", prompt, chosen, rejected)
+
+
+def test_a_styled_reply_is_preferred_to_the_plain_answer_nearest_in_length() -> None:
+    row = make_row(references=(f"{AHOY} {AHOY}", "Cod.", AHOY), raw_reference=PLAIN)
+    (pair,) = pair_plain([row, make_row(references=(AHOY,)), make_row(references=(), raw_reference=PLAIN)])
+    assert (pair.chosen, pair.rejected, pair.role) == (AHOY, PLAIN, "Ahab")
+    assert [message["role"] for message in pair.prompt] == ["system", "user"]
+
+
+def test_an_own_reply_is_preferred_to_another_role_s_to_the_same_question() -> None:
+    rows = [make_row("Ahab", references=(AHOY,)), make_row("Ishmael", "name a  FISH.", references=(PLAIN,))]
+    rows.append(make_row("Starbuck", "Name a bird.", references=(PLAIN,)))
+    pairs = {pair.role: (pair.chosen, pair.rejected) for pair in pair_roles(rows)}
+    assert pairs == {"Ahab": (AHOY, PLAIN), "Ishmael": (PLAIN, AHOY)}
+
+
+@pytest.mark.parametrize(
+    ("pair", "reason"),
+    [
+        pytest.param(make_pair(chosen=" \n"), "blank", id="blank"),
+        pytest.param(make_pair(number=7), "held_out", id="held-out-instruction"),
+        pytest.param(replace(make_pair(), role="queequeg "), "held_out", id="held-out-role-in-another-spelling"),
+        pytest.param(make_pair(rejected=AHOY.replace(",", "").upper()), "near_equal", id="same-words"),
+        pytest.param(make_pair(chosen="As an AI language model, I cannot name any fish."), "out_of_character", id="ai"),
+        pytest.param(make_pair(chosen="Cod, aye."), "short", id="short"),
+        pytest.param(replace(make_pair(chosen="Cod, aye."), source="swipes"), "", id="a-short-swipe-is-kept"),
+        pytest.param(make_pair(), "", id="kept"),
+    ],
+)
+def test_what_teaches_nothing_or_the_wrong_thing_is_left_out(pair: ReplyPair, reason: str) -> None:
+    held_out = HeldOut(("test",), frozenset({"queequeg"}), frozenset({hash_instruction("name fish  7.")}))
+    result = select_pairs([pair], held_out, balance=False)
+    assert result.dropped[pair.source] == ({reason: 1} if reason else {})
+    assert len(result.pairs) == (not reason)
+
+
+def test_repeated_pairs_count_once_and_contradictions_not_at_all() -> None:
+    pairs = [make_pair(), replace(make_pair(chosen=AHOY.upper()), id="again"), make_pair(number=1)]
+    pairs.append(replace(pairs[2], chosen=PLAIN, rejected=AHOY, source="votes"))
+    result = select_pairs(pairs, HeldOut(), balance=False)
+    assert [pair.id for pair in result.pairs] == ["row/0"]
+    assert result.dropped == {"role": {"repeated": 1, "contradicted": 1}, "votes": {"contradicted": 1}}
+
+
+WORDS = st.lists(st.sampled_from(["gull", "cod", "storm", "rope", "mast", "deck", "salt"]), min_size=6, max_size=40)
+
+
+@given(st.lists(st.tuples(WORDS, WORDS), max_size=40), st.one_of(st.none(), st.integers(1, 20)))
+def test_lengths_are_even_and_every_pair_is_accounted_for(texts: list[Any], limit: int | None) -> None:
+    pairs = [make_pair("aye " + " ".join(one), "nay " + " ".join(other), n) for n, (one, other) in enumerate(texts)]
+    result = select_pairs(pairs, HeldOut())
+    ratios = [pair.log_ratio for pair in result.pairs if abs(pair.log_ratio) > 0.05]
+    assert sum(ratio > 0 for ratio in ratios) == sum(ratio < 0 for ratio in ratios)
+    assert abs(sum(ratios)) <= 0.1 * len(ratios) / 2 + 1e-9
+    limited = select_pairs(pairs, HeldOut(), limit=limit)
+    assert len(limited.pairs) == min(limit or len(pairs), len(result.pairs))
+    assert {pair.id for pair in limited.pairs} <= {pair.id for pair in result.pairs}
+    counts = limited.dropped.get("role", {})
+    assert set(counts) <= set(REASONS) and sum(counts.values()) + len(limited.pairs) == len(pairs)
+    # The order of what comes in changes nothing.
+    turned = select_pairs(pairs[::-1], HeldOut(), limit=limit).pairs
+    assert {pair.id for pair in turned} == {pair.id for pair in limited.pairs}
+
+
+def judge_pair(row: str, order: tuple[str, str], ranks: tuple[float, float] | None, **values: Any) -> Judgement:
+    return Judgement(row, values.pop("judge", "j"), "pairwise", order, ranks, **values)
+
+
+def test_a_judge_counts_where_both_orders_agree(tmp_path: Path) -> None:
+    model, base = "quill-7b", "harbour-gpt"
+    judgements = [
+        judge_pair("row-000", (model, base), (1, 2)),
+        judge_pair("row-000", (base, model), (2, 1)),
+        judge_pair("row-001", (model, base), (1, 2)),  # the position wins
+        judge_pair("row-001", (base, model), (1, 2)),
+        judge_pair("row-002", (model, base), (1, 2)),  # one order only
+        judge_pair("row-003", (model, base), (1, 2)),  # another judge says otherwise
+        judge_pair("row-003", (base, model), (2, 1)),
+        judge_pair("row-003", (base, model), (1, 2), judge="k"),
+        judge_pair("row-004", ("nullmodel", base), (2, 1)),  # a canary
+        judge_pair("row-004", (base, "nullmodel"), (1, 2)),
+        judge_pair("row-005", (base, model), (1.5, 1.5)),
+        judge_pair("row-005", (model, base), None, unscored="no verdict"),
+        judge_pair("row-005", (model, base), (1, 2), named=True),
+    ]
+    run = read_run(write_run(tmp_path / "run", make_comparison(make_rows()), judgements))
+    (pair,) = pair_judged(run)
+    assert (pair.id, pair.role, pair.source) == ("run/row-000", "Ada Fenn", "judge")
+    assert (pair.chosen[:9], pair.rejected[:9]) == ("Answer 0 ", "Answer 2 ")
+    assert "counts everything" in pair.prompt[0]["content"]
+
+
+def test_people_count_where_all_of_them_agree(tmp_path: Path) -> None:
+    rows = [*make_rows(2), replace(make_rows(3)[2], role="Ada Fenn / Old Brom", role_description=None)]
+    systems = {"a": "model", "b": "model"}
+    folder = write_run(tmp_path / "votes", make_comparison(rows, systems))  # type: ignore[arg-type]
+    comparison = read_run(folder).comparison
+    for person, ranks in {"ann": [(1, 2), (1, 2), (1, 2)], "bob": [(1, 2), (2, 1), None]}.items():
+        for row, rank in zip(rows, ranks, strict=True):
+            content = hash_content(row, {name: comparison.answers[name][row.id] for name in systems})
+            places = None if rank is None else (float(rank[0]), float(rank[1]))
+            label = RankingLabel(row.id, person, ("a", "b"), places, 1.0, content)
+            append_label(label_path(folder, person, RankingLabel), label)
+    # On the second row they differ, and a vote on two roles is about neither.
+    assert [(pair.id, pair.chosen[:8]) for pair in pair_votes(read_run(folder))] == [("votes/row-000", "Answer 0")]
+
+
+def write_chat(path: Path, name: str = "Ahab") -> Path:
+    def say(text: str, user: bool = False, **more: Any) -> dict[str, Any]:
+        return {"name": "Tom" if user else name, "is_user": user, "is_system": False, "mes": text, **more}
+
+    header = {"user_name": "Tom", "character_name": name, "chat_metadata": {}}
+    talk = [
+        say("Ahoy there, stranger!", swipes=["Ahoy there, stranger!", "Go away."], swipe_id=0),
+        say("What is that fish?", user=True),
+        say(AHOY, swipes=[PLAIN, AHOY, "Ask somebody else, I am busy.", PLAIN], swipe_id=1),
+        {**say("/hide 3"), "is_system": True},
+        say("And that one?", user=True),
+        say("Edited by hand.", swipes=["That is a herring, and a very small one at that."], swipe_id=0),
+        say("Thanks.", user=True),
+        say("The last word.", swipes=["The last word.", "Not chosen yet."], swipe_id=0),
+    ]
+    write_jsonl(path, [header, *talk])
+    return path
+
+
+def test_swipes_prefer_the_reply_that_the_user_went_on_with(tmp_path: Path, command: Command) -> None:
+    chat = write_chat(tmp_path / "Ahab - 2026.jsonl")
+    card = tmp_path / "ahab.json"
+    data = {"name": "Ahab", "description": "You hunt {{user}}'s white whale.", "first_mes": "", "mes_example": ""}
+    card.write_text(json.dumps({"spec": "chara_card_v2", "spec_version": "2.0", "data": data}), encoding="utf-8")
+    shown = command("prefer", chat, card, "--no-balance", "--out", tmp_path / "run", "--json")
+    assert shown.code == 0, shown.err
+    lines = [line for _, line in read_jsonl(tmp_path / "run" / "pairs.jsonl")]
+    replies = [(line["chosen"][0]["content"], line["rejected"][0]["content"]) for line in lines]
+    assert replies == [
+        (AHOY, PLAIN),
+        (AHOY, "Ask somebody else, I am busy."),
+        ("Edited by hand.", "That is a herring, and a very small one at that."),
+    ]
+    roles = [message["role"] for message in lines[2]["prompt"]]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert "white whale" in lines[0]["prompt"][0]["content"]
+    assert shown.json["sources"]["swipes"]["pairs"] == 3
+    assert "nothing was held out" in command("prefer", chat, "--out", tmp_path / "other").out
+
+
+def make_session(number: int, *turns: str) -> dict[str, Any]:
+    asked = ["Name a fish.", "And a bird?"]
+    messages = [
+        {"role": role, "content": text}
+        for question, reply in zip(asked, turns, strict=False)
+        for role, text in (("user", question), ("assistant", reply))
+    ]
+    meta = {"names": ["Ahab"], "description": "You are a captain."}
+    return {"id": f"Ahab/{number}", "role": "Ahab", "language": "en", "messages": messages, "meta": meta}
+
+
+def test_unbroken_turns_are_preferred_to_broken_ones_on_the_same_message(tmp_path: Path) -> None:
+    broken = "As an AI language model, I do not know any birds by name."
+    (tmp_path / "talks").mkdir()
+    sessions = [make_session(0, AHOY, broken), make_session(1, PLAIN, "An albatross, and may it bring us luck!")]
+    write_jsonl(tmp_path / "talks" / "sessions.jsonl", sessions)
+    write_json(tmp_path / "talks" / "manifest.json", {"kind": "converse"})
+    (pair,) = prefer(tmp_path / "talks", balance=False).result.pairs
+    assert (pair.id, pair.source, pair.rejected) == ("Ahab/0/2", "breaks", broken)
+    # The talk of the reply that is preferred, and the role as the session has it.
+    assert [message["content"] for message in pair.prompt[1:]] == ["Name a fish.", PLAIN, "And a bird?"]
+    assert "You are a captain." in pair.prompt[0]["content"]
+
+
+def test_a_grounded_answer_is_preferred_to_one_that_receipts_refused(tmp_path: Path) -> None:
+    def line(number: int, question: str, answer: str, by: str | None) -> dict[str, Any]:
+        return {"id": f"p{number}", "question": question, "answer": answer, "receipt": {"filter": {"by": by}}}
+
+    folder = tmp_path / "instruct"
+    folder.mkdir()
+    write_jsonl(
+        folder / "kept.jsonl", [line(0, "Ahab, what did the whale take?", "My leg, it took my very leg!", None)]
+    )
+    invented = "It took nine of my boats and the Duke's parrot."
+    refused = [
+        line(1, "Ahab, what did the  whale take", invented, "grounding"),
+        line(2, "Ahab, what did the whale take?", "A duplicate of another answer.", "duplicate"),
+        line(3, "Ahab, who is Starbuck?", "A dragon from Peru.", "grounding"),
+    ]
+    write_jsonl(folder / "dropped.jsonl", refused)
+    write_json(folder / "manifest.json", {"kind": "instruct", "language": "en", "summary": {"role": "Ahab"}})
+    (pair,) = prefer(folder, balance=False).result.pairs
+    assert (pair.rejected, pair.role, pair.question) == (invented, "Ahab", "Ahab, what did the whale take?")
+
+
+def test_the_sample_gives_pairs_that_training_reads_and_no_test_question(tmp_path: Path, command: Command) -> None:
+    shown = command("prefer", "--config", "sample", "--out", tmp_path / "run", "--json")
+    assert shown.code == 0, shown.err
+    summary = shown.json
+    # Its replies are longer than the plain answers, nearly all of them.
+    assert summary["sources"]["plain"]["length_unbalanced"]["chosen_longer"] > 0.9
+    assert abs(summary["length"]["chosen_longer"] - 0.5) < 0.03 and abs(summary["length"]["log_ratio"]) < 0.01
+    lines = [line for _, line in read_jsonl(tmp_path / "run" / "pairs.jsonl")]
+    tests = {hash_instruction(question) for question in load_rolebench("sample")["test"]["question"]}
+    assert not tests & {hash_instruction(line["prompt"][-1]["content"]) for line in lines}
+    chats = read_dataset(Dataset.from_list(lines), "dpo")
+    assert len(chats) == summary["pairs"] > 50
+    assert {chat.role for chat in chats} == {line["role"] for line in lines}  # type: ignore[union-attr]
+    all_pairs = prefer(config="sample", balance=False)
+    assert all_pairs.summary["pairs"] > summary["pairs"]
+
+
+def test_answers_to_a_test_split_are_held_out(tmp_path: Path) -> None:
+    rows = [Row.from_columns(columns) for columns in load_rolebench("sample")["test"]][:1]
+    comparison = make_comparison(rows, {"a": "model", "b": "baseline"}, lambda number, row: (AHOY, PLAIN)[number])
+    from rolellm.judging import folder
+
+    both = [judge_pair(rows[0].id, ("a", "b"), (1, 2)), judge_pair(rows[0].id, ("b", "a"), (2, 1))]
+    dataset = {"config": "sample", "split": "test", "fingerprint": None}
+    assert set(dataset) == set(DatasetName.__dataclass_fields__)
+    folder.write_run(tmp_path / "run", comparison, both, dataset=dataset)
+    run = prefer(tmp_path / "run", balance=False)
+    assert (run.summary["pairs"], run.summary["sources"]["judge"]["dropped"]) == (0, {"held_out": 1})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(["nowhere"], "nowhere: nothing to prefer; give the folder of a run", id="not-there"),
+        pytest.param([], "--config is missing", id="nothing"),
+        pytest.param(["notes.jsonl"], "notes.jsonl: nothing to prefer", id="another-file"),
+        pytest.param(["chat.jsonl"], "no pairs in chat.jsonl", id="no-swipe"),
+    ],
+)
+def test_what_is_no_source_is_refused_in_words(
+    words: list[str], message: str, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(tmp_path / "notes.jsonl", [{"note": "buy fish"}])
+    write_jsonl(tmp_path / "chat.jsonl", [{"user_name": "Tom", "chat_metadata": {}}])
+    shown = command("prefer", *words, "--out", "run")
+    assert (shown.code, message in shown.err) == (2, True), shown.err
+
+
+@pytest.mark.slow
+@pytest.mark.realdata
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+def test_the_release_in_chinese_gives_balanced_pairs_of_roles(tmp_path: Path, real_release: Path) -> None:
+    summary = prefer(config="instruction-generalization-zh", data_dir=real_release, out=tmp_path / "run").summary
+    assert summary["pairs"] > 2000 and summary["roles"] == 5
+    assert abs(summary["length"]["log_ratio"]) < 0.01 and abs(summary["length"]["chosen_longer"] - 0.5) < 0.02
+    assert summary["sources"]["role"]["dropped"]["held_out"] > 3000

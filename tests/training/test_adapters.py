@@ -1,0 +1,137 @@
+"""Going on with a tuned adapter (SFT, then DPO or GRPO): its reference, its record, and a stop at a collapse."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import TrainerCallback
+
+from rolellm.core.errors import CollapsedError, ModelError, RecipeError, StoppedShortError
+from rolellm.models.find import find_model
+from rolellm.models.training_record import read_manifest
+from rolellm.training.recipe_files import load_recipe
+from rolellm.training.train import Run, train
+
+# TRL 1.16 asks transformers 5.23 by the older name.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
+]
+QUESTIONS = ["Name a fish.", "Where is the whale?", "Who are you?", "What do you drink?"]
+PAIRS = [
+    {"prompt": question, "chosen": f"Aye, {question}", "rejected": "I do not know that.", "role": "Ahab"}
+    for question in QUESTIONS * 2
+]
+DPO: dict[str, Any] = {"use_cpu": True, "per_device_train_batch_size": 4, "max_length": 512, "learning_rate": 1e-2}
+GRPO: dict[str, Any] = DPO | {"num_generations": 2, "max_completion_length": 8}
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory, write_recipe: Any) -> Run:
+    """A tuned adapter, on a base within its run's folder."""
+    folder = tmp_path_factory.mktemp("tuned")
+    recipe = write_recipe(
+        folder, method={"name": "lora", "lora": {"r": 4, "lora_dropout": 0.0}}, training__learning_rate=1e-2
+    )
+    return train(recipe, out=folder / "run")
+
+
+def test_dpo_goes_on_and_its_reference_is_the_adapter(tuned: Run, tmp_path: Path) -> None:
+    run = train("rocit-dpo", base=tuned.out, train_dataset=PAIRS, out=tmp_path / "run", warmup_steps=0, **DPO)
+    first, last = run.metrics[0], run.metrics[-1]
+    # With the plain base for reference, rewards would begin elsewhere.
+    assert first["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert first["rewards/chosen"] == first["rewards/rejected"] == 0
+    assert last["rewards/margins"] != 0 and "entropy" in last
+    # One adapter is left, on the base that the first one has.
+    assert not (run.out / "ref").exists()
+    assert Path(find_model(str(run.out)).base) == tuned.base.resolve() == run.base
+    assert (run.out / "adapter_model.safetensors").read_bytes() != (
+        tuned.out / "adapter_model.safetensors"
+    ).read_bytes()
+    # The prompt is the one that it was tuned with, and what it has seen counts for both trainings.
+    manifest = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
+    assert (manifest["prompt"]["form"], manifest["recipe"]["method"]["lora"]["r"]) == ("rolellama", 4)
+    before, after = (read_manifest(each.out / "manifest.json") for each in (tuned, run))
+    assert before is not None and after is not None
+    assert after.trained_on.roles == before.trained_on.roles | {"Ahab"}
+    assert len(after.trained_on.instructions) == len(before.trained_on.instructions) + len(QUESTIONS)
+
+
+class Interrupt(TrainerCallback):  # type: ignore[misc]
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == 3:
+            raise KeyboardInterrupt
+
+
+def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(tuned: Run, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"base": tuned.out, "train_dataset": PAIRS, "max_steps": 4, "num_train_epochs": 4}
+    options |= DPO | {"collapse_steps": 2}
+    whole = train("rocit-dpo", out=tmp_path / "whole", **options)
+    with pytest.raises(StoppedShortError, match="step 2 is the last checkpoint"):
+        train("rocit-dpo", out=tmp_path / "stopped", callbacks=[Interrupt()], **options)
+    resumed = train("rocit-dpo", out=tmp_path / "stopped", resume=True, **options)
+
+    def read_numbers(run: Run) -> list[dict[str, Any]]:
+        # TRL counts the tokens of pairs from where it began.
+        others = ("seconds", "num_tokens")
+        return [{name: value for name, value in line.items() if name not in others} for line in run.metrics]
+
+    assert read_numbers(resumed) == read_numbers(whole)
+    assert [line["step"] for line in whole.metrics if "sample/distinct" in line] == [2, 4]
+
+
+def test_grpo_goes_on_and_logs_kl_to_the_adapter(tuned: Run, tmp_path: Path) -> None:
+    options: dict[str, Any] = GRPO | {"max_steps": 3, "warmup_steps": 0, "collapse_steps": 5}
+    rows = [{"prompt": question, "references": ["Aye, the whale!"]} for question in QUESTIONS]
+    run = train("rocit-grpo", base=tuned.out, train_dataset=rows, out=tmp_path / "run", **options)
+    assert run.metrics[0]["kl"] == pytest.approx(0, abs=1e-6)
+    assert {"kl", "entropy", "reward", "completions/mean_length"} <= run.metrics[-1].keys()
+
+
+class ZeroNorm(TrainerCallback):  # type: ignore[misc]
+    """After a step, every next token is equally likely, so that greedy replies repeat the first one of all."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        if state.global_step == 3:
+            model.get_base_model().model.norm.weight.data.zero_()
+
+
+def test_replies_that_collapse_stop_training_and_keep_the_checkpoint_before(tuned: Run, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options = DPO | {"max_steps": 8, "num_train_epochs": 8, "collapse_steps": 2, "learning_rate": 1e-6}
+    with pytest.raises(CollapsedError) as caught:
+        train("rocit-dpo", base=tuned.out, train_dataset=PAIRS, out=out, callbacks=[ZeroNorm()], **options)
+    message = str(caught.value)
+    assert message.startswith("collapse of distinct at step 4: replies to 4 training prompts repeat themselves")
+    assert f"the checkpoint before is {out / 'checkpoint-2'}." in message
+    # It is a model to use.
+    assert Path(find_model(str(out / "checkpoint-2")).base) == tuned.base.resolve()
+    recipe = load_recipe("rocit-dpo", base=out / "checkpoint-2")
+    assert (recipe.base.adapter, recipe.prompt.form) == (out / "checkpoint-2", "rolellama")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        pytest.param({"method": {"name": "full"}}, "base.adapter: needs", id="full"),
+        pytest.param({"base": {"build": "tiny-llama", "adapter": "x"}}, "base.adapter: needs", id="built-base"),
+    ],
+)
+def test_what_has_no_adapter_to_go_on_with_is_refused(changes: dict[str, Any], message: str, tuned: Run) -> None:
+    recipe = {"base": {"path": str(tuned.base), "adapter": str(tuned.out)}} | changes
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(recipe)
+
+
+def test_an_adapter_is_not_trained_into_its_own_folder_nor_put_on_another_base(tuned: Run, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"base.adapter .* is inside it"):
+        train("rocit-dpo", base=tuned.out, train_dataset=PAIRS, out=tuned.out, overwrite=True, **DPO)
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"nothing")
+    (tmp_path / "adapter_config.json").write_text((tuned.out / "adapter_config.json").read_text(encoding="utf-8"))
+    recipe = {"base": {"path": str(tuned.base), "adapter": str(tmp_path)}, "prompt": {"form": "rolellama"}}
+    recipe |= {"training": {"trainer": "dpo"}}
+    with pytest.raises(ModelError, match=r"base.adapter: .* cannot be put on"):
+        train(recipe, train_dataset=PAIRS, out=tmp_path / "run", **DPO)
