@@ -20,7 +20,7 @@ from common import environment, report
 from rolellm import load_rolebench, rewards
 from rolellm.core.text import fold
 from rolellm.scoring.rows import read_dataset_rows
-from rolellm.training.rewards import Candidate, call_reward
+from rolellm.training.rewards import RewardedReply, call_reward
 
 CONFIGS = {
     "en, general": ("role-generalization-eng", "general"),
@@ -47,7 +47,7 @@ def main() -> None:
         scored = rows[: arguments.rows]
         questions = {fold(row.question) for row in scored}
         rest = [row for row in rows if fold(row.question) not in questions]
-        replies = [Candidate(row, "own", row.references[0]) for row in scored if row.references]
+        replies = [RewardedReply(row, "own", row.references[0]) for row in scored if row.references]
         count += len(replies)
         for name, reward in {
             "in_character": rewards.in_character,

@@ -58,7 +58,7 @@ _ANSWERED: Final = 0.5
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 
 
-class _Reply(NamedTuple):
+class _Completion(NamedTuple):
     """A completion with its row."""
 
     text: str
@@ -73,7 +73,9 @@ def _make_sheet(role: str, language: Language, description: str | None) -> Profi
     return Profile(role, language, description=description, catchphrases=phrases)
 
 
-def _read_batch(completions: Sequence[Any], prompts: Sequence[Any] | None, columns: Mapping[str, Any]) -> list[_Reply]:
+def _read_batch(
+    completions: Sequence[Any], prompts: Sequence[Any] | None, columns: Mapping[str, Any]
+) -> list[_Completion]:
     """Read the completions with their columns; what is missing gets a default, as in `read_dataset_rows`."""
     replies = []
     for index, completion in enumerate(completions):
@@ -85,7 +87,7 @@ def _read_batch(completions: Sequence[Any], prompts: Sequence[Any] | None, colum
         subset: Subset = values.get("subset") or ("role_specific" if raw is None else "general")
         role, description = values.get("role") or "", values.get("role_description")
         row = Row("", role, language, subset, question, tuple(references), (), raw, values.get("rolegpt"), description)
-        replies.append(_Reply(_get_text(completion), row, _make_sheet(role, language, description)))
+        replies.append(_Completion(_get_text(completion), row, _make_sheet(role, language, description)))
     return replies
 
 
@@ -121,7 +123,7 @@ def in_character(completions: Sequence[Any], prompts: Sequence[Any] | None = Non
     return [_score_character(reply) for reply in _read_batch(completions, prompts, columns)]
 
 
-def _score_character(reply: _Reply) -> float:
+def _score_character(reply: _Completion) -> float:
     if not any(map(str.isalnum, reply.text)) or find_breaks(reply.text, reply.sheet, reply.row.question):
         return 0.0
     runs = list(list_word_runs(reply.text, AGAIN[reply.row.language]))
@@ -146,7 +148,7 @@ def knowledge(completions: Sequence[Any], prompts: Sequence[Any] | None = None, 
     return [_score_knowledge(reply) for reply in _read_batch(completions, prompts, columns)]
 
 
-def _score_knowledge(reply: _Reply) -> float | None:
+def _score_knowledge(reply: _Completion) -> float | None:
     row = reply.row
     if row.subset == "general" or not row.references:
         return None
@@ -190,7 +192,7 @@ def answer(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **c
     return [_score_answer(reply) for reply in _read_batch(completions, prompts, columns)]
 
 
-def _score_answer(reply: _Reply) -> float | None:
+def _score_answer(reply: _Completion) -> float | None:
     row = reply.row
     if row.raw_reference is None:
         return None
@@ -200,7 +202,7 @@ def _score_answer(reply: _Reply) -> float | None:
     return min(1.0, share / _ANSWERED) * _guard(reply)
 
 
-def _guard(reply: _Reply) -> float:
+def _guard(reply: _Completion) -> float:
     """A factor of 0 to 1 for what the module's docstring says earns less."""
     row = reply.row
     texts = [text for text in (*row.references, row.raw_reference) if text]
@@ -337,7 +339,7 @@ def make_judge(llm: Any, out: str | Path, name: str = "role-odds") -> AsyncRewar
         atexit.register(client.close)
         return client
 
-    def ask(replies: Sequence[_Reply]) -> list[float | None]:
+    def ask(replies: Sequence[_Completion]) -> list[float | None]:
         requests: list[Request] = []
         owners: list[tuple[int, int]] = []
         for index, reply in enumerate(replies):
@@ -362,7 +364,7 @@ def make_judge(llm: Any, out: str | Path, name: str = "role-odds") -> AsyncRewar
     return judge
 
 
-def _build_verdict_requests(reply: _Reply, chosen: Judge) -> Iterator[tuple[int, Request]]:
+def _build_verdict_requests(reply: _Completion, chosen: Judge) -> Iterator[tuple[int, Request]]:
     """Build the requests of both orders, and the sign of their lead; none for a row without a reply to compare with."""
     # What a reply is compared with is not shown as a reference as well.
     rival, *others = *filter(None, [reply.row.rolegpt, *reply.row.references]), None

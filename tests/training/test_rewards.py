@@ -15,7 +15,7 @@ from rolellm.training.rewards import (
     OWN,
     PAIRS,
     TOGETHER,
-    Candidate,
+    RewardedReply,
     audit_rewards,
     check_rewards,
     describe_hacking,
@@ -58,7 +58,7 @@ def test_each_row_has_its_own_reply_and_all_rivals() -> None:
 def test_a_row_with_one_reference_is_compared_with_rolegpt() -> None:
     row = Row("a", "Mara", "en", "role_specific", "Who?", ("The keeper of the light.",), rolegpt="I, the keeper.")
     (group,) = make_candidates([row], ROWS)
-    assert group[0] == Candidate(group[0].row, OWN, "I, the keeper.")
+    assert group[0] == RewardedReply(group[0].row, OWN, "I, the keeper.")
     assert group[0].row.references == row.references
     assert "plain" not in {candidate.kind for candidate in group}
 

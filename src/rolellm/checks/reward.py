@@ -14,7 +14,7 @@ from rolellm.llm.llm import LLM
 from rolellm.runs import Plan
 from rolellm.scoring.score import hash_rows
 from rolellm.scoring.statistics.intervals import encode_interval, estimate_proportion
-from rolellm.training.rewards import CANARIES, PAIRS, Audit, audit_rewards, find_beaten, find_reward, name_reward
+from rolellm.training.rewards import CANARIES, PAIRS, RewardAudit, audit_rewards, find_beaten, find_reward, name_reward
 
 #: A canary should lose in this share of rows, another role's reply in that one (our choice).
 HOLDS: Final = {**dict.fromkeys(CANARIES, 0.95), **dict.fromkeys(PAIRS, 0.8)}
@@ -71,7 +71,7 @@ class AuditReward(Check):
         return {"dataset": hash_rows(self.data)}
 
 
-def summarize_audit(audit: Audit) -> dict[str, Any]:
+def summarize_audit(audit: RewardAudit) -> dict[str, Any]:
     """Return how often each kind of rival loses under each reward, with Wilson's interval; a tie is not lost."""
     rewards: dict[str, Any] = {}
     for name in audit.rewards:

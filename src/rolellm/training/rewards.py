@@ -66,7 +66,7 @@ def learn_reward(reward: Any, rows: Sequence[Row]) -> Any:
     return reward.learn(rows) if hasattr(reward, "learn") else reward
 
 
-class Candidate(NamedTuple):
+class RewardedReply(NamedTuple):
     """A reply to be rewarded.
 
     Attributes:
@@ -80,7 +80,7 @@ class Candidate(NamedTuple):
     text: str
 
 
-def make_candidates(rows: Sequence[Row], among: Sequence[Row]) -> list[list[Candidate]]:
+def make_candidates(rows: Sequence[Row], among: Sequence[Row]) -> list[list[RewardedReply]]:
     """Make the role's own reply and its rivals for each row with a reference.
 
     The own reply is one of several references, which the reward then does not see; else RoleGPT's, where the row has
@@ -121,7 +121,7 @@ def make_candidates(rows: Sequence[Row], among: Sequence[Row]) -> list[list[Cand
         }
         groups.append(
             [
-                Candidate(shown, kind, text)
+                RewardedReply(shown, kind, text)
                 for kind, text in rivals.items()
                 if kind in ("empty", OWN) or (text.strip() and text.strip() != own.strip())
             ]
@@ -154,7 +154,7 @@ def _damage(text: str, source: str, row: Row) -> str:
     return re.sub("|".join(map(re.escape, sorted(changes, key=len, reverse=True))), lambda hit: changes[hit[0]], text)
 
 
-def call_reward(reward: Any, candidates: Sequence[Candidate]) -> list[float]:
+def call_reward(reward: Any, candidates: Sequence[RewardedReply]) -> list[float]:
     """Reward replies as TRL's trainer does; what a reward does not apply to is not a number."""
     columns: dict[str, list[Any]] = {
         name: [getattr(candidate.row, name) for candidate in candidates]
@@ -175,7 +175,7 @@ async def _await(values: Awaitable[Any]) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
+class RewardAudit:
     """The rewards of the role's own replies and of their rivals.
 
     Attributes:
@@ -183,7 +183,7 @@ class Audit:
         rewards: Name of a reward to the rewards of each group; with several, `TOGETHER` has their sum as TRL makes it.
     """
 
-    groups: Sequence[Sequence[Candidate]]
+    groups: Sequence[Sequence[RewardedReply]]
     rewards: Mapping[str, Sequence[npt.NDArray[np.float64]]]
 
     @property
@@ -211,7 +211,7 @@ TOGETHER: Final = "together"
 
 def audit_rewards(
     rewards: Mapping[str, Any], rows: Sequence[Row], most: int, weights: Sequence[float] | None = None
-) -> Audit:
+) -> RewardAudit:
     """Reward the role's own replies and their rivals, and compare.
 
     Rewards that learn do so from the rows whose questions are not drawn.
@@ -236,10 +236,10 @@ def audit_rewards(
             _add([weight * _normalize(split[name][index]) for name, weight in weighed.items() if weight])
             for index in range(len(groups))
         ]
-    return Audit(groups, split)
+    return RewardAudit(groups, split)
 
 
-def find_beaten(audit: Audit) -> list[str]:
+def find_beaten(audit: RewardAudit) -> list[str]:
     """The canaries that lose in fewer than half of the rows under the reward that training follows."""
     results = {kind: audit.compare(audit.decisive, kind) for kind in CANARIES}
     return [kind for kind, values in results.items() if 2 * values.count(1.0) < len(values)]
