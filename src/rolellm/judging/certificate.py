@@ -258,5 +258,5 @@ def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None)
     if best is None:
         return None
     examined = {prompt.get("hash") for prompt in best.prompts.values()}
-    others = [str(prompt.get("name")) for prompt in judge.prompts.values() if prompt.get("hash") not in examined]
-    return best.line + (f"; examined without {' and '.join(others)}" if others else "")
+    unexamined = [str(prompt.get("name")) for prompt in judge.prompts.values() if prompt.get("hash") not in examined]
+    return best.line + (f"; examined without {' and '.join(unexamined)}" if unexamined else "")
