@@ -137,23 +137,32 @@ def pair_roles(rows: Iterable[Row]) -> Iterator[ReplyPair]:
             # By content, so that other rows move nothing.
             drawn = random.Random(f"{row.role}\0{row.question}").sample(others, min(_OTHER_ROLES, len(others)))
             if replies := [reply for other in drawn for reply in other.references]:
-                yield _pair_row("role", row, *_match_replies(row.references, replies, row.language))
+                yield _pair_row("role", row, *_match_replies(row.references, replies, row.language, row.raw_reference))
 
 
 def _pair_row(source: str, row: Row, chosen: str, rejected: str) -> ReplyPair:
     return ReplyPair(source, row.id, row.role, row.language, tuple(make_messages(row)), chosen, rejected)
 
 
-def _match_replies(chosen: Sequence[str], rejected: Sequence[str], language: Language) -> tuple[str, str]:
+def _match_replies(
+    chosen: Sequence[str], rejected: Sequence[str], language: Language, plain: str | None = None
+) -> tuple[str, str]:
     """Choose a reply of each side: as near in length as can be and, of those, the two that differ most.
 
-    The nearest alone is mostly the one with the least of the role in it.
+    The nearest alone is mostly the one with the least of the role in it. The chosen one should differ from a plain
+    answer, too, or another role's style would be what is rejected.
     """
     first, second = ([text for text in texts if _is_long(text, language)] or texts for texts in (chosen, rejected))
+    likeness = {text: _compare(text, plain, language) if plain else 0.0 for text in first}
+    first = [text for text in first if likeness[text] < _SAME] or first
     choices: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for one, other in product(first, second):
         choices[round(abs(math.log((len(one) + 1) / (len(other) + 1))) / _BIN)].append((one, other))
-    best = [min(choices[size], key=lambda pair: _compare(pair[0], pair[1], language)) for size in sorted(choices)]
+
+    def rate(pair: tuple[str, str]) -> float:
+        return likeness[pair[0]] + _compare(*pair, language=language)
+
+    best = [min(choices[size], key=rate) for size in sorted(choices)]
     return next((pair for pair in best if _compare(pair[0], pair[1], language) < _SAME), best[0])
 
 
