@@ -57,9 +57,12 @@ _OTHER_ROLES: Final = 4
 _UNGROUNDED: Final = ("grounding", "confidence")
 #: Characters of a talk before a reply that its prompt keeps (our choice): 2,048 tokens hold them and a description.
 _HISTORY: Final = 3000
-#: Width of the bins of the log ratio of lengths within which balancing evens out the longer and the shorter (our
+#: Width of the bins of the log ratio of lengths in which gaps count as equal; below half of it there is none (our
 #: choice).
 _BIN: Final = 0.1
+#: Pairs with gaps of similar size among which balancing evens out the longer and the shorter (our choice): many pairs
+#: are matched closely, and few are not lost for want of a match.
+_GROUP: Final = 50
 #: Why pairs are left out, in the order in which they are looked for.
 REASONS: Final = (
     "blank",
@@ -411,7 +414,7 @@ def select_pairs(
         pairs: All of them.
         held_out: What no pair may be about.
         balance: Drop pairs until length tells nothing: of each source and language, as many chosen replies are longer
-            than the rejected one as are shorter, at each size of the gap.
+            than the rejected one as are shorter, among pairs with gaps of similar size.
         limit: Keep at most N pairs, evenly from all sources.
     """
     dropped: dict[str, Counter[str]] = defaultdict(Counter)
@@ -456,14 +459,16 @@ def _draw(pair: ReplyPair) -> str:
 
 
 def _balance_lengths(pairs: Sequence[ReplyPair]) -> list[ReplyPair]:
-    bins: dict[tuple[Any, ...], tuple[list[ReplyPair], list[ReplyPair]]] = defaultdict(lambda: ([], []))
-    for pair in pairs:
-        if size := round(abs(pair.log_ratio) / _BIN):
-            bins[pair.source, pair.language, size][pair.log_ratio > 0].append(pair)
+    alike: dict[tuple[str, str], list[ReplyPair]] = defaultdict(list)
+    for pair in sorted(pairs, key=lambda pair: (abs(pair.log_ratio), _draw(pair))):
+        if abs(pair.log_ratio) > _BIN / 2:
+            alike[pair.source, pair.language].append(pair)
     surplus = set[str]()
-    for shorter, longer in bins.values():
-        most = min(len(shorter), len(longer))
-        surplus |= {_draw(pair) for side in (shorter, longer) for pair in sorted(side, key=_draw)[most:]}
+    for sized in alike.values():
+        for start in range(0, len(sized), _GROUP):
+            group = sorted(sized[start : start + _GROUP], key=_draw)
+            sides = [[pair for pair in group if (pair.log_ratio > 0) == is_longer] for is_longer in (True, False)]
+            surplus |= {_draw(pair) for side in sides for pair in side[min(map(len, sides)) :]}
     return [pair for pair in pairs if _draw(pair) not in surplus]
 
 
