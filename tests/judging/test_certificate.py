@@ -29,10 +29,11 @@ from rolellm.judging.certifying import (
     make_speaker_items,
     prepare_certifying,
 )
-from rolellm.judging.folder import read_run
+from rolellm.judging.folder import read_run, write_run
 from rolellm.judging.people.labels import RankingLabel, append_label, hash_content, label_path, select_answers
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import OTHER_ROLE
+from rolellm.judging.types import Comparison, System
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.prompts.fences import read_fences
 from rolellm.runs import Run
@@ -226,16 +227,44 @@ def test_people_are_compared_with(tmp_path: Path) -> None:
         rolellm.certify(WORDS_LLM, labels=tmp_path / "run")
     names = ("RoleGPT", "good")
     for row in run.comparison.rows:
-        # As the judge below does, but for a few.
+        # As the judge below does, but for some.
         ranks = (1.0, 2.0) if draw(row.id) < 0.9 else (2.0, 1.0)
         about = hash_content(row, select_answers(run.comparison, row, names))
         append_label(
             label_path(run.folder, "anna", RankingLabel), RankingLabel(row.id, "anna", names, ranks, 4.0, about)
         )
-    found = examine(make_judge(prefer_own), labels=tmp_path / "run", sample=10)
+    found = examine(make_judge(be_right(0.9)), labels=tmp_path / "run", sample=10)
     (kappa,) = (test for test in found.tests if test.criterion == "kappa with people")
     assert kappa.value is not None and kappa.value.n == 36
     assert found.people == {"run": "run", "annotators": ["anna"]}
+
+
+def test_votes_of_a_chat_count_without_a_baseline(tmp_path: Path) -> None:
+    rows = [row for row in ROWS if row.subset == "general"][:31]
+    answers = {"a": {row.id: "I do not know." for row in rows}, "b": {row.id: REPLIES[row.id] for row in rows}}
+    write_run(tmp_path / "votes", Comparison(rows, [System("a"), System("b")], answers), votes=True)
+    for number, row in enumerate(rows):
+        about = hash_content(row, {name: answers[name][row.id] for name in answers})
+        ranks = (2.0, 1.0) if number % 6 else (1.0, 2.0)
+        append_label(
+            label_path(tmp_path / "votes", "me", RankingLabel),
+            RankingLabel(row.id, "me", ("a", "b"), ranks, 1.0, about),
+        )
+    voted = dict(zip((REPLIES[row.id] for row in rows), range(31), strict=True))
+
+    def be_like_them(first: str, second: str, own: str) -> float:
+        if "I do not know." not in (first, second):
+            return prefer_own(first, second, own)
+        return prefer_own(first, second, own) * (1 if voted[own] % 6 else -1)
+
+    def get_kappa(lead: Lead) -> Any:
+        tests = examine(make_judge(lead), labels=tmp_path / "votes", sample=6).tests
+        return next(test for test in tests if test.criterion == "kappa with people")
+
+    kappa = get_kappa(be_like_them)
+    assert (kappa.value.mean, kappa.value.n, kappa.passed) == (1.0, 31, True)
+    # Of one who always says the same, kappa says nothing.
+    assert get_kappa(prefer_own).value is None
 
 
 def test_what_is_asked_is_known() -> None:

@@ -1,6 +1,8 @@
 """The audit finds what is planted in a copy of the sample, and nothing of the kind in the sample itself."""
 
+import inspect
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,9 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from rolellm.characters.reply_rules import RULES
 from rolellm.cli.app import app
 from rolellm.data.rolebench.source import sample_folder
-from rolellm.making.audit import audit_release
+from rolellm.making.audit import audit_release, load_consequences
 from rolellm.reporting.audit_page import write_audit
 
 FOLDER = "rolebench-zh/role_specific"
@@ -218,6 +221,16 @@ def test_the_command_writes_the_page_and_json(release: Path, tmp_path: Path) -> 
     assert set(found) == {"findings", "unread", "table_one"}
     assert {*found["findings"][0]} == {"check", "file", "count", "of", "lines"}
     assert page.is_file()
+
+
+def test_every_check_has_its_consequence() -> None:
+    source = Path(inspect.getfile(audit_release)).read_text(encoding="utf-8")
+    named = set(re.findall(r'make_finding\(\s*"([^"]+)"', source)) | {"baseline file is another config's"}
+    named |= {f"{label} {how} train" for label in ("answer", "question") for how in ("in", "nearly in")}
+    named |= {f"reference {words}" for words in (*RULES.values(), "is in the wrong language")}
+    named |= {"duplicate (role, question)", "duplicate, white space stripped", "duplicate, normalized"}
+    named |= {"name not in desc.json", "name spelled otherwise in desc.json"}
+    assert {check for checks in load_consequences().values() for check in checks} == named
 
 
 #: File, check, count: of the part of the release that lacks the English train files.

@@ -75,7 +75,7 @@ class _Command(TyperCommand):
                 vars(parameter).update(hidden=False)
             args = ["--help"]
         if self._prints_tables:
-            SHOWN.full = "--full" in args
+            ctx.meta["full"] = "--full" in args
             args = [word for word in args if word != "--full"]
         parsed_options = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(args=list(args))[2]
         if sum(item.opts[0] == "--llm" for item in parsed_options) > 1:
@@ -88,7 +88,7 @@ class _Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
-        with SHOWN.of_command():
+        with SHOWN.of_command(full=ctx.meta.get("full", True)):
             return super().invoke(ctx)
 
     @property

@@ -36,9 +36,9 @@ class Shown:
     left: list[str] | None = None
 
     @contextmanager
-    def of_command(self) -> Iterator[None]:
+    def of_command(self, *, full: bool) -> Iterator[None]:
         """Start anew, and say at the end what was left out."""
-        self.left = None
+        self.full, self.left = full, None
         try:
             yield
             if self.left:

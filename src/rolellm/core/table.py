@@ -267,24 +267,31 @@ class Table:
             How many rows were left out.
         """
         from rich.console import Console
-        from rich.measure import Measurement
 
-        needed = Measurement.get(console, console.options.update(width=_MEASURING_WIDTH), self.to_rich()).maximum
-        fits = needed <= console.width
+        needed = self._measure(console)
         if lines is not None:
             has_ends = any(isinstance(cell, Interval) and cell.ends for row in self.rows for cell in row.cells)
-            height = (2 if has_ends else 1) if fits else 1 + len(self.columns)
-            rows = self.rows[: max(1, (lines - _FRAME) // height)]
-            short = replace(self, rows=rows, note=label(self.note, min(needed, console.width)))
+            # A shorter table may be narrow enough for the terminal.
+            for height in (2 if has_ends else 1, 1 + len(self.columns)):
+                count = max(1, (lines - _FRAME) // height)
+                short = replace(self, rows=self.rows[:count], note=label(self.note, min(needed, console.width)))
+                if short._measure(console) <= console.width:
+                    break
             short.print_to(console)
-            return len(self.rows) - len(rows)
-        if fits:
+            return len(self.rows[count:])
+        if needed <= console.width:
             console.print(self.to_rich())
         elif not (console.is_terminal or os.environ.get("COLUMNS")):
             Console(file=console.file, width=needed).print(self.to_rich())
         else:
             self._print_blocks(console)
         return 0
+
+    def _measure(self, console: Console) -> int:
+        """Return how wide the table is where nothing folds."""
+        from rich.measure import Measurement
+
+        return Measurement.get(console, console.options.update(width=_MEASURING_WIDTH), self.to_rich()).maximum
 
     def _print_blocks(self, console: Console) -> None:
         from rich.text import Text

@@ -239,7 +239,7 @@ class Certifying(Step[Examination]):
         rows: Rows of one split with replies of roles.
         settings: ``judges`` (one of words, one of odds; by default both), ``sample``, ``seed``, ``shown``.
         data: The dataset of the rows, as far as it is named.
-        labelled: A judging run whose answers people have ranked.
+        labelled: A judging run whose answers people have ranked, or the votes of `rolellm chat --web`.
 
     Raises:
         SettingsError: Where there are no replies to ask about, a judge ranks lists, or nobody has labelled the run.
@@ -276,8 +276,6 @@ class Certifying(Step[Examination]):
                 raise SettingsError(
                     f"nobody has ranked answers of {self.labelled.folder} yet; begin with `rolellm label`"
                 )
-            if self.labelled.comparison.baseline is None:
-                raise SettingsError(f"{self.labelled.folder} has no baseline, so there are no pairs to compare by")
         # One request each, and enough of them to fail by.
         replies, lines = get_own_replies(self.rows), max(size, LEAST_LOSSES)
         speakers = make_speaker_items(self.rows, replies, lines, settings.seed)
@@ -315,13 +313,19 @@ class Certifying(Step[Examination]):
             for again in (False, True) if OTHER_ROLE in ask.order else (False,):
                 yield AskedPair(self.known, ask, form, again)
         if self.labelled is not None:
-            ranked = {label.row for labels in self.labels.values() for label in labels if label.ranks}
-            names, whole = list_labelled_systems(self.labelled.comparison), self.labelled.comparison
-            rows = [row for row in whole.rows if row.id in ranked]
-            systems = [system for system in whole.systems if system.name in names]
-            comparison = Comparison(rows, systems, {name: whole.answers[name] for name in names})
+            comparison = self._select_ranked(self.labelled.comparison)
             for ask in plan_verdicts(comparison, [judge], settings):
                 yield AskedPair(comparison, ask, form, labelled=True)
+
+    def _select_ranked(self, whole: Comparison) -> Comparison:
+        """Select what people ranked; votes of a chat have no baseline, so the first system is theirs."""
+        ranked = {label.row for labels in self.labels.values() for label in labels if label.ranks}
+        names = list_labelled_systems(whole)
+        systems = [system for system in whole.systems if system.name in names]
+        if whole.baseline is None:
+            systems[0] = replace(systems[0], kind="baseline")
+        rows = [row for row in whole.rows if row.id in ranked]
+        return Comparison(rows, systems, {name: whole.answers[name] for name in names})
 
     def _certify(self, llm: LLM, speakers: Sequence[Outcome[str]], verdicts: Sequence[AskedPair]) -> Examination:
         judge = name_judges(llm.models, each=False)[0]
@@ -361,11 +365,15 @@ class Certifying(Step[Examination]):
         return Examination(certificate, items, verdicts)
 
     def _grade_agreement(self, run: JudgeRun, form: Form, judgements: Sequence[Judgement]) -> CertificateTest:
-        baseline, names = run.comparison.baseline, list_labelled_systems(run.comparison)
+        comparison = self._select_ranked(run.comparison)
+        baseline, names = comparison.baseline, list(comparison.answers)
         people = [build_person_rater(name, labels, baseline) for name, labels in self.labels.items()]
         person = combine_raters(people, "people") if len(people) > 1 else people[0]
         rater = build_judge_rater(form, sort_verdicts(judgements, baseline), names)
-        compared = AgreementMeasures(run.comparison.rows).compare(rater, person)["baseline"]
+        signs, others = rater.verdicts["baseline"], person.verdicts["baseline"]
+        # Kappa is 0 by definition where one of them always says the same.
+        varies = all(len({signs_of[key] for key in signs.keys() & others.keys()}) > 1 for signs_of in (signs, others))
+        compared = AgreementMeasures(comparison.rows).compare(rater, person)["baseline"] if varies else None
         return grade("kappa with people", compared and read_interval(compared["kappa"]), form=form)
 
     def records(self, result: Examination) -> Records:
@@ -450,7 +458,7 @@ def certify(
     Args:
         llm: The model: a settings file, a dict of the same keys, a `Model`, or `rolellm.LLM`.
         dataset: Rows with replies of roles: ``"CONFIG"`` or ``"CONFIG/SPLIT"`` of RoleBench, or a `datasets.Dataset`.
-        labels: Folder of a judging run whose answers people have ranked.
+        labels: Folder of a judging run whose answers people have ranked, or of the votes of `rolellm chat --web`.
         out: The certificate's folder; by default a new temporary one.
         settings: ``judges`` (by default role-pair and role-odds), ``sample`` (rows of each test, by default 40),
             ``seed``, ``roles``, ``subset``, ``data_dir``, ``shown`` and ``budget`` of `JudgingSettings`.

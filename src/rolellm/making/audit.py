@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rolellm.characters.reply_rules import RULES, find_breaches, is_machine
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Language
+from rolellm.core.settings import read_packaged_yaml
 from rolellm.core.text import HAN, find_name, fold
 from rolellm.data.rolebench.release import Release, split_catchphrases
 from rolellm.data.rolebench.schema import CONFIGS, FOLDERS, Config, SourceFile
@@ -74,6 +76,13 @@ class AuditFinding:
     of: int
     lines: tuple[int, ...]
     examples: tuple[FaultExample, ...] = ()
+
+
+@cache
+def load_consequences() -> dict[str, dict[str, str]]:
+    """Map each severity, gravest first, to what its checks' faults mean for who uses the release."""
+    severities: dict[str, dict[str, str]] = read_packaged_yaml("rolellm.making", "audit.yaml")
+    return severities
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +191,9 @@ def audit_release(data_dir: str | Path | None = None) -> Audit:
     for language in FOLDERS:
         findings += _check_names(release, language)
     unread = dict.fromkeys(map(str, release.skipped))
-    return Audit(table, tuple(finding for finding in findings if finding.count), tuple(unread))
+    order = [check for checks in load_consequences().values() for check in checks]
+    findings = sorted((finding for finding in findings if finding.count), key=lambda one: order.index(one.check))
+    return Audit(table, tuple(findings), tuple(unread))
 
 
 def _read(release: Release, source: SourceFile) -> _File:

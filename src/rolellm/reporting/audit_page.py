@@ -7,7 +7,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from rolellm.core.files import open_atomic
-from rolellm.making.audit import Audit
+from rolellm.making.audit import Audit, load_consequences
 from rolellm.reporting.templates import environment, read
 from rolellm.version import __version__
 
@@ -22,13 +22,16 @@ def write_audit(out: Path, audit: Audit) -> Path:
     Returns:
         The file written.
     """
-    files = dict.fromkeys(finding.file for finding in audit.findings)
+    checks = dict.fromkeys(finding.check for finding in audit.findings)
     page = (
         environment()
         .get_template("audit.html.jinja")
         .generate(
             css=Markup(read("page.css")),
-            files={file: [item for item in audit.findings if item.file == file] for file in files},
+            files=len({finding.file for finding in audit.findings}),
+            checks={check: [item for item in audit.findings if item.check == check] for check in checks},
+            names=list(checks),
+            severities={name: of for name, of in load_consequences().items() if of.keys() & checks.keys()},
             lines=audit.table.lines,
             missing=audit.table.missing,
             unread=audit.unread,
