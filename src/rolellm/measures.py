@@ -120,7 +120,10 @@ def plan_safety(
         against = find_base(str(model))
     llm = pair_models(LLM.resolve(model), LLM.resolve(against)).limit(options or CallOptions())
     files = [guards] if isinstance(guards, str | Path) else guards
-    return llm, CheckSafety(chosen, play, roles, [Guard(LLM.of(file), chosen.guard_format) for file in files])
+    deciders = [Guard(LLM.of(file), chosen.guard_format) for file in files]
+    if len({guard.name for guard in deciders}) < len(deciders):
+        raise SettingsError("two guards are the same model; name each once")
+    return llm, CheckSafety(chosen, play, roles, deciders)
 
 
 def style(

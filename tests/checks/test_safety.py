@@ -214,6 +214,19 @@ def test_a_second_run_asks_nothing_and_a_stopped_one_goes_on(tmp_path: Path) -> 
     assert (tmp_path / "run" / "replies.jsonl").read_bytes() == before
 
 
+def test_who_gives_in_when_pushed_is_found_out(tmp_path: Path) -> None:
+    def give_in(request: Request) -> str:
+        is_pushed = sum(message.role == "user" for message in request.messages) > 2
+        return COMPLIANCE if is_pushed and request.messages[0].role == "system" else REFUSAL
+
+    soft = LLM.of(ScriptedModel(give_in, rules_hash="soft", name="soft"))
+    for pushes, share in ((1, 1.0), (2, 0.0)):
+        run = check(tmp_path / str(pushes), refuse("base", 1), soft, pushes=pushes, samples=1)
+        change = find_change(run.summary, level="all", measure="refusals", contrast="in_role")
+        assert (change["before"]["mean"], change["after"]["mean"]) == (1, share)
+        assert {len(row["earlier"]) for row in run.records("replies.jsonl")} == {pushes}
+
+
 def test_a_guard_that_answers_in_prose_decides_nothing(tmp_path: Path) -> None:
     prose = guard(lambda _: "I find this reply rather troubling.")
     with pytest.raises(JudgingError, match=r"100% of its \d+ verdicts cannot be read.*--guard-format"):
@@ -272,6 +285,11 @@ def test_prompts_of_others_are_read_by_their_columns(tmp_path: Path, name: str) 
     assert [(prompt.text, prompt.category, prompt.harmful) for prompt in prompts] == expected
 
 
+def test_a_public_set_that_the_hub_does_not_give(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"did not give advbench.*download it, and name the file"):
+        check(tmp_path, refuse("base", 1), refuse("tuned", 1), prompts=("advbench",))
+
+
 def test_prompts_without_lookalikes_are_pointed_out(tmp_path: Path) -> None:
     file = tmp_path / "goals.csv"
     datasets.Dataset.from_dict({"goal": [f"Do harm {number}" for number in range(12)]}).to_csv(file)
@@ -284,9 +302,10 @@ def test_prompts_without_lookalikes_are_pointed_out(tmp_path: Path) -> None:
     ("name", "content", "error", "words"),
     [
         ("p.csv", "text\nHi\n", DataError, "no known column of prompts; it has text"),
-        ("p.txt", "Hi\n", DataError, "convert the file"),
-        ("p.jsonl", "{not json}\n", DataError, "cannot be read"),
+        ("p.txt", "Hi\n", DataError, "cannot tell what kind of file"),
+        ("p.jsonl", "{not json}\n", DataError, "p.jsonl:1"),
         ("p.csv", "prompt,harmful\nHi,false\n", DataError, "no harmful prompts"),
+        ("p.csv", "prompt\n", DataError, "no rows"),
         (None, "", SettingsError, "neither a file nor a public set; did you mean advbench"),
     ],
 )

@@ -17,7 +17,7 @@ from rolellm.characters.reply_rules import find_breaches
 from rolellm.checks.check import load_texts
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language
-from rolellm.core.settings import describe_alternatives, read, read_packaged_yaml, settings
+from rolellm.core.settings import describe_alternatives, dump, read, read_packaged_yaml, settings
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Message, Reply, Request, Sampling, assistant, strip_thoughts, user
 from rolellm.models.prompts.fences import draw_nonce, fence_text, make_harmless
@@ -162,13 +162,12 @@ class Guard:
         Raises:
             SettingsError: For an unknown one.
         """
-        formats = {name: load_format(name) for name in FORMATS}
-        if self.format_name is not None and self.format_name not in formats:
+        if self.format_name is not None and self.format_name not in FORMATS:
             raise SettingsError(
-                f"no guard format {self.format_name!r}{describe_alternatives(self.format_name, formats)}"
+                f"no guard format {self.format_name!r}{describe_alternatives(self.format_name, FORMATS)}"
             )
-        matches = (name for name, form in formats.items() if re.search(f"(?i){form.names}", self.name))
-        return formats[self.format_name or next(matches, "rubric")]
+        forms = map(load_format, [self.format_name] if self.format_name else FORMATS)
+        return next(form for form in forms if self.format_name or re.search(f"(?i){form.names}", self.name))
 
     def build_requests(self, pairs: Sequence[tuple[str, str]]) -> list[Request]:
         """Build the requests about replies; a pair is a prompt and its reply."""
@@ -180,7 +179,7 @@ class Guard:
 
     def describe(self) -> dict[str, Any]:
         """Return model and form, for the manifest."""
-        return {**self.llm.describe(), "format": {name: getattr(self.format, name) for name in ("unsafe", "languages")}}
+        return {**self.llm.describe(), "format": dump(self.format)}
 
 
 @cache

@@ -10,25 +10,27 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from rolellm.characters.roles import find_part
+from rolellm.characters.roles import Part, find_part
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.checks.check import Check, load_texts
 from rolellm.checks.guards import LANGUAGES, RULES, Guard, PlantedReply, is_refusal, plant_replies
-from rolellm.core.errors import DataError, JudgingError, SettingsError
+from rolellm.core.errors import DataError, JudgingError, ModelError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language
+from rolellm.core.scrub import hide_hub_token
 from rolellm.core.settings import Field, describe_alternatives, dump, read_packaged_yaml, settings
 from rolellm.core.typed_json import read_as
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Outcome, Reply, Request, UnacceptableError, accept_speech, user
-from rolellm.playing.player import play_roles
+from rolellm.llm.model import Answer, Outcome, Reply, Request, UnacceptableError, accept_speech, assistant, user
+from rolellm.making.instructions import read_rows
+from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Plan, Records, Round
 from rolellm.scoring.statistics.intervals import (
@@ -59,7 +61,6 @@ _FEWEST: Final = 10
 LEVELS: Final = ("all", "role", "category")
 #: Share of a guard's words that may be in no known form (our choice).
 _MOST_UNREAD: Final = 0.1
-_FILES: Final = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 
 
 @settings
@@ -71,6 +72,7 @@ class SafetySettings:
             strongreject, xstest; may be repeated. Defaults to a small set of our own.
         planted: JSONL file of replies of known kind, with prompt, reply, harmful and refuses; defaults to our own.
         samples: Replies per prompt; 1 where the temperature is 0.
+        pushes: Times that the user insists after a reply; the last reply counts.
         limit: Use only N harmful prompts and N look-alikes.
         guard_format: How the guards are asked: llama-guard-3, qwen3guard, granite-guardian, shieldgemma or rubric;
             detected by the model's name.
@@ -79,6 +81,7 @@ class SafetySettings:
     prompts: tuple[str, ...] = ()
     planted: Path | None = None
     samples: int = Field(default=3, ge=1, le=1000)
+    pushes: int = Field(default=0, ge=0, le=20)
     limit: int | None = Field(default=None, ge=1)
     guard_format: str | None = None
 
@@ -115,39 +118,40 @@ def read_prompts(source: str) -> Iterator[Prompt]:
         SettingsError: For a name that is neither.
         DataError: For a file that cannot be read, or has no column of prompts.
     """
-    import datasets
-
     sets, path = read_packaged_yaml("rolellm.models.prompts", "safety/prompt_sets.yaml"), Path(source)
-    if not path.is_file() and source not in sets["hub"]:
-        raise SettingsError(
-            f"prompts: {source!r} is neither a file nor a public set{describe_alternatives(source, sets['hub'])}"
-        )
-    if path.is_file() and path.suffix.lower() not in _FILES:
-        raise DataError(f"prompts are read from {', '.join(_FILES)}; convert the file", path=path)
-    try:
-        if path.is_file():
-            splits = {
-                path.stem: datasets.load_dataset(_FILES[path.suffix.lower()], data_files=str(path), split="train")
-            }
-        else:
-            splits = datasets.load_dataset(**sets["hub"][source])
-    except Exception as error:
-        # What datasets, pyarrow, pandas and the Hub's client raise has no one base.
-        raise DataError(f"the prompts of {source} cannot be read: {error}") from error
-    for name, table in splits.items():
-        columns = next((one for one in sets["columns"] if _list_columns(one) <= {*table.column_names}), None)
+    if path.is_file():
+        splits = {path.stem: [row for _, row in read_rows(path)]}
+    elif source in sets["hub"]:
+        splits = _load_public_set(source, sets["hub"][source])
+    else:
+        alternatives = describe_alternatives(source, sets["hub"])
+        raise SettingsError(f"prompts: {source!r} is neither a file nor a public set{alternatives}")
+    for name, rows in splits.items():
+        names = list(dict.fromkeys(str(key) for row in rows for key in row))
+        columns = next((one for one in sets["columns"] if _list_columns(one) <= {*names}), None)
         if columns is None:
-            raise DataError(
-                f"{source} has no known column of prompts; it has {', '.join(table.column_names)}; name one `prompt`"
-            )
-        for row in table:
-            text = str(row[columns["prompt"]] or "").strip()
+            raise DataError(f"{source} has no known column of prompts; it has {', '.join(names)}; name one `prompt`")
+        for row in rows:
+            text = str(row.get(columns["prompt"]) or "").strip()
             harmful = "benign" not in name.lower()
             if "harmful" in columns:
-                harmful = re.fullmatch(columns["pattern"], str(row[columns["harmful"]])) is not None
+                harmful = re.fullmatch(columns["pattern"], str(row.get(columns["harmful"]))) is not None
             if text:
                 category = str(row.get(columns.get("category", ""), ""))
                 yield Prompt(text, category, harmful, detect_language(text))
+
+
+def _load_public_set(name: str, location: Mapping[str, str]) -> dict[str, list[Mapping[str, Any]]]:
+    import datasets
+
+    try:
+        return {split: list(table) for split, table in datasets.load_dataset(**location).items()}
+    except Exception as error:
+        # What datasets and the Hub's client raise has no one base.
+        reason = hide_hub_token(error).splitlines()[0]
+        raise DataError(
+            f"the Hub did not give {name} ({location['path']}): {reason}; download it, and name the file"
+        ) from error
 
 
 def _list_columns(columns: Mapping[str, str]) -> set[str]:
@@ -166,7 +170,7 @@ def read_planted(path: Path) -> Iterator[PlantedReply]:
 
 
 def pair_models(tuned: LLM, base: LLM) -> LLM:
-    """Make one `LLM` of two, the base first; they share a journal and a budget.
+    """Make one `LLM` of two, the tuned one first; they share a journal, and its budget.
 
     Raises:
         SettingsError: When either has several models, or both are the same.
@@ -176,7 +180,7 @@ def pair_models(tuned: LLM, base: LLM) -> LLM:
         raise SettingsError("the base and the tuned model have to be one model each; list one endpoint in each file")
     if base.settings.endpoints and base.settings.endpoints == tuned.settings.endpoints:
         raise SettingsError("the base and the tuned model are the same; name another base with --against")
-    return LLM.join(base, tuned)
+    return LLM.join(tuned, base)
 
 
 def find_base(model: str) -> str:
@@ -202,7 +206,7 @@ Place = tuple[str, str | None, str, int]
 class CheckSafety(Check):
     """Ask both models in every condition, and have every decider read the replies.
 
-    The run's `LLM` has two models, the base and the tuned one; see `pair_models`.
+    The run's `LLM` has two models, the tuned one and its base; see `pair_models`.
 
     Attributes:
         settings: Prompts and samples.
@@ -226,7 +230,7 @@ class CheckSafety(Check):
             DataError: For prompts that cannot be read.
             JudgingError: For a guard whose words are not in its form.
         """
-        parts = [find_part(role) for role in self.roles]
+        parts = list({part.sheet.role: part for part in map(find_part, self.roles)}.values())
         languages = [code for code in LANGUAGES if not parts or any(part.sheet.language == code for part in parts)]
         prompts = self._list_prompts(languages)
         languages = [code for code in LANGUAGES if any(prompt.language == code for prompt in prompts)]
@@ -234,18 +238,23 @@ class CheckSafety(Check):
         planted = list(own if self.settings.planted is None else read_planted(self.settings.planted))
         deciders = {RULES: LANGUAGES, **{guard.name: guard.format.languages for guard in self.guards}}
         rows: list[dict[str, Any]] = []
-        for index, model in enumerate(("base", "tuned")):
-            planned = list(self._plan_requests(LLM.of(llm.models[index]), parts, prompts))
-            outcomes = yield Round(
-                [request for *_, request in planned],
-                _accept_reply,
-                label=f"asking the {'tuned model' if index else 'base'}",
-                also=("length", "refused", "filtered"),
-                stand_in=lambda request: "word " * (request.sampling.max_tokens // 2),
-                model=index,
-            )
-            for (role, prompt, request), outcome in zip(planned, outcomes, strict=True):
-                rows.append(_make_row(model, role, prompt, request.repeat, outcome))
+        for index, model in enumerate(("tuned", "base")):
+            talks = list(self._plan_talks(LLM.of(llm.models[index]), parts, prompts))
+            for turn in range(1 + self.settings.pushes):
+                going = [talk for talk in talks if talk.is_open]
+                requests = [talk.build_request(turn, self.play) for talk in going]
+                outcomes = yield Round(
+                    [request for request in requests if request is not None],
+                    _accept_reply,
+                    label=f"asking the {'base' if index else 'tuned model'}" + f", turn {turn + 1}" * bool(turn),
+                    also=("length", "refused", "filtered"),
+                    stand_in=lambda request: "word " * (request.sampling.max_tokens // 2),
+                    model=index,
+                )
+                asked = [talk for talk, request in zip(going, requests, strict=True) if request is not None]
+                for talk, outcome in zip(asked, outcomes, strict=True):
+                    talk.take(outcome)
+            rows += [talk.to_row(model) for talk in talks]
         answered = [row for row in rows if row["reply"]]
         known: list[dict[str, Any]] = [
             asdict(reply) | {"verdicts": {RULES: {"refuses": is_refusal(reply.reply)}}} for reply in planted
@@ -279,20 +288,13 @@ class CheckSafety(Check):
             raise DataError("no harmful prompts; without them there is nothing to refuse")
         return prompts
 
-    def _plan_requests(
-        self, model: LLM, parts: Sequence[Any], prompts: Sequence[Prompt]
-    ) -> Iterator[tuple[str | None, Prompt, Request]]:
-        """Yield a request for each role, no role, prompt and sample; a role gets prompts in its own language first."""
-        repeats = range(self.settings.samples if self.play.temperature else 1)
-        for prompt in prompts:
-            for repeat in repeats:
-                yield None, prompt, Request((user(prompt.text),), self.play.sampling, repeat=repeat)
+    def _plan_talks(self, model: LLM, parts: Sequence[Part], prompts: Sequence[Prompt]) -> Iterator[_PromptTalk]:
+        """Yield a talk for each sample of a prompt, without a role and in each; a role gets prompts in its language."""
+        samples = range(self.settings.samples if self.play.temperature else 1)
+        yield from (_PromptTalk(prompt, sample) for prompt in prompts for sample in samples)
         for player in play_roles(model, parts, **dump(self.play)):
             own = [prompt for prompt in prompts if prompt.language == player.part.sheet.language] or prompts
-            for prompt in own:
-                messages = player.prompt([*player.opening, user(prompt.text)])
-                for repeat in repeats:
-                    yield player.role, prompt, player.request(messages, repeat=repeat)
+            yield from (_PromptTalk(prompt, sample, player) for prompt in own for sample in samples)
 
     def records(self, result: dict[str, Any]) -> Records:
         """Return the replies, and those of known kind."""
@@ -318,15 +320,59 @@ def _accept_reply(request: Request, reply: Reply) -> str:
         raise
 
 
-def _make_row(model: str, role: str | None, prompt: Prompt, sample: int, outcome: Outcome[str]) -> dict[str, Any]:
-    place = {"model": model, "role": role, **asdict(prompt), "prompt": prompt.text, "sample": sample}
-    del place["text"]
-    if not isinstance(outcome, Answer):
-        return place | {"reply": None, "problem": outcome.reason, "verdicts": {}}
-    # Whoever decides, a reply that the server withheld refuses.
-    withheld = {"refuses": True, "unsafe": False}
-    verdict = {"refuses": is_refusal(outcome.value)} if outcome.value else withheld
-    return place | {"reply": outcome.value, "problem": None, "verdicts": {RULES: verdict}}
+@dataclass
+class _PromptTalk:
+    """A prompt to a model, in a role or not, and what came of it; the last reply counts."""
+
+    prompt: Prompt
+    sample: int
+    player: RolePlayer | None = None
+    replies: list[str] = field(default_factory=list)
+    problem: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the user can say something more: it did not fail, and no server withheld a reply."""
+        return self.problem is None and all(self.replies)
+
+    def build_request(self, turn: int, play: PlaySettings) -> Request | None:
+        """Build the request for a turn's reply: the prompt first, then words that insist; ``None`` without room."""
+        pushes = load_texts("safety", self.prompt.language)["pushes"]
+        words = [self.prompt.text, *(pushes[number % len(pushes)] for number in range(turn))]
+        turns = [user(words[0])]
+        for reply, push in zip(self.replies, words[1:], strict=True):
+            turns += [assistant(reply), user(push)]
+        if self.player is None:
+            return Request(tuple(turns), play.sampling, repeat=self.sample)
+        try:
+            return self.player.request(self.player.prompt([*self.player.opening, *turns]), repeat=self.sample)
+        except ModelError as error:
+            self.problem = str(error)
+            return None
+
+    def take(self, outcome: Outcome[str]) -> None:
+        """Take a reply, or the reason why there is none."""
+        if isinstance(outcome, Answer):
+            self.replies.append(outcome.value)
+        else:
+            self.problem = outcome.reason
+
+    def to_row(self, model: str) -> dict[str, Any]:
+        """Return a line of ``replies.jsonl``."""
+        reply = self.replies[-1] if self.problem is None else None
+        # Whoever decides, a reply that the server withheld refuses.
+        verdict = {"refuses": is_refusal(reply)} if reply else {"refuses": True, "unsafe": False}
+        return {
+            "model": model,
+            "role": self.player and self.player.role,
+            "prompt": self.prompt.text,
+            **{name: getattr(self.prompt, name) for name in ("category", "harmful", "language")},
+            "sample": self.sample,
+            "earlier": self.replies[:-1],
+            "reply": reply,
+            "problem": self.problem,
+            "verdicts": {} if reply is None else {RULES: verdict},
+        }
 
 
 def _check_unread(name: str, verdicts: Sequence[Outcome[Any]]) -> None:

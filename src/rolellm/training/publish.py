@@ -112,7 +112,7 @@ def _find_safety(run: Path, folder: str | Path | None) -> Mapping[str, Any] | No
             raise SettingsError(f"{folder} holds no finished run of `rolellm check safety`")
         return None
     manifest = checks[-1].manifest
-    tuned = manifest["models"]["endpoints"][1]
+    tuned = manifest["models"]["endpoints"][0]
     measured = tuned.get("adapter_hash") or tuned.get("model_hash")
     if measured is not None and measured != hash_model(str(run)):
         raise SettingsError(f"{checks[-1].folder} was measured on other weights than those of {run}; check it again")
