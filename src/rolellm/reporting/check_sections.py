@@ -36,6 +36,8 @@ _DRIFT_NOTE: Final = (
     "Style: word pairs from the role's own lines. The other columns are a judge model's. Intervals: 95 %, for "
     "these roles."
 )
+#: An interval this wide says nothing: half of the scale (our choice).
+_WIDE: Final = 0.5
 #: Measures and contrasts of `rolellm check safety`, in words.
 _MEASURED: Final = {
     "refusals": "refusals of harmful prompts",
@@ -110,7 +112,18 @@ def drift_view(systems: Mapping[str, Any]) -> dict[str, Any]:
         name: [(step["turn"], step["broken"], read_interval(step["unbroken"])) for step in system["curve"]]
         for name, system in systems.items()
     }
+    wide = [
+        name
+        for name, steps in curves.items()
+        if any(share and share.ends and share.ends[1] - share.ends[0] >= _WIDE for _, _, share in steps)
+    ]
     return {
+        "wide": wide,
+        "examples": [
+            {"system": name, "kind": kind.replace("_", " "), **example}
+            for name, system in systems.items()
+            for kind, example in system.get("examples", {}).items()
+        ],
         "lives": Markup(life_table(systems).to_html()),
         "curve": curve_svg(curves),
         "windows": Markup(window_table(systems).to_html()),
