@@ -12,6 +12,7 @@ from rolellm.core.table import PERCENT, Interval, Table, TableRow
 from rolellm.reporting.plots import curve_svg
 from rolellm.runs import Run
 from rolellm.scoring.statistics.intervals import read_interval
+from rolellm.training.rewards import CANARIES, PAIRS
 
 #: Columns by measure, in their order; what no session has is left out.
 COLUMNS: Final[Mapping[str, str]] = {
@@ -274,3 +275,17 @@ def _points(interval: Interval | None) -> str:
         return "–"
     ends = f" {interval.format_ends(0, 100)}" if interval.ends else ""
     return f"{100 * interval.mean:+.0f} points{ends}".replace("-", "−")
+
+
+def reward_table(audit: Mapping[str, Any]) -> Table:
+    """Build a table of how often each canary and each pair loses under each reward, and what is beaten."""
+    rivals = {**CANARIES, **PAIRS}
+    rows = tuple(
+        TableRow(
+            (name.rpartition(".")[2], rivals[kind]),
+            (read_interval(figures["lost"]), f"{100 * figures['tied']:.1f}", figures["verdict"]),
+        )
+        for name, kinds in audit["rewards"].items()
+        for kind, figures in kinds.items()
+    )
+    return Table("Rewards", ("Reward", "Rival"), ("Loses %", "Ties %", "Verdict"), rows, left=("Verdict",))
