@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from markupsafe import escape
 
 from rolellm.checks.breaks import BREAKS
 from rolellm.checks.drift import MeasureDrift, Talk, measure, read_systems, read_talks
@@ -18,7 +19,7 @@ from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.reporting.build import build_report
-from rolellm.reporting.page import write_page
+from rolellm.reporting.page import page_pieces, write_page
 from rolellm.runs import plan_requests, run_step
 
 from ..commands import Command
@@ -177,6 +178,11 @@ def test_windows_and_the_curve(tmp_path: Path) -> None:
     assert (one["half_life"]["turns"], one["broken"], one["first_breaks"]) == (7, 2, {"says_ai": 2})
     turns = [json.loads(line) for line in (tmp_path / "out" / "turns.jsonl").read_text().splitlines()]
     assert [line["turn"] for line in turns if line["breaks"]] == [3, 7]
+    # The page shows the first break of each kind, and says that four sessions are few.
+    (example,) = one["examples"].values()
+    assert (example["turn"], example["reply"]) == (3, BAD["en"]["says_ai"][0])
+    html = "".join(page_pieces(build_report([str(tmp_path / "out")]).content))
+    assert "Too few sessions." in html and escape(example["reply"]) in html and "says ai · scripted, turn 3" in html
 
 
 def test_after_the_last_unbroken_session_nothing_is_known(tmp_path: Path) -> None:

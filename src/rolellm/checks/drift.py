@@ -219,7 +219,8 @@ def summarize_sessions(talks: Sequence[Talk], measured: Sequence[Measured]) -> d
 
     Returns:
         ``windows`` (measures for the turns up to each mark), ``curve`` (Kaplan-Meier, of sessions without a break),
-        ``half_life`` with its interval (``null`` where it lies beyond the last turn), and ``first_breaks`` by kind.
+        ``half_life`` with its interval (``null`` where it lies beyond the last turn), ``first_breaks`` by kind, and
+        ``examples``, the first of each kind.
     """
     firsts: dict[str, Measured] = {}
     for reply in measured:
@@ -238,6 +239,12 @@ def summarize_sessions(talks: Sequence[Talk], measured: Sequence[Measured]) -> d
         row = {"from": first, "to": last, "unbroken": _encode_share(end.share) if is_known else None}
         rows.append(row | {name: _encode_share(estimate_metric(inside, name, roles)) for name in names})
     kinds = [reply.breaks[0] for reply in firsts.values()]
+    turns_of = {talk.id: talk.turns for talk in talks}
+    examples: dict[str, dict[str, Any]] = {}
+    for reply in firsts.values():
+        message, text = turns_of[reply.session][reply.turn - 1]
+        example = {"session": reply.session, "turn": reply.turn, "message": message, "reply": text}
+        examples.setdefault(reply.breaks[0], example)
     return {
         "recipe": {name: getattr(talks[0].meta, name) for name in ("model", "user", "sampling")},
         "sessions": len(talks),
@@ -245,6 +252,7 @@ def summarize_sessions(talks: Sequence[Talk], measured: Sequence[Measured]) -> d
         "replies": len(measured),
         "broken": len(firsts),
         "first_breaks": {kind: kinds.count(kind) for kind in BREAKS if kind in kinds},
+        "examples": examples,
         "half_life": {"turns": curve.half_life, "ci95": None if curve.ends is None else list(curve.ends)},
         "curve": [
             {"turn": step.turn, "at_risk": step.at_risk, "broken": step.failed, "unbroken": _encode_share(step.share)}

@@ -12,6 +12,7 @@ from rolellm.core.table import PERCENT, Interval, Table, TableRow
 from rolellm.reporting.plots import curve_svg
 from rolellm.runs import Run
 from rolellm.scoring.statistics.intervals import read_interval
+from rolellm.training.rewards import CANARIES, PAIRS
 
 #: Columns by measure, in their order; what no session has is left out.
 COLUMNS: Final[Mapping[str, str]] = {
@@ -35,6 +36,8 @@ _DRIFT_NOTE: Final = (
     "Style: word pairs from the role's own lines. The other columns are a judge model's. Intervals: 95 %, for "
     "these roles."
 )
+#: An interval this wide says nothing: half of the scale (our choice).
+_WIDE: Final = 0.5
 #: Measures and contrasts of `rolellm check safety`, in words.
 _MEASURED: Final = {
     "refusals": "refusals of harmful prompts",
@@ -109,7 +112,18 @@ def drift_view(systems: Mapping[str, Any]) -> dict[str, Any]:
         name: [(step["turn"], step["broken"], read_interval(step["unbroken"])) for step in system["curve"]]
         for name, system in systems.items()
     }
+    wide = [
+        name
+        for name, steps in curves.items()
+        if any(share and share.ends and share.ends[1] - share.ends[0] >= _WIDE for _, _, share in steps)
+    ]
     return {
+        "wide": wide,
+        "examples": [
+            {"system": name, "kind": kind.replace("_", " "), **example}
+            for name, system in systems.items()
+            for kind, example in system.get("examples", {}).items()
+        ],
         "lives": Markup(life_table(systems).to_html()),
         "curve": curve_svg(curves),
         "windows": Markup(window_table(systems).to_html()),
@@ -270,3 +284,17 @@ def _points(interval: Interval | None) -> str:
         return "–"
     ends = f" {interval.format_ends(0, 100)}" if interval.ends else ""
     return f"{100 * interval.mean:+.0f} points{ends}".replace("-", "−")
+
+
+def reward_table(audit: Mapping[str, Any]) -> Table:
+    """Build a table of how often each canary and each pair loses under each reward, and what is beaten."""
+    rivals = {**CANARIES, **PAIRS}
+    rows = tuple(
+        TableRow(
+            (name.rpartition(".")[2], rivals[kind]),
+            (read_interval(figures["lost"]), f"{100 * figures['tied']:.1f}", figures["verdict"]),
+        )
+        for name, kinds in audit["rewards"].items()
+        for kind, figures in kinds.items()
+    )
+    return Table("Rewards", ("Reward", "Rival"), ("Loses %", "Ties %", "Verdict"), rows, left=("Verdict",))

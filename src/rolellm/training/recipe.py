@@ -330,6 +330,7 @@ class TrainingRecipe(_Section):
         trainer: Learn replies (``sft``), preferences (``dpo``, ``kto``) or rewards (``grpo``), by TRL's trainer of that
             name; all other keys that are not listed here are those of its configuration.
         reward_funcs: With ``trainer: grpo``, dotted paths of reward functions.
+        audit_rewards: With ``trainer: grpo``, refuse rewards that a canary beats (`rolellm check reward`).
         shared_prefix: Compute the system instruction and question that replies share only once; same gradients.
         attention: With ``shared_prefix``, FlexAttention, SDPA in blocks, or the first of them that works here.
         kernel_options: With ``shared_prefix``, options of FlexAttention's kernels.
@@ -346,6 +347,7 @@ class TrainingRecipe(_Section):
     library = "trl.{trainer}Config"
     trainer: Literal["sft", "dpo", "kto", "grpo"] = "sft"
     reward_funcs: list[str] = Field(default_factory=list)
+    audit_rewards: bool = True
     num_train_epochs: Positive = 3.0
     max_steps: int = Field(default=-1, ge=-1)
     learning_rate: Positive = 2e-4

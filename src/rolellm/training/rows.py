@@ -301,7 +301,8 @@ def make_conversations(
 
     With ``sft`` there is one per (row, reference). With ``dpo`` and ``kto``, a row's first reply in the role's voice is
     preferred to the role-free answer, and rows without both are left out. With ``grpo`` a row is its prompt, and
-    rewards get ``role``, ``language``, ``question``, ``references`` and ``raw_reference``.
+    rewards get ``role``, ``language``, ``subset``, ``question``, ``references``, ``raw_reference`` and
+    ``role_description``.
 
     Args:
         rows: Rows of the data set.
@@ -322,7 +323,7 @@ def make_conversations(
             for index, reply in enumerate(row.references[: 1 if first_only else None]):
                 yield Conversation(row.id, messages, {"completion": reply}, index, row.role)
         elif trainer == "grpo":
-            names = ("role", "language", "question", "references", "raw_reference")
+            names = ("role", "language", "subset", "question", "references", "raw_reference", "role_description")
             columns = {name: getattr(row, name) for name in names} | {"references": list(row.references)}
             yield Conversation(row.id, messages, {}, role=row.role, columns=columns)
         elif row.raw_reference is not None and row.references and row.raw_reference != row.references[0]:

@@ -7,7 +7,7 @@ A run folder holds the adapter or model with its tokenizer, ``metrics.jsonl`` (o
 from __future__ import annotations
 
 import json
-import pkgutil
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +39,14 @@ from rolellm.training.bases import (
 from rolellm.training.examples import Example, encode
 from rolellm.training.recipe import OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
+from rolellm.training.rewards import (
+    check_rewards,
+    describe_hacking,
+    find_reward,
+    learn_reward,
+    measure_changes,
+    name_reward,
+)
 from rolellm.training.run_folder import (
     METRICS,
     Start,
@@ -67,6 +75,7 @@ class Prepared:
 
     Attributes:
         rows: The rows that a built base is made from.
+        trained_rows: The rows that are trained on; none where the data has conversations.
         tokenizer: The base's tokenizer.
         training: How to train: as the recipe has it, row by row where packs are not known to be exact for the base.
         examples: One for each trained reply: a (row, reference), a line of a script, an assistant turn, a preference.
@@ -78,6 +87,7 @@ class Prepared:
     """
 
     rows: list[Row]
+    trained_rows: list[Row]
     tokenizer: PreTrainedTokenizerBase
     training: TrainingRecipe
     examples: list[Example]
@@ -144,6 +154,7 @@ def prepare(
             )
     return Prepared(
         rows=base_rows,
+        trained_rows=[item for item in replies if isinstance(item, Row)],
         tokenizer=tokenizer,
         training=training,
         examples=examples,
@@ -179,6 +190,7 @@ class Run:
         seconds: Wall time of this call, including building the base.
         training_seconds: Wall time of the optimizer steps alone, those before a resume included.
         url: Where the run was published, with ``output.push_to_hub``.
+        hacked: With ``trainer: grpo``, which rewards rise while those that are only watched (weight 0) fall.
     """
 
     out: Path
@@ -191,6 +203,7 @@ class Run:
     seconds: float
     training_seconds: float
     url: str | None = None
+    hacked: str | None = None
 
     @property
     def model_dir(self) -> Path:
@@ -260,11 +273,11 @@ def train(
     rewards = training.pop("reward_funcs", None)
     if rewards is not None:
         rewards = [rewards] if callable(rewards) or isinstance(rewards, str) else list(rewards)
-        training["reward_funcs"] = [
-            reward if isinstance(reward, str) else f"{reward.__module__}.{reward.__qualname__}" for reward in rewards
-        ]
+        training["reward_funcs"] = [name_reward(reward) for reward in rewards]
+        # Those of a recipe are for its own rewards.
+        training.setdefault("reward_weights", None)
     chosen = load_recipe(recipe, base=base, **training)
-    functions = [_find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
+    functions = [find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
     if train_dataset is None and chosen.data.path is not None:
         train_dataset = _load_file(chosen.data.path)
     rows = None if train_dataset is None else data.read_dataset(train_dataset, chosen.training.trainer)
@@ -283,23 +296,6 @@ def train(
         again = f"the same call with out={str(folder)!r}"
         with explain_stop(folder, again=again, resume=f"{again} and resume=True"):
             return _train_in_folder(chosen, rows, held_out, folder, start, callbacks, functions)
-
-
-def _find_reward(reward: Any) -> Any:
-    """The function of a dotted path, such as ``rolellm.rewards.rouge``; a function is itself.
-
-    Raises:
-        RecipeError: When there is none.
-    """
-    if callable(reward):
-        return reward
-    try:
-        function = pkgutil.resolve_name(str(reward))
-    except (ImportError, AttributeError, ValueError) as error:
-        raise RecipeError(f"training.reward_funcs: there is no {reward} ({error})") from error
-    if not callable(function):
-        raise RecipeError(f"training.reward_funcs: {reward} is not a function")
-    return function
 
 
 def _load_file(path: Path) -> Any:
@@ -345,6 +341,7 @@ def _train_in_folder(
         check_publishing(recipe)
     fixed = pin_base(recipe, commit)
     prepared = prepare(fixed, run, rows, held_out)
+    rewards = _prepare_rewards(recipe.training, rewards, prepared.trained_rows, is_new=start != "resume")
     # Not at the head: what is refused is refused before these slow imports.
     from rolellm.training.fit import Fit, check_settings, fit, join_processes
 
@@ -385,11 +382,27 @@ def _train_in_folder(
             seconds=round(time.monotonic() - began, 2),
             training_seconds=round(fitted.seconds, 2),
         )
+        changes = measure_changes(result.metrics, recipe.training.extra.get("reward_weights"))
+        result = replace(result, hacked=describe_hacking(changes))
+        rewarded = {"rewards": [change._asdict() for change in changes]} if rewards else {}
         if processes.is_main_process:
-            write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes))
+            write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes) | rewarded)
         processes.wait_for_everyone()
     # After the others were let go: an upload may take longer than processes wait for each other.
     return _publish(recipe.output, result) if processes.is_main_process and recipe.output.push_to_hub else result
+
+
+def _prepare_rewards(
+    training: TrainingRecipe, rewards: Sequence[Any], rows: Sequence[Row], *, is_new: bool
+) -> list[Any]:
+    """Audit the rewards of a new training, and let those that learn do so."""
+    if rewards and training.audit_rewards and is_new:
+        if any(row.references for row in rows):
+            names = [name_reward(reward) for reward in rewards]
+            check_rewards(dict(zip(names, rewards, strict=True)), rows, training.extra.get("reward_weights"))
+        else:
+            sys.stderr.write("note: the rewards are not audited: the data has no references to compare with\n")
+    return [learn_reward(reward, rows) if rows else reward for reward in rewards]
 
 
 def _hash_adapter(recipe: Recipe) -> dict[str, str]:
