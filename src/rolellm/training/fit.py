@@ -131,6 +131,8 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
     recorder = Recorder(
         job.label, job.folder / METRICS if job.writes_checkpoints else None, steps_per_epoch=schedule.steps_per_epoch
     )
+    if training.collapse_steps is not None and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        raise RecipeError("training.collapse_steps: a model that several GPUs share does not answer; leave it out")
     watch = [] if training.collapse_steps is None else [CollapseCheck(trainer, examples, training.collapse_steps)]
     for callback in (StepCheck(trainer, examples, schedule), *watch, recorder, *job.callbacks):
         trainer.add_callback(callback)
