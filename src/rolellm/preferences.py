@@ -26,6 +26,7 @@ from rolellm.checks.drift import Talk, measure, read_talks
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
+from rolellm.core.progress import track_progress
 from rolellm.core.records import Language, Profile, Row
 from rolellm.core.table import Table
 from rolellm.core.text import fold, format_count
@@ -57,9 +58,12 @@ _OTHER_ROLES: Final = 4
 _UNGROUNDED: Final = ("grounding", "confidence")
 #: Characters of a talk before a reply that its prompt keeps (our choice): 2,048 tokens hold them and a description.
 _HISTORY: Final = 3000
-#: Width of the bins of the log ratio of lengths within which balancing evens out the longer and the shorter (our
+#: Width of the bins of the log ratio of lengths in which gaps count as equal; below half of it there is none (our
 #: choice).
 _BIN: Final = 0.1
+#: Pairs with gaps of similar size among which balancing evens out the longer and the shorter (our choice): many pairs
+#: are matched closely, and few are not lost for want of a match.
+_GROUP: Final = 50
 #: Why pairs are left out, in the order in which they are looked for.
 REASONS: Final = (
     "blank",
@@ -137,23 +141,32 @@ def pair_roles(rows: Iterable[Row]) -> Iterator[ReplyPair]:
             # By content, so that other rows move nothing.
             drawn = random.Random(f"{row.role}\0{row.question}").sample(others, min(_OTHER_ROLES, len(others)))
             if replies := [reply for other in drawn for reply in other.references]:
-                yield _pair_row("role", row, *_match_replies(row.references, replies, row.language))
+                yield _pair_row("role", row, *_match_replies(row.references, replies, row.language, row.raw_reference))
 
 
 def _pair_row(source: str, row: Row, chosen: str, rejected: str) -> ReplyPair:
     return ReplyPair(source, row.id, row.role, row.language, tuple(make_messages(row)), chosen, rejected)
 
 
-def _match_replies(chosen: Sequence[str], rejected: Sequence[str], language: Language) -> tuple[str, str]:
+def _match_replies(
+    chosen: Sequence[str], rejected: Sequence[str], language: Language, plain: str | None = None
+) -> tuple[str, str]:
     """Choose a reply of each side: as near in length as can be and, of those, the two that differ most.
 
-    The nearest alone is mostly the one with the least of the role in it.
+    The nearest alone is mostly the one with the least of the role in it. The chosen one should differ from a plain
+    answer, too, or another role's style would be what is rejected.
     """
     first, second = ([text for text in texts if _is_long(text, language)] or texts for texts in (chosen, rejected))
+    likeness = {text: _compare(text, plain, language) if plain else 0.0 for text in first}
+    first = [text for text in first if likeness[text] < _SAME] or first
     choices: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for one, other in product(first, second):
         choices[round(abs(math.log((len(one) + 1) / (len(other) + 1))) / _BIN)].append((one, other))
-    best = [min(choices[size], key=lambda pair: _compare(pair[0], pair[1], language)) for size in sorted(choices)]
+
+    def rate(pair: tuple[str, str]) -> float:
+        return likeness[pair[0]] + _compare(*pair, language=language)
+
+    best = [min(choices[size], key=rate) for size in sorted(choices)]
     return next((pair for pair in best if _compare(pair[0], pair[1], language) < _SAME), best[0])
 
 
@@ -402,7 +415,7 @@ def select_pairs(
         pairs: All of them.
         held_out: What no pair may be about.
         balance: Drop pairs until length tells nothing: of each source and language, as many chosen replies are longer
-            than the rejected one as are shorter, at each size of the gap.
+            than the rejected one as are shorter, among pairs with gaps of similar size.
         limit: Keep at most N pairs, evenly from all sources.
     """
     dropped: dict[str, Counter[str]] = defaultdict(Counter)
@@ -447,14 +460,16 @@ def _draw(pair: ReplyPair) -> str:
 
 
 def _balance_lengths(pairs: Sequence[ReplyPair]) -> list[ReplyPair]:
-    bins: dict[tuple[Any, ...], tuple[list[ReplyPair], list[ReplyPair]]] = defaultdict(lambda: ([], []))
-    for pair in pairs:
-        if size := round(abs(pair.log_ratio) / _BIN):
-            bins[pair.source, pair.language, size][pair.log_ratio > 0].append(pair)
+    alike: dict[tuple[str, str], list[ReplyPair]] = defaultdict(list)
+    for pair in sorted(pairs, key=lambda pair: (abs(pair.log_ratio), _draw(pair))):
+        if abs(pair.log_ratio) > _BIN / 2:
+            alike[pair.source, pair.language].append(pair)
     surplus = set[str]()
-    for shorter, longer in bins.values():
-        most = min(len(shorter), len(longer))
-        surplus |= {_draw(pair) for side in (shorter, longer) for pair in sorted(side, key=_draw)[most:]}
+    for sized in alike.values():
+        for start in range(0, len(sized), _GROUP):
+            group = sorted(sized[start : start + _GROUP], key=_draw)
+            sides = [[pair for pair in group if (pair.log_ratio > 0) == is_longer] for is_longer in (True, False)]
+            surplus |= {_draw(pair) for side in sides for pair in side[min(map(len, sides)) :]}
     return [pair for pair in pairs if _draw(pair) not in surplus]
 
 
@@ -568,11 +583,12 @@ class Prefer(Step[Preferences]):
             config = resolve_config(None, settings.data_dir)
         named = [run.named.dataset.config for run in inputs.judged]
         configs = dict.fromkeys(name for name in (config, *named) if name is not None)
-        pairs = list(self._make_pairs(inputs, config))
+        pairs = list(track_progress(self._make_pairs(inputs, config), "pairing", "pairs"))
         if not pairs:
             raise SettingsError(f"no pairs in {', '.join(map(str, self.sources)) or config}; see docs/training.md")
         held_out = read_held_out(configs, settings.data_dir)
-        return select_pairs(pairs, held_out, balance=settings.balance, limit=settings.limit)
+        checked = track_progress(pairs, "selecting", "pairs")
+        return select_pairs(checked, held_out, balance=settings.balance, limit=settings.limit)
 
     def _make_pairs(self, inputs: Inputs, config: str | None) -> Iterator[ReplyPair]:
         if config is not None:

@@ -203,7 +203,7 @@ def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
     assert after.fingerprint == before.fingerprint, "a certificate changes no verdict"
     page = tmp_path / "page.html"
     rolellm.report(after, page)
-    assert "no planted loser wins more than" in page.read_text()
+    assert "planted losers win up to" in page.read_text()
     # Of another judge, or damaged, it says nothing.
     (tmp_path / "certificate-words/certificate.json").write_text("{}")
     assert "not examined" in rolellm.judge({"a": answers}, data, out=tmp_path / "after", **options).certificates[0]

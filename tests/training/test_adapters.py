@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from transformers import TrainerCallback
 
 from rolellm.core.errors import CollapsedError, ModelError, RecipeError, StoppedShortError
@@ -89,6 +91,17 @@ def test_grpo_goes_on_and_logs_kl_to_the_adapter(tuned: Run, tmp_path: Path) -> 
     run = train("rocit-grpo", base=tuned.out, train_dataset=rows, out=tmp_path / "run", **options)
     assert run.metrics[0]["kl"] == pytest.approx(0, abs=1e-6)
     assert {"kl", "entropy", "reward", "completions/mean_length"} <= run.metrics[-1].keys()
+
+
+def test_qlora_goes_on_with_weights_that_are_not_rounded(tmp_path: Path, write_recipe: Any) -> None:
+    recipe = write_recipe(tmp_path, method={"name": "qlora", "lora": {"r": 4}}, training__max_steps=2)
+    tuned = train(recipe, out=tmp_path / "tuned")
+    options = DPO | {"max_steps": 1, "learning_rate": 1e-12}
+    run = train("rocit-dpo", base=tuned.out, train_dataset=PAIRS, out=tmp_path / "run", **options)
+    before, after = (load_file(each.out / "adapter_model.safetensors") for each in (tuned, run))
+    assert before.keys() == after.keys()
+    # TRL puts them into bfloat16, which has three digits.
+    assert all(torch.allclose(before[name], after[name], rtol=0, atol=1e-9) for name in before)
 
 
 class ZeroNorm(TrainerCallback):  # type: ignore[misc]

@@ -36,6 +36,8 @@ def prefer(
         print_json(run.to_dict())
         return
     show_table(make_table(run.summary))
+    if not run.summary["pairs"]:
+        say("note: no pair is left; the table says why. --no-balance keeps pairs whatever their lengths")
     tests = ", ".join(run.summary["held_out"]["tests"])
     say(f"Held out: {tests}." if tests else "note: no test split is known, so nothing was held out; name --config")
     say(f"Go on with: rolellm train rocit-dpo --base TUNED --set data.path={out / PAIRS}")

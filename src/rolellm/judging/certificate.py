@@ -224,7 +224,7 @@ def describe_tests(judge: str, verdict: Verdict, tests: Sequence[CertificateTest
     losers = [test for test in tests if test.criterion == "loser wins" and test.form == form and test.value]
     if losers:
         worst = max(losers, key=lambda test: test.value.mean if test.value else 0.0)
-        facts.append(f"{HOW[form]}, no planted loser wins more than {worst.figure} ({worst.subject})")
+        facts.append(f"planted losers win up to {worst.figure} ({worst.subject}) {HOW[form]}")
     facts += [f"{test} {HOW['words']}" for test in tests if test.criterion == "order flips" and test.form == "words"]
     shown = "; ".join([*facts, source])
     missed = ""
@@ -258,5 +258,5 @@ def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None)
     if best is None:
         return None
     examined = {prompt.get("hash") for prompt in best.prompts.values()}
-    others = [str(prompt.get("name")) for prompt in judge.prompts.values() if prompt.get("hash") not in examined]
-    return best.line + (f"; examined without {' and '.join(others)}" if others else "")
+    unexamined = [str(prompt.get("name")) for prompt in judge.prompts.values() if prompt.get("hash") not in examined]
+    return best.line + (f"; examined without {' and '.join(unexamined)}" if unexamined else "")

@@ -128,12 +128,12 @@ def make_speaker_items(rows: Sequence[Row], replies: Mapping[str, str], size: in
     for row in sorted(rows, key=lambda row: hash_json(["speaker", seed, row.id])):
         names = sorted(roles[row.language].keys() - {row.role}, key=lambda name: hash_json([seed, row.id, name]))
         names += [name for name in _STRANGERS[row.language] if name not in roles[row.language]]
-        others = [(name, (roles[row.language] | _STRANGERS[row.language])[name]) for name in names[: _CHOICES - 1]]
+        rivals = [(name, (roles[row.language] | _STRANGERS[row.language])[name]) for name in names[: _CHOICES - 1]]
         own, text = (row.role, roles[row.language][row.role]), f"{row.question} {replies.get(row.id, '')}".casefold()
-        if row.id not in replies or any(_names(name, text) for name, _ in (own, *others)):
+        if row.id not in replies or any(_names(name, text) for name, _ in (own, *rivals)):
             continue
-        place = len(items) % _CHOICES
-        items.append(SpeakerItem(row, replies[row.id], (*others[:place], own, *others[place:]), LETTERS[place]))
+        index = len(items) % _CHOICES
+        items.append(SpeakerItem(row, replies[row.id], (*rivals[:index], own, *rivals[index:]), LETTERS[index]))
         if len(items) == size:
             break
     return items
@@ -251,7 +251,7 @@ class Certifying(Step[Examination]):
     labelled: JudgeRun | None = None
     forms: dict[Form, Judge] = field(init=False)
     speakers: list[SpeakerItem] = field(init=False)
-    known: Comparison = field(init=False)
+    comparison: Comparison = field(init=False)
     labels: Mapping[str, Sequence[RankingLabel]] = field(init=False)
     kind: ClassVar[str] = KIND
 
@@ -265,8 +265,8 @@ class Certifying(Step[Examination]):
                     f"--judge {judge.settings.name}: a certificate takes a judge of pairs, and one by odds"
                 )
             forms[form] = judge
-        known = make_known_pairs(self.rows, size, settings.seed, settings.shown)
-        if not known.rows:
+        pairs = make_known_pairs(self.rows, size, settings.seed, settings.shown)
+        if not pairs.rows:
             raise SettingsError("these rows have no replies of roles to examine a judge with; try --config sample")
         labels: dict[str, Sequence[RankingLabel]] = {}
         if self.labelled is not None:
@@ -279,7 +279,7 @@ class Certifying(Step[Examination]):
         # One request each, and enough of them to fail by.
         replies, lines = get_own_replies(self.rows), max(size, LEAST_LOSSES)
         speakers = make_speaker_items(self.rows, replies, lines, settings.seed)
-        for name, value in (("forms", forms), ("known", known), ("speakers", speakers), ("labels", labels)):
+        for name, value in (("forms", forms), ("comparison", pairs), ("speakers", speakers), ("labels", labels)):
             object.__setattr__(self, name, value)
 
     def plan(self, llm: LLM) -> Plan[Examination]:
@@ -309,9 +309,9 @@ class Certifying(Step[Examination]):
     def _list_pairs(self, form: Form, judge: Judge) -> Iterator[AskedPair]:
         """Every pair in both orders; those with another role's reply are asked again, then those that people ranked."""
         settings = replace(self.settings, name_probe=0)
-        for ask in plan_verdicts(self.known, [judge], settings):
+        for ask in plan_verdicts(self.comparison, [judge], settings):
             for again in (False, True) if OTHER_ROLE in ask.order else (False,):
-                yield AskedPair(self.known, ask, form, again)
+                yield AskedPair(self.comparison, ask, form, again)
         if self.labelled is not None:
             comparison = self._select_ranked(self.labelled.comparison)
             for ask in plan_verdicts(comparison, [judge], settings):
@@ -333,14 +333,14 @@ class Certifying(Step[Examination]):
         right = [(item.row.id, float(letter == item.answer)) for item, letter in zip(self.speakers, said, strict=True)]
         tests = [grade("speaker", RowClusters([item.row for item in self.speakers]).estimate(right))]
         for form in self.forms:
-            known = [pair for pair in verdicts if pair.form == form and not pair.labelled]
+            form_pairs = [pair for pair in verdicts if pair.form == form and not pair.labelled]
             # Without log probabilities, only the first was asked for.
-            tests += grade_known_pairs(self.known, form, known) if len(known) > 1 else []
-            if self.labelled is not None and len(known) > 1:
+            tests += grade_known_pairs(self.comparison, form, form_pairs) if len(form_pairs) > 1 else []
+            if self.labelled is not None and len(form_pairs) > 1:
                 ranked = [pair.judgement for pair in verdicts if pair.form == form and pair.labelled and pair.judgement]
                 tests.append(self._grade_agreement(self.labelled, form, ranked))
         verdict = decide_verdict(tests)
-        source = f"{self.data.config or 'own rows'}, {format_count(len(self.known.rows), 'row')}"
+        source = f"{self.data.config or 'own rows'}, {format_count(len(self.comparison.rows), 'row')}"
         sentence, line = describe_tests(judge, verdict, tests, source)
         models = tuple(hide_private(model.identity) for model in llm.models)
         certificate = Certificate(
@@ -354,7 +354,7 @@ class Certifying(Step[Examination]):
             {form: prompt.to_dict() for form, prompt in self.forms.items()},
             self.data.config,
             self.data.split,
-            len(self.known.rows),
+            len(self.comparison.rows),
             {"run": self.labelled.folder.name, "annotators": sorted(self.labels)} if self.labelled else None,
         )
         items = [
@@ -370,9 +370,11 @@ class Certifying(Step[Examination]):
         people = [build_person_rater(name, labels, baseline) for name, labels in self.labels.items()]
         person = combine_raters(people, "people") if len(people) > 1 else people[0]
         rater = build_judge_rater(form, sort_verdicts(judgements, baseline), names)
-        signs, others = rater.verdicts["baseline"], person.verdicts["baseline"]
+        signs, person_signs = rater.verdicts["baseline"], person.verdicts["baseline"]
         # Kappa is 0 by definition where one of them always says the same.
-        varies = all(len({signs_of[key] for key in signs.keys() & others.keys()}) > 1 for signs_of in (signs, others))
+        varies = all(
+            len({signs_of[key] for key in signs.keys() & person_signs.keys()}) > 1 for signs_of in (signs, person_signs)
+        )
         compared = AgreementMeasures(comparison.rows).compare(rater, person)["baseline"] if varies else None
         return grade("kappa with people", compared and read_interval(compared["kappa"]), form=form)
 
