@@ -351,7 +351,7 @@ class TalkPage:
             raise _make_error(str(error)) from error
         talk.hidden = False
         better = "neither is better" if ranks[0] == ranks[1] else f"{talk.names[ranks.index(1.0)]} is better"
-        gr.Info(html.escape(make_visible(f"Vote kept in {self.votes}: {better}.")), title="Thank you")
+        gr.Info(html.escape(make_visible(f"Vote kept in {self.votes}: {better}.")))
         return *self._ended(talk), *_update_sides(talk)
 
 
