@@ -103,6 +103,10 @@ def test_a_stage_is_what_its_own_command_makes(made: MakeResult, card: Path, tmp
     assert command("role", "release", role, "--out", tmp_path / "data").code == 0
     for file in ("instruct/kept.jsonl", "respond/replies.jsonl"):
         assert (made.folder / file).read_bytes() == (role / file).read_bytes()
+        # Not a call more than by the command.
+        journals = [(folder / file).with_name("journal.jsonl") for folder in (made.folder, role)]
+        ours, theirs = (journal.read_text("utf-8").count("\n") for journal in journals)
+        assert ours == theirs > 0
     assert made.data is not None
     assert [dict(row) for row in load_rolebench(data_dir=made.data)["test"]] == [
         dict(row) for row in load_rolebench(data_dir=tmp_path / "data")["test"]
