@@ -209,10 +209,10 @@ def audit_rewards(
     if as_json:
         print_json(findings)
     else:
+        for sentence in findings.remarks:
+            say(sentence)
         show_table(findings.table)
-        say(f"{'; '.join(findings.remarks)}. Replies: {out / 'replies.jsonl'}")
-        if findings["beaten"]:
-            say("A canary beats this reward: do not train with it alone (docs/training.md)")
+        say(f"Replies: {out / 'replies.jsonl'}")
     if findings["beaten"]:
         raise typer.Exit(1)
 
