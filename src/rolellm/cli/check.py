@@ -184,7 +184,7 @@ def check_safety(
 
 @app.command("reward")
 @with_options
-def audit_rewards(
+def audit_reward_functions(
     context: typer.Context,
     rewards: Annotated[list[str], typer.Argument(metavar="REWARD...")],
     settings: RewardSettings,
