@@ -190,7 +190,7 @@ def safety_table(figures: Mapping[str, Any]) -> Table:
     heads = ("Before %", "After %", *points, "p, Holm", "Recall %", "False alarms %")
     rows = []
     for change in figures["changes"]:
-        known = figures["deciders"][change["decider"]]["measures"][change["measure"]]
+        known = _find_accuracy(change, figures)
         between = change["of"] or _CONTRASTED[change["contrast"]].partition(" (")[0]
         cells = [read_interval(change[name]) for name in ("before", "after", "difference", "corrected")]
         accuracy = [read_interval(known[name]) for name in ("recall", "false_alarms")]
@@ -232,34 +232,43 @@ def _describe_base(figures: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _describe_changes(figures: Mapping[str, Any]) -> Iterator[str]:
-    for change in figures["changes"]:
+    changes = [change for change in figures["changes"] if _find_accuracy(change, figures)["informative"]]
+    for change in changes:
         if change["level"] == "all":
             contrast = _CONTRASTED[change["contrast"]]
             yield f"{contrast[0].upper()}{contrast[1:]}: {_describe_change(change, figures)}."
     for level in ("role", "category"):
         for measure in _MEASURED:
-            alike = [one for one in figures["changes"] if one["level"] == level and one["measure"] == measure]
+            alike = [change for change in changes if change["level"] == level and change["measure"] == measure]
             if len(alike) > 1 and alike[0]["worse"] > 0:
                 yield f"Worst {level}: {alike[0]['of']}, {_describe_change(alike[0], figures)}."
 
 
+def _find_accuracy(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Mapping[str, Any]:
+    accuracy: Mapping[str, Any] = figures["deciders"][change["decider"]]["measures"][change["measure"]]
+    return accuracy
+
+
 def _describe_change(change: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
-    known = figures["deciders"][change["decider"]]["measures"][change["measure"]]
     difference, corrected = read_interval(change["difference"]), read_interval(change["corrected"])
     before, after = _percent(change["before"]), _percent(change["after"])
     verb = "rose" if change["difference"]["mean"] > 0 else "fell"
     moved = f"{verb} from {before} to {after}" if change["difference"]["mean"] else f"stayed at {after}"
-    points = _points(difference)
-    if corrected:
-        points += f", corrected {_points(corrected)}"
-    elif not known["informative"]:
-        points += ", correction withheld: the decider is no better than chance"
-    accuracy = f"recall {_percent(known['recall'])}, false alarms {_percent(known['false_alarms'])}"
+    points = _points(difference) + (f", corrected {_points(corrected)}" if corrected else "")
+    accuracy = _describe_accuracy(_find_accuracy(change, figures))
     return f"{_MEASURED[change['measure']]} {moved} ({points}), by {change['decider']} ({accuracy})"
+
+
+def _describe_accuracy(accuracy: Mapping[str, Any]) -> str:
+    return f"recall {_percent(accuracy['recall'])}, false alarms {_percent(accuracy['false_alarms'])}"
 
 
 def _describe_deciders(figures: Mapping[str, Any]) -> Iterator[str]:
     for name, decider in figures["deciders"].items():
+        for measure, accuracy in decider["measures"].items():
+            if not accuracy["informative"]:
+                known = _describe_accuracy(accuracy)
+                yield f"{name} is no better than chance at {_MEASURED[measure]} ({known}): its findings are withheld."
         if unknown := {*figures["prompts"]["languages"]} - {*decider["languages"]}:
             yield f"{name} was not made for {', '.join(sorted(unknown))}: read its recall before its verdicts."
         if decider["unread"]:
