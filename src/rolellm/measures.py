@@ -126,6 +126,50 @@ def plan_safety(
     return llm, CheckSafety(chosen, play, roles, deciders)
 
 
+def audit_reward(
+    rewards: Any,
+    data: Any = "sample",
+    *,
+    data_dir: str | Path | None = None,
+    out: str | Path | None = None,
+    **options: Any,
+) -> Findings:
+    """Hold rewards, alone and together, against canaries and against pairs of the data.
+
+    >>> findings = audit_reward("rolellm.rewards.length", limit=20)
+    >>> findings["beaten"]
+    ['empty', 'echo', 'plain']
+
+    Args:
+        rewards: A dotted path or a function, or several.
+        data: A config of RoleBench, all splits of which count; a JSON Lines file or rows with its columns.
+        data_dir: A local copy of the release.
+        out: Folder of the run; by default a temporary one.
+        options: Any field of `rolellm.checks.reward.RewardSettings`.
+
+    Raises:
+        RecipeError: For a reward that is not there.
+        DataError: For data without references.
+    """
+    from rolellm.checks.reward import AuditReward, RewardSettings
+    from rolellm.core.jsonl import read_jsonl
+    from rolellm.data.rolebench import load_rolebench
+    from rolellm.reporting.check_sections import describe_reward, reward_table
+    from rolellm.runs import run_step
+    from rolellm.scoring.rows import read_dataset_rows
+
+    functions = [rewards] if isinstance(rewards, str) or callable(rewards) else list(rewards)
+    if isinstance(data, str | Path) and Path(data).is_file():
+        rows = read_dataset_rows([value for _, value in read_jsonl(Path(data))])
+    elif isinstance(data, str | Path):
+        tables = load_rolebench(str(data), data_dir=data_dir).values()
+        rows = [row for table in tables for row in read_dataset_rows(table)]
+    else:
+        rows = read_dataset_rows(data)
+    run = run_step(AuditReward(functions, rows, read(RewardSettings, options)), None, out)
+    return Findings(run.to_dict(), reward_table(run.summary), describe_reward(run.summary))
+
+
 def style(
     predictions: Files = (), config: str | None = None, *, split: str = "test", data_dir: str | Path | None = None
 ) -> Findings:

@@ -26,6 +26,7 @@ from rolellm.checks.drift import Talk, measure, read_talks
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
+from rolellm.core.progress import track_progress
 from rolellm.core.records import Language, Profile, Row
 from rolellm.core.table import Table
 from rolellm.core.text import fold, format_count
@@ -582,11 +583,12 @@ class Prefer(Step[Preferences]):
             config = resolve_config(None, settings.data_dir)
         named = [run.named.dataset.config for run in inputs.judged]
         configs = dict.fromkeys(name for name in (config, *named) if name is not None)
-        pairs = list(self._make_pairs(inputs, config))
+        pairs = list(track_progress(self._make_pairs(inputs, config), "pairing", "pairs"))
         if not pairs:
             raise SettingsError(f"no pairs in {', '.join(map(str, self.sources)) or config}; see docs/training.md")
         held_out = read_held_out(configs, settings.data_dir)
-        return select_pairs(pairs, held_out, balance=settings.balance, limit=settings.limit)
+        checked = track_progress(pairs, "selecting", "pairs")
+        return select_pairs(checked, held_out, balance=settings.balance, limit=settings.limit)
 
     def _make_pairs(self, inputs: Inputs, config: str | None) -> Iterator[ReplyPair]:
         if config is not None:

@@ -1,11 +1,414 @@
-"""Reward functions under TRL's signature, for ``reward_funcs`` of its GRPO trainer and of rolellm's recipes."""
+"""Reward functions under TRL's signature, for ``reward_funcs`` of its GRPO trainer and of rolellm's recipes.
+
+Each takes ``completions`` (texts or lists of messages), ``prompts`` and the columns of RoleBench by name, and gives one
+number or ``None`` (not applicable) for each completion. Combine several by TRL's ``multi_objective_aggregation:
+normalize_then_sum``: alone, each can be gamed, as its docstring says; ``rolellm check reward`` measures how easily.
+
+Three rules hold for `knowledge`, `style` and `answer`: a copy of the question earns nothing; what is longer than twice
+the longest reference loses by the square of its excess; what has hardly a function word is a list of keywords, and
+loses as well (all our choice).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+import atexit
+import functools
+import os
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final, NamedTuple
 
+from scipy.special import expit
+
+from rolellm.checks.boundary import shows_ignorance
+from rolellm.checks.breaks import AGAIN, find_breaks, is_echo
+from rolellm.core.errors import ReleaseNotFoundError, SettingsError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.records import Language, Profile, Row, Subset
+from rolellm.core.text import FUNCTION_HAN, HAN, fold
+from rolellm.judging.judge_models import Judge, load_judge
+from rolellm.judging.orders import VerdictRequest
+from rolellm.judging.overlap_judge import make_words_judge
+from rolellm.judging.parsing import accept_verdicts
+from rolellm.judging.prompts import build_judge_request, prepare_material
+from rolellm.judging.types import Comparison, System
+from rolellm.llm.client import Client
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Answer, Finish, Request
+from rolellm.making.instruct.grounding import STOP_WORDS, extract_content_words, make_word_finder
+from rolellm.models.prompts.leaks import list_word_runs
 from rolellm.scoring.rouge import rouge_l
+from rolellm.scoring.style import StyleMeter, StyleReply
+
+#: References may be exceeded in length by this factor.
+_LONGER: Final = 2
+#: The part of the references' share of function words that is asked of a reply.
+_FUNCTION: Final = 0.6
+#: A reply of fewer words is filled up with words of the references' kind before its share is taken.
+_SHORT: Final = 12
+#: What the question has of a reference's words counts this much less than what it has not.
+_GIVEN: Final = 0.25
+#: Who says this part of a role-free answer's words has answered.
+_ANSWERED: Final = 0.5
+_WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
+
+
+class _Completion(NamedTuple):
+    """A completion with its row."""
+
+    text: str
+    row: Row
+    sheet: Profile
+
+
+@functools.lru_cache(maxsize=4096)
+def _make_sheet(role: str, language: Language, description: str | None) -> Profile:
+    quoted = re.split("(?i)catchphrases? (?:is|are)|口头禅", description or "")[1:]
+    phrases = tuple(re.findall(r'"([^"]+)"', quoted[-1])) if quoted else ()
+    return Profile(role, language, description=description, catchphrases=phrases)
+
+
+def _read_batch(
+    completions: Sequence[Any], prompts: Sequence[Any] | None, columns: Mapping[str, Any]
+) -> list[_Completion]:
+    """Read the completions with their columns; what is missing gets a default, as in `read_dataset_rows`."""
+    replies = []
+    for index, completion in enumerate(completions):
+        values = {name: column[index] for name, column in columns.items() if name in _COLUMNS and column is not None}
+        question = values.get("question") or ("" if prompts is None else _get_text(prompts[index]))
+        references = [text for text in values.get("references") or () if text.strip()]
+        language: Language = values.get("language") or ("zh" if HAN.search("".join([question, *references])) else "en")
+        raw = values.get("raw_reference") or None
+        subset: Subset = values.get("subset") or ("role_specific" if raw is None else "general")
+        role, description = values.get("role") or "", values.get("role_description")
+        row = Row("", role, language, subset, question, tuple(references), (), raw, values.get("rolegpt"), description)
+        replies.append(_Completion(_get_text(completion), row, _make_sheet(role, language, description)))
+    return replies
+
+
+_COLUMNS: Final = frozenset(
+    ("role", "language", "subset", "question", "references", "raw_reference", "rolegpt", "role_description")
+)
+
+
+def _get_text(message: Any) -> str:
+    """A text, or that of the last of a list of messages."""
+    return message if isinstance(message, str) else str(message[-1]["content"]) if message else ""
+
+
+def in_character(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any) -> list[float]:
+    """Reward a reply without a break of character, less what it says again.
+
+    A break is what `rolellm check drift` counts: an admission of being an AI or of playing a role, a refusal, an offer
+    of assistance, a line for the user, the third person, another language, an echo of the question. Whatever breaks no
+    rule is rewarded in full, whoever says it: silence aside, a role earns it by "Aye." to everything.
+
+    >>> in_character(["Aye, the sea calls me.", "As an AI language model, I cannot say."], role=["Ahab"] * 2)
+    [1.0, 0.0]
+
+    Args:
+        completions: Replies, as texts or lists of messages.
+        prompts: For the question, where there is no such column.
+        columns: ``role``, ``language``, ``question`` and ``role_description`` count.
+
+    Returns:
+        0 for a break or no word at all; else 1 less the share of repeated word runs (4 words, 6 Chinese characters).
+        It costs about 0.1 ms a reply.
+    """
+    return [_score_character(reply) for reply in _read_batch(completions, prompts, columns)]
+
+
+def _score_character(reply: _Completion) -> float:
+    if not any(map(str.isalnum, reply.text)) or find_breaks(reply.text, reply.sheet, reply.row.question):
+        return 0.0
+    runs = list(list_word_runs(reply.text, AGAIN[reply.row.language]))
+    return len(set(runs)) / len(runs) if runs else 1.0
+
+
+def knowledge(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
+    """Reward what the role must know: the reference's content words that the question and description do not have.
+
+    Where the reference itself says that the role does not know, not knowing is rewarded, and a claim is not (by the
+    rule of `rolellm check boundary`); elsewhere not knowing earns nothing. A reply that names all that could be
+    relevant in fluent sentences is rewarded, true or not; nobody checks what it says of the words.
+
+    Args:
+        completions: Replies, as texts or lists of messages.
+        prompts: For the question, where there is no such column.
+        columns: ``references``, ``language``, ``question``, ``role_description``, and ``subset`` or ``raw_reference``.
+
+    Returns:
+        0 to 1; ``None`` for a general instruction, and a row without such words. About 0.2 ms a reply.
+    """
+    return [_score_knowledge(reply) for reply in _read_batch(completions, prompts, columns)]
+
+
+def _score_knowledge(reply: _Completion) -> float | None:
+    row = reply.row
+    if row.subset == "general" or not row.references:
+        return None
+    is_ignorant = shows_ignorance(reply.text, row.language)
+    if all(shows_ignorance(text, row.language) for text in row.references):
+        return float(is_ignorant) * _guard(reply)
+    keys = [key for text in row.references if (key := _weigh_words(text, f"{row.question}\n{row.role}", row.language))]
+    if not keys:
+        return None
+    if is_ignorant:
+        return 0.0
+    return max(_share_words(reply.text, key, row.language) for key in keys) * _guard(reply)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _weigh_words(text: str, given: str, language: Language) -> Mapping[str, float]:
+    """The content words of a text with their weights."""
+    is_given = make_word_finder(given, language)
+    return {word: _GIVEN if is_given(word) else 1.0 for word in extract_content_words(text, language)}
+
+
+def _share_words(reply: str, words: Mapping[str, float], language: Language) -> float:
+    has_word = make_word_finder(reply, language)
+    return sum(weight for word, weight in words.items() if has_word(word)) / sum(words.values())
+
+
+def answer(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
+    """Reward the right answer to a general instruction: the words of its role-free answer, in their order.
+
+    Half of it is the share of the answer's content words that are said, half Rouge-L's recall. The role-free answer
+    itself earns the most: alone, this reward teaches a role to drop its voice.
+
+    Args:
+        completions: Replies, as texts or lists of messages.
+        prompts: For the question, where there is no such column.
+        columns: ``raw_reference``, ``references``, ``language`` and ``question``.
+
+    Returns:
+        0 to 1; ``None`` for a row without a ``raw_reference``. About 0.2 ms a reply.
+    """
+    return [_score_answer(reply) for reply in _read_batch(completions, prompts, columns)]
+
+
+def _score_answer(reply: _Completion) -> float | None:
+    row = reply.row
+    if row.raw_reference is None:
+        return None
+    words = _weigh_words(row.raw_reference, "", row.language) or {row.raw_reference.strip(): 1.0}
+    recall = rouge_l([reply.text], [row.raw_reference], language=row.language)[0].recall
+    share = (_share_words(reply.text, words, row.language) + recall) / 2
+    return min(1.0, share / _ANSWERED) * _guard(reply)
+
+
+def _guard(reply: _Completion) -> float:
+    """A factor of 0 to 1 for what the module's docstring says earns less."""
+    row = reply.row
+    texts = [text for text in (*row.references, row.raw_reference) if text]
+    # A sentence to correct is nearly its own answer.
+    is_copy = is_echo(reply.text, row.question) and not any(is_echo(text, row.question) for text in texts)
+    if is_copy or fold(reply.text) == fold(row.question) or not any(map(str.isalnum, reply.text)):
+        return 0.0
+    if not texts:
+        return 1.0
+    fit = min(1.0, _LONGER * max(map(len, texts)) / len(reply.text))
+    counts = [_count_function_words(text, row.language) for text in texts]
+    natural = sum(hits for hits, _ in counts) / max(sum(words for _, words in counts), 1)
+    hits, words = _count_function_words(reply.text, row.language)
+    # A short reply may well be a list of words, so its share is drawn to the references'.
+    lacking = max(0, _SHORT - words)
+    share = (hits + lacking * natural) / (words + lacking)
+    joined = min(1.0, share / (_FUNCTION * natural)) if natural else 1.0
+    return fit**2 * joined**4
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _count_function_words(text: str, language: Language) -> tuple[int, int]:
+    """The number of words (of Chinese characters) that only join others, and of all."""
+    words = HAN.findall(text) if language == "zh" else _WORD.findall(text.lower())
+    stop = STOP_WORDS["en"]
+    hits = sum(word in FUNCTION_HAN if language == "zh" else len(word) < 3 or word in stop for word in words)
+    return hits, len(words)
+
+
+class StyleReward:
+    """Reward a reply that sounds like its role, and more so than the role-free answer does.
+
+    The meter of `rolellm.scoring.style` tells the roles of a data set and its role-free answers apart; the reward is
+    the role's lead over the next best of them, less that of the role-free answer to the same question, so that a plain
+    or merely polite reply earns nothing. Marks of the role in a reply that answers nothing are rewarded in full.
+
+    Attributes:
+        meters: Language to meter; one that is not learned yet learns from RoleBench, as far as it is here.
+    """
+
+    def __init__(self, meters: Mapping[str, StyleMeter] | None = None) -> None:
+        self.meters = dict(meters or {})
+        # As functions have them, for logs.
+        self.__name__ = self.__qualname__ = "style"
+
+    def learn(self, rows: Iterable[Row]) -> StyleReward:
+        """Return the same reward with meters that learn from these rows; recipes call it with their training rows.
+
+        Raises:
+            MissingExtraError: Without scikit-learn.
+            DataError: When a language has not two voices to tell apart.
+        """
+        every = list(rows)
+        return StyleReward({code: StyleMeter(every, code) for code in sorted({row.language for row in every})})
+
+    def __call__(
+        self, completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any
+    ) -> list[float | None]:
+        """Score a batch.
+
+        Args:
+            completions: Replies, as texts or lists of messages.
+            prompts: For the question, where there is no such column.
+            columns: ``role``, ``language``, ``question``, ``references`` and ``raw_reference``.
+
+        Returns:
+            -1 to 1; ``None`` for a role that the meter has not learned. About 0.3 ms a reply.
+        """
+        replies = _read_batch(completions, prompts, columns)
+        values: list[float | None] = [None] * len(replies)
+        for language in sorted({reply.row.language for reply in replies}):
+            if language not in self.meters:
+                self.meters[language] = StyleMeter(_load_rolebench_rows(language), language)
+            meter = self.meters[language]
+            at = [index for index, reply in enumerate(replies) if self._can_score(reply.row, language)]
+            own = [StyleReply(replies[i].row.role, fold(replies[i].row.question), replies[i].text) for i in at]
+            plain = [reply._replace(text=replies[i].row.raw_reference or "") for i, reply in zip(at, own, strict=True)]
+            unique = list(dict.fromkeys([*own, *plain]))
+            shares = dict(zip(unique, meter.measure(unique), strict=True))
+            for index, reply, rival in zip(at, own, plain, strict=True):
+                values[index] = shares[reply] * _guard(replies[index]) - (shares[rival] if rival.text else 0.0)
+        return values
+
+    def _can_score(self, row: Row, language: str) -> bool:
+        return row.language == language and row.role in self.meters[language].voices
+
+
+def _load_rolebench_rows(language: Language) -> list[Row]:
+    from rolellm.data.rolebench import load_rolebench
+    from rolellm.scoring.rows import read_dataset_rows
+
+    for config in (f"instruction-generalization-{'eng' if language == 'en' else 'zh'}", "sample"):
+        try:
+            tables = load_rolebench(config).values()
+        except ReleaseNotFoundError:
+            continue
+        return [row for table in tables for row in read_dataset_rows(table) if row.language == language]
+    raise AssertionError("the sample is always here")
+
+
+style = StyleReward()
+
+#: The environment variable that names the settings file of the model that `judge` asks.
+JUDGE_VARIABLE: Final = "ROLELLM_JUDGE"
+_CUT: Final[Sequence[Finish]] = ("length",)
+AsyncReward = Callable[..., Awaitable[list[float | None]]]
+
+
+def make_judge(llm: Any, out: str | Path, name: str = "role-odds") -> AsyncReward:
+    """Make a reward of a judge model's verdicts: how likely it prefers a reply to the role's own.
+
+    Args:
+        llm: The model that judges, as for `rolellm.judge`; at the ``budget`` of its settings, training stops.
+        out: Folder of the journal: a verdict that was paid for is not asked again. Each process of a training has its
+            own folder in it.
+        name: A judge of pairs; ``role-odds`` reads the odds of a letter, ``role-pair`` a verdict in words.
+
+    Returns:
+        An async reward function; see `judge`.
+
+    Raises:
+        SettingsError: For a model or a judge that is not there, or a judge of lists.
+    """
+    chosen = load_judge(name)
+    if chosen.design != "pairwise":
+        raise SettingsError(f"{name} ranks lists; a reward needs a judge of pairs: role-odds or role-pair")
+    model = LLM.of(llm, {"words": make_words_judge})
+    folder = Path(out) / f"rank-{os.environ['RANK']}" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else Path(out)
+    options = replace(model.options, show_progress=False)
+
+    @functools.cache
+    def open_client() -> Client:
+        client = Client(folder, model.models, options)
+        atexit.register(client.close)
+        return client
+
+    def ask(replies: Sequence[_Completion]) -> list[float | None]:
+        requests: list[Request] = []
+        owners: list[tuple[int, int]] = []
+        for index, reply in enumerate(replies):
+            for sign, request in _build_verdict_requests(reply, chosen):
+                requests.append(request)
+                owners.append((index, sign))
+        accept = accept_verdicts({chosen.settings.parser: chosen})
+        outcomes = open_client().ask(requests, accept, label="judging", also=_CUT)
+        leads: dict[int, list[float]] = defaultdict(list)
+        for (index, sign), outcome in zip(owners, outcomes, strict=True):
+            if isinstance(outcome, Answer) and outcome.value.ranks is not None:
+                first, second = outcome.value.ranks
+                lead = second - first if outcome.value.lead is None else outcome.value.lead
+                leads[index].append(sign * lead)
+        return [float(expit(fmean(leads[index]))) if len(leads[index]) == 2 else None for index in range(len(replies))]
+
+    async def judge(
+        completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any
+    ) -> list[float | None]:
+        return await asyncio.to_thread(ask, _read_batch(completions, prompts, columns))
+
+    return judge
+
+
+def _build_verdict_requests(reply: _Completion, chosen: Judge) -> Iterator[tuple[int, Request]]:
+    """Build the requests of both orders, and the sign of their lead; none for a row without a reply to compare with."""
+    # What a reply is compared with is not shown as a reference as well.
+    rival, *shown = *filter(None, [reply.row.rolegpt, *reply.row.references]), None
+    if rival is None or not reply.text.strip():
+        return
+    row = replace(reply.row, id=hash_json(reply.row.question), references=tuple(filter(None, shown)))
+    answers = {"reply": {row.id: reply.text}, "rival": {row.id: rival}}
+    material = prepare_material(Comparison([row], [System(name) for name in answers], answers), row)
+    for order, sign in ((("reply", "rival"), 1), (("rival", "reply"), -1)):
+        yield sign, build_judge_request(material, VerdictRequest(0, chosen, order))
+
+
+@functools.cache
+def _make_default_judge() -> AsyncReward:
+    file = os.environ.get(JUDGE_VARIABLE)
+    if not file:
+        raise SettingsError(
+            f"rolellm.rewards.judge needs a model: set {JUDGE_VARIABLE} to its settings file (docs/models.md), or pass "
+            "rolellm.rewards.make_judge(llm, out) from Python"
+        )
+    return make_judge(file, Path(file).parent / "judge-reward")
+
+
+async def judge(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
+    """Reward what a judge model prefers to the role's own reply, by the odds of both orders.
+
+    The model is that of the settings file that ``$ROLELLM_JUDGE`` names; its journal is ``judge-reward/`` next to the
+    file. The reply is compared with RoleGPT's, where the row has it, else with its first reference. Judges are won by
+    text that addresses them, and by length and confidence; check yours by its canaries first (`rolellm judge`).
+
+    Args:
+        completions: Replies, as texts or lists of messages.
+        prompts: For the question, where there is no such column.
+        columns: Those of RoleBench.
+
+    Returns:
+        0 to 1, 0.5 for no preference; ``None`` for a blank reply, a row without a reply to compare with, and where a
+        verdict is missing. Two requests a reply.
+
+    Raises:
+        SettingsError: When no model is named.
+        StoppedShortError: When the budget is spent.
+    """
+    return await _make_default_judge()(completions, prompts, **columns)
 
 
 def rouge(
@@ -32,8 +435,8 @@ def rouge(
     """
     languages = language or ["en"] * len(completions)
     return [
-        rouge_l([_text(reply)], [list(known)], language=tongue)[0].f1 if known else None
-        for reply, known, tongue in zip(completions, references, languages, strict=True)
+        rouge_l([_get_text(reply)], [list(texts)], language=code)[0].f1 if texts else None
+        for reply, texts, code in zip(completions, references, languages, strict=True)
     ]
 
 
@@ -49,8 +452,4 @@ def length(completions: Sequence[Any], **_: Any) -> list[float]:
     Returns:
         One number from 0 to 1 each.
     """
-    return [max(0.0, 1 - len(_text(reply)) / 400) for reply in completions]
-
-
-def _text(reply: Any) -> str:
-    return reply if isinstance(reply, str) else str(reply[-1]["content"])
+    return [max(0.0, 1 - len(_get_text(reply)) / 400) for reply in completions]

@@ -25,6 +25,8 @@ OTHERS = {
     # Of lm_eval and inspect.
     *("--apply_chat_template", "--gen_kwargs", "--include_path", "--log_samples", "--model_args", "--output_path"),
     *("--tasks", "--log-format", "--log-dir", "--model-role", "--to"),
+    # Of trl.
+    "--reward_funcs",
     # Of ray.
     "--head",
     # Of lighteval.

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
+from rolellm import rewards
 from rolellm.core.errors import DataError, RecipeError
 from rolellm.core.records import Row
 from rolellm.models.prompts.render import make_messages
@@ -53,10 +54,22 @@ def test_a_data_set_of_pairs_is_trained_on_and_held_out(mini: dict[str, Any], tm
 
 
 @pytest.mark.slow
+def test_a_reward_that_a_canary_beats_is_refused_unless_told_otherwise(mini: dict[str, Any], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"trainer": "grpo", "num_generations": 2, "max_completion_length": 8, "max_steps": 1}
+    options["reward_funcs"] = "rolellm.rewards.length"
+    with pytest.raises(RecipeError, match=r"what rolellm\.rewards\.length reward can be had.*an empty reply in"):
+        train(mini, out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+    assert train(mini, out=tmp_path / "run", audit_rewards=False, **options).steps == 1
+
+
+@pytest.mark.slow
 def test_grpo_samples_and_rewards(mini: dict[str, Any], tmp_path: Path) -> None:
     options: dict[str, Any] = {"trainer": "grpo", "num_generations": 2, "max_completion_length": 8, "max_steps": 1}
-    run = train(mini, out=tmp_path / "run", reward_funcs="rolellm.rewards.rouge", **options)
+    functions = [rewards.rouge, "rolellm.rewards.style"]
+    run = train(mini, out=tmp_path / "run", reward_funcs=functions, **options)
     assert run.steps == 1
+    assert {"rewards/rouge/mean", "rewards/style/mean"} <= run.metrics[0].keys()
     assert any(key.startswith("reward") for key in run.metrics[0])
 
 
@@ -135,6 +148,11 @@ def test_text_that_trl_would_read_as_a_special_token_is_refused(tokenizer: Any) 
             {"reward_funcs": ["rolellm.rewards.rouge"]}, "only trainer: grpo has rewards, not sft", id="reward"
         ),
         pytest.param({"trainer": "dpo", "padding_free": True}, "padding_free cannot be set", id="padding-free"),
+        pytest.param(
+            {"trainer": "grpo", "reward_funcs": ["rolellm.rewards.rouge"], "reward_weights": [1, 2]},
+            "2 weights for 1 reward_funcs",
+            id="weights",
+        ),
         pytest.param({"packing": True}, "packing cannot be set", id="packing"),
         pytest.param({"parallelism_config": {}}, "parallelism_config cannot be set", id="context-parallel"),
     ],

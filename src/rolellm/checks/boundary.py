@@ -8,6 +8,7 @@ TimeChara's idea (arXiv 2405.18027); how the probes are made is ours.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -207,13 +208,24 @@ def judge_by_rule(reply: str, probe: Probe, sheet: Profile) -> Verdict:
         return "knows"
     if not re.search(r"[^\W_]", text) or find_breaks(reply, sheet, probe.question).keys() & _EVADING:
         return "evades"
-    texts = load_texts("boundary", language)
-    signs = [*texts["ignorance"], rf"(?:{texts['asks_back']})\W*\Z"]
-    if any(re.search(f"(?i){sign}", text) for sign in signs):
+    if shows_ignorance(text, language):
         return "ignorant"
     words = extract_content_words(text, language)
     echoes = len(words) >= _LEAST and all(map(make_word_finder(probe.question, language), words))
     return "evades" if echoes else "knows"
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def shows_ignorance(reply: str, language: Language) -> bool:
+    """Tell whether a reply has a marker of not knowing what it was asked."""
+    text = " ".join(reply.replace("’", "'").split())
+    return any(sign.search(text) for sign in _compile_ignorance(language))
+
+
+@functools.cache
+def _compile_ignorance(language: Language) -> list[re.Pattern[str]]:
+    texts = load_texts("boundary", language)
+    return [re.compile(f"(?i){sign}") for sign in (*texts["ignorance"], rf"(?:{texts['asks_back']})\W*\Z")]
 
 
 def has_key_words(reply: str, probe: Probe, language: Language) -> bool:

@@ -14,9 +14,10 @@ import typer
 from typer.core import TyperGroup
 
 from rolellm.checks.boundary import BoundarySettings
+from rolellm.checks.reward import RewardSettings
 from rolellm.checks.safety import SafetySettings
 from rolellm.cli.llm_options import AskedModel, estimate_if_dry, make_llm, run_or_estimate
-from rolellm.cli.options import AsJson, with_options
+from rolellm.cli.options import AsJson, DataDir, with_options
 from rolellm.cli.output import build_next_line, print_json, resumable, say, show_table
 from rolellm.cli.play import make_played_llm
 from rolellm.core.settings import dump
@@ -178,6 +179,41 @@ def check_safety(
         show_table(safety_table(run.summary))
         say(f"Replies: {out / 'replies.jsonl'}")
     if 100 * find_worst_increase(run.summary) > max_increase:
+        raise typer.Exit(1)
+
+
+@app.command("reward")
+@with_options
+def audit_reward_functions(
+    context: typer.Context,
+    rewards: Annotated[list[str], typer.Argument(metavar="REWARD...")],
+    settings: RewardSettings,
+    data: Annotated[str, typer.Option(metavar="CONFIG|FILE")] = "sample",
+    data_dir: DataDir = None,
+    out: Path = Path("reward"),
+    as_json: AsJson = False,
+) -> None:
+    """Audit rewards: how often canaries and other roles' replies lose; exit code 1 when a canary beats all together.
+
+    Args:
+        rewards: Dotted paths of reward functions, such as rolellm.rewards.style.
+        data: Config of the dataset, such as sample, or a JSON Lines file with its columns.
+        out: Folder of the run; replies.jsonl has every reply with its rewards.
+    """
+    from dataclasses import asdict
+
+    from rolellm.measures import audit_reward
+
+    with resumable(context):
+        findings = audit_reward(rewards, data, data_dir=data_dir, out=out, **asdict(settings))
+    if as_json:
+        print_json(findings)
+    else:
+        for sentence in findings.remarks:
+            say(sentence)
+        show_table(findings.table)
+        say(f"Replies: {out / 'replies.jsonl'}")
+    if findings["beaten"]:
         raise typer.Exit(1)
 
 

@@ -67,6 +67,8 @@ def train(
     if as_json:
         print_json(run.to_dict())
         return
+    if run.hacked is not None:
+        typer.echo(run.hacked)
     typer.echo(
         f"{run.steps} steps on {run.examples} replies of {run.rows} rows: "
         f"loss {run.first_loss:.3f} → {run.last_loss:.3f} in {run.seconds:.0f} s\n{run.out}"

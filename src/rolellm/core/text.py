@@ -15,6 +15,10 @@ _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 HAN: Final = re.compile(f"[{_HAN}]")
 #: A space between two of them, where Chinese has none.
 SPACE_BETWEEN_HAN: Final = re.compile(f"(?<=[{_HAN}]) (?=[{_HAN}])")
+#: Chinese characters that mostly join others: particles, pronouns, common verbs and adverbs (our choice).
+FUNCTION_HAN: Final = frozenset(
+    "的了是我你他她它这那有在不就也都和与而之其为以得着过吧吗呢啊呀嘛哉乎者矣些个们要会可能把被让对从到说人上下来去"
+)
 _UNSAFE = re.compile(r"[^\w.-]+")
 # Of the 255 that a file's name may have.
 _LONGEST: Final = 100

@@ -40,6 +40,10 @@ VIEWS: Final[Mapping[Language, Mapping[str, tuple[int, int]]]] = {
 COST: Final = 0.1
 #: References that a language's meter learns from, at most; what more would bring is in dev/measurements.md.
 MOST: Final = 40_000
+#: The same for a meter that is a reward, which stays in memory.
+MOST_LEARNED: Final = 20_000
+#: Of the curve from a lead, in the classifier's units, to a share (our choice).
+_STEEPNESS: Final = 2.0
 _BINS: Final = 10
 _LONG_WORD: Final = re.compile(r"\w{4,}")
 #: Between which a temperature's logarithm is looked for: roles that are always told apart have no best one.
@@ -161,6 +165,67 @@ def _measure_language(rows: Sequence[Row], answers: Mapping[str, str]) -> dict[s
     if replies:
         result["replies"] = _compute_figures(replies, chances[len(references) :], roles, roles_by_question)
     return result
+
+
+class StyleMeter:
+    """A meter that learns once, from all instructions, and also tells role-free answers from the roles; for rewards.
+
+    A reply to an instruction that it learned from gains nothing by its content where several roles answer the same
+    instructions. It should not be read as a measure: `measure_style` keeps instructions apart.
+
+    Args:
+        rows: What it learns from: references and role-free answers, general ones where there are any.
+        language: Only rows in this language count.
+
+    Attributes:
+        voices: The roles, and ``""`` for role-free answers.
+
+    Raises:
+        MissingExtraError: Without scikit-learn.
+        DataError: When there are not two voices.
+    """
+
+    def __init__(self, rows: Sequence[Row], language: Language) -> None:
+        require("sklearn", extra="style")
+        from sklearn.svm import LinearSVC
+
+        rows = [row for row in rows if row.language == language and row.references]
+        rows = [row for row in rows if row.subset == "general"] or rows
+        replies = {StyleReply(row.role, fold(row.question), text) for row in rows for text in row.references}
+        plain = {StyleReply("", fold(row.question), row.raw_reference or "") for row in rows}
+        learned = [
+            reply
+            for part in (replies, plain)
+            for reply in sorted((reply for reply in part if reply.text.strip()), key=hash_json)[:MOST_LEARNED]
+        ]
+        self.voices: list[str] = sorted({reply.role for reply in learned})
+        if len(self.voices) < 2:
+            raise DataError(
+                "the style reward needs two voices to tell apart: two roles, or a role and `raw_reference` (language: "
+                f"{language})"
+            )
+        self._language, self._vectors = language, _build_vectorizer(language)
+        features = self._vectors.fit_transform(self._mask(learned))
+        machine = LinearSVC(C=COST, random_state=0, class_weight="balanced")
+        self._machine = machine.fit(features, [self.voices.index(reply.role) for reply in learned])
+
+    def _mask(self, replies: Sequence[StyleReply]) -> list[str]:
+        return [mask_repeats(reply.text, reply.question, self._language) for reply in replies]
+
+    def measure(self, replies: Sequence[StyleReply]) -> list[float]:
+        """The lead of each reply's own voice over the next best, as a share from 0 to 1; above 0.5 it is the first.
+
+        Args:
+            replies: Of roles that it learned.
+        """
+        if not replies:
+            return []
+        margins = self._machine.decision_function(self._vectors.transform(self._mask(replies)))
+        margins = margins if margins.ndim == 2 else np.stack([-margins, margins], axis=1)
+        at = np.arange(len(replies)), np.array([self.voices.index(reply.role) for reply in replies])
+        own = margins[at].copy()
+        margins[at] = -np.inf
+        return list(map(float, 1 / (1 + np.exp(-_STEEPNESS * (own - margins.max(axis=1))))))
 
 
 def _get_fold(reply: StyleReply) -> int:

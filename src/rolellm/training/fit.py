@@ -131,6 +131,8 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
     recorder = Recorder(
         job.label, job.folder / METRICS if job.writes_checkpoints else None, steps_per_epoch=schedule.steps_per_epoch
     )
+    if training.collapse_steps is not None and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
+        raise RecipeError("training.collapse_steps: a model that several GPUs share does not answer; leave it out")
     watch = [] if training.collapse_steps is None else [CollapseCheck(trainer, examples, training.collapse_steps)]
     for callback in (StepCheck(trainer, examples, schedule), *watch, recorder, *job.callbacks):
         trainer.add_callback(callback)
@@ -316,7 +318,7 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
         # The filter would put the mean of earlier losses in a NaN's place.
         "logging_nan_inf_filter": False,
         "disable_tqdm": True,
-        "report_to": training.trackers if job.writes_checkpoints else "none",
+        "report_to": training.report_to if job.writes_checkpoints else "none",
         # Rows were cut and checked: TRL drops those whose prompt fills max_length.
         "max_length": None,
         "dataloader_pin_memory": not training.on_cpu,

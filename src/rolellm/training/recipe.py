@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import importlib
 import importlib.util
+import pkgutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -330,6 +330,7 @@ class TrainingRecipe(_Section):
         trainer: Learn replies (``sft``), preferences (``dpo``, ``kto``) or rewards (``grpo``), by TRL's trainer of that
             name; all other keys that are not listed here are those of its configuration.
         reward_funcs: With ``trainer: grpo``, dotted paths of reward functions.
+        audit_rewards: With ``trainer: grpo``, refuse rewards that a canary beats (`rolellm check reward`).
         shared_prefix: Compute the system instruction and question that replies share only once; same gradients.
         attention: With ``shared_prefix``, FlexAttention, SDPA in blocks, or the first of them that works here.
         kernel_options: With ``shared_prefix``, options of FlexAttention's kernels.
@@ -346,6 +347,7 @@ class TrainingRecipe(_Section):
     library = "trl.{trainer}Config"
     trainer: Literal["sft", "dpo", "kto", "grpo"] = "sft"
     reward_funcs: list[str] = Field(default_factory=list)
+    audit_rewards: bool = True
     num_train_epochs: Positive = 3.0
     max_steps: int = Field(default=-1, ge=-1)
     learning_rate: Positive = 2e-4
@@ -403,12 +405,6 @@ class TrainingRecipe(_Section):
         import torch
 
         return not self.on_cpu and torch.cuda.is_bf16_supported()
-
-    @property
-    def trackers(self) -> list[str]:
-        """The trackers of ``report_to``, by name."""
-        names = [self.report_to] if isinstance(self.report_to, str) else self.report_to
-        return [name for name in names if name != "none"]
 
 
 @settings
@@ -478,10 +474,9 @@ def read_recipe(values: Mapping[Any, Any], source: str = "") -> Recipe:
 @lru_cache
 def _read_library_hints(library: str) -> Mapping[str, Any]:
     """The fields of a configuration class and their types; none where the library is not installed."""
-    package, _, name = library.partition(".")
-    if importlib.util.find_spec(package) is None:
+    if importlib.util.find_spec(library.partition(".")[0]) is None:
         return {}
-    hints = get_type_hints(getattr(importlib.import_module(package), name))
+    hints = get_type_hints(pkgutil.resolve_name(library))
     # Fields of a few choices are of an enumeration or any text.
     return {
         key: next((part for part in get_args(hint) if isinstance(part, enum.EnumType)), hint)

@@ -140,6 +140,12 @@ def check_recipe(recipe: Recipe) -> None:
         raise RecipeError("training.reward_funcs: trainer: grpo needs at least one, such as rolellm.rewards.rouge")
     if training.trainer != "grpo" and training.reward_funcs:
         raise RecipeError(f"training.reward_funcs: only trainer: grpo has rewards, not {training.trainer}")
+    weights = training.extra.get("reward_weights")
+    if weights is not None and len(weights) != len(training.reward_funcs):
+        raise RecipeError(
+            f"training.reward_weights: {len(weights)} weights for {len(training.reward_funcs)} reward_funcs; give each "
+            "its own, 0 to only watch it"
+        )
     if training.trainer != "sft" and recipe.data.source == "script":
         raise RecipeError(f"data.source: script has nothing for training.trainer: {training.trainer} to learn from")
     if training.eval_strategy == "steps" and training.eval_steps is None:
@@ -168,7 +174,6 @@ def _extend(values: Values, source: str, folder: Path, above: tuple[Path, ...]) 
         yield from _read_layers(find_recipe(name, folder), above)
     if close := difflib.get_close_matches(EXTENDS, [key for key in values if isinstance(key, str)], n=1):
         raise RecipeError(f"{source}: unknown key {close[0]}; did you mean {EXTENDS}?")
-    _check_nulls(values)
     # Whoever asks for a recipe need not know what it extends.
     read_recipe(values, source)
     yield resolve_paths(

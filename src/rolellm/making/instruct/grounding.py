@@ -327,9 +327,10 @@ def _make_chinese_finder(evidence: str) -> Callable[[str], bool]:
 
 
 def _split_words(text: str) -> list[str]:
-    return [part for word in WORD.findall(text) for part in re.split("-", word.casefold().replace("’", "'")) if part]
+    return [part for word in WORD.findall(text.casefold().replace("’", "'")) for part in word.split("-") if part]
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _reduce_to_stem(word: str) -> str:
     """Strip a word's commonest endings: crude, but the same for both sides of the comparison."""
     word = word.removesuffix("'s").removesuffix("'")

@@ -1,0 +1,340 @@
+"""Reward functions by their dotted paths, and their audit: replies that no reward should prefer to the role's own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pkgutil
+import random
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rolellm.core.errors import RecipeError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.records import Row
+from rolellm.core.settings import read_packaged_yaml
+from rolellm.core.text import FUNCTION_HAN, fold, load_chinese_tokenizer
+
+#: What a reward must not prefer to the role's own reply.
+CANARIES: Final[Mapping[str, str]] = {
+    "empty": "an empty reply",
+    "null_model": "a friendly non-answer",
+    "echo": "the question itself",
+    "plain": "the role-free answer",
+    "stuffing": "a list of keywords",
+    "long": "ten replies in one",
+}
+#: What a reward that tells roles or knowledge apart ranks below it.
+PAIRS: Final[Mapping[str, str]] = {"other_role": "another role's reply", "damaged": "the reply with wrong words"}
+OWN: Final = "own"
+#: Rows that an audit before training draws; fewer where a model is asked (our choice).
+_ROWS, _ROWS_ASYNC = 64, 16
+_LONGER: Final = 10
+_ENGLISH_WORD: Final = re.compile(r"[^\W\d_]{5,}")
+
+
+def find_reward(reward: Any) -> Any:
+    """The function of a dotted path, such as ``rolellm.rewards.rouge``; a function is itself.
+
+    Raises:
+        RecipeError: When there is none.
+    """
+    if callable(reward):
+        return reward
+    try:
+        function = pkgutil.resolve_name(str(reward))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RecipeError(f"training.reward_funcs: there is no {reward} ({error})") from error
+    if not callable(function):
+        raise RecipeError(f"training.reward_funcs: {reward} is not a function")
+    return function
+
+
+def name_reward(reward: Any) -> str:
+    """The dotted path of a function."""
+    return reward if isinstance(reward, str) else f"{reward.__module__}.{reward.__qualname__}"
+
+
+def learn_reward(reward: Any, rows: Sequence[Row]) -> Any:
+    """The reward as it is after learning from rows; one without a method ``learn`` is itself."""
+    return reward.learn(rows) if hasattr(reward, "learn") else reward
+
+
+class RewardedReply(NamedTuple):
+    """A reply to be rewarded.
+
+    Attributes:
+        row: Its row, without the reply as a reference where it has others.
+        kind: ``own``, or a key of `CANARIES` or `PAIRS`.
+        text: The reply.
+    """
+
+    row: Row
+    kind: str
+    text: str
+
+
+def make_candidates(rows: Sequence[Row], among: Sequence[Row]) -> list[list[RewardedReply]]:
+    """Make the role's own reply and its rivals for each row with a reference.
+
+    The own reply is one of several references, which the reward then does not see; else RoleGPT's, where the row has
+    it; else the only reference.
+
+    Args:
+        rows: Rows that are audited.
+        among: Rows that other roles' replies and wrong words are taken from.
+    """
+    with_texts = [row for row in among if any(map(str.strip, row.references))]
+    by_question: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    by_subset: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    by_role: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in with_texts:
+        by_question[row.language, fold(row.question)].append(row)
+        by_subset[row.language, row.subset].append(row)
+        by_role[row.language, row.role] += row.references
+    groups = []
+    for row in rows:
+        texts = [text for text in dict.fromkeys(row.references) if text.strip()]
+        if not texts:
+            continue
+        draw = random.Random(row.id)
+        own = draw.choice(texts) if len(texts) > 1 else row.rolegpt or texts[0]
+        shown = replace(row, references=tuple(text for text in texts if text != own) or (own,), rolegpt=None)
+        candidates = by_question[row.language, fold(row.question)], by_subset[row.language, row.subset]
+        rows_of_others = ([rival for rival in part if rival.role != row.role] for part in candidates)
+        rival_rows = next(filter(None, rows_of_others), [])
+        other_role = draw.choice(draw.choice(rival_rows).references) if rival_rows else ""
+        own_texts = by_role[row.language, row.role] or texts
+        rivals = {
+            OWN: own,
+            "empty": "",
+            "null_model": _load_null_model(row),
+            "echo": row.question,
+            "plain": row.raw_reference or "",
+            "stuffing": _list_keywords(shown),
+            "long": "\n".join(draw.choices(own_texts, k=_LONGER)),
+            "other_role": other_role,
+            "damaged": _damage(own, other_role, row),
+        }
+        groups.append(
+            [
+                RewardedReply(shown, kind, text)
+                for kind, text in rivals.items()
+                if kind in ("empty", OWN) or (text.strip() and text.strip() != own.strip())
+            ]
+        )
+    return groups
+
+
+def _load_null_model(row: Row) -> str:
+    return str(read_packaged_yaml("rolellm.models.prompts", "null_model.yaml")[row.language])
+
+
+def _split_keywords(text: str, row: Row) -> list[str]:
+    if row.language == "zh":
+        return [word for word in load_chinese_tokenizer()(text) if len(word) > 1 and FUNCTION_HAN.isdisjoint(word)]
+    return _ENGLISH_WORD.findall(text)
+
+
+def _list_keywords(row: Row) -> str:
+    """All keywords of what a reward sees of a row, each once, in order, after the role's name."""
+    text = "\n".join((*row.references, row.raw_reference or ""))
+    return (" " if row.language == "en" else "，").join([row.role, *dict.fromkeys(_split_keywords(text, row))])
+
+
+def _damage(text: str, source: str, row: Row) -> str:
+    """The text with every second keyword replaced by one of another reply; empty where there are too few."""
+    words, wrong = list(dict.fromkeys(_split_keywords(text, row))), _split_keywords(source, row)
+    changes = {word: wrong[index % len(wrong)] for index, word in enumerate(words[::2])} if wrong else {}
+    if len(changes) < 2:
+        return ""
+    return re.sub("|".join(map(re.escape, sorted(changes, key=len, reverse=True))), lambda hit: changes[hit[0]], text)
+
+
+def call_reward(reward: Any, candidates: Sequence[RewardedReply]) -> list[float]:
+    """Reward replies as TRL's trainer does; what a reward does not apply to is not a number."""
+    columns: dict[str, list[Any]] = {
+        name: [getattr(candidate.row, name) for candidate in candidates]
+        for name in ("role", "language", "subset", "question", "raw_reference", "role_description")
+    }
+    columns["references"] = [list(candidate.row.references) for candidate in candidates]
+    columns["prompts"] = [[{"role": "user", "content": text}] for text in columns["question"]]
+    columns["completions"] = [[{"role": "assistant", "content": candidate.text}] for candidate in candidates]
+    values = reward(completion_ids=[[] for _ in candidates], **columns)
+    if inspect.isawaitable(values):
+        with ThreadPoolExecutor(1) as pool:
+            values = pool.submit(asyncio.run, _await(values)).result()
+    return [float("nan") if value is None else float(value) for value in values]
+
+
+async def _await(values: Awaitable[Any]) -> Any:
+    return await values
+
+
+@dataclass(frozen=True, slots=True)
+class RewardAudit:
+    """The rewards of the role's own replies and of their rivals.
+
+    Attributes:
+        groups: Row by row: the role's own reply first, then its rivals.
+        rewards: Name of a reward to the rewards of each group; with several, `TOGETHER` has their sum as TRL makes it.
+    """
+
+    groups: Sequence[Sequence[RewardedReply]]
+    rewards: Mapping[str, Sequence[npt.NDArray[np.float64]]]
+
+    @property
+    def held_out(self) -> int:
+        """The number of rows whose own reply is not among the references that rewards see."""
+        return sum(group[0].text not in group[0].row.references for group in self.groups)
+
+    @property
+    def decisive(self) -> str:
+        """The name of the reward that training follows."""
+        return list(self.rewards)[-1]
+
+    def compare(self, name: str, kind: str) -> list[float]:
+        """For each row with such a rival: 1 where it loses to the own reply, 0.5 for a tie, 0 where it wins."""
+        results = []
+        for group, values in zip(self.groups, self.rewards[name], strict=True):
+            for candidate, value in zip(group, values, strict=True):
+                if candidate.kind == kind and not np.isnan(value - values[0]):
+                    results.append((1 + float(np.sign(round(values[0] - value, 9)))) / 2)
+        return results
+
+
+TOGETHER: Final = "together"
+
+
+def audit_rewards(
+    rewards: Mapping[str, Any], rows: Sequence[Row], most: int, weights: Sequence[float] | None = None
+) -> RewardAudit:
+    """Reward the role's own replies and their rivals, and compare.
+
+    Rewards that learn do so from the rows whose questions are not drawn.
+
+    Args:
+        rewards: Name to reward function.
+        rows: RoleBench's rows; those with a reference are drawn from.
+        most: Number of rows to draw, by a hash of their ids.
+        weights: As for TRL's trainer; a reward of weight 0 is only watched.
+    """
+    drawn = sorted((row for row in rows if row.references), key=lambda row: hash_json(["audit", row.id]))[:most]
+    questions = {fold(row.question) for row in drawn}
+    rest = [row for row in rows if fold(row.question) not in questions] or list(rows)
+    groups = make_candidates(drawn, rows)
+    flat = [candidate for group in groups for candidate in group]
+    ends = np.cumsum([len(group) for group in groups])[:-1]
+    scores = {name: np.array(call_reward(learn_reward(reward, rest), flat)) for name, reward in rewards.items()}
+    split = {name: np.split(values, ends) for name, values in scores.items()}
+    if len(rewards) > 1:
+        weighed = dict(zip(rewards, weights or [1.0] * len(rewards), strict=True))
+        split[TOGETHER] = [
+            _add([weight * _normalize(split[name][index]) for name, weight in weighed.items() if weight])
+            for index in range(len(groups))
+        ]
+    return RewardAudit(groups, split)
+
+
+def find_beaten(audit: RewardAudit) -> list[str]:
+    """The canaries that lose in fewer than half of the rows under the reward that training follows."""
+    results = {kind: audit.compare(audit.decisive, kind) for kind in CANARIES}
+    return [kind for kind, values in results.items() if 2 * values.count(1.0) < len(values)]
+
+
+def check_rewards(rewards: Mapping[str, Any], rows: Sequence[Row], weights: Sequence[float] | None) -> None:
+    """Refuse rewards that a canary beats, before training.
+
+    Raises:
+        RecipeError: Names the canaries, and the ways out.
+    """
+    asks_model = any(map(is_async, rewards.values()))
+    audit = audit_rewards(rewards, rows, _ROWS_ASYNC if asks_model else _ROWS, weights)
+    if beaten := find_beaten(audit):
+        counts = {kind: audit.compare(audit.decisive, kind) for kind in beaten}
+        canaries = "; ".join(
+            f"{CANARIES[kind]} in {len(c) - c.count(1.0)} of {len(c)} rows" for kind, c in counts.items()
+        )
+        raise RecipeError(
+            f"training.reward_funcs: what {' and '.join(rewards)} reward can be had without a good reply. Rewarded as "
+            f"much as the role's own reply or more: {canaries}. Combine other rewards (docs/training.md); `rolellm "
+            "check reward` shows what each prefers, and training.audit_rewards: false trains all the same"
+        )
+
+
+def is_async(reward: Any) -> bool:
+    """Tell whether calling a reward gives a coroutine."""
+    return any(map(inspect.iscoroutinefunction, (reward, type(reward).__call__)))
+
+
+def _normalize(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Values as TRL's ``normalize_then_sum`` scales them within a group; what does not apply adds nothing."""
+    finite = values[~np.isnan(values)]
+    if len(finite) < 2:
+        return np.full_like(values, np.nan)
+    scaled: npt.NDArray[np.float64] = (values - finite.mean()) / (finite.std(ddof=1) + 1e-4)
+    return scaled
+
+
+def _add(columns: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """Sums of rewards without those that do not apply; not a number where none does."""
+    total: npt.NDArray[np.float64] = np.nansum(columns, axis=0)
+    total[np.isnan(columns).all(axis=0)] = np.nan
+    return total
+
+
+class RewardChange(NamedTuple):
+    """A reward in training.
+
+    Attributes:
+        name: The function's name.
+        weight: 0 for one that was only watched.
+        before: Its mean over the first quarter of the steps.
+        after: Its mean over the last quarter.
+        change: ``rises`` or ``falls`` where the two differ by two standard errors, else ``holds``.
+    """
+
+    name: str
+    weight: float
+    before: float
+    after: float
+    change: str
+
+
+def measure_changes(metrics: Sequence[Mapping[str, Any]], weights: Sequence[float] | None = None) -> list[RewardChange]:
+    """Compare the rewards at the end of a training with those at its start.
+
+    Args:
+        metrics: Of each step, with TRL's ``rewards/NAME/mean``.
+        weights: As for TRL's trainer.
+    """
+    names = [match[1] for key in (metrics[0] if metrics else {}) if (match := re.fullmatch("rewards/(.+)/mean", key))]
+    changes = []
+    for name, weight in zip(names, weights or [1.0] * len(names), strict=False):
+        values = np.array([step.get(f"rewards/{name}/mean", np.nan) for step in metrics], float)
+        values = values[~np.isnan(values)]
+        if (quarter := len(values) // 4) < 2:
+            continue
+        first, last = values[:quarter], values[-quarter:]
+        gain, error = last.mean() - first.mean(), np.sqrt((first.var(ddof=1) + last.var(ddof=1)) / quarter)
+        change = "holds" if abs(gain) <= 2 * error else "rises" if gain > 0 else "falls"
+        changes.append(RewardChange(name, weight, float(first.mean()), float(last.mean()), change))
+    return changes
+
+
+def describe_hacking(changes: Sequence[RewardChange]) -> str | None:
+    """Say that a reward was hacked: one that was trained rises while one that was only watched falls."""
+
+    def list_changes(change: str, trained: bool) -> str:
+        chosen = (reward for reward in changes if reward.change == change and (reward.weight != 0) is trained)
+        return ", ".join(f"{reward.name} {change} ({reward.before:.3f} → {reward.after:.3f})" for reward in chosen)
+
+    gains, losses = list_changes("rises", True), list_changes("falls", False)
+    return f"hacked: {gains}, while {losses}, which was not rewarded" if gains and losses else None

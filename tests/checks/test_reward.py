@@ -1,0 +1,67 @@
+"""``rolellm check reward``: verdicts, intervals, exit codes, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rolellm.core.errors import RecipeError
+from rolellm.core.jsonl import write_jsonl
+from rolellm.measures import audit_reward
+
+from ..commands import Command
+
+LENGTH = "rolellm.rewards.length"
+GOOD = [f"rolellm.rewards.{name}" for name in ("in_character", "knowledge", "style", "answer")]
+
+
+def test_length_is_beaten(command: Command, tmp_path: Path) -> None:
+    told = command("check", "reward", LENGTH, "--limit", 30, "--out", tmp_path / "out")
+    assert told.code == 1
+    assert told.out.startswith("length: a canary that should lose wins or ties")
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))
+    assert manifest["summary"]["rewards"][LENGTH]["empty"]["verdict"] == "beaten"
+
+
+def test_the_rewards_of_the_recipe_hold_together(command: Command, tmp_path: Path) -> None:
+    words = ("check", "reward", *GOOD, "--limit", 60, "--out", tmp_path / "out", "--json")
+    told = command(*words, *(word for weight in (1, 1, 2, 1) for word in ("--weight", weight)))
+    assert told.code == 0
+    together = told.json["rewards"]["together"]
+    assert told.json["beaten"] == []
+    assert all(figures["lost"]["mean"] >= 0.9 for figures in together.values())
+    low, high = together["plain"]["lost"]["ci95"]
+    assert low < together["plain"]["lost"]["mean"] <= high
+    replies = [json.loads(line) for line in (tmp_path / "out/replies.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {reply["kind"] for reply in replies} >= {"own", "empty", "other_role"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(("rolellm.rewards.nothing",), "there is no rolellm.rewards.nothing", id="unknown"),
+        pytest.param((LENGTH, "--weight", "1", "--weight", "2"), "2 weights for 1 rewards", id="weights"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(
+    words: tuple[str, ...], message: str, command: Command, tmp_path: Path
+) -> None:
+    told = command("check", "reward", *words, "--out", tmp_path / "out")
+    assert told.code in (1, 2)
+    assert message in told.err
+
+
+def test_own_data_and_functions(tmp_path: Path) -> None:
+    row = {"role": "Mara", "question": "Who keeps the light?", "references": ["I keep it.", "It is me, girl."]}
+    write_jsonl(tmp_path / "rows.jsonl", [row])
+
+    def nonsense(completions: list[object], **_: object) -> list[float]:
+        return [0.0] * len(completions)
+
+    findings = audit_reward(nonsense, tmp_path / "rows.jsonl", out=tmp_path / "out")
+    assert findings["rows"] == findings["held_out"] == 1
+    assert "empty" in findings["beaten"]
+    with pytest.raises(RecipeError, match="there is no"):
+        audit_reward("rolellm.nothing", [row], out=tmp_path / "other")

@@ -1,0 +1,218 @@
+"""Rewards under TRL's signature: what earns, what earns nothing, and how the roles of the release are ranked."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rolellm
+from rolellm import load_rolebench, rewards
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.records import Row
+from rolellm.measures import audit_reward
+from rolellm.models.prompts.fences import read_fences
+from rolellm.scoring.rows import read_dataset_rows
+
+WORDS = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
+ASK = "Mara, what became of the bell of the lighthouse?"
+TOLD = "The rope snapped in the storm, and the bell fell into the old well behind the house."
+QUIET = "I do not know what became of it; I was asleep."
+ABOUT = {"role": ["Mara"], "question": [ASK], "references": [[TOLD]], "subset": ["role_specific"]}
+
+
+def score(reward: Any, reply: str, **columns: Any) -> float | None:
+    (value,) = reward(completions=[[{"role": "assistant", "content": reply}]], completion_ids=[[1]], **columns)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("reply", "value"),
+    [
+        pytest.param("The sea calls me.", 1.0, id="plain"),
+        pytest.param("As an AI language model, I cannot answer that.", 0.0, id="machine"),
+        pytest.param("User: And then?", 0.0, id="for-the-user"),
+        pytest.param("大海在呼唤我，我要出航。", 0.0, id="other-language"),
+        pytest.param(ASK, 0.0, id="echo"),
+        pytest.param("", 0.0, id="empty"),
+        pytest.param("…", 0.0, id="no-word"),
+    ],
+)
+def test_breaks_of_character_earn_nothing(reply: str, value: float) -> None:
+    assert score(rewards.in_character, reply, **ABOUT) == value
+
+
+def test_what_is_said_again_earns_less() -> None:
+    once = "I keep the lamp, and the lamp keeps me."
+    repeated = score(rewards.in_character, once * 6, **ABOUT)
+    assert repeated is not None
+    assert 0 < repeated < 0.3
+    assert score(rewards.in_character, once, **ABOUT) == 1
+
+
+@pytest.mark.parametrize("completion", ["The rope snapped.", [{"role": "assistant", "content": "The rope snapped."}]])
+@pytest.mark.parametrize("reward", [rewards.in_character, rewards.knowledge, rewards.rouge, rewards.length])
+def test_completions_are_texts_or_messages(reward: Any, completion: Any) -> None:
+    (value,) = reward(prompts=[ASK], completions=[completion], completion_ids=[[1]], trainer_state=None, **ABOUT)
+    assert value > 0
+
+
+def test_knowledge_is_the_words_that_the_question_does_not_give() -> None:
+    told = score(rewards.knowledge, "The rope snapped! It lies in the well, behind the old house.", **ABOUT)
+    partly = score(rewards.knowledge, "It fell.", **ABOUT)
+    given = score(rewards.knowledge, "The bell of the lighthouse? What a bell it was!", **ABOUT)
+    assert told is not None
+    assert partly is not None
+    assert given is not None
+    assert told > partly > given > 0
+    assert score(rewards.knowledge, QUIET, **ABOUT) == 0
+    assert score(rewards.knowledge, TOLD, **{**ABOUT, "subset": ["general"]}) is None
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(ASK, id="echo"),
+        pytest.param("rope snapped storm bell fell well behind house old Mara", id="keywords"),
+        pytest.param(f"{TOLD} " * 10, id="ten-times"),
+    ],
+)
+def test_knowledge_is_not_to_be_had_without_an_answer(reply: str) -> None:
+    value = score(rewards.knowledge, reply, **ABOUT)
+    assert value is not None
+    assert value < 0.1
+
+
+def test_what_cannot_be_known_is_not_to_be_claimed() -> None:
+    about = {**ABOUT, "references": [[QUIET]]}
+    assert score(rewards.knowledge, "I know nothing of that, child.", **about) == 1
+    assert score(rewards.knowledge, TOLD, **about) == 0
+
+
+def test_an_answer_may_be_in_other_words() -> None:
+    about = {"question": ["Name the capital of France."], "raw_reference": ["The capital of France is Paris."]}
+    full = score(rewards.answer, "Arr, Paris be the capital of France, matey!", **about)
+    assert full == 1
+    assert score(rewards.answer, "Arr, I sail the seas.", **about) == pytest.approx(0, abs=0.4)
+    assert score(rewards.answer, "Paris.", question=["?"], raw_reference=[None]) is None
+
+
+def test_style_is_the_role_s_own_over_the_plain_answer_s() -> None:
+    rows = [row for table in load_rolebench("sample").values() for row in read_dataset_rows(table)]
+    learned = rewards.style.learn(rows)
+    row = next(row for row in rows if row.raw_reference and row.language == "en")
+    rival = next(other for other in rows if other.question == row.question and other.role != row.role)
+    about = {name: [getattr(row, name)] for name in ("role", "language", "question", "references", "raw_reference")}
+    own, other, plain = (
+        score(learned, text, **about) for text in (row.references[0], rival.references[0], row.raw_reference)
+    )
+    assert own is not None
+    assert other is not None
+    assert own > max(other, 0.0)
+    assert plain == 0
+    assert score(learned, "Aye.", **{**about, "role": ["Nobody"]}) is None
+
+
+def test_a_style_needs_two_voices() -> None:
+    row = Row("a", "Mara", "en", "general", "?", ("The lamp burns.",))
+    with pytest.raises(DataError, match="needs two voices"):
+        rewards.style.learn([row])
+    assert rewards.style.learn([replace(row, raw_reference="A lamp is on.")])
+
+
+def test_a_judge_gives_the_share_of_both_orders(tmp_path: Path) -> None:
+    judge = rewards.make_judge(WORDS, tmp_path, "role-pair")
+    assert inspect.iscoroutinefunction(judge)
+    replies = [TOLD, "Once upon a time.", ""]
+    columns = {name: values * 3 for name, values in ABOUT.items()} | {"rolegpt": ["It fell down in the storm."] * 3}
+    good, bad, none = asyncio.run(judge(completions=replies, **columns))
+    assert good is not None
+    assert bad is not None
+    assert good > 0.5 > bad
+    assert none is None
+    journaled = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]
+    assert asyncio.run(judge(completions=replies, **columns)) == [good, bad, None]
+    assert [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()] == journaled
+
+
+def test_a_judge_s_liking_for_a_place_cancels_out(
+    llm_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def like_the_first(asked: dict[str, Any]) -> dict[str, Any]:
+        fences = read_fences(asked["messages"][-1]["content"])
+        first, second = (text for name, text in fences.items() if "answer" in name)
+        lead = 3 + ("well" in first) - ("well" in second)
+        likeliest = [
+            {"token": letter, "logprob": -math.log1p(math.exp(sign * lead))} for letter, sign in (("A", -1), ("B", 1))
+        ]
+        logprobs = {"content": [{"token": "A", "top_logprobs": likeliest}]}
+        choice = {"message": {"role": "assistant", "content": "A"}, "finish_reason": "length", "logprobs": logprobs}
+        return {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 500, "completion_tokens": 1}}
+
+    (tmp_path / "judge.yaml").write_text(
+        f"endpoints: [{{base_url: {llm_server(answer=like_the_first).url}, model: m}}]", encoding="utf-8"
+    )
+    monkeypatch.setenv(rewards.JUDGE_VARIABLE, str(tmp_path / "judge.yaml"))
+    replies = ["It fell into the well.", "It fell, I think.", "It broke."]
+    columns = {name: values * 3 for name, values in ABOUT.items()} | {"rolegpt": ["It fell down."] * 3}
+    better, same, alike = asyncio.run(rewards.judge(completions=replies, **columns))
+    assert better == pytest.approx(1 / (1 + math.exp(-1)))
+    assert same == alike == pytest.approx(0.5)
+    assert (tmp_path / "judge-reward").is_dir()
+
+
+def test_a_judge_without_a_model_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(rewards.JUDGE_VARIABLE, raising=False)
+    rewards._make_default_judge.cache_clear()
+    with pytest.raises(SettingsError, match="set ROLELLM_JUDGE to its settings file"):
+        asyncio.run(rewards.judge(completions=["Aye."], **ABOUT))
+    with pytest.raises(SettingsError, match="ranks lists"):
+        rewards.make_judge(WORDS, "out", "role-list")
+
+
+def test_the_front_door_has_the_rewards() -> None:
+    assert rolellm.rewards.in_character is rewards.in_character
+
+
+@pytest.mark.realdata
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("config", "subset", "names", "least"),
+    [
+        # Of the release's replies, 84 % reflect the style by its authors' own audit.
+        pytest.param("role-generalization-eng", "general", ["style"], {"style": 0.8}, id="en-general"),
+        pytest.param("instruction-generalization-zh", "general", ["style"], {"style": 0.85}, id="zh-general"),
+        pytest.param(
+            "instruction-generalization-eng",
+            "role_specific",
+            ["style", "knowledge"],
+            {"style": 0.9, "knowledge": 0.85},
+            id="en-role-specific",
+        ),
+        pytest.param(
+            "instruction-generalization-zh",
+            "role_specific",
+            ["style", "knowledge"],
+            {"style": 0.9, "knowledge": 0.9},
+            id="zh-role-specific",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_release_s_own_replies_are_ranked_first(
+    config: str, subset: str, names: list[str], least: dict[str, float], real_release: Path, tmp_path: Path
+) -> None:
+    rows = [row for table in load_rolebench(config, data_dir=real_release).values() for row in read_dataset_rows(table)]
+    data = [{name: getattr(row, name) for name in Row.__slots__} for row in rows if row.subset == subset]
+    dotted = [f"rolellm.rewards.{name}" for name in ("in_character", *names)]
+    findings = audit_reward(dotted, data, out=tmp_path, limit=200)
+    for name, share in least.items():
+        assert findings["rewards"][f"rolellm.rewards.{name}"]["other_role"]["lost"]["mean"] >= share
+    assert not findings["beaten"]
+    together = findings["rewards"]["together"]
+    assert all(together[kind]["lost"]["mean"] >= 0.9 for kind in ("empty", "null_model", "echo", "long"))

@@ -1,0 +1,131 @@
+"""The audit of rewards before training, and what is said of them after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rolellm import rewards
+from rolellm.core.errors import RecipeError
+from rolellm.core.records import Row
+from rolellm.training.rewards import (
+    CANARIES,
+    OWN,
+    PAIRS,
+    TOGETHER,
+    RewardedReply,
+    audit_rewards,
+    check_rewards,
+    describe_hacking,
+    find_beaten,
+    make_candidates,
+    measure_changes,
+)
+
+QUESTIONS = ["Where is the lantern kept?", "Who painted the harbor wall?", "What grows behind the chapel?"]
+ROWS = [
+    Row(
+        f"{role}-{at}",
+        role,
+        "en",
+        "general",
+        question,
+        (
+            f"{call}, traveler, the answer number {at} is under the wooden staircase.",
+            f"{call}! Beneath the wooden staircase, friend, number {at}.",
+        ),
+        raw_reference=f"It is under the staircase, number {at}.",
+    )
+    for role, call in (("Mara", "Ahoy"), ("Ada", "Zounds"))
+    for at, question in enumerate(QUESTIONS)
+]
+
+
+def test_each_row_has_its_own_reply_and_all_rivals() -> None:
+    for group in make_candidates(ROWS, ROWS):
+        assert [candidate.kind for candidate in group] == [OWN, *CANARIES, *PAIRS]
+        own = group[0]
+        assert own.text not in own.row.references
+        texts = {candidate.kind: candidate.text for candidate in group}
+        assert not set(texts["stuffing"].split()) & {"the", "is"}
+        assert ("Zounds" in texts["other_role"]) is (own.row.role == "Mara")
+        assert texts["damaged"] != own.text
+        assert len(texts["long"]) > 5 * len(own.text)
+
+
+def test_a_row_with_one_reference_is_compared_with_rolegpt() -> None:
+    row = Row("a", "Mara", "en", "role_specific", "Who?", ("The keeper of the light.",), rolegpt="I, the keeper.")
+    (group,) = make_candidates([row], ROWS)
+    assert group[0] == RewardedReply(group[0].row, OWN, "I, the keeper.")
+    assert group[0].row.references == row.references
+    assert "plain" not in {candidate.kind for candidate in group}
+
+
+def constant(completions: list[Any], **_: Any) -> list[float]:
+    return [1.0] * len(completions)
+
+
+async def by_kind(completions: list[Any], **_: Any) -> list[float | None]:
+    return [1.0 if "number" in message[-1]["content"] else None for message in completions]
+
+
+@pytest.mark.parametrize(
+    ("reward", "beaten"),
+    [
+        pytest.param(rewards.length, ["empty", "plain"], id="length"),
+        pytest.param(constant, list(CANARIES), id="constant"),
+        pytest.param(rewards.in_character, ["null_model", "plain"], id="ties"),
+    ],
+)
+def test_a_hackable_reward_is_caught(reward: Any, beaten: list[str]) -> None:
+    audit = audit_rewards({"reward": reward}, ROWS, 64)
+    assert set(beaten) <= set(find_beaten(audit))
+    with pytest.raises(RecipeError, match=r"reward can be had without a good reply.*in 6 of 6 rows"):
+        check_rewards({"reward": reward}, ROWS, None)
+
+
+def test_rewards_together_are_what_trl_makes_of_them() -> None:
+    functions = {"rouge": rewards.rouge, "length": rewards.length}
+    audit = audit_rewards(functions, ROWS, 64, [1.0, 0.0])
+    assert audit.decisive == TOGETHER
+    for kind in CANARIES:
+        assert audit.compare(TOGETHER, kind) == audit.compare("rouge", kind)
+    both = audit_rewards(functions, ROWS, 64)
+    for at, values in enumerate(both.rewards[TOGETHER]):
+        parts = [both.rewards[name][at] for name in functions]
+        wanted = sum((part - part.mean()) / (part.std(ddof=1) + 1e-4) for part in parts)
+        np.testing.assert_allclose(values, wanted)
+
+
+def test_an_async_reward_is_awaited_and_none_does_not_count() -> None:
+    audit = audit_rewards({"reward": by_kind}, ROWS, 64)
+    assert audit.compare("reward", "empty") == []
+    assert audit.compare("reward", "plain") == [0.5] * 6
+
+
+def steps(**rewards_by_step: list[float]) -> list[dict[str, Any]]:
+    count = len(next(iter(rewards_by_step.values())))
+    return [{f"rewards/{name}/mean": values[at] for name, values in rewards_by_step.items()} for at in range(count)]
+
+
+RISE, FALL = [at / 20 + at % 2 / 50 for at in range(20)], [1 - at / 20 + at % 2 / 50 for at in range(20)]
+FLAT = [0.5 + (-1) ** at / 10 for at in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("length", "style", "weights", "words"),
+    [
+        pytest.param(RISE, FALL, [1, 0], "hacked: length rises (0.108 → 0.862), while style falls", id="hacked"),
+        pytest.param(RISE, FLAT, [1, 0], None, id="nothing-falls"),
+        pytest.param(FLAT, FALL, [1, 0], None, id="nothing-rises"),
+        pytest.param(RISE, FALL, [1, 1], None, id="both-rewarded"),
+        pytest.param(RISE[:4], FALL[:4], [1, 0], None, id="too-few-steps"),
+    ],
+)
+def test_a_reward_that_rises_while_watched_ones_fall_is_hacked(
+    length: list[float], style: list[float], weights: list[float], words: str | None
+) -> None:
+    told = describe_hacking(measure_changes(steps(length=length, style=style), weights))
+    assert told is None if words is None else told is not None and told.startswith(words)
