@@ -26,7 +26,7 @@ from typing import Any
 
 from client_kills import measure_kills
 from client_server import PRICE, requests, server
-from common import environment, peak_memory_mb, report
+from common import environment, make_parser, peak_memory_mb, report
 
 from rolellm.core.errors import StoppedShortError
 from rolellm.llm.client import Client
@@ -206,8 +206,7 @@ def memory(calls: int) -> dict[str, float]:
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser = make_parser(__doc__)
     parser.add_argument("--quick", action="store_true", help="a tenth of everything, to see that it works")
     parser.add_argument("--latency", type=float, default=0.2, help="of the server's answers, in seconds")
     parser.add_argument("--calls", type=int, default=12_000, help="of the run that is timed")

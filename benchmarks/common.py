@@ -1,13 +1,37 @@
-"""What every benchmark prints: the versions and the hardware it ran on, and its result as a table or as JSON."""
+"""What benchmarks share: their command line, the versions and hardware they ran on, and a result as table or JSON."""
 
+import argparse
 import importlib.metadata
 import json
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+
+def make_parser(description: str | None, *, reads_release: bool = False) -> argparse.ArgumentParser:
+    """A command line with ``--json`` and, for one that reads the release, ``--data-dir``.
+
+    Args:
+        description: The benchmark's docstring.
+        reads_release: Take a copy of the release; ``None`` stands for the sample.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    if reads_release:
+        text = "a local copy of the release (default: $ROLEBENCH_DIR, else the sample)"
+        parser.add_argument("--data-dir", type=Path, default=os.environ.get("ROLEBENCH_DIR") or None, help=text)
+    return parser
+
+
+def compare_gradients(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
+    """How far gradients by name are from others: the norm of the difference over the norm."""
+    import torch
+
+    difference = torch.stack([(ours[name] - theirs[name]).norm() for name in theirs]).norm()
+    return float(difference / torch.stack([gradient.norm() for gradient in theirs.values()]).norm())
 
 
 def environment(*packages: str) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import time
 from typing import Any
 
 import numpy as np
-from common import environment, peak_memory_mb, report
+from common import environment, make_parser, peak_memory_mb, report
 
 from rolellm.core.records import Row
 from rolellm.judging.result import JudgedBy
@@ -80,8 +80,7 @@ def timed(comparison: Comparison, judgements: list[Judgement], resamples: int) -
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser = make_parser(__doc__)
     parser.add_argument("--judgements", type=int, default=JUDGEMENTS, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--rows", type=int, default=ROWS, metavar="N", help="of the split (default: %(default)s)")
     parser.add_argument("--resamples", type=int, default=RESAMPLES, metavar="N", help="(default: %(default)s)")

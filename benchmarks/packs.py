@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from common import environment, peak_memory_mb, report
+from common import environment, make_parser, peak_memory_mb, report
 
 import rolellm
 from rolellm.core.jsonl import read_jsonl
@@ -146,11 +145,7 @@ def _fold_all(examples: list[Example], batches: list[list[int]]) -> tuple[list[f
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument(
-        "--data-dir", type=Path, help="a local copy of the release (default: $ROLEBENCH_DIR, else the sample)"
-    )
+    parser = make_parser(__doc__, reads_release=True)
     parser.add_argument("--rows", type=int, default=ROWS, help="at most so many rows (default: %(default)s)")
     parser.add_argument("--replies", type=int, default=REPLIES, help="replies a row (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=BATCH, help="replies a forward pass (default: %(default)s)")
@@ -164,9 +159,8 @@ def main() -> None:
     if options.build:
         print(json.dumps(build(options.build, options.replies, options.batch)))
         return
-    given = options.data_dir or os.environ.get("ROLEBENCH_DIR")
     with tempfile.TemporaryDirectory() as folder:
-        write_tokens(Path(given) if given else None, options.rows, Path(folder))
+        write_tokens(options.data_dir, options.rows, Path(folder))
         command = [sys.executable, __file__, "--build", folder, "--replies", str(options.replies)]
         done = subprocess.run([*command, "--batch", str(options.batch)], check=True, capture_output=True, text=True)
         figures = json.loads(done.stdout)
@@ -178,7 +172,7 @@ def main() -> None:
         **environment("numpy"),
     }
     notes = [f"{rows:,} rows of {options.replies} replies, {options.batch} of them a pass and {STEP} a step"]
-    if not given:
+    if not options.data_dir:
         notes.append("No --data-dir and no $ROLEBENCH_DIR: prompts and replies of the embedded sample.")
     report("packs", result, notes, options.json)
 

@@ -12,12 +12,10 @@ for GRPO only those that train again on completions that exist (``num_iterations
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
-from pathlib import Path
 from typing import Any
 
-from common import environment, report
+from common import compare_gradients, environment, make_parser, report
 
 from rolellm.core.threads import wait_briefly
 
@@ -136,15 +134,11 @@ def compare(job: Job) -> tuple[float, float, dict[str, Any]]:
     """The ratio of the stock trainer's best median to ours, the gradient error, and figures."""
     from statistics import median
 
-    import torch
-
     passes = [count for count in (1, 4, 16) if job.kind == "dpo" or count % job.generations == 0 or count >= 4]
     stock = {count: time_updates(job, count, shared=False) for count in passes if job.rows % count == 0}
     best = min(stock, key=lambda count: median(stock[count][0]))
     ours, our_gradients = time_updates(job, job.rows, shared=True)
-    gradients = stock[best][1]
-    difference = torch.stack([(our_gradients[name] - gradients[name]).norm() for name in gradients]).norm()
-    error = float(difference / torch.stack([gradient.norm() for gradient in gradients.values()]).norm())
+    error = compare_gradients(our_gradients, stock[best][1])
     figures = {f"{job.kind}: stock, {count} a pass, s/step": median(stock[count][0]) for count in stock}
     figures |= {f"{job.kind}: shared, {job.rows} a pass, s/step": median(ours), f"{job.kind}: gradient error": error}
     return median(stock[best][0]) / median(ours), error, figures
@@ -152,11 +146,7 @@ def compare(job: Job) -> tuple[float, float, dict[str, Any]]:
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument(
-        "--data-dir", type=Path, help="a copy of the release (default: $ROLEBENCH_DIR, else the sample)"
-    )
+    parser = make_parser(__doc__, reads_release=True)
     parser.add_argument("--pairs", type=int, default=32, help="DPO: pairs an optimizer step (default: %(default)s)")
     parser.add_argument(
         "--completions", type=int, default=32, help="GRPO: completions a step, 8 a prompt (default: %(default)s)"
@@ -173,8 +163,7 @@ def main() -> None:
     wait_briefly()  # Before torch: the rivals profit as much.
     from rocit_data import SIZES, SMALLEST, load_corpus
 
-    release = options.data_dir or os.environ.get("ROLEBENCH_DIR")
-    corpus = load_corpus(Path(release) if release else None, SMALLEST if options.tiny else SIZES)
+    corpus = load_corpus(options.data_dir, SMALLEST if options.tiny else SIZES)
     ratios, figures, errors = {}, {}, []
     for kind in ("dpo", "grpo"):
         ratios[kind], error, more = compare(Job(corpus, kind, options))

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import environment, peak_memory_mb, report
+from common import environment, make_parser, peak_memory_mb, report
 from rich.console import Console
 
 import rolellm
@@ -200,8 +200,7 @@ def by_rank_bm25(listed: list[list[str]], index: TextIndex) -> Rival:
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser = make_parser(__doc__)
     parser.add_argument("--pairs", type=int, default=PAIRS, metavar="N", help="dialogue pairs (default: %(default)s)")
     parser.add_argument("--queries", type=int, default=QUERIES, metavar="N", help="queries (default: %(default)s)")
     parser.add_argument("--language", choices=("en", "zh"), help="only this one")

@@ -15,10 +15,9 @@ import argparse
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common import environment, report
+from common import compare_gradients, environment, make_parser, report
 
 from rolellm.core.threads import wait_briefly
 from rolellm.training.recipe import TrainingRecipe
@@ -75,7 +74,6 @@ def gradient_error(corpus: Corpus, build: str) -> float:
         corpus: The rows; two dozen replies of two roles are taken.
         build: The family, as in a recipe's ``base.build``.
     """
-    import torch
     from rocit_data import draw
     from rocit_runs import Job, Setting, first_gradient, train_ours, trl_trainer
 
@@ -98,8 +96,7 @@ def gradient_error(corpus: Corpus, build: str) -> float:
         train_ours(job, model)
     with trl_trainer(job, Setting(rows=8)) as trainer, first_gradient(trainer.model) as theirs:
         trainer.train()
-    difference = torch.stack([(ours[name] - theirs[name]).norm() for name in theirs]).norm()
-    return float(difference / torch.stack([gradient.norm() for gradient in theirs.values()]).norm())
+    return compare_gradients(ours, theirs)
 
 
 def plan_of(options: argparse.Namespace, longest: int) -> Plan:
@@ -156,11 +153,7 @@ def need_gpu() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument(
-        "--data-dir", type=Path, help="a local copy of the release (default: $ROLEBENCH_DIR, else the sample)"
-    )
+    parser = make_parser(__doc__, reads_release=True)
     parser.add_argument("--replies", type=int, default=128, help="replies an optimizer step (default: %(default)s)")
     parser.add_argument("--roles", type=int, default=TrainingRecipe().roles_per_step, help="roles a step")
     parser.add_argument("--steps", type=int, default=3, help="optimizer steps that are timed (default: %(default)s)")
@@ -192,12 +185,11 @@ def main() -> None:
         need_gpu()
     from rocit_data import SIZES, SMALLEST, load_corpus
 
-    given = options.data_dir or os.environ.get("ROLEBENCH_DIR")
     notes = []
-    if not given:
+    if not options.data_dir:
         options.replies, options.steps = min(options.replies, 16), min(options.steps, 2)
         notes.append(f"No --data-dir and no $ROLEBENCH_DIR: the embedded sample, {options.replies} replies a step.")
-    corpus = load_corpus(Path(given) if given else None, SMALLEST if options.tiny else SIZES)
+    corpus = load_corpus(options.data_dir, SMALLEST if options.tiny else SIZES)
     wanted = plan_of(options, max(example.length for example in corpus.examples))
     if options.gpu:
         from rocit_gpu import Device, measure_gpu

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from common import environment, peak_memory_mb
+from common import environment, make_parser, peak_memory_mb
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -229,16 +229,12 @@ def print_table(result: dict[str, Any]) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser = make_parser(__doc__, reads_release=True)
     parser.add_argument(
         "--pairs", type=int, metavar="N", help="compare on N pairs, drawn by a fixed seed (default: all)"
     )
     parser.add_argument(
         "--seconds", type=float, default=2.0, metavar="S", help="work of a turn with a second process (default: 2)"
-    )
-    parser.add_argument(
-        "--data-dir", type=Path, help="a local copy of the release (default: $ROLEBENCH_DIR, else the sample)"
     )
     parser.add_argument("--measure-memory", choices=list(PROTOCOLS.values()), help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -247,14 +243,13 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     """Measure and print."""
     arguments = parse_arguments()
-    given = arguments.data_dir or os.environ.get("ROLEBENCH_DIR")
-    data_dir = Path(given) if given else SAMPLE
+    data_dir = arguments.data_dir or SAMPLE
     if not (data_dir / SUBSET).is_dir():
         sys.exit(f"{data_dir} has no {SUBSET}: give a folder with the release, or none to use the embedded sample")
     if arguments.measure_memory:
         print(json.dumps(measure_memory(arguments.measure_memory, data_dir)))
         return
-    if not given:
+    if not arguments.data_dir:
         LOG.print("No --data-dir and no $ROLEBENCH_DIR: measuring on the embedded sample.")
         LOG.print("Its texts are shorter than the release's, for which the goals are set.")
     pairs = load_pairs(data_dir)

@@ -231,7 +231,7 @@ def test_a_loss_that_ends_in_one_process_stops_both_with_the_row_named(
     recipe = load_recipe(file)
     examples = prepare(recipe, tmp_path / "none").examples
     schedule = schedule_replies(examples, recipe.training, 2)
-    steps = schedule.order.reshape(schedule.steps, -1).tolist()
+    steps = schedule.order.reshape(-1, schedule.step_size).tolist()
     token, row = next(
         (token, examples[number].row_id)
         for number in steps[2]

@@ -9,18 +9,17 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Profile, Turn
-from rolellm.models.prompts.render import LONGEST, ONWARD, OPENING, format_turn
+from rolellm.models.prompts.render import LONGEST, ONWARD, OPENING, DescriptionPrompts, format_turn
 from rolellm.training.examples import encode
-from rolellm.training.recipe import DataRecipe, Mix, PromptRecipe
+from rolellm.training.recipe import DataRecipe, Mix
 from rolellm.training.rows import (
     Conversation,
     load_script_profiles,
-    load_templates,
     make_script_conversations,
 )
 
 FOX = "Fox"
-TEMPLATE = load_templates(PromptRecipe())
+TEMPLATE = DescriptionPrompts().templates
 
 
 def say(speaker: str, content: str, scene: int = 0) -> Turn:
@@ -192,7 +191,7 @@ def test_choices(choice: dict[str, Any], roles: set[str]) -> None:
     [
         pytest.param({"roles": ("Fox",)}, r"data\.roles: Fox not in the rows; there are Long John", id="unknown role"),
         pytest.param({"roles": ("鲁智深",), "languages": ("en",)}, r"leaves none of \d+ rows", id="nothing left"),
-        pytest.param({"split": "dev"}, "no split 'dev'; it has train, test", id="unknown split"),
+        pytest.param({"split": "dev"}, 'Unknown split "dev"', id="unknown split"),
         pytest.param({"mix": Mix(general=0.5)}, r"data\.mix", id="mix"),
     ],
 )

@@ -382,7 +382,7 @@ def test_another_revision_is_another_recipe(
     run = train(recipe).out
     (run / "manifest.json").unlink()
     other = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": "v2"}))
-    with pytest.raises(SettingsError, match=r'differs in base\.revision \(was null, is now "v2"\)'):
+    with pytest.raises(SettingsError, match=r'another recipe: base\.revision was null and is now "v2";'):
         train(other, resume=True)
 
 

@@ -13,14 +13,13 @@ from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.data.rolebench.schema import KIND
 from rolellm.models.prompts.encode import encode_prompt
-from rolellm.models.prompts.render import make_messages
+from rolellm.models.prompts.render import DescriptionPrompts, make_messages
 from rolellm.training.examples import IGNORED, Example, encode
-from rolellm.training.recipe import DataRecipe, Mix, PromptRecipe
+from rolellm.training.recipe import DataRecipe, Mix
 from rolellm.training.rows import (
     LongPromptWarning,
     check_positions,
     check_prompts,
-    load_templates,
     make_conversations,
     select_rows,
 )
@@ -181,11 +180,10 @@ def test_a_mix_keeps_its_share_of_each_subset_and_no_row_depends_on_another(samp
 def test_a_system_template_of_ones_own_goes_into_every_prompt(tmp_path: Any) -> None:
     file = tmp_path / "mine.txt"
     file.write_text("Be {role}.", encoding="utf-8")
-    template = load_templates(PromptRecipe(system_template=file))
-    (chat,) = make_conversations([row(language="zh")], lambda item: make_messages(item, template[item.language]))
+    (chat,) = make_conversations([row(language="zh")], DescriptionPrompts(file))
     assert chat.messages[0]["content"] == "Be Fox."
     with pytest.raises(SettingsError, match="no system template"):
-        load_templates(PromptRecipe(system_template=tmp_path / "none.txt"))
+        DescriptionPrompts(tmp_path / "none.txt")
 
 
 def test_prompts_too_long_for_the_base_are_named_before_training(tokenizer: Any, tmp_path: Path) -> None:

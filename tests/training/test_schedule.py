@@ -59,7 +59,7 @@ def test_every_reply_comes_once_an_epoch_in_steps_of_the_recipe_s_size(
     size = training.per_device_train_batch_size * training.gradient_accumulation_steps * processes
     per_epoch = math.ceil(len(rows) / size)
     assert (schedule.step_size, schedule.steps_per_epoch) == (size, per_epoch)
-    assert schedule.steps == math.ceil(per_epoch * training.num_train_epochs)
+    assert len(schedule.order) // schedule.step_size == math.ceil(per_epoch * training.num_train_epochs)
     steps = steps_of(schedule)
     for number, replies in enumerate(steps):
         # Only an epoch's last step may have fewer.
@@ -121,7 +121,11 @@ def test_a_shorter_run_is_the_beginning_of_a_longer_one(shared: bool) -> None:
 @LAYOUTS
 def test_how_many_steps(choice: dict[str, Any], steps: int, shared: bool) -> None:
     schedule = schedule_replies(MANY, recipe(shared_prefix=shared, **choice))
-    assert (schedule.steps_per_epoch, schedule.steps, len(schedule.order)) == (50, steps, 8 * steps)
+    assert (schedule.steps_per_epoch, len(schedule.order) // schedule.step_size, len(schedule.order)) == (
+        50,
+        steps,
+        8 * steps,
+    )
 
 
 @LAYOUTS
@@ -165,7 +169,8 @@ def test_processes_share_each_step_among_them(shared: bool, processes: int) -> N
         [schedule.order[batch].tolist() for batch in BatchSamplerShard(stream, processes, rank)]
         for rank in range(processes)
     ]
-    assert all(len(shard) == schedule.steps * training.gradient_accumulation_steps for shard in shards)
+    length = len(schedule.order) * training.gradient_accumulation_steps
+    assert all(len(shard) * schedule.step_size == length for shard in shards)
     for number, step in enumerate(schedule.order.reshape(-1, 2, processes, 4).tolist()):
         for rank, shard in enumerate(shards):
             assert shard[2 * number : 2 * number + 2] == [batches[rank] for batches in step]

@@ -244,7 +244,7 @@ def test_a_run_does_not_clear_its_own_base_away(
         pytest.param({"base": {"path": "nowhere"}}, ModelError, "no folder at", id="no-model"),
         pytest.param({"base": {"path": "."}}, ModelError, "no config.json", id="no-model-in-the-folder"),
         pytest.param({"training__max_length": 40}, SettingsError, "alone fills", id="prompts-too-long"),
-        pytest.param({"data__split": "dev"}, SettingsError, "it has train, test", id="no-such-split"),
+        pytest.param({"data__split": "dev"}, SettingsError, "one of .*'train', 'test'", id="no-such-split"),
         pytest.param({"data__config": "sampel"}, SettingsError, "sample", id="no-such-config"),
         pytest.param(
             {"prompt": {"system_template": "none.txt"}}, SettingsError, "no system template", id="no-template"

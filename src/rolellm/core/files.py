@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TextIO
 
-from rolellm.core.errors import SettingsError
+from rolellm.core.errors import RoleLLMError, SettingsError
 
 #: What the system says when a disk, a quota or a limit on files is full.
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -76,3 +77,17 @@ def write_json(path: str | Path, value: Mapping[str, Any]) -> None:
     """Write a JSON object, indented, complete or not at all."""
     with open_atomic(path) as stream:
         stream.write(json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Tell whether an error, or one that it came from, says that a file could not be written for want of room."""
+    if isinstance(error, RoleLLMError):
+        return False  # It has its own words.
+    number = error.errno if isinstance(error, OSError) else None
+    # Libraries in C++ and Rust: torch gives no reason, safetensors the system's number.
+    if numbered := re.search(r"os error ([0-9]+)", str(error)):
+        number = int(numbered[1])
+    if number in NO_ROOM or re.search("PytorchStreamWriter|unexpected pos", str(error)):
+        return True
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return cause is not None and is_disk_full(cause)

@@ -196,6 +196,23 @@ def iterate_leaves(values: Mapping[Any, Any], dotted: str = "") -> Iterator[tupl
             yield f"{dotted}{key}", value
 
 
+def describe_changes(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> str:
+    """The values that differ, by dotted key, for a message; an empty text where none does.
+
+    >>> describe_changes({"training": {"seed": 1}}, {"training": {"seed": 2}})
+    'training.seed was 1 and is now 2'
+    """
+
+    def show(value: Any) -> str:
+        text = json.dumps(value, ensure_ascii=False)
+        # A hash tells a reader nothing.
+        return f"{text[:12]}…" if len(text) == 66 else text
+
+    old, new = dict(iterate_leaves(before)), dict(iterate_leaves(now))
+    changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
+    return "; ".join(f"{key} was {show(old.get(key))} and is now {show(new.get(key))}" for key in changed)
+
+
 def describe_alternatives(key: str, candidates: Iterable[str]) -> str:
     """The end of a message about an unknown key: the nearest known one, or all of them."""
     names = list(candidates)

@@ -88,7 +88,7 @@ def load_whole(path: str | Path, **options: Any) -> PreTrainedModel:
         options: For ``from_pretrained``.
 
     Raises:
-        ModelError: When it cannot be loaded, or weights are missing.
+        ModelError: When it cannot be loaded, or weights are missing or of other sizes than its layers.
     """
     from transformers import AutoModelForCausalLM
 
@@ -100,7 +100,19 @@ def load_whole(path: str | Path, **options: Any) -> PreTrainedModel:
         raise ModelError(
             f"{path} lacks {len(missing)} of the model's weights ({', '.join(missing[:5])}); is it complete?"
         )
+    _check_sizes(model, path)
     return model
+
+
+def _check_sizes(model: Any, path: str | Path) -> None:
+    """Check that weights in 4 bits have the sizes of their layers; transformers before 5.23 takes any."""
+    for name, module in model.named_modules():
+        state = getattr(getattr(module, "weight", None), "quant_state", None)
+        if state is not None and tuple(state.shape) != (sizes := (module.out_features, module.in_features)):
+            raise ModelError(
+                f"{path}: its model cannot be loaded: {name} has the shape {tuple(state.shape)}; config.json asks for "
+                f"{sizes}"
+            )
 
 
 def add_stop_token(config: Any, end: int) -> None:

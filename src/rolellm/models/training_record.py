@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import StringConstraints
 
@@ -31,6 +31,18 @@ def hash_instruction(question: str) -> str:
     return hash_bytes(fold(question).encode("utf-8", "surrogatepass"))[:16]
 
 
+class Asked(Protocol):
+    """What training shows a model: a row, or a conversation whose role may be unknown."""
+
+    @property
+    def role(self) -> str | None:
+        """Who answers."""
+
+    @property
+    def question(self) -> str:
+        """What is asked."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainedOn:
     """Roles and instructions that a model was trained on.
@@ -44,10 +56,10 @@ class TrainedOn:
     instructions: frozenset[_Hash] = frozenset()
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> TrainedOn:
+    def of(cls, rows: Iterable[Asked]) -> TrainedOn:
         """Record what training on these rows shows a model."""
         pairs = [(row.role, hash_instruction(row.question)) for row in rows]
-        return cls(frozenset(role for role, _ in pairs), frozenset(name for _, name in pairs))
+        return cls(frozenset(role for role, _ in pairs if role is not None), frozenset(name for _, name in pairs))
 
     def __or__(self, more: TrainedOn) -> TrainedOn:
         """All that either of two trainings showed, as those of an adapter and of the tuned base below it."""

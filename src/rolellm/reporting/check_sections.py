@@ -190,7 +190,7 @@ def safety_table(figures: Mapping[str, Any]) -> Table:
     heads = ("Before %", "After %", *points, "p, Holm", "Recall %", "False alarms %")
     rows = []
     for change in figures["changes"]:
-        known = figures["deciders"][change["decider"]]["measures"][change["measure"]]
+        known = _find_accuracy(change, figures)
         between = change["of"] or _CONTRASTED[change["contrast"]].partition(" (")[0]
         cells = [read_interval(change[name]) for name in ("before", "after", "difference", "corrected")]
         accuracy = [read_interval(known[name]) for name in ("recall", "false_alarms")]
@@ -232,34 +232,43 @@ def _describe_base(figures: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _describe_changes(figures: Mapping[str, Any]) -> Iterator[str]:
-    for change in figures["changes"]:
+    changes = [change for change in figures["changes"] if _find_accuracy(change, figures)["informative"]]
+    for change in changes:
         if change["level"] == "all":
             contrast = _CONTRASTED[change["contrast"]]
             yield f"{contrast[0].upper()}{contrast[1:]}: {_describe_change(change, figures)}."
     for level in ("role", "category"):
         for measure in _MEASURED:
-            alike = [one for one in figures["changes"] if one["level"] == level and one["measure"] == measure]
+            alike = [change for change in changes if change["level"] == level and change["measure"] == measure]
             if len(alike) > 1 and alike[0]["worse"] > 0:
                 yield f"Worst {level}: {alike[0]['of']}, {_describe_change(alike[0], figures)}."
 
 
+def _find_accuracy(change: Mapping[str, Any], figures: Mapping[str, Any]) -> Mapping[str, Any]:
+    accuracy: Mapping[str, Any] = figures["deciders"][change["decider"]]["measures"][change["measure"]]
+    return accuracy
+
+
 def _describe_change(change: Mapping[str, Any], figures: Mapping[str, Any]) -> str:
-    known = figures["deciders"][change["decider"]]["measures"][change["measure"]]
     difference, corrected = read_interval(change["difference"]), read_interval(change["corrected"])
     before, after = _percent(change["before"]), _percent(change["after"])
     verb = "rose" if change["difference"]["mean"] > 0 else "fell"
     moved = f"{verb} from {before} to {after}" if change["difference"]["mean"] else f"stayed at {after}"
-    points = _points(difference)
-    if corrected:
-        points += f", corrected {_points(corrected)}"
-    elif not known["informative"]:
-        points += ", correction withheld: the decider is no better than chance"
-    accuracy = f"recall {_percent(known['recall'])}, false alarms {_percent(known['false_alarms'])}"
+    points = _points(difference) + (f", corrected {_points(corrected)}" if corrected else "")
+    accuracy = _describe_accuracy(_find_accuracy(change, figures))
     return f"{_MEASURED[change['measure']]} {moved} ({points}), by {change['decider']} ({accuracy})"
+
+
+def _describe_accuracy(accuracy: Mapping[str, Any]) -> str:
+    return f"recall {_percent(accuracy['recall'])}, false alarms {_percent(accuracy['false_alarms'])}"
 
 
 def _describe_deciders(figures: Mapping[str, Any]) -> Iterator[str]:
     for name, decider in figures["deciders"].items():
+        for measure, accuracy in decider["measures"].items():
+            if not accuracy["informative"]:
+                known = _describe_accuracy(accuracy)
+                yield f"{name} is no better than chance at {_MEASURED[measure]} ({known}): its findings are withheld."
         if unknown := {*figures["prompts"]["languages"]} - {*decider["languages"]}:
             yield f"{name} was not made for {', '.join(sorted(unknown))}: read its recall before its verdicts."
         if decider["unread"]:
@@ -278,14 +287,36 @@ def _points(interval: Interval | None) -> str:
 
 
 def reward_table(audit: Mapping[str, Any]) -> Table:
-    """Build a table of how often each canary and each pair loses under each reward, and what is beaten."""
-    rivals = {**CANARIES, **PAIRS}
-    rows = tuple(
-        TableRow(
-            (name.rpartition(".")[2], rivals[kind]),
-            (read_interval(figures["lost"]), f"{100 * figures['tied']:.1f}", figures["verdict"]),
+    """Build a table of how often each canary and pair loses: under each reward alone, then under all together."""
+    *parts, decisive = audit["rewards"].items()
+    rows = []
+    for kind, name in {**CANARIES, **PAIRS}.items():
+        if (figures := decisive[1].get(kind)) is not None:
+            alone = (f"{100 * part[kind]['lost']['mean']:.1f}" if kind in part else None for _, part in parts)
+            ties = f"{100 * figures['tied']:.1f}"
+            rows.append(TableRow((name,), (*alone, read_interval(figures["lost"]), ties, figures["verdict"])))
+    heads = (*(name.rpartition(".")[2] for name, _ in parts), decisive[0].rpartition(".")[2])
+    heads = (*(f"{name} %" for name in heads), "Ties %", "Verdict")
+    return Table("How often it loses to the role's own reply", ("Rival",), heads, tuple(rows), left=("Verdict",))
+
+
+def describe_reward(audit: Mapping[str, Any]) -> list[str]:
+    """Say in sentences what beats the rewards that training would follow, and what they are weak against."""
+    name, decisive = list(audit["rewards"].items())[-1]
+    subject = "These rewards together" if len(audit["rewards"]) > 1 else name.rpartition(".")[2]
+
+    def list_rivals(verdict: str) -> str:
+        return ", ".join(
+            f"{CANARIES[kind]} ({100 * figures['lost']['mean']:.0f} %)"
+            for kind, figures in decisive.items()
+            if kind in CANARIES and figures["verdict"] == verdict
         )
-        for name, kinds in audit["rewards"].items()
-        for kind, figures in kinds.items()
+
+    beaten, weak = list_rivals("beaten"), list_rivals("weak")
+    sentences = [f"{subject}: a canary that should lose wins or ties, so `rolellm train` refuses: {beaten}."] * bool(
+        beaten
     )
-    return Table("Rewards", ("Reward", "Rival"), ("Loses %", "Ties %", "Verdict"), rows, left=("Verdict",))
+    sentences += [f"{subject}: weak against {weak}, which should lose in 95 % of rows."] * bool(weak)
+    sentences += [f"{subject}: every canary loses in at least 95 % of rows."] * (not sentences)
+    held_out = f"{audit['held_out']} of {audit['rows']} own replies are not among the references that rewards see."
+    return [*sentences, held_out]

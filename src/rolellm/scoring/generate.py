@@ -16,7 +16,6 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
@@ -28,7 +27,7 @@ from rolellm.core.folders import use_working_folder
 from rolellm.core.jsonl import JsonlAppender, read_json, write_jsonl
 from rolellm.core.locks import lock_folder
 from rolellm.core.progress import Progress, track_progress
-from rolellm.core.records import Language, Row
+from rolellm.core.records import Row
 from rolellm.core.settings import read
 from rolellm.core.text import join_names
 from rolellm.llm.llm import LLM
@@ -38,7 +37,7 @@ from rolellm.llm.settings import describe_model
 from rolellm.models.find import ModelSource, find_manifests, find_model
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.encode import PromptEncoder
-from rolellm.models.prompts.render import load_system_template, make_messages
+from rolellm.models.prompts.render import DescriptionPrompts, load_system_template
 from rolellm.models.prompts.retrieval import RETRIEVED, RetrievalPrompts
 from rolellm.scoring.contamination import Contamination, check_contamination
 from rolellm.scoring.predictions import (
@@ -215,10 +214,8 @@ def prepare_prompts(settings: GenerateSettings, rows: Iterable[Row]) -> tuple[As
     template = settings.system_template
     if settings.profile != "retrieval":
         # Both languages, whichever the rows are in, so that a run over more of the rows has the same settings.
-        languages: tuple[Language, ...] = ("en", "zh")
-        hashes = {language: load_system_template(language, template).hash for language in languages}
-        own = None if template is None else load_system_template("en", template)
-        return partial(make_messages, template=own), {"template_hash": hashes}
+        prompts = DescriptionPrompts(template)
+        return prompts, {"template_hash": prompts.hashes}
     from rolellm.data.rolebench.profiles import hash_profiles, load_profiles
 
     retrieved = settings.retrieved or RETRIEVED

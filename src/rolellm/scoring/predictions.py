@@ -18,7 +18,7 @@ from rolellm.core.errors import DataError, PredictionError, SettingsError, Stopp
 from rolellm.core.fingerprint import hash_bytes, hash_file
 from rolellm.core.jsonl import parse_object, read_json, write_jsonl
 from rolellm.core.records import Prediction, Row
-from rolellm.core.settings import iterate_leaves
+from rolellm.core.settings import describe_changes
 from rolellm.core.typed_json import read_as
 from rolellm.data.rolebench.source import resolve_config
 from rolellm.scoring.harness_logs import read_log_meta, read_logged
@@ -324,11 +324,8 @@ def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
         raise SettingsError(f"{sidecar}: {error.problem}; {_WAY_OUT}") from error
     if before is None:
         raise SettingsError(f"{out} exists without {sidecar.name}, so how it was made is unknown; {_WAY_OUT}")
-    compared = ({key: item for key, item in settings.items() if key not in _MAY_CHANGE} for settings in (before, meta))
-    old, new = map(dict, map(iterate_leaves, compared))
-    changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
-    if changed:
-        differences = "; ".join(f"{key} was {_show(old.get(key))} and is now {_show(new.get(key))}" for key in changed)
+    old, new = ({key: item for key, item in part.items() if key not in _MAY_CHANGE} for part in (before, meta))
+    if differences := describe_changes(old, new):
         raise SettingsError(
             f"{out} was started with other settings: {differences}. {_WAY_OUT[0].upper()}{_WAY_OUT[1:]}"
         )
@@ -338,11 +335,6 @@ def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
             f"restore it, {_WAY_OUT}"
         )
     return {**meta, **_record_history(before, meta)}
-
-
-def _show(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return f"{text[:12]}…" if len(text) == 66 else text
 
 
 def _record_history(before: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,13 +17,13 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.settings import dump
 from rolellm.data.rolebench.schema import SAMPLE
-from rolellm.models.load import explain_load_failure, fetch, load_whole, open_tokenizer
+from rolellm.models.load import fetch, load_part, load_whole, open_tokenizer
 from rolellm.models.prompts.encode import find_end_token
-from rolellm.models.prompts.render import load_chat_template, make_messages
+from rolellm.models.prompts.render import DescriptionPrompts, load_chat_template
 from rolellm.models.prompts.settle import check_settled, settle_template
 from rolellm.training.examples import Example, encode
 from rolellm.training.recipe import MethodRecipe, PromptRecipe, Recipe, TrainingRecipe
-from rolellm.training.rows import Conversation, load_templates
+from rolellm.training.rows import Conversation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -47,7 +47,6 @@ _SHARED = (
 
 def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
     """SHA-256 in hex of all that decides what is built."""
-    template = load_templates(recipe.prompt)
     return hash_json(
         {
             "version": _BUILD_VERSION,
@@ -55,7 +54,7 @@ def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
             "form": recipe.prompt.form,
             "tiny": dump(recipe.base.tiny),
             "warm": dump(recipe.base.warm),
-            "templates": [part.hash for part in template.values()],
+            "templates": list(DescriptionPrompts(recipe.prompt.system_template).hashes.values()),
             "training": {key: getattr(recipe.training, key) for key in _SHARED},
             "rows": [asdict(row) for row in rows],
         }
@@ -64,26 +63,25 @@ def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
 
 def make_warming_examples(recipe: Recipe, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase) -> list[Example]:
     """Each instruction with its role-free answer: with no system instruction, and under that of each role."""
-    template = load_templates(recipe.prompt)
-    plain_chats: dict[str, Conversation] = {}
+    ask = DescriptionPrompts(recipe.prompt.system_template)
+    alone: dict[str, Conversation] = {}
     in_role: list[Conversation] = []
     for row in rows:
         if row.raw_reference is None or not row.raw_reference.strip():
             continue
-        system, user = make_messages(row, template[row.language])
-        plain_chats.setdefault(row.question, Conversation(row.id, (user,), {"completion": row.raw_reference}))
+        system, user = ask(row)
+        alone.setdefault(row.question, Conversation(row.id, (user,), {"completion": row.raw_reference}))
         in_role.append(Conversation(row.id, (system, user), {"completion": row.raw_reference}))
     if not in_role:
         raise RecipeError("base.build: no row has a raw_reference to warm on; include general rows, or give base.path")
-    limit = recipe.training.max_length
-    plain = encode(list(plain_chats.values()), tokenizer, max_length=limit, truncate_replies=True)
+    limit, warm = recipe.training.max_length, recipe.base.warm
+    examples = encode([*alone.values(), *in_role], tokenizer, max_length=limit, truncate_replies=True)
     # A base model is a language model: it learns to write the question, too.
-    plain_examples = [
-        replace(item, prompt_ids=item.prompt_ids[:1], reply_ids=item.input_ids[1:], family="alone") for item in plain
+    plain = [
+        replace(item, prompt_ids=item.prompt_ids[:1], reply_ids=item.input_ids[1:], family="alone")
+        for item in examples[: len(alone)]
     ]
-    warm = recipe.base.warm
-    in_roles = encode(in_role, tokenizer, max_length=limit, truncate_replies=True)
-    return [*(plain_examples * warm.alone), *(in_roles * warm.in_role)]
+    return [*(plain * warm.alone), *(examples[len(alone) :] * warm.in_role)]
 
 
 def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerBase:
@@ -113,9 +111,9 @@ def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerB
 
 
 def _read_row_texts(recipe: Recipe, rows: Sequence[Row]) -> Iterator[str]:
-    template = load_templates(recipe.prompt)
+    ask = DescriptionPrompts(recipe.prompt.system_template)
     for row in rows:
-        yield from (message["content"] for message in make_messages(row, template[row.language]))
+        yield from (message["content"] for message in ask(row))
         yield from row.references
         yield row.raw_reference or ""
         yield "### Instruction:\n\n### Input:\n\n### Response:\n"
@@ -201,7 +199,6 @@ def load_model(
         # Always given: bitsandbytes would take a GPU that the recipe stays off.
         options["device_map"] = {"": "cpu" if training.on_cpu else PartialState().local_process_index}
     model = load_whole(path, **options)
-    _check_sizes(model, path)
     _keep_gradients_right(model)
     if adapter is None:
         return model
@@ -215,17 +212,6 @@ def load_model(
     # A base within the adapter's run is named by its place there.
     tuned.peft_config["default"].base_model_name_or_path = str(path)
     return tuned
-
-
-def _check_sizes(model: Any, path: Path) -> None:
-    """Check that weights in 4 bits have the sizes of their layers; transformers before 5.23 takes any."""
-    for name, module in model.named_modules():
-        state = getattr(getattr(module, "weight", None), "quant_state", None)
-        if state is not None and tuple(state.shape) != (sizes := (module.out_features, module.in_features)):
-            raise ModelError(
-                f"{path}: its model cannot be loaded: {name} has the shape {tuple(state.shape)}; config.json asks for "
-                f"{sizes}"
-            )
 
 
 def _keep_gradients_right(model: Any) -> None:
@@ -252,11 +238,7 @@ def read_base_config(recipe: Recipe) -> Any:
         return None
     from transformers import AutoConfig
 
-    folder = _fetch_base(recipe)
-    try:
-        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder}: its config.json cannot be read: {explain_load_failure(folder, error)}") from error
+    return load_part("config.json", AutoConfig, _fetch_base(recipe), local_files_only=True)
 
 
 def find_context(recipe: Recipe, config: Any) -> int | None:

@@ -33,12 +33,6 @@ from rolellm.training.examples import Example
 from rolellm.training.run_folder import find_last_step, keep_newest, seal_checkpoint
 from rolellm.training.schedule import EMPTY, Schedule
 
-# Of what the loop logs a step.
-_KEPT = (
-    *("step", "loss", "learning_rate", "grad_norm", "mean_token_accuracy", "entropy", "num_tokens", "epoch", "seconds"),
-    *("eval_loss", "eval_mean_token_accuracy", "eval_entropy"),
-)
-
 
 class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     """Writes what is logged to ``metrics.jsonl``, and shows progress on standard error.
@@ -111,14 +105,13 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
     def _take_lines(self, state: Any) -> list[dict[str, Any]]:
         """Make the lines of steps that were logged since the last call, each with its evaluation."""
         entries, self._written = state.log_history[self._written :], len(state.log_history)
-        steps = [ChainMap(*group) for _, group in groupby(entries, key=itemgetter("step"))]
-        return [self._make_line(values) for values in steps if "loss" in values]
-
-    def _make_line(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        line = {key: values[key] for key in _KEPT if key in values}
-        # What the other trainers measure, such as rewards.
-        line |= {key: value for key, value in values.items() if "/" in key or key.startswith(("reward", "kl"))}
-        return line | {"epoch": round(values["step"] / self._steps_per_epoch, 4)}
+        logged = (entry for entry in entries if "loss" in entry or "eval_loss" in entry)
+        steps = [ChainMap(*group) for _, group in groupby(logged, key=itemgetter("step"))]
+        return [
+            {"step": values["step"], **values, "epoch": round(values["step"] / self._steps_per_epoch, 4)}
+            for values in steps
+            if "loss" in values
+        ]
 
 
 _NAMED: Final = 10
@@ -141,7 +134,7 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
         self._read = schedule.count_tokens(np.asarray([example.length for example in examples]), empty=1)
         # Trainers of pairs and of sampled replies count otherwise.
         self._has_rows = examples[0].row is None
-        self._first = self._counted = 0
+        self._first = 0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Note where this call begins: the trainer counts from there."""

@@ -318,7 +318,7 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
         # The filter would put the mean of earlier losses in a NaN's place.
         "logging_nan_inf_filter": False,
         "disable_tqdm": True,
-        "report_to": training.trackers if job.writes_checkpoints else "none",
+        "report_to": training.report_to if job.writes_checkpoints else "none",
         # Rows were cut and checked: TRL drops those whose prompt fills max_length.
         "max_length": None,
         "dataloader_pin_memory": not training.on_cpu,

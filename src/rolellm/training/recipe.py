@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import importlib
 import importlib.util
+import pkgutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -406,12 +406,6 @@ class TrainingRecipe(_Section):
 
         return not self.on_cpu and torch.cuda.is_bf16_supported()
 
-    @property
-    def trackers(self) -> list[str]:
-        """The trackers of ``report_to``, by name."""
-        names = [self.report_to] if isinstance(self.report_to, str) else self.report_to
-        return [name for name in names if name != "none"]
-
 
 @settings
 class OutputRecipe:
@@ -480,10 +474,9 @@ def read_recipe(values: Mapping[Any, Any], source: str = "") -> Recipe:
 @lru_cache
 def _read_library_hints(library: str) -> Mapping[str, Any]:
     """The fields of a configuration class and their types; none where the library is not installed."""
-    package, _, name = library.partition(".")
-    if importlib.util.find_spec(package) is None:
+    if importlib.util.find_spec(library.partition(".")[0]) is None:
         return {}
-    hints = get_type_hints(getattr(importlib.import_module(package), name))
+    hints = get_type_hints(pkgutil.resolve_name(library))
     # Fields of a few choices are of an enumeration or any text.
     return {
         key: next((part for part in get_args(hint) if isinstance(part, enum.EnumType)), hint)

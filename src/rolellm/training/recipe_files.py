@@ -174,7 +174,6 @@ def _extend(values: Values, source: str, folder: Path, above: tuple[Path, ...]) 
         yield from _read_layers(find_recipe(name, folder), above)
     if close := difflib.get_close_matches(EXTENDS, [key for key in values if isinstance(key, str)], n=1):
         raise RecipeError(f"{source}: unknown key {close[0]}; did you mean {EXTENDS}?")
-    _check_nulls(values)
     # Whoever asks for a recipe need not know what it extends.
     read_recipe(values, source)
     yield resolve_paths(

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError, ModelError, RecipeError
@@ -19,14 +19,13 @@ from rolellm.models.prompts.encode import encode_prompt, limit_prompt
 from rolellm.models.prompts.render import (
     ONWARD,
     OPENING,
+    DescriptionPrompts,
     Template,
     format_turn,
-    load_system_template,
-    make_messages,
     shorten_turn,
 )
 from rolellm.models.training_record import TrainedOn, hash_instruction
-from rolellm.training.recipe import DataRecipe, Mix, PromptRecipe, Recipe
+from rolellm.training.recipe import DataRecipe, Mix, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -90,7 +89,8 @@ def load_replies(recipe: Recipe) -> Replies:
     if recipe.data.source == "dataset":
         raise RecipeError("data.source: dataset needs a data.path, or rolellm.train(recipe, train_dataset=...)")
     if recipe.data.source == "script":
-        return make_script_conversations(load_script_profiles(recipe.data), load_templates(recipe.prompt), recipe.data)
+        templates = DescriptionPrompts(recipe.prompt.system_template).templates
+        return make_script_conversations(load_script_profiles(recipe.data), templates, recipe.data)
     return load_rows(recipe)
 
 
@@ -102,57 +102,44 @@ def select_base_rows(recipe: Recipe, replies: Replies) -> list[Row]:
     if recipe.base.build is None or any(row.raw_reference for row in rows):
         return rows
     languages = {item.language for item in replies}
-    sample = map(Row.from_columns, load_split(DataRecipe(config=SAMPLE)))
+    sample = _read_split(DataRecipe(config=SAMPLE))
     return [*rows, *(replace(row, id=f"{SAMPLE}/{row.id}") for row in sample if row.language in languages)]
 
 
 def collect_trained_on(recipe: Recipe, replies: Replies) -> TrainedOn:
     """The roles and instructions among what is trained on."""
+    trained = TrainedOn.of(replies)
     # The lines before a line of a script are not an instruction.
-    instructed = replies if recipe.data.source != "script" else ()
-    return TrainedOn(
-        frozenset(item.role for item in replies if item.role is not None),
-        frozenset(hash_instruction(item.question) for item in instructed),
-    )
+    return replace(trained, instructions=frozenset()) if recipe.data.source == "script" else trained
 
 
-def prepare_ask(recipe: Recipe, rows: Sequence[Row]) -> tuple[Ask, dict[str, str]]:
-    """Prepare what turns a row into its messages, and the hashes of the templates that it uses."""
-    if recipe.prompt.profile == "description":
-        template = load_templates(recipe.prompt)
-        hashes: dict[str, str] = {language: part.hash for language, part in template.items()}
-        return lambda row: make_messages(row, template[row.language]), hashes
+def prepare_ask(recipe: Recipe, rows: Sequence[Row]) -> DescriptionPrompts:
+    """Prepare what turns a row into its messages."""
+    prompt = recipe.prompt
+    if prompt.profile == "description":
+        return DescriptionPrompts(prompt.system_template)
     from rolellm.data.rolebench.profiles import load_profiles
     from rolellm.models.prompts.retrieval import RetrievalPrompts
 
     profiles = load_profiles(recipe.data.config, recipe.data.data_dir, roles=sorted({row.role for row in rows}))
-    prompts = RetrievalPrompts(profiles, count=recipe.prompt.retrieved, path=recipe.prompt.system_template)
-    return prompts, prompts.hashes
+    return RetrievalPrompts(profiles, count=prompt.retrieved, path=prompt.system_template)
 
 
 def load_rows(recipe: Recipe) -> list[Row]:
     """The rows that a recipe trains on, from the dataset that it names.
 
     Raises:
-        RecipeError: When the dataset has no such split, or the recipe leaves no row of it.
+        SettingsError: When the dataset has no such split, or the recipe leaves no row of it.
         ReleaseNotFoundError: When there is no release.
     """
-    return select_rows(map(Row.from_columns, load_split(recipe.data)), recipe.data, recipe.training.seed)
+    return select_rows(_read_split(recipe.data), recipe.data, recipe.training.seed)
 
 
-def load_split(data: DataRecipe) -> Any:
-    """The split that a recipe names, as a `datasets.Dataset`.
-
-    Raises:
-        RecipeError: When the data set has no such split; names those that it has.
-        ReleaseNotFoundError: When the release is not there.
-    """
+def _read_split(data: DataRecipe) -> Iterator[Row]:
+    """Read the rows of the split that a recipe names."""
     from rolellm.data.rolebench import load_rolebench
 
-    splits = load_rolebench(data.config, data_dir=data.data_dir)
-    if data.split not in splits:
-        raise RecipeError(f"data.split: {data.config} has no split {data.split!r}; it has {', '.join(splits)}")
-    return splits[data.split]
+    return map(Row.from_columns, load_rolebench(data.config, data.split, data_dir=data.data_dir))
 
 
 def read_dataset(dataset: Any, trainer: str = "sft") -> list[Row] | list[Conversation]:
@@ -170,7 +157,7 @@ def read_dataset(dataset: Any, trainer: str = "sft") -> list[Row] | list[Convers
         DataError: When columns are missing (with those that it has), it has no rows, or a row has no reply.
     """
     items = [dict(item) for item in dataset]
-    columns = sorted(getattr(dataset, "column_names", None) or (items[0] if items else ()))
+    columns = sorted(getattr(dataset, "column_names", None) or set().union(*items))
     forms = (_ROLEBENCH, *_COLUMNS[trainer])
     form = next((form for form in forms if set(form) <= set(columns)), None)
     if form is None:
@@ -185,6 +172,7 @@ def read_dataset(dataset: Any, trainer: str = "sft") -> list[Row] | list[Convers
         raise DataError("train_dataset has no rows")
     if form == _ROLEBENCH:
         return [_read_row(number, item) for number, item in enumerate(items)]
+    items = [dict.fromkeys(columns) | item for item in items]
     return [chat for number, item in enumerate(items) for chat in _read_chats(number, item, form, trainer)]
 
 
@@ -282,16 +270,6 @@ def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
 def _draw(row_id: str, seed: int) -> float:
     digest = hashlib.sha256(f"{seed}\0{row_id}".encode()).digest()
     return int.from_bytes(digest[:7], "big") / 2**56
-
-
-def load_templates(prompt: PromptRecipe) -> dict[Language, Template]:
-    """The system instruction of each language under a recipe, each file read once.
-
-    Raises:
-        RecipeError: When the recipe's template is not there or has no slot for the role.
-    """
-    languages: tuple[Language, ...] = get_args(Language)
-    return {language: load_system_template(language, prompt.system_template) for language in languages}
 
 
 def make_conversations(
@@ -397,7 +375,7 @@ def load_script_profiles(data: DataRecipe) -> list[Profile]:
         data: ``config``, ``split``, ``data_dir``, ``roles`` and ``languages`` count; ``mix`` has no meaning here.
 
     Raises:
-        RecipeError: When a role is not in the rows, the split is not there, ``mix`` is set, or no role is left.
+        SettingsError: When a role is not in the rows, the split is not there, ``mix`` is set, or no role is left.
         ReleaseNotFoundError: When there is no release, or it has no dialogue of these roles.
         ReleaseFormatError: At a row that is not as published.
     """
@@ -405,7 +383,7 @@ def load_script_profiles(data: DataRecipe) -> list[Profile]:
 
     if data.mix != Mix():
         raise RecipeError("data.mix: script dialogue is neither general nor role-specific; leave the key out")
-    rows = select_rows(map(Row.from_columns, load_split(data)), replace(data, max_rows=None), seed=0)
+    rows = select_rows(_read_split(data), replace(data, max_rows=None), seed=0)
     return load_profiles(data.config, data.data_dir, roles=dict.fromkeys(row.role for row in rows))
 
 
@@ -416,7 +394,7 @@ def make_script_conversations(
 
     Args:
         profiles: The roles, as from `load_script_profiles`.
-        template: The system instruction of each language, as from `rolellm.training.rows.templates`.
+        template: The system instruction of each language, as in `DescriptionPrompts`.
         data: ``script_turns`` is the most turns that are shown before a line, ``max_rows`` the most lines in all.
     """
     chats: list[Conversation] = []

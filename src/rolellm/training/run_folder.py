@@ -17,10 +17,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from rolellm.core.errors import RecipeError, RoleLLMError, StoppedShortError
-from rolellm.core.files import NO_ROOM, write_json
+from rolellm.core.errors import RecipeError, StoppedShortError
+from rolellm.core.files import is_disk_full, write_json
 from rolellm.core.fingerprint import hash_file
-from rolellm.core.settings import Values, iterate_leaves
+from rolellm.core.settings import describe_changes
 from rolellm.models.training_record import MANIFEST
 from rolellm.training.recipe import Recipe, select_decisive
 from rolellm.version import __version__
@@ -156,24 +156,14 @@ def _check_recipe(file: Path, recipe: Recipe) -> None:
         raise RecipeError(f"{file.parent} holds no run to resume; run it without --resume to start one")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        began = _flatten_recipe({key: value for key, value in content.items() if key != _COMMIT})
+        began = select_decisive({key: value for key, value in content.items() if key != _COMMIT})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecipeError(f"{file} cannot be read ({error}); choose another folder, or --overwrite it") from error
-    now = _flatten_recipe(recipe.to_dict())
-    differing = [
-        f"{key} (was {began.get(key, 'not there')}, is now {now.get(key, 'not there')})"
-        for key in sorted({*began, *now})
-        if began.get(key) != now.get(key)
-    ]
-    if differing:
+    if differences := describe_changes(began, select_decisive(recipe.to_dict())):
         raise RecipeError(
-            f"{file.parent} holds a run of another recipe, which differs in {'; '.join(differing)}; resume with the "
-            "original recipe, choose another folder, or --overwrite it"
+            f"{file.parent} holds a run of another recipe: {differences}; resume with the original recipe, choose "
+            "another folder, or --overwrite it"
         )
-
-
-def _flatten_recipe(recipe: Values) -> dict[str, str]:
-    return {key: json.dumps(value, ensure_ascii=False) for key, value in iterate_leaves(select_decisive(recipe))}
 
 
 @contextmanager
@@ -195,7 +185,7 @@ def explain_stop(run: Path, *, again: str, resume: str) -> Iterator[None]:
         problem = str(stop).partition("\nResume with: ")[0]
         raise StoppedShortError(problem, resume=again if _get_start_time(run) == before else resume) from None
     except (KeyboardInterrupt, Exception) as error:
-        full = _is_disk_full(error)
+        full = is_disk_full(error)
         if not (full or isinstance(error, KeyboardInterrupt)):
             raise
         room = f"the disk is full; everything so far is saved in {run}; free some space, then resume: " if full else ""
@@ -208,20 +198,6 @@ def explain_stop(run: Path, *, again: str, resume: str) -> Iterator[None]:
             else f"{run} has no checkpoint yet, so it starts over"
         )
         raise StoppedShortError(f"{room}{progress}", resume=resume) from None
-
-
-def _is_disk_full(error: BaseException) -> bool:
-    """Tell whether an error, or one that it came from, says that a file could not be written for want of room."""
-    if isinstance(error, RoleLLMError):
-        return False  # It has its own words.
-    number = error.errno if isinstance(error, OSError) else None
-    # Libraries in C++ and Rust: torch gives no reason, safetensors the system's number.
-    if numbered := re.search(r"os error ([0-9]+)", str(error)):
-        number = int(numbered[1])
-    if number in NO_ROOM or re.search("PytorchStreamWriter|unexpected pos", str(error)):
-        return True
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return cause is not None and _is_disk_full(cause)
 
 
 def _get_start_time(run: Path) -> int:
@@ -304,12 +280,9 @@ def keep_newest(run: Path, count: int) -> None:
 
     What is torn goes too, if it is older than one that stays.
     """
-    complete = [folder for folder in list_checkpoints(run) if (folder / SEAL).is_file()]
-    if not complete:
-        return
-    oldest = get_step(complete[:count][-1])
+    kept = [folder for folder in list_checkpoints(run) if (folder / SEAL).is_file()][:count]
     for folder in list_checkpoints(run):
-        if get_step(folder) < oldest:
+        if kept and get_step(folder) < get_step(kept[-1]):
             _remove(folder)
 
 

@@ -37,11 +37,6 @@ class Schedule:
     steps_per_epoch: int
 
     @property
-    def steps(self) -> int:
-        """Optimizer steps."""
-        return len(self.order) // self.step_size
-
-    @property
     def hash(self) -> str:
         """SHA-256 in hex over all of it."""
         return hash_bytes(self.order.tobytes() + self.step_size.to_bytes(8, "big"))

@@ -6,7 +6,6 @@ A run folder holds the adapter or model with its tokenizer, ``metrics.jsonl`` (o
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 import warnings
@@ -20,23 +19,18 @@ from rolellm.core.errors import HubError, RecipeError, require
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.folders import use_working_folder
+from rolellm.core.foreign import read_parquet
+from rolellm.core.jsonl import read_jsonl
 from rolellm.core.locks import check_unlocked, lock_folder
 from rolellm.core.records import Row
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import find_manifests, hash_model
 from rolellm.models.prompts.settle import list_switches
 from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
+from rolellm.training import bases, run_folder
 from rolellm.training import rows as data
-from rolellm.training.bases import (
-    build_base,
-    check_targets,
-    find_context,
-    load_base_tokenizer,
-    load_model,
-    pin_base,
-    read_base_config,
-)
 from rolellm.training.examples import Example, encode
+from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe import OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
 from rolellm.training.rewards import (
@@ -46,16 +40,6 @@ from rolellm.training.rewards import (
     learn_reward,
     measure_changes,
     name_reward,
-)
-from rolellm.training.run_folder import (
-    METRICS,
-    Start,
-    check_free,
-    claim_folder,
-    explain_stop,
-    hash_model_files,
-    list_versions,
-    recall_start,
 )
 
 if TYPE_CHECKING:
@@ -116,8 +100,8 @@ def prepare(
     require("torch", "transformers", extra="train")
     check_recipe(recipe)
     training = recipe.training
-    config = read_base_config(recipe)
-    context = find_context(recipe, config)
+    config = bases.read_base_config(recipe)
+    context = bases.find_context(recipe, config)
     data.check_positions(training.max_length, context)
     replies: list[Any] = list(data.load_replies(recipe) if rows is None else rows)
     if training.eval_strategy == "no":
@@ -125,10 +109,10 @@ def prepare(
     elif held_out is None:
         replies, held_out = data.split_held_out(replies, recipe.data.held_out, training.seed)
     base_rows = data.select_base_rows(recipe, replies)
-    tokenizer = load_base_tokenizer(recipe, base_rows, out)
-    check_targets(recipe, config, tokenizer)
+    tokenizer = bases.load_base_tokenizer(recipe, base_rows, out)
+    bases.check_targets(recipe, config, tokenizer)
     row_items = [item for item in (*replies, *held_out) if isinstance(item, Row)]
-    ask, hashes = data.prepare_ask(recipe, row_items)
+    ask = data.prepare_ask(recipe, row_items)
     data.check_prompts(row_items, ask, tokenizer, context, recipe.data)
 
     def encode_items(items: data.Replies) -> list[Example]:
@@ -159,7 +143,7 @@ def prepare(
         training=training,
         examples=examples,
         trained_on=data.collect_trained_on(recipe, replies),
-        system_hashes=hashes,
+        system_hashes=ask.hashes,
         trained=len(replies),
         held_out=held_out_examples,
         fingerprint=None if rows is None else hash_json([asdict(item) for item in replies]),
@@ -213,7 +197,7 @@ class Run:
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """``metrics.jsonl``: one dict for each step, with ``step``, ``loss`` and TRL's metrics."""
-        return [json.loads(line) for line in (self.out / METRICS).read_text(encoding="utf-8").splitlines()]
+        return [line for _, line in read_jsonl(self.out / run_folder.METRICS)]
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON values."""
@@ -282,31 +266,25 @@ def train(
         train_dataset = _load_file(chosen.data.path)
     rows = None if train_dataset is None else data.read_dataset(train_dataset, chosen.training.trainer)
     if rows is not None:
-        chosen = replace(
-            chosen, data=replace(chosen.data, source="dataset", languages=tuple(sorted({row.language for row in rows})))
-        )
+        languages = tuple(sorted({row.language for row in rows}))
+        chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=languages))
     held_out = None if eval_dataset is None else data.read_dataset(eval_dataset, chosen.training.trainer)
     shipped = isinstance(recipe, str) and not Path(recipe).is_file()
     if out is None and not shipped and chosen.output.dir != OutputRecipe().dir:
         out = chosen.output.dir
     if resume and out is None:
         raise RecipeError("resume needs out, the folder of the run to continue")
-    start: Start = "overwrite" if overwrite else "resume" if resume else "new"
+    start: run_folder.Start = "overwrite" if overwrite else "resume" if resume else "new"
     with _share_folder(out) as folder:
         again = f"the same call with out={str(folder)!r}"
-        with explain_stop(folder, again=again, resume=f"{again} and resume=True"):
+        with run_folder.explain_stop(folder, again=again, resume=f"{again} and resume=True"):
             return _train_in_folder(chosen, rows, held_out, folder, start, callbacks, functions)
 
 
-def _load_file(path: Path) -> Any:
-    from datasets import Dataset
-
+def _load_file(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise RecipeError(f"data.path: no file at {path}")
-    try:
-        return Dataset.from_parquet(str(path)) if path.suffix == ".parquet" else Dataset.from_json(str(path))
-    except Exception as error:  # Whatever a reader of the libraries raises.
-        raise RecipeError(f"data.path: {path} is neither JSON Lines nor Parquet: {error}") from error
+    return list(read_parquet(path)) if path.suffix == ".parquet" else [item for _, item in read_jsonl(path)]
 
 
 @contextmanager
@@ -327,19 +305,16 @@ def _train_in_folder(
     rows: data.Replies | None,
     held_out: data.Replies | None,
     run: Path,
-    start: Start,
+    start: run_folder.Start,
     callbacks: Sequence[Any],
     rewards: Sequence[Any],
 ) -> Run:
     began = time.monotonic()
     check_unlocked(run)
-    recipe, commit = recall_start(run, recipe) if start == "resume" else (recipe, None)
-    check_free(run, recipe, start)
-    if recipe.output.push_to_hub:
-        from rolellm.training.publish import check_publishing
-
-        check_publishing(recipe)
-    fixed = pin_base(recipe, commit)
+    recipe, commit = run_folder.recall_start(run, recipe) if start == "resume" else (recipe, None)
+    run_folder.check_free(run, recipe, start)
+    check_publishing(recipe)
+    fixed = bases.pin_base(recipe, commit)
     prepared = prepare(fixed, run, rows, held_out)
     rewards = _prepare_rewards(recipe.training, rewards, prepared.trained_rows, is_new=start != "resume")
     # Not at the head: what is refused is refused before these slow imports.
@@ -350,8 +325,8 @@ def _train_in_folder(
     processes.wait_for_everyone()
     with lock_folder(run) if processes.is_main_process else nullcontext():
         if processes.is_main_process:
-            check_free(run, recipe, start)
-            claim_folder(run, recipe, start, fixed.base.revision)
+            run_folder.check_free(run, recipe, start)
+            run_folder.claim_folder(run, recipe, start, fixed.base.revision)
         job = Fit(
             training=prepared.training,
             method=recipe.method,
@@ -364,10 +339,10 @@ def _train_in_folder(
             rewards=rewards,
         )
         check_settings(job)
-        base = build_base(fixed, prepared.rows, run, prepared.tokenizer)
+        base = bases.build_base(fixed, prepared.rows, run, prepared.tokenizer)
         # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
         job = replace(job, facts={"recipe": recipe.hash, "base": hash_model(str(base)), **_hash_adapter(recipe)})
-        model = load_model(base, recipe.method, recipe.training, recipe.base.adapter)
+        model = bases.load_model(base, recipe.method, recipe.training, recipe.base.adapter)
         fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
@@ -410,8 +385,6 @@ def _hash_adapter(recipe: Recipe) -> dict[str, str]:
 
 
 def _publish(output: OutputRecipe, run: Run) -> Run:
-    from rolellm.training.publish import push
-
     try:
         pushed = push(run, str(output.hub_repo), merge=output.merge, private=output.private)
         return replace(run, url=pushed.url)
@@ -463,7 +436,7 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: Run, processes: i
             "name": recipe.base.model or result.base.name,
             "model": recipe.base.model,
             "revision": None if recipe.base.model is None else result.base.name,
-            "files": hash_model_files(result.base),
+            "files": run_folder.hash_model_files(result.base),
             **_hash_adapter(recipe),
         },
         "method": recipe.method.name,
@@ -471,6 +444,6 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: Run, processes: i
         "result": {"steps": result.steps, "first_loss": result.first_loss, "last_loss": result.last_loss},
         "seconds": {"all": result.seconds, "training": result.training_seconds},
         "processes": processes,
-        "versions": list_versions(),
-        "files": hash_model_files(result.out),
+        "versions": run_folder.list_versions(),
+        "files": run_folder.hash_model_files(result.out),
     }

@@ -15,7 +15,7 @@ from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.build import build
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.scoring.score import score
-from rolellm.training.model_card import read_scores
+from rolellm.training.publish import read_scores
 
 _STOCK = """
 import sys

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, get_args
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_bytes
@@ -142,6 +142,31 @@ def make_messages(row: Row, template: Template | None = None) -> list[dict[str, 
         {"role": "system", "content": chosen.fill(role=row.role, description=row.role_description)},
         {"role": "user", "content": row.question},
     ]
+
+
+class DescriptionPrompts:
+    """Makes the messages that ask a row's question of its role, as `make_messages` does, from templates read once.
+
+    Attributes:
+        templates: The system instruction of each language.
+
+    Args:
+        path: A system instruction of the user's own, see `load_system_template`.
+        retrieval: As there.
+    """
+
+    def __init__(self, path: str | Path | None = None, *, retrieval: bool = False) -> None:
+        languages: tuple[Language, ...] = get_args(Language)
+        self.templates = {language: load_system_template(language, path, retrieval=retrieval) for language in languages}
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The hash of each language's template."""
+        return {language: template.hash for language, template in self.templates.items()}
+
+    def __call__(self, row: Row) -> list[dict[str, str]]:
+        """One system turn, one user turn."""
+        return make_messages(row, self.templates[row.language])
 
 
 def load_chat_template(name: str = "rolellama") -> str:

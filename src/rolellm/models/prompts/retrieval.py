@@ -20,7 +20,7 @@ import numpy.typing as npt
 from rolellm.core.errors import require
 from rolellm.core.records import UNKNOWN, Language, Profile, Row, Turn
 from rolellm.core.text import load_chinese_tokenizer
-from rolellm.models.prompts.render import format_turn, load_system_template
+from rolellm.models.prompts.render import DescriptionPrompts, format_turn
 
 _BLOCK: Final = 1024
 
@@ -169,7 +169,7 @@ def find_exchanges(profile: Profile) -> list[Exchange]:
     return pairs
 
 
-class RetrievalPrompts:
+class RetrievalPrompts(DescriptionPrompts):
     """Makes the messages that ask a row's question of its role, with exchanges found for that question.
 
     The exchanges replace the description in the system turn, best first. A role without a profile, or
@@ -186,19 +186,13 @@ class RetrievalPrompts:
     """
 
     def __init__(self, profiles: Iterable[Profile], *, count: int = RETRIEVED, path: str | Path | None = None) -> None:
-        languages: tuple[Language, ...] = ("en", "zh")
+        super().__init__(path, retrieval=True)
         self._count = count
-        self._templates = {language: load_system_template(language, path, retrieval=True) for language in languages}
         self._roles = {
             (profile.language, profile.role): (pairs, TextIndex([item.text for item in pairs], profile.language))
             for profile in profiles
             if (pairs := find_exchanges(profile))
         }
-
-    @property
-    def hashes(self) -> dict[str, str]:
-        """The hash of each language's template."""
-        return {language: template.hash for language, template in self._templates.items()}
 
     def find_examples(self, row: Row) -> list[Exchange]:
         """The exchanges that a row's prompt shows, best first."""
@@ -209,6 +203,6 @@ class RetrievalPrompts:
         """One system turn, one user turn, as `rolellm.models.prompts.render.make_messages` makes them."""
         examples = "\n\n".join(item.format(row.language) for item in self.find_examples(row))
         return [
-            {"role": "system", "content": self._templates[row.language].fill(role=row.role, examples=examples)},
+            {"role": "system", "content": self.templates[row.language].fill(role=row.role, examples=examples)},
             {"role": "user", "content": row.question},
         ]
