@@ -95,6 +95,11 @@ class Page:
     def press(self, name: str) -> None:
         self.driver.find_element("xpath", f"//button[normalize-space()='{name}']").click()
 
+    def open_settings(self) -> None:
+        toggle = self.driver.find_element("css selector", ".sidebar .toggle-button")
+        toggle.click()
+        time.sleep(0.5)  # It slides.
+
     def choose(self, what: str, option: str) -> None:
         self.driver.find_element("css selector", f"input[aria-label='{what}']").click()
         self.until(lambda: option in self.shown("ul[role=listbox] li"))
@@ -127,6 +132,7 @@ def test_a_talk_is_text_and_nothing_leaves_the_machine(start: Any, look: Any, up
     page.press("Retry")
     page.until(lambda: len(upstream.bodies) > before)
     page.until(lambda: page.said() == [GREETING, HOSTILE, reply])
+    page.open_settings()
     page.driver.execute_cdp_cmd(
         "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
     )
@@ -147,16 +153,37 @@ def test_a_talk_is_text_and_nothing_leaves_the_machine(start: Any, look: Any, up
 
 
 @pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_talk_comes_first_and_can_be_stopped(start: Any, look: Any, upstream: Any, width: int) -> None:
+    page = look(start())
+    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    box = page.driver.find_element("css selector", "textarea[placeholder='Say something']")
+    greeting = page.driver.find_element("css selector", ".message")
+    assert 0 <= greeting.rect["y"] < 300 and box.rect["y"] + box.rect["height"] <= 844
+    assert page.driver.execute_script("return document.documentElement.scrollWidth") <= width
+    page.say("*waves* 2*3*4 **no** * x *", then=lambda: len(page.said()) == 3 and "one sentence" in page.said()[-1])
+    actions = page.driver.execute_script("return [...document.querySelectorAll('.message em')].map((e) => e.innerText)")
+    assert actions == ["waves", "waves"]
+    page.say("drip " + "two " * 200, then=lambda: upstream.open == 1)
+    page.press("Stop")
+    assert upstream.quiet()
+    page.say("go on", then=lambda: page.said()[-1].startswith("go on"))
+
+
+@pytest.mark.browser
 def test_votes_between_two_models_and_two_roles(start: Any, look: Any) -> None:
     started = start("--against", "other.yaml")
     page = look(started)
     assert page.names() == ["parrot", "other.yaml"]
+    page.open_settings()
     page.driver.find_element("css selector", "input[type=checkbox]").click()
     page.press("New talk")
     page.until(lambda: page.names() == ["Left", "Right"])
     page.say("How many gulls?", then=lambda: "Equal" in page.shown("button"))
     assert len(page.said()) == 6
     page.press("Left is better")
+    page.until(lambda: "is better." in " ".join(page.shown(".toast-body")))
     page.until(lambda: sorted(page.names()) == ["other.yaml", "parrot"] and "Equal" not in page.shown("button"))
     left = page.names()[0]
     page.choose("Second role", "Queen of Hearts")
@@ -178,6 +205,7 @@ def test_votes_between_two_models_and_two_roles(start: Any, look: Any) -> None:
 def test_what_goes_wrong_is_said_and_the_page_goes_on(start: Any, look: Any, upstream: Any) -> None:
     started = start()
     page = look(started)
+    page.open_settings()
     page.choose("Second role", "Ada Fenn")
     page.press("New talk")
     page.until(lambda: "the two sides are the same" in " ".join(page.shown(".toast-body")))

@@ -11,6 +11,7 @@ import html
 import logging
 import os
 import random
+import re
 import secrets
 import socket
 import threading
@@ -53,6 +54,8 @@ _BESIDES: Final = ("/manifest.json", "/favicon.ico")
 _POSTED: Final = ("gradio_api/queue/join", "gradio_api/cancel")
 #: Seconds between two views of a reply (our choice): each is sent, and drawn, whole.
 _PAUSE: Final = 0.1
+#: What a character does, between single asterisks on one line.
+_ACTION: Final = re.compile(r"(?<![*\w])\*(?![*\s])([^*\n]+)(?<!\s)\*(?![*\w])")
 #: Places for a vote, by its button.
 _RANKS: Final = {"Left is better": (1.0, 2.0), "Equal": (1.5, 1.5), "Right is better": (2.0, 1.0)}
 
@@ -212,30 +215,29 @@ class TalkPage:
         quick = {"show_progress": "hidden", "concurrency_limit": None}
         with gr.Blocks(title="Talk to a role", analytics_enabled=False, fill_height=True) as page:
             talk, choice = gr.State(), []
-            with gr.Row():
+            with gr.Sidebar(label="Settings", open=False):
                 for role_label, model_label, options, model in (
                     ("Role", "Model", roles, models[0]),
                     ("Second role", "Second model", [("nobody", ""), *roles], models[-1]),
                 ):
                     start = roles[0] if two or role_label == "Role" else ""
-                    with gr.Column():
-                        with gr.Row():
-                            role = gr.Dropdown(options, value=start, label=role_label)
-                            choice += [role, gr.Dropdown(models, value=model, label=model_label, visible=two)]
-                        about = gr.Textbox(self._about(start), max_lines=2, container=False, interactive=False)
+                    role = gr.Dropdown(options, value=start, label=role_label)
+                    choice += [role, gr.Dropdown(models, value=model, label=model_label, visible=two)]
+                    about = gr.Textbox(self._about(start), max_lines=4, container=False, interactive=False)
                     role.change(self._about, role, about, **quick)
-            with gr.Row():
                 blind = gr.Checkbox(label="Blind, to vote")
                 new = gr.Button("New talk", size="sm")
+                transcript = gr.Textbox(label="Transcript", max_lines=6, buttons=["copy"], interactive=False)
             with gr.Row(scale=1):
                 plain = {"render_markdown": False, "latex_delimiters": [], "group_consecutive_messages": False}
-                chatbots = [gr.Chatbot(buttons=[], height="46vh", **plain) for _ in range(2)]
+                chatbots = [gr.Chatbot(buttons=[], height="68vh", **plain) for _ in range(2)]
             with gr.Row(visible=False) as votes:
                 buttons = [gr.Button(label) for label in _RANKS]
             with gr.Row():
-                text = gr.Textbox(placeholder="Say something", show_label=False, submit_btn="Send", scale=8)
-                again = gr.Button("Retry")
-            transcript = gr.Textbox(label="Transcript", max_lines=3, buttons=["copy"], interactive=False)
+                text = gr.Textbox(
+                    placeholder="Say something", show_label=False, submit_btn="Send", scale=8, min_width=140
+                )
+                again, stop = gr.Button("Retry", min_width=60), gr.Button("Stop", min_width=60)
             outputs, replies = [votes, transcript, *chatbots], []
             for trigger, repeat in ((text.submit, False), (again.click, True)):
                 event = trigger(partial(self._say, repeat), [talk, text], [votes, text], **quick)
@@ -243,6 +245,7 @@ class TalkPage:
                     reply = event.success(partial(self._reply, number), talk, chatbot, **quick)
                     reply.then(self._ended, talk, [votes, transcript], **quick)
                     replies.append(reply)
+            stop.click(self._stop, talk, [votes, transcript], cancels=replies, **quick)
             starts = [page.load, new.click, *(chatbot.clear for chatbot in chatbots)]
             gr.on(starts, self._begin, [*choice, blind], [talk, *outputs], cancels=replies, **quick)
             for button, ranks in zip(buttons, _RANKS.values(), strict=True):
@@ -326,6 +329,11 @@ class TalkPage:
         ]
         return gr.update(visible=talk.hidden and len(talk.replied) == 2), "\n\n".join(turns)
 
+    def _stop(self, talk: _Talk) -> tuple[Any, str]:
+        """Stop the replies; what is there of them stays on the page."""
+        talk.open.clear()
+        return self._ended(talk)
+
     def _vote(self, ranks: tuple[float, float], talk: _Talk | None) -> tuple[Any, ...]:
         """Keep a vote, and say who was on which side."""
         if talk is None or not talk.hidden or len(talk.replied) < 2:
@@ -342,6 +350,8 @@ class TalkPage:
         except RoleLLMError as error:
             raise _make_error(str(error)) from error
         talk.hidden = False
+        better = "neither is better" if ranks[0] == ranks[1] else f"{talk.names[ranks.index(1.0)]} is better"
+        gr.Info(html.escape(make_visible(f"Vote kept in {self.votes}: {better}.")), title="Thank you")
         return *self._ended(talk), *_update_sides(talk)
 
 
@@ -358,7 +368,8 @@ def _list_messages(chat: Chat) -> list[dict[str, Any]]:
 
 def _make_message(role: str, text: str) -> dict[str, Any]:
     # A string would lose its indent, and without Markdown, Gradio still takes a text for HTML.
-    return {"role": role, "content": [{"type": "text", "text": html.escape(make_visible(text), quote=False)}]}
+    shown = _ACTION.sub(r"<em>\1</em>", html.escape(make_visible(text), quote=False))
+    return {"role": role, "content": [{"type": "text", "text": shown}]}
 
 
 def _make_error(text: str) -> Any:
