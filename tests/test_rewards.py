@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rolellm import load_rolebench, rewards
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.records import Row
 from rolellm.measures import audit_reward
+from rolellm.models.prompts.fences import read_fences
 from rolellm.scoring.rows import read_dataset_rows
 
 WORDS = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
@@ -138,8 +140,35 @@ def test_a_judge_gives_the_share_of_both_orders(tmp_path: Path) -> None:
     assert [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()] == journaled
 
 
+def test_a_judge_s_liking_for_a_place_cancels_out(
+    llm_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def like_the_first(asked: dict[str, Any]) -> dict[str, Any]:
+        fences = read_fences(asked["messages"][-1]["content"])
+        first, second = (text for name, text in fences.items() if "answer" in name)
+        lead = 3 + ("well" in first) - ("well" in second)
+        likeliest = [
+            {"token": letter, "logprob": -math.log1p(math.exp(sign * lead))} for letter, sign in (("A", -1), ("B", 1))
+        ]
+        logprobs = {"content": [{"token": "A", "top_logprobs": likeliest}]}
+        choice = {"message": {"role": "assistant", "content": "A"}, "finish_reason": "length", "logprobs": logprobs}
+        return {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 500, "completion_tokens": 1}}
+
+    (tmp_path / "judge.yaml").write_text(
+        f"endpoints: [{{base_url: {llm_server(answer=like_the_first).url}, model: m}}]", encoding="utf-8"
+    )
+    monkeypatch.setenv(rewards.JUDGE_VARIABLE, str(tmp_path / "judge.yaml"))
+    replies = ["It fell into the well.", "It fell, I think.", "It broke."]
+    columns = {name: values * 3 for name, values in ABOUT.items()} | {"rolegpt": ["It fell down."] * 3}
+    better, same, alike = asyncio.run(rewards.judge(completions=replies, **columns))
+    assert better == pytest.approx(1 / (1 + math.exp(-1)))
+    assert same == alike == pytest.approx(0.5)
+    assert (tmp_path / "judge-reward").is_dir()
+
+
 def test_a_judge_without_a_model_says_how_to_name_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(rewards.JUDGE_VARIABLE, raising=False)
+    rewards._make_default_judge.cache_clear()
     with pytest.raises(SettingsError, match="set ROLELLM_JUDGE to its settings file"):
         asyncio.run(rewards.judge(completions=["Aye."], **ABOUT))
     with pytest.raises(SettingsError, match="ranks lists"):

@@ -154,7 +154,7 @@ def audit_reward(
     from rolellm.checks.reward import AuditReward, RewardSettings
     from rolellm.core.jsonl import read_jsonl
     from rolellm.data.rolebench import load_rolebench
-    from rolellm.reporting.check_sections import reward_table
+    from rolellm.reporting.check_sections import describe_reward, reward_table
     from rolellm.runs import run_step
     from rolellm.scoring.rows import read_dataset_rows
 
@@ -167,9 +167,7 @@ def audit_reward(
     else:
         rows = read_dataset_rows(data)
     run = run_step(AuditReward(functions, rows, read(RewardSettings, options)), None, out)
-    result = run.result
-    remarks = (f"{result['held_out']} of {result['rows']} own replies are not among the references that rewards see",)
-    return Findings(run.to_dict(), reward_table(result), remarks)
+    return Findings(run.to_dict(), reward_table(run.summary), describe_reward(run.summary))
 
 
 def style(

@@ -367,10 +367,10 @@ def make_judge(llm: Any, out: str | Path, name: str = "role-odds") -> AsyncRewar
 def _build_verdict_requests(reply: _Completion, chosen: Judge) -> Iterator[tuple[int, Request]]:
     """Build the requests of both orders, and the sign of their lead; none for a row without a reply to compare with."""
     # What a reply is compared with is not shown as a reference as well.
-    rival, *others = *filter(None, [reply.row.rolegpt, *reply.row.references]), None
+    rival, *shown = *filter(None, [reply.row.rolegpt, *reply.row.references]), None
     if rival is None or not reply.text.strip():
         return
-    row = replace(reply.row, id=hash_json(reply.row.question), references=tuple(filter(None, others)))
+    row = replace(reply.row, id=hash_json(reply.row.question), references=tuple(filter(None, shown)))
     answers = {"reply": {row.id: reply.text}, "rival": {row.id: rival}}
     material = prepare_material(Comparison([row], [System(name) for name in answers], answers), row)
     for order, sign in ((("reply", "rival"), 1), (("rival", "reply"), -1)):
@@ -435,8 +435,8 @@ def rouge(
     """
     languages = language or ["en"] * len(completions)
     return [
-        rouge_l([_get_text(reply)], [list(known)], language=tongue)[0].f1 if known else None
-        for reply, known, tongue in zip(completions, references, languages, strict=True)
+        rouge_l([_get_text(reply)], [list(texts)], language=code)[0].f1 if texts else None
+        for reply, texts, code in zip(completions, references, languages, strict=True)
     ]
 
 

@@ -13,7 +13,7 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.judging.folder import read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.reporting.build import build_report, report
-from rolellm.reporting.examples import pick_examples
+from rolellm.reporting.contrasts import pick_contrasts
 from rolellm.reporting.page import write_page
 from rolellm.reporting.published import PUBLISHED, content_hash
 from rolellm.reporting.settings import ReportOptions
@@ -369,7 +369,7 @@ def test_the_head_of_the_page_says_how_each_system_stands_and_where_they_differ(
     assert {squeezed(cell) for cell in page.rows[0]} >= {"System", "By Rouge-L"}
     first, second = [name for name in part.rouge if part.kinds[name] == "model"][:2]
     gains = [part.rouge[first][row.id] - part.rouge[second][row.id] for row in part.rows]
-    shown = [example.replies[0].score - example.replies[1].score for example in pick_examples(part)]
+    shown = [example.replies[0].score - example.replies[1].score for example in pick_contrasts(part)]
     assert max(gains) in shown or max(gains) < 0.1
     assert min(gains) in shown or min(gains) > -0.1
     assert "Where they differ most" in page.text if shown else "Where they differ most" not in page.text

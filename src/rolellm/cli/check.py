@@ -184,7 +184,7 @@ def check_safety(
 
 @app.command("reward")
 @with_options
-def audit_rewards(
+def audit_reward_functions(
     context: typer.Context,
     rewards: Annotated[list[str], typer.Argument(metavar="REWARD...")],
     settings: RewardSettings,
@@ -209,10 +209,10 @@ def audit_rewards(
     if as_json:
         print_json(findings)
     else:
+        for sentence in findings.remarks:
+            say(sentence)
         show_table(findings.table)
-        say(f"{'; '.join(findings.remarks)}. Replies: {out / 'replies.jsonl'}")
-        if findings["beaten"]:
-            say("A canary beats this reward: do not train with it alone (docs/training.md)")
+        say(f"Replies: {out / 'replies.jsonl'}")
     if findings["beaten"]:
         raise typer.Exit(1)
 

@@ -22,7 +22,7 @@ from rolellm.judging.compare import flatten
 from rolellm.reporting.browse import BrowsePart, browse
 from rolellm.reporting.check_sections import drift_view, tests_view
 from rolellm.reporting.construct_section import Made, made_table
-from rolellm.reporting.examples import pick_examples
+from rolellm.reporting.contrasts import pick_contrasts
 from rolellm.reporting.section import Section
 from rolellm.reporting.templates import environment, read
 from rolellm.scoring.score_report import ScoreReport
@@ -100,7 +100,7 @@ def page_pieces(content: PageContent) -> Iterator[str]:
             parts=[part.view(f"part-{at}-" if several else "") for at, part in enumerate(content.parts, start=1)],
             several=several,
             questions=browse(content.questions) if content.questions else None,
-            all_examples={part.name: pick_examples(part) for part in content.questions},
+            all_examples={part.name: pick_contrasts(part) for part in content.questions},
             recipe=facts(content.recipe) if content.recipe else (),
             origins=[
                 (part, facts(part.manifest) if part.manifest else (), provenance(part.reports))

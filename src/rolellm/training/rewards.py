@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import random
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -90,6 +91,14 @@ def make_candidates(rows: Sequence[Row], among: Sequence[Row]) -> list[list[Rewa
         rows: Rows that are audited.
         among: Rows that other roles' replies and wrong words are taken from.
     """
+    with_texts = [row for row in among if any(map(str.strip, row.references))]
+    by_question: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    by_subset: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    by_role: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in with_texts:
+        by_question[row.language, fold(row.question)].append(row)
+        by_subset[row.language, row.subset].append(row)
+        by_role[row.language, row.role] += row.references
     groups = []
     for row in rows:
         texts = [text for text in dict.fromkeys(row.references) if text.strip()]
@@ -98,16 +107,11 @@ def make_candidates(rows: Sequence[Row], among: Sequence[Row]) -> list[list[Rewa
         draw = random.Random(row.id)
         own = draw.choice(texts) if len(texts) > 1 else row.rolegpt or texts[0]
         shown = replace(row, references=tuple(text for text in texts if text != own) or (own,), rolegpt=None)
-        others = [rival for rival in among if rival.language == row.language and rival.role != row.role]
-        same = [rival for rival in others if fold(rival.question) == fold(row.question)]
-        same = same or [rival for rival in others if rival.subset == row.subset]
-        other_role = draw.choice(draw.choice(same).references) if same else ""
-        mine = [
-            text
-            for rival in among
-            if (rival.language, rival.role) == (row.language, row.role)
-            for text in rival.references
-        ]
+        candidates = by_question[row.language, fold(row.question)], by_subset[row.language, row.subset]
+        rows_of_others = ([rival for rival in part if rival.role != row.role] for part in candidates)
+        rival_rows = next(filter(None, rows_of_others), [])
+        other_role = draw.choice(draw.choice(rival_rows).references) if rival_rows else ""
+        own_texts = by_role[row.language, row.role] or texts
         rivals = {
             OWN: own,
             "empty": "",
@@ -115,7 +119,7 @@ def make_candidates(rows: Sequence[Row], among: Sequence[Row]) -> list[list[Rewa
             "echo": row.question,
             "plain": row.raw_reference or "",
             "stuffing": _list_keywords(shown),
-            "long": "\n".join(draw.choices(mine or texts, k=_LONGER)),
+            "long": "\n".join(draw.choices(own_texts, k=_LONGER)),
             "other_role": other_role,
             "damaged": _damage(own, other_role, row),
         }
@@ -147,8 +151,8 @@ def _list_keywords(row: Row) -> str:
 
 def _damage(text: str, source: str, row: Row) -> str:
     """The text with every second keyword replaced by one of another reply; empty where there are too few."""
-    words, others = list(dict.fromkeys(_split_keywords(text, row))), _split_keywords(source, row)
-    changes = {word: others[index % len(others)] for index, word in enumerate(words[::2])} if others else {}
+    words, wrong = list(dict.fromkeys(_split_keywords(text, row))), _split_keywords(source, row)
+    changes = {word: wrong[index % len(wrong)] for index, word in enumerate(words[::2])} if wrong else {}
     if len(changes) < 2:
         return ""
     return re.sub("|".join(map(re.escape, sorted(changes, key=len, reverse=True))), lambda hit: changes[hit[0]], text)
@@ -272,10 +276,10 @@ def is_async(reward: Any) -> bool:
 
 def _normalize(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Values as TRL's ``normalize_then_sum`` scales them within a group; what does not apply adds nothing."""
-    known = values[~np.isnan(values)]
-    if len(known) < 2:
+    finite = values[~np.isnan(values)]
+    if len(finite) < 2:
         return np.full_like(values, np.nan)
-    scaled: npt.NDArray[np.float64] = (values - known.mean()) / (known.std(ddof=1) + 1e-4)
+    scaled: npt.NDArray[np.float64] = (values - finite.mean()) / (finite.std(ddof=1) + 1e-4)
     return scaled
 
 
@@ -329,8 +333,8 @@ def describe_hacking(changes: Sequence[RewardChange]) -> str | None:
     """Say that a reward was hacked: one that was trained rises while one that was only watched falls."""
 
     def list_changes(change: str, trained: bool) -> str:
-        chosen = (one for one in changes if one.change == change and (one.weight != 0) is trained)
-        return ", ".join(f"{one.name} {change} ({one.before:.3f} → {one.after:.3f})" for one in chosen)
+        chosen = (reward for reward in changes if reward.change == change and (reward.weight != 0) is trained)
+        return ", ".join(f"{reward.name} {change} ({reward.before:.3f} → {reward.after:.3f})" for reward in chosen)
 
     gains, losses = list_changes("rises", True), list_changes("falls", False)
     return f"hacked: {gains}, while {losses}, which was not rewarded" if gains and losses else None

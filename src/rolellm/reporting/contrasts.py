@@ -13,7 +13,7 @@ _EACH = 2
 _LEAST = 0.1
 
 
-class Reply(NamedTuple):
+class ScoredReply(NamedTuple):
     """A system's answer, and its Rouge-L from 0 to 1."""
 
     system: str
@@ -21,14 +21,14 @@ class Reply(NamedTuple):
     score: float
 
 
-class Example(NamedTuple):
+class Contrast(NamedTuple):
     """A row, and the answers of two systems to it."""
 
     row: Row
-    replies: tuple[Reply, Reply]
+    replies: tuple[ScoredReply, ScoredReply]
 
 
-def pick_examples(part: BrowsePart) -> list[Example]:
+def pick_contrasts(part: BrowsePart) -> list[Contrast]:
     """Pick the rows on which the first two systems' Rouge-L differs most: two in favor of the first, then two against.
 
     Where there is one model only, the baseline is the second; canaries are left out.
@@ -44,9 +44,9 @@ def pick_examples(part: BrowsePart) -> list[Example]:
     by_gain = sorted(rows, key=lambda row_id: first[row_id] - second[row_id], reverse=True)
     gains = [row_id for row_id in by_gain[:_EACH] if first[row_id] - second[row_id] >= _LEAST]
     losses = [row_id for row_id in by_gain[: -_EACH - 1 : -1] if second[row_id] - first[row_id] >= _LEAST]
-    return [_make_example(rows[row_id], part, names) for row_id in (*gains, *losses)]
+    return [_make_contrast(rows[row_id], part, names) for row_id in (*gains, *losses)]
 
 
-def _make_example(row: Row, part: BrowsePart, names: list[str]) -> Example:
-    first, second = (Reply(name, part.answers[name][row.id], part.rouge[name][row.id]) for name in names[:2])
-    return Example(row, (first, second))
+def _make_contrast(row: Row, part: BrowsePart, names: list[str]) -> Contrast:
+    first, second = (ScoredReply(name, part.answers[name][row.id], part.rouge[name][row.id]) for name in names[:2])
+    return Contrast(row, (first, second))
