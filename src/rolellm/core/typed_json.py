@@ -38,17 +38,17 @@ def read_as(kind: type[_T], value: Any, subject: str, *, path: str | Path | None
     return result
 
 
-def map_texts(value: Any, change: Callable[[str], str]) -> Any:
+def map_strings(value: Any, change: Callable[[str], str]) -> Any:
     """A JSON value with each text in it changed, keys included.
 
-    >>> map_texts({"a": ["b", 1, None]}, str.upper)
+    >>> map_strings({"a": ["b", 1, None]}, str.upper)
     {'A': ['B', 1, None]}
     """
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
-        return {map_texts(key, change): map_texts(item, change) for key, item in value.items()}
-    return [map_texts(item, change) for item in value] if isinstance(value, list) else value
+        return {map_strings(key, change): map_strings(item, change) for key, item in value.items()}
+    return [map_strings(item, change) for item in value] if isinstance(value, list) else value
 
 
 def strip_folders(value: Any) -> Any:
@@ -62,4 +62,4 @@ def strip_folders(value: Any) -> Any:
         is_absolute = PurePosixPath(text).is_absolute() or PureWindowsPath(text).is_absolute()
         return PureWindowsPath(text).name if is_absolute else text
 
-    return map_texts(value, strip)
+    return map_strings(value, strip)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from rolellm.core.errors import SettingsError, require
-from rolellm.core.typed_json import map_texts
+from rolellm.core.typed_json import map_strings
 from rolellm.llm.model import Accept, Json, Reply, Request, Schema, T, UnacceptableError, strip_thoughts
 
 Kind = Literal["object", "list"]
@@ -161,7 +161,7 @@ def _decode(text: str) -> DecodedJson:
             text = _TRAILING_COMMA.sub(r"\1", text)
             value, end = _DECODER.raw_decode(text)
         return DecodedJson(
-            map_texts(value, _replace_surrogates) if _HALF_PAIR.search(text) else value, text[:end], "", text[end:]
+            map_strings(value, _replace_surrogates) if _HALF_PAIR.search(text) else value, text[:end], "", text[end:]
         )
     except json.JSONDecodeError:
         raise

@@ -27,7 +27,7 @@ from rolellm.core.progress import track_progress
 from rolellm.core.records import Language
 from rolellm.core.sanitize import Markdown, make_markdown_environment, make_visible
 from rolellm.core.settings import iterate_leaves, read
-from rolellm.core.typed_json import map_texts, read_as, strip_folders
+from rolellm.core.typed_json import map_strings, read_as, strip_folders
 from rolellm.data.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
 from rolellm.data.rolebench.schema import ANONYMOUS, CONFIGS, REPO_ID, SAMPLE, get_config
 from rolellm.models.find import hash_model
@@ -466,7 +466,7 @@ def read_scores(path: Path) -> Scores:
         DataError: When it is something else; names the file.
     """
     try:
-        return read_as(Scores, map_texts(read_json(path), _flatten), "it")
+        return read_as(Scores, map_strings(read_json(path), _flatten), "it")
     except DataError as error:
         raise DataError(f"is not what `rolellm score --json` prints: {error}", path=path) from error
 
