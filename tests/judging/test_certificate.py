@@ -285,8 +285,10 @@ def test_what_is_asked_is_known() -> None:
 def test_nobody_is_named_in_the_question_of_who_speaks() -> None:
     items = make_speaker_items(ROWS, REPLIES, 40, 0)
     assert {item.row.language for item in items} == {"en", "zh"}
+    assert len({tuple(sorted(name for name, _ in item.roles)) for item in items}) > 4, "others are drawn for each"
     for item in items:
         assert len({name for name, _ in item.roles}) == 4
+        assert {row.role for row in ROWS if row.language == item.row.language} < {name for name, _ in item.roles}
         assert item.roles["ABCD".index(item.answer)][0] == item.row.role
         text = f"{item.row.question} {item.reply}".casefold()
         assert not any(name.casefold() in text for name, _ in item.roles)

@@ -42,7 +42,7 @@ _SHOWN = """
     rewrite per_role min_confidence replies strategy test_share held_out language turns script
     persona world_year judges jury baseline sample roles subset data_dir config split anonymous annotator audit system
     port overwrite profile strict protocol missing limit web against votes share private branch title
-    prompts planted samples pushes balance
+    prompts samples pushes balance
 """
 SHOWN = frozenset(_SHOWN.split())
 _Command = Callable[..., Any]

@@ -221,10 +221,11 @@ def describe_tests(judge: str, verdict: Verdict, tests: Sequence[CertificateTest
     has_words = any(test.form == "words" for test in tests)
     form: Form = "words" if has_words and verdict != "fit by odds only" else "odds"
     facts = [str(test) for test in tests if test.criterion == "speaker"]
-    losers = [test for test in tests if test.criterion == "loser wins" and test.form == form and test.value]
-    if losers:
-        worst = max(losers, key=lambda test: test.value.mean if test.value else 0.0)
-        facts.append(f"planted losers win up to {worst.figure} ({worst.subject}) {HOW[form]}")
+    losers = [test for test in tests if test.criterion == "loser wins" and test.form == form]
+    wins = {test: test.value for test in losers if test.value}
+    if wins:
+        worst = max(wins, key=lambda test: wins[test].mean)
+        facts.append(f"planted losers win up to {worst.figure} ({worst.subject}, n = {wins[worst].n}) {HOW[form]}")
     facts += [f"{test} {HOW['words']}" for test in tests if test.criterion == "order flips" and test.form == "words"]
     shown = "; ".join([*facts, source])
     missed = ""

@@ -126,9 +126,11 @@ def make_speaker_items(rows: Sequence[Row], replies: Mapping[str, str], size: in
         roles[row.language].setdefault(row.role, row.role_description or WORDS[row.language]["no_description"])
     items: list[SpeakerItem] = []
     for row in sorted(rows, key=lambda row: hash_json(["speaker", seed, row.id])):
-        names = sorted(roles[row.language].keys() - {row.role}, key=lambda name: hash_json([seed, row.id, name]))
-        names += [name for name in _STRANGERS[row.language] if name not in roles[row.language]]
-        rivals = [(name, (roles[row.language] | _STRANGERS[row.language])[name]) for name in names[: _CHOICES - 1]]
+        released = roles[row.language]
+        described = _STRANGERS[row.language] | released
+        drawn = sorted(described.keys() - {row.role}, key=lambda name: hash_json([seed, row.id, name]))
+        chosen = sorted(drawn, key=lambda name: name not in released)[: _CHOICES - 1]
+        rivals = [(name, described[name]) for name in drawn if name in chosen]
         own, text = (row.role, roles[row.language][row.role]), f"{row.question} {replies.get(row.id, '')}".casefold()
         if row.id not in replies or any(_names(name, text) for name, _ in (own, *rivals)):
             continue

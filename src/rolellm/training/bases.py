@@ -64,24 +64,24 @@ def build_hash(recipe: Recipe, rows: Sequence[Row]) -> str:
 def make_warming_examples(recipe: Recipe, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase) -> list[Example]:
     """Each instruction with its role-free answer: with no system instruction, and under that of each role."""
     ask = DescriptionPrompts(recipe.prompt.system_template)
-    alone: dict[str, Conversation] = {}
+    plain_chats: dict[str, Conversation] = {}
     in_role: list[Conversation] = []
     for row in rows:
         if row.raw_reference is None or not row.raw_reference.strip():
             continue
         system, user = ask(row)
-        alone.setdefault(row.question, Conversation(row.id, (user,), {"completion": row.raw_reference}))
+        plain_chats.setdefault(row.question, Conversation(row.id, (user,), {"completion": row.raw_reference}))
         in_role.append(Conversation(row.id, (system, user), {"completion": row.raw_reference}))
     if not in_role:
         raise RecipeError("base.build: no row has a raw_reference to warm on; include general rows, or give base.path")
     limit, warm = recipe.training.max_length, recipe.base.warm
-    examples = encode([*alone.values(), *in_role], tokenizer, max_length=limit, truncate_replies=True)
+    examples = encode([*plain_chats.values(), *in_role], tokenizer, max_length=limit, truncate_replies=True)
     # A base model is a language model: it learns to write the question, too.
     plain = [
         replace(item, prompt_ids=item.prompt_ids[:1], reply_ids=item.input_ids[1:], family="alone")
-        for item in examples[: len(alone)]
+        for item in examples[: len(plain_chats)]
     ]
-    return [*(plain * warm.alone), *(examples[len(alone) :] * warm.in_role)]
+    return [*(plain * warm.alone), *(examples[len(plain_chats) :] * warm.in_role)]
 
 
 def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerBase:
@@ -384,8 +384,8 @@ def build_base(
     )
     is_first = processes.is_main_process
     if is_first:
-        for rest in (folder, *out.glob(f".{folder.name}*.part")):  # what a kill left
-            shutil.rmtree(rest, ignore_errors=True)
+        for leftover in (folder, *out.glob(f".{folder.name}*.part")):  # of a kill
+            shutil.rmtree(leftover, ignore_errors=True)
         if any(row.id.startswith(f"{SAMPLE}/") for row in rows):
             sys.stderr.write("the training rows have no plain answers: the base is warmed on those of the sample\n")
     with fill_folder(folder) if is_first else nullcontext(folder) as partial:

@@ -252,10 +252,11 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
         self._latest: dict[str, float] = {}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Measure the start; a resumed run finds it in its log."""
+        """Measure the start, which goes with the first step; a resumed run finds it in its log."""
         logged = next((entry for entry in state.log_history if f"{_SAMPLED}length" in entry), None)
         if logged is None:
-            logged = {"step": state.global_step} | self._measure_replies()
+            self._latest = self._measure_replies()
+            logged = {"step": state.global_step} | self._latest
             state.log_history.append(logged)
         self._start = {key: value for key, value in logged.items() if key.startswith(_SAMPLED)}
 

@@ -280,9 +280,9 @@ def keep_newest(run: Path, count: int) -> None:
 
     What is torn goes too, if it is older than one that stays.
     """
-    kept = [folder for folder in list_checkpoints(run) if (folder / SEAL).is_file()][:count]
+    newest = [folder for folder in list_checkpoints(run) if (folder / SEAL).is_file()][:count]
     for folder in list_checkpoints(run):
-        if kept and get_step(folder) < get_step(kept[-1]):
+        if newest and get_step(folder) < get_step(newest[-1]):
             _remove(folder)
 
 
