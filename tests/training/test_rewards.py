@@ -117,7 +117,13 @@ FLAT = [0.5 + (-1) ** at / 10 for at in range(20)]
 @pytest.mark.parametrize(
     ("length", "style", "weights", "words"),
     [
-        pytest.param(RISE, FALL, [1, 0], "hacked: length rises (0.108 → 0.862), while style falls", id="hacked"),
+        pytest.param(
+            RISE,
+            FALL,
+            [1, 0],
+            "hacked: the reward rises, length (0.108 → 0.862), while what is only watched falls: style (",
+            id="hacked",
+        ),
         pytest.param(RISE, FLAT, [1, 0], None, id="nothing-falls"),
         pytest.param(FLAT, FALL, [1, 0], None, id="nothing-rises"),
         pytest.param(RISE, FALL, [1, 1], None, id="both-rewarded"),

@@ -332,9 +332,11 @@ def measure_changes(metrics: Sequence[Mapping[str, Any]], weights: Sequence[floa
 def describe_hacking(changes: Sequence[RewardChange]) -> str | None:
     """Say that a reward was hacked: one that was trained rises while one that was only watched falls."""
 
-    def list_changes(change: str, trained: bool) -> str:
-        chosen = (reward for reward in changes if reward.change == change and (reward.weight != 0) is trained)
-        return ", ".join(f"{reward.name} {change} ({reward.before:.3f} → {reward.after:.3f})" for reward in chosen)
+    def list_changes(change: str, *, is_trained: bool) -> str:
+        chosen = (reward for reward in changes if reward.change == change and (reward.weight != 0) is is_trained)
+        return ", ".join(f"{reward.name} ({reward.before:.3f} → {reward.after:.3f})" for reward in chosen)
 
-    gains, losses = list_changes("rises", True), list_changes("falls", False)
-    return f"hacked: {gains}, while {losses}, which was not rewarded" if gains and losses else None
+    gains, losses = list_changes("rises", is_trained=True), list_changes("falls", is_trained=False)
+    return (
+        f"hacked: the reward rises, {gains}, while what is only watched falls: {losses}" if gains and losses else None
+    )
