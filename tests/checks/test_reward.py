@@ -18,11 +18,12 @@ GOOD = [f"rolellm.rewards.{name}" for name in ("in_character", "knowledge", "sty
 
 
 def test_length_is_beaten(command: Command, tmp_path: Path) -> None:
-    told = command("check", "reward", LENGTH, "--limit", 30, "--out", tmp_path / "out")
+    # A name without a dot is one of ours.
+    told = command("check", "reward", "length", "--limit", 30, "--out", tmp_path / "out")
     assert told.code == 1
     assert told.out.startswith("length: a canary that should lose wins or ties")
     manifest = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))
-    assert manifest["summary"]["rewards"][LENGTH]["empty"]["verdict"] == "beaten"
+    assert manifest["summary"]["rewards"]["length"]["empty"]["verdict"] == "beaten"
 
 
 def test_the_rewards_of_the_recipe_hold_together(command: Command, tmp_path: Path) -> None:

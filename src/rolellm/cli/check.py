@@ -196,7 +196,7 @@ def audit_reward_functions(
     """Audit rewards: how often canaries and other roles' replies lose; exit code 1 when a canary beats all together.
 
     Args:
-        rewards: Dotted paths of reward functions, such as rolellm.rewards.style.
+        rewards: Names in rolellm.rewards, such as style, or dotted paths of your own functions.
         data: Config of the dataset, such as sample, or a JSON Lines file with its columns.
         out: Folder of the run; replies.jsonl has every reply with its rewards.
     """

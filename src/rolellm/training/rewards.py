@@ -41,7 +41,7 @@ _ENGLISH_WORD: Final = re.compile(r"[^\W\d_]{5,}")
 
 
 def find_reward(reward: Any) -> Any:
-    """The function of a dotted path, such as ``rolellm.rewards.rouge``; a function is itself.
+    """The function of a dotted path, or of a name in ``rolellm.rewards``, such as ``rouge``; a function is itself.
 
     Raises:
         RecipeError: When there is none.
@@ -49,7 +49,7 @@ def find_reward(reward: Any) -> Any:
     if callable(reward):
         return reward
     try:
-        function = pkgutil.resolve_name(str(reward))
+        function = pkgutil.resolve_name(str(reward) if "." in str(reward) else f"rolellm.rewards.{reward}")
     except (ImportError, AttributeError, ValueError) as error:
         raise RecipeError(f"training.reward_funcs: there is no {reward} ({error})") from error
     if not callable(function):
