@@ -174,7 +174,7 @@ def require(*modules: str, extra: str) -> None:
 
 @contextmanager
 def hide_peft_warning() -> Iterator[None]:
-    """Silence a warning that only peft can fix: it uses an old name of transformers."""
+    """Silence a warning that only peft and TRL can fix: they use an old name of transformers."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
         yield

@@ -140,7 +140,7 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
         trainer.add_callback(EarlyStoppingCallback(training.early_stopping_patience))
     # It prints every step's numbers to standard output, which belongs to the command's own result.
     trainer.remove_callback(PrinterCallback)
-    with closing(recorder):
+    with closing(recorder), hide_peft_warning():
         if not job.writes_checkpoints:
             trainer.train()
         else:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import importlib.util
 import pkgutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from pydantic import field_validator, model_serializer, model_validator
 from pydantic_core import ArgsKwargs
 
-from rolellm.core.errors import RecipeError, SettingsError
+from rolellm.core.errors import MissingExtraError, RecipeError, SettingsError, require
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
 from rolellm.core.settings import (
@@ -474,7 +473,9 @@ def read_recipe(values: Mapping[Any, Any], source: str = "") -> Recipe:
 @lru_cache
 def _read_library_hints(library: str) -> Mapping[str, Any]:
     """The fields of a configuration class and their types; none where the library is not installed."""
-    if importlib.util.find_spec(library.partition(".")[0]) is None:
+    try:
+        require(library.partition(".")[0], extra="train")
+    except MissingExtraError:
         return {}
     hints = get_type_hints(pkgutil.resolve_name(library))
     # Fields of a few choices are of an enumeration or any text.
