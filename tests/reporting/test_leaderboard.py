@@ -203,11 +203,13 @@ def test_filters_by_hand_and_by_keyboard(
             assert driver.execute_script("return document.documentElement.scrollWidth") <= width
             assert driver.execute_script(_OUTSIDE) == []
     assert shown() == ["beta", "alpha", "gamma"]
+    plots = driver.find_element("css selector", "#scores figure")
+    assert plots.is_displayed() and driver.find_element("css selector", "#board .place").text == "1–2"
     role, answered = map(Select, driver.find_elements("css selector", "[data-facet]"))
     Select(driver.find_element("name", "sort")).select_by_visible_text("name")
     assert shown() == ["alpha", "beta", "gamma"]
     answered.select_by_index(1)
-    assert shown() == ["alpha", "beta"]
+    assert shown() == ["alpha", "beta"] and not plots.is_displayed()
     role.select_by_visible_text("Owl")
     assert shown() == ["alpha", "beta"]
     assert driver.find_element("css selector", "#board tbody tr:not([hidden]) .mark").text == "Owl"

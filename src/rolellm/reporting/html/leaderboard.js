@@ -23,6 +23,9 @@ function show() {
       one.recipe.localeCompare(other.recipe) ||
       (by === "" ? one.name.localeCompare(other.name) : other.values[by] - one.values[by]),
   );
+  // They show all systems over all roles.
+  const filtered = text !== "" || facets.some(({ value }, at) => value !== (at === 0 ? "0" : ""));
+  for (const figure of document.querySelectorAll("#scores figure")) figure.hidden = filtered;
   body.append(...lines.map(({ row }) => row));
   const shown = lines.filter(({ row }) => !row.hidden).length;
   document.getElementById("status").textContent = shown === 1 ? "1 line" : `${shown} lines`;
