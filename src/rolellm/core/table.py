@@ -242,16 +242,21 @@ class Table:
         title, caption = Text(make_visible(self.title)), Text(make_visible(self.note)) if self.note else None
         shown = RichTable(title=title, title_justify="left", caption=caption, caption_justify="left")
         longest = max((measure_width(name) for row in self.rows for name in row.names), default=0)
+        lines = [[_rich_cell(cell) for cell in line.cells] for line in self.render_rows()]
         for index, head in enumerate(self.column_heads()):
-            if index < len(self.heads):
+            column = index - len(self.heads)
+            if column < 0:
                 # Numbers fold between their parts; a name has to be read.
                 shown.add_column(Text(make_visible(head)), overflow="fold", min_width=min(longest, _NAME_WIDTH))
+            elif self.columns[column] in self.left:
+                shown.add_column(Text(make_visible(head)), overflow="fold")
             else:
-                flush_left = self.columns[index - len(self.heads)] in self.left
-                shown.add_column(Text(make_visible(head)), justify="left" if flush_left else "right")
-        for line in self.render_rows():
+                # A figure that is cut, or folded, cannot be read.
+                widths = [measure_width(part) for cells in lines for part in cells[column].plain.splitlines()]
+                shown.add_column(Text(make_visible(head)), justify="right", min_width=max(widths, default=0))
+        for line, cells in zip(self.render_rows(), lines, strict=True):
             names = (Text(make_visible(name)) for name in line.names)
-            shown.add_row(*names, *map(_rich_cell, line.cells), end_section=line.closes)
+            shown.add_row(*names, *cells, end_section=line.closes)
         return shown
 
     def print_to(self, console: Console, lines: int | None = None) -> int:
@@ -268,30 +273,30 @@ class Table:
         """
         from rich.console import Console
 
-        needed = self._measure(console)
+        narrowest, widest = self._measure(console)
         if lines is not None:
             has_ends = any(isinstance(cell, Interval) and cell.ends for row in self.rows for cell in row.cells)
             # A shorter table may be narrow enough for the terminal.
             for height in (2 if has_ends else 1, 1 + len(self.columns)):
                 count = max(1, (lines - _FRAME) // height)
-                short = replace(self, rows=self.rows[:count], note=label(self.note, min(needed, console.width)))
-                if short._measure(console) <= console.width:
+                short = replace(self, rows=self.rows[:count], note=label(self.note, min(widest, console.width)))
+                if short._measure(console)[0] <= console.width:
                     break
             short.print_to(console)
             return len(self.rows[count:])
-        if needed <= console.width:
+        if narrowest <= console.width:
             console.print(self.to_rich())
         elif not (console.is_terminal or os.environ.get("COLUMNS")):
-            Console(file=console.file, width=needed).print(self.to_rich())
+            Console(file=console.file, width=widest).print(self.to_rich())
         else:
             self._print_blocks(console)
         return 0
 
-    def _measure(self, console: Console) -> int:
-        """Return how wide the table is where nothing folds."""
+    def _measure(self, console: Console) -> tuple[int, int]:
+        """Return how wide the table is with its words folded, and with nothing folded."""
         from rich.measure import Measurement
 
-        return Measurement.get(console, console.options.update(width=_MEASURING_WIDTH), self.to_rich()).maximum
+        return Measurement.get(console, console.options.update(width=_MEASURING_WIDTH), self.to_rich())
 
     def _print_blocks(self, console: Console) -> None:
         from rich.text import Text
