@@ -18,7 +18,7 @@ from rolellm.scoring.score import score
 from rolellm.training.publish import read_scores
 
 _STOCK = """
-import sys
+import os, sys
 sys.modules["rolellm"] = None  # importing the library would fail
 from datasets import get_dataset_config_names, load_dataset
 folder = sys.argv[1]
@@ -26,7 +26,8 @@ for name in get_dataset_config_names(folder):
     for split, data in load_dataset(folder, name).items():
         print(name, split, data.num_rows, sep="\\t")
 streamed = load_dataset(folder, "sample", split="test", streaming=True)
-print("streamed", next(iter(streamed))["id"], sep="\\t")
+print("streamed", next(iter(streamed))["id"], sep="\\t", flush=True)
+os._exit(0)  # A thread that pyarrow leaves after a stream can end the interpreter's own exit in abort().
 """
 
 
