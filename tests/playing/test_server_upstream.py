@@ -172,3 +172,14 @@ def test_requests_that_do_not_arrive_are_not_waited_for(upstream: Any, monkeypat
     whole = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
     assert wait(whole, head).count(b"HTTP/1.1") == 1
     assert wait(whole, whole.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")).count(b'"ok"') == 2
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_what_is_small_is_sent_at_once(host: str) -> None:
+    """The first token does not wait until the client has acknowledged the head of the response."""
+    with (
+        server.listen(host, 0) as listening,
+        socket.create_connection(listening.getsockname()[:2]),
+        listening.accept()[0] as connection,
+    ):
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
