@@ -497,8 +497,8 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SettingsError(f"cannot listen on {host}:{port} ({reason}); choose another port with --port") from error
-    # asyncio sets it for sockets of its own alone: without it, the first token waits 40 ms, until the client acknowledges
-    # the head of the response.
+    # asyncio sets it for sockets of its own alone: without it, the first token waits until the client acknowledges the
+    # head of the response, 40 ms.
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return opened
 
