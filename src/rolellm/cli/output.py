@@ -82,8 +82,11 @@ def make_console() -> Console:
     from rich.console import Console
 
     terminal = Console()
-    is_sized = terminal.is_terminal or os.environ.get("COLUMNS", "").isdigit()
-    return terminal if is_sized else Console(width=_WIDTH_OF_FILES)
+    return terminal if _is_screen(terminal) else Console(width=_WIDTH_OF_FILES)
+
+
+def _is_screen(console: Console) -> bool:
+    return console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | float | None]]) -> None:
@@ -98,8 +101,7 @@ def show_table(table: Table) -> None:
     all. A file or a pipe gets all, unless ``COLUMNS`` makes it a screen.
     """
     console = make_console()
-    is_screen = console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
-    if SHOWN.full or not is_screen:
+    if SHOWN.full or not _is_screen(console):
         table.print_to(console)
     elif SHOWN.left is None:
         more = table.print_to(console, _LINES)

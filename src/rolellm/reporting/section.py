@@ -31,6 +31,7 @@ from rolellm.scoring.settings import ScoreOptions
 _OPEN_TESTS = 24
 # Of the tables that the page holds as files, in rows and characters (our choice).
 _LONGEST, _LARGEST = 100, 50_000
+_LATEX = "application/x-tex"
 
 
 @dataclass(frozen=True)
@@ -170,8 +171,7 @@ class Section:
             "standing_plots": plots.standing_plots(judged) if judged else [],
             "habit_plots": plots.habit_plots(judged, self.lengths) if judged else [],
         }
-        named = self.named_tables().items()
-        written = [(name, table, table.to_csv(), table.to_latex(label=name)) for name, table in named]
+        short = {name: table for name, table in self.named_tables().items() if len(table.rows) <= _LONGEST}
         return {
             "part": self,
             "prefix": prefix,
@@ -179,9 +179,9 @@ class Section:
             "summary": Markup(self.summary_table().to_html()),
             "tables": {name: Markup(table.to_html()) for name, table in tables.items()},
             "files": [
-                (name, table.title, encode_file(csv, "text/csv"), encode_file(latex, "application/x-tex"))
-                for name, table, csv, latex in written
-                if len(table.rows) <= _LONGEST and len(csv) < _LARGEST
+                (name, table.title, encode_file(csv, "text/csv"), encode_file(table.to_latex(label=name), _LATEX))
+                for name, table in short.items()
+                if len(csv := table.to_csv()) < _LARGEST
             ],
             "lines": {name: len(table.rows) for name, table in tables.items()},
             "columns": self.table.columns,

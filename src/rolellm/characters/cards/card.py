@@ -49,7 +49,7 @@ class Card:
         alternate_greetings: Other openings.
         tags: For sorting.
         creator: Who made it.
-        character_version: Of the card.
+        character_version: The version of the card.
         nickname: What ``{{char}}`` means, where it is not the name (V3).
         assets: Pictures and the like, as objects with a ``uri`` (V3); never fetched.
         entries: The lorebook's entries in the order of the card, each with the members that have the right type.

@@ -78,7 +78,7 @@ class ReaderHints:
     """Facts that a reader gets beforehand.
 
     Attributes:
-        language: Of the script.
+        language: The language of the script.
         names: The role asked for and its aliases, as given; readers of running text look for these, too.
         columns: Of a table: the names of its columns ``speaker``, ``text`` and ``scene``, where they are not usual.
     """
