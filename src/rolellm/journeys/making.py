@@ -333,9 +333,7 @@ class _Journey:
             card = load_card(self.source)
             return read_as_character(card, role=chosen.role, file=self.source.name).character
         if chosen.role is None:
-            raise SettingsError(
-                f"{self.source} is not a card; if it is a script or a chat, say who to make (--role NAME)"
-            )
+            raise SettingsError(f"{self.source} is not a card; for a script or a chat, say who to make (--role NAME)")
         reader = self._share_budget("attribution") if self.llm and self._read_novel() else None
         out = self.folder / "attribution"
         return Character.from_script(self.source, role=chosen.role, aliases=chosen.alias, llm=reader, out=out)
