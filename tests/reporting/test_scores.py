@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+import rolellm
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
-from rolellm.reporting.score_table import disagreements, roles_of, score_table
+from rolellm.reporting.score_table import disagreements, roles_of, score_table, standings
 from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.score import score_rows
 from rolellm.scoring.score_report import ScoreReport
@@ -91,3 +93,13 @@ def test_disagreements(values: Values, read_reports: Callable[[Values], dict[str
     assert disagreements(read_reports(values)) == {}
     values["tuned"]["protocol"] = "paper"
     assert disagreements(read_reports(values)) == {"protocol": ("rouge-score", "paper")}
+
+
+def test_what_one_system_lacks_and_another_has_is_not_called_absent() -> None:
+    rows = rolellm.load_rolebench("sample", "test")
+    report = rolellm.score([{"id": row["id"], "prediction": row["question"]} for row in rows], rows)
+    assert report.scale is not None and "RoleGPT" in report.scale.markers
+    markers = {name: marker for name, marker in report.scale.markers.items() if name != "RoleGPT"}
+    other = replace(report, scale=replace(report.scale, markers=markers, notes=("No baseline “RoleGPT”: none",)))
+    assert not any("No baseline" in note for note in standings({"first": report, "second": other}))
+    assert any("No baseline" in note for note in standings({"second": other}))

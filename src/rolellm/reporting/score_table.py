@@ -59,7 +59,10 @@ def with_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
 def standings(reports: Mapping[str, ScoreReport]) -> list[str]:
     """Say where each system is between floor and reference, and what is absent."""
     scales = {name: report.scale for name, report in reports.items() if report.scale}
-    notes = dict.fromkeys(note for scale in scales.values() for note in scale.notes)
+    shown = {name for scale in scales.values() for name in scale.markers}
+    every = dict.fromkeys(note for scale in scales.values() for note in scale.notes)
+    # What one system lacks, another may have.
+    notes = [note for note in every if not any(f"“{name}”" in note for name in shown)]
     return [*(f"{name}: {scale.text}" for name, scale in scales.items() if scale.text), *notes]
 
 
