@@ -15,7 +15,6 @@ from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible
 from rolellm.reporting import browse as browse_module
 from rolellm.reporting.browse import Bounds, BrowsePart, browse
-from rolellm.reporting.templates import read
 
 webdriver = pytest.importorskip("selenium.webdriver")
 ActionChains, Keys = webdriver.ActionChains, webdriver.Keys
