@@ -382,8 +382,8 @@ def _make_default_judge() -> AsyncReward:
     file = os.environ.get(JUDGE_VARIABLE)
     if not file:
         raise SettingsError(
-            f"rolellm.rewards.verdict needs a model: set {JUDGE_VARIABLE} to its settings file (docs/models.md), or pass "
-            "rolellm.rewards.make_judge(llm, out) from Python"
+            f"rolellm.rewards.verdict needs a model: set {JUDGE_VARIABLE} to its settings file (docs/models.md), or "
+            "pass rolellm.rewards.make_judge(llm, out) from Python"
         )
     return make_judge(file, Path(file).parent / "judge-reward")
 

@@ -312,7 +312,7 @@ def _train_in_folder(
     began = time.monotonic()
     check_unlocked(run)
     recipe, commit = run_folder.recall_start(run, recipe) if start == "resume" else (recipe, None)
-    run_folder.check_run_folder(run, recipe, start)
+    run_folder.check_training_folder(run, recipe, start)
     check_publishing(recipe)
     fixed = bases.pin_base(recipe, commit)
     prepared = prepare(fixed, run, rows, held_out)
@@ -325,7 +325,7 @@ def _train_in_folder(
     processes.wait_for_everyone()
     with lock_folder(run) if processes.is_main_process else nullcontext():
         if processes.is_main_process:
-            run_folder.check_run_folder(run, recipe, start)
+            run_folder.check_training_folder(run, recipe, start)
             run_folder.claim_folder(run, recipe, start, fixed.base.revision)
         job = Fit(
             training=prepared.training,
