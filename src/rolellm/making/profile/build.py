@@ -14,6 +14,7 @@ from rolellm.core.files import open_atomic
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Language, Profile
+from rolellm.core.settings import dump
 from rolellm.llm.json_reply import accept_json, make_object_schema
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
@@ -213,7 +214,7 @@ class BuildProfile(Step[Profile]):
                 self._receipt["defects"]["catchphrases"] = ["None were picked: no reply was usable."]
         built = replace(start, background=background, description=description, catchphrases=catchphrases)
         receipt = {
-            "settings": settings.to_dict(),
+            "settings": {**dump(settings), "description": "written" if settings.description is None else "given"},
             "templates": hash_templates(start.language),
             **self._receipt,
             "excerpts": excerpts and {name: value for name, value in asdict(excerpts).items() if name != "text"},
