@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cache
 from typing import Final
 
-from rolellm.characters.scripts.names import find_names, is_name, normalize_name, select_names, strip_extensions
+from rolellm.characters.scripts.names import find_names, is_name, normalize_name, select_names
 from rolellm.characters.scripts.novel import find_subject
-from rolellm.characters.scripts.play import Cue, Dialogue, make_cue
+from rolellm.characters.scripts.play import Cue, Dialogue, make_cue, read_cue
 from rolellm.characters.scripts.reading import (
     Aside,
     Collector,
@@ -87,7 +87,7 @@ def read_label(line: str) -> Cue | None:
     opens = match["mark"] or after.isupper() or after in "\"“'‘([…."
     if match["colon"] == ":" and after.strip() and not HAN.search(name + after) and not opens:
         return None
-    return make_cue(strip_extensions(name), match.end(), match.span("aside") if match["aside"] else (0, 0))
+    return read_cue(match)
 
 
 def _split_brackets(text: str) -> tuple[list[ScriptLine], dict[int, Cue]]:
