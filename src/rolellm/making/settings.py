@@ -99,6 +99,12 @@ class FilterSettings:
     similarity: float | None = Field(default=None, ge=0, le=1)
     no_duplicates: bool = False
 
+    @property
+    def least_similarity(self) -> float | None:
+        """The similarity in use."""
+        used = SIMILARITY[self.duplicates] if self.similarity is None else self.similarity
+        return None if self.no_duplicates else used
+
 
 @settings
 class InstructSettings(SamplingSettings):

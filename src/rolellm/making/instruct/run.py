@@ -34,7 +34,7 @@ from rolellm.making.instruct.prompts import (
     list_focuses,
 )
 from rolellm.making.instruct.segments import Count, QuestionType, Segment, build_segments
-from rolellm.making.settings import SIMILARITY, InstructSettings
+from rolellm.making.settings import InstructSettings
 from rolellm.runs import Plan, Records, Round, Step
 
 
@@ -116,11 +116,11 @@ class Instruct(Step[InstructResult]):
 
     def describe(self, result: InstructResult) -> dict[str, Any]:
         """Return the material, the rounds and the prompts."""
-        kinds, filters = Counter(item.kind for item in result.segments), self.settings.filters
+        kinds = Counter(item.kind for item in result.segments)
         return {
             "language": self.character.language,
             "tokens_a_pair": TOKENS_A_PAIR,
-            "similarity": filters.similarity or SIMILARITY[filters.duplicates],
+            "similarity": self.settings.filters.least_similarity,
             "segments": {
                 "found": {kind: kinds[kind] for kind in ("profile", "script", "lore")},
                 "without_the_role": sum(not item.about_role for item in result.segments),
