@@ -13,8 +13,8 @@ import pytest
 
 from rolellm.characters.cards import png
 from rolellm.characters.cards.card import parse_card
+from rolellm.characters.cards.containers import read_png, write_png
 from rolellm.characters.cards.folder import load_card
-from rolellm.characters.cards.png import read_png, write_png
 from rolellm.core.errors import CardError
 
 MakeCard = Callable[..., bytes]
