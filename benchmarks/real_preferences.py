@@ -1,6 +1,6 @@
 """SFT, then DPO and GRPO, on a real base: what each changes, measured by what it was not trained on.
 
-    python benchmarks/real_preferences.py --base FOLDER --data-dir RELEASE [--recipe RECIPE.yaml] [--out DIR]
+    python benchmarks/real_preferences.py --base FOLDER --data-dir RELEASE [--out DIR]
 
 The release has no English training rows, so its ten roles with role-free answers (`role-generalization-eng`) are split:
 a fifth of the questions is held out, and three roles are wholly (`split_release`). All three runs see the other seven
@@ -33,6 +33,7 @@ from rolellm.scoring.statistics.paired_tests import compare_pairs
 from rolellm.scoring.style import StyleMeter, StyleReply
 from rolellm.training.recipe_files import load_recipe
 
+RECIPES = Path("recipes/real")
 NEW_ROLES = ("Raylan Givens", "Tom Ripley", "Walt Kowalski")
 SOURCE = "rolebench-eng/role-generalization/{subset}/test.jsonl"
 CONFIGS = {"the seven roles": "instruction-generalization-eng", "three new roles": "role-generalization-eng"}
@@ -63,13 +64,6 @@ def split_release(release: Path, out: Path) -> None:
             path.write_text("".join(json.dumps(line) + "\n" for line in part), encoding="utf-8")
     for name in ("profiles-eng", "instructions-eng"):
         shutil.copytree(release / name, out / name)
-
-
-def tune(recipe: Path | str, base: Path, run: Path, overrides: list[str], **training: Any) -> Path:
-    """Train by a recipe, from where it was stopped."""
-    if not (run / "manifest.json").is_file():
-        rolellm.train(load_recipe(recipe, overrides, base=base, **training), out=run, resume=run.is_dir())
-    return run
 
 
 def measure_replies(rows: list[Row], replies: list[str], meter: StyleMeter) -> dict[str, list[float]]:
@@ -124,12 +118,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, required=True, help="the folder of the base")
     parser.add_argument("--data-dir", type=Path, required=True, help="a copy of the release")
-    parser.add_argument("--recipe", type=Path, default=Path("recipes/real/gemma-3-270m-roles.yaml"), help="that of SFT")
-    parser.add_argument("--dpo-steps", type=int, default=40)
-    parser.add_argument("--grpo-steps", type=int, default=60)
     parser.add_argument("--rows", type=int, default=120, help="of the seven roles, and of the three")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", choices=("sft", "dpo", "grpo"), help="stop after this run")
+    parser.add_argument("--only", choices=("sft", "dpo", "grpo"), help="this run alone, without answers")
     parser.add_argument("--out", type=Path, default=Path("runs/real/preferences"))
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -139,33 +130,39 @@ def main() -> None:
         split_release(arguments.data_dir, release)
     config = CONFIGS["the seven roles"]
     data = [f"data.data_dir={release}", f"data.config={config}"]
-    common = {"threads": arguments.threads, "use_cpu": True, "bf16": True}
     runs = {"untuned": arguments.base}
-    runs["sft"] = tune(arguments.recipe, arguments.base, arguments.out / "sft", data, **common)
-    if arguments.only == "sft":
-        return
-    if arguments.only != "grpo":
-        pairs = rolellm.prefer(out=arguments.out / "pairs", config=config, data_dir=release)
-        path = [f"data.path={pairs.folder / 'pairs.jsonl'}"]
-        steps = {"max_steps": arguments.dpo_steps, "save_steps": 20}
-        runs["dpo"] = tune("rocit-dpo", runs["sft"], arguments.out / "dpo", path, **steps, **common)
-    if arguments.only != "dpo":
-        steps = {"max_steps": arguments.grpo_steps, "save_steps": 10}
-        runs["grpo"] = tune("rocit-grpo", runs["sft"], arguments.out / "grpo", data, **steps, **common)
+
+    def tune(name: str, recipe: str, base: Path, overrides: list[str]) -> None:
+        runs[name] = run = arguments.out / name
+        if arguments.only in (None, name) and not (run / "manifest.json").is_file():
+            chosen = load_recipe(
+                RECIPES / f"gemma-3-270m-{recipe}.yaml", overrides, base=base, threads=arguments.threads
+            )
+            rolellm.train(chosen, out=run, resume=run.is_dir())
+
+    tune("sft", "roles", arguments.base, data)
+    pairs = arguments.out / "pairs"
+    if not pairs.is_dir():
+        rolellm.prefer(out=pairs, config=config, data_dir=release)
+    tune("dpo", "dpo", runs["sft"], [f"data.path={pairs / 'pairs.jsonl'}"])
+    tune("grpo", "grpo", runs["sft"], data)
     if arguments.only:
         return
     figures = {}
+    splits = {name: load_dataset("rolebench", name, data_dir=str(release)) for name in CONFIGS.values()}
+    asked = {name: drawn(tables["test"], arguments.rows) for name, tables in splits.items()}
+    questions = {fold(question) for rows in asked.values() for question in rows["question"]}
+    every = [row for tables in splits.values() for rows in tables.values() for row in read_dataset_rows(rows)]
+    meter = StyleMeter([row for row in every if fold(row.question) not in questions], "en")
     for title, name in CONFIGS.items():
-        splits = load_dataset("rolebench", name, data_dir=str(release))
-        rows = drawn(splits["test"], arguments.rows)
+        rows = asked[name]
         answers = {
             run: rolellm.generate(
                 folder, rows, out=arguments.out / f"{run}-{name}.jsonl", max_new_tokens=100, batch_size=16
             )
             for run, folder in runs.items()
         }
-        every = [row for part in splits.values() for row in read_dataset_rows(part)]
-        for figure, value in compare(rows, answers, StyleMeter(every, "en"), "sft"):
+        for figure, value in compare(rows, answers, meter, "sft"):
             figures[f"{title}, {figure}"] = value
     notes = [f"{arguments.base.name}: {arguments.rows} held-out rows of each part"]
     found = {"ratios": {}, "figures": figures, "n": arguments.rows, **environment("trl", "torch")}
