@@ -179,7 +179,7 @@ def read_packaged_patterns(package: str, name: str, section: str) -> Any:
     return map_strings(values, fill)
 
 
-def list_words(name: str) -> list[str]:
+def read_word_list(name: str) -> list[str]:
     """List the words under a name in ``words.yaml``, in order."""
     words: str = _read_once("rolellm.core", "words.yaml")[name]
     return words.split()
@@ -187,7 +187,7 @@ def list_words(name: str) -> list[str]:
 
 def load_words(name: str) -> frozenset[str]:
     """Load the words under a name in ``words.yaml``."""
-    return frozenset(list_words(name))
+    return frozenset(read_word_list(name))
 
 
 def resolve_paths(values: Values, folder: Path, *keys: str) -> Values:

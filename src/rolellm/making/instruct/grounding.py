@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rolellm.core.records import Language, Profile
-from rolellm.core.settings import list_words, load_words
+from rolellm.core.settings import load_words, read_word_list
 from rolellm.core.text import HAN, load_chinese_tokenizer
 
 _UNITS: Final = {"twice": 2, "thrice": 3} | {
-    word: value for name in ("cardinals", "ordinals") for value, word in enumerate(list_words(name))
+    word: value for name in ("cardinals", "ordinals") for value, word in enumerate(read_word_list(name))
 }
 _TENS: Final = {
     word + ending: value * 10
@@ -104,7 +104,7 @@ def _evaluate(values: Iterable[tuple[int, bool]], section: int) -> int:
 #: Words that carry no matter of their own.
 STOP_WORDS: Final[Mapping[Language, frozenset[str]]] = {"en": load_words("stop_en"), "zh": load_words("stop_zh")}
 NO_NAMES, SURNAMES, NO_SURNAMES = map(load_words, ("no_names", "surnames_zh", "no_surnames_zh"))
-LONG_SURNAMES: Final = tuple(list_words("long_surnames_zh"))
+LONG_SURNAMES: Final = tuple(read_word_list("long_surnames_zh"))
 
 WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _BEFORE_SENTENCE: Final = frozenset(".!?:;…\"“”'‘’([–—-")
