@@ -25,7 +25,7 @@ from rolellm.checks.safety import (
 from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
-from rolellm.llm.llm import LLM
+from rolellm.llm.llm import LLM, CallOptions
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.playing.settings import PlaySettings
@@ -478,6 +478,25 @@ def test_one_model_each(tmp_path: Path) -> None:
     file.write_text("endpoints: []")
     with pytest.raises(SettingsError, match="name the base with --against"):
         find_base(str(file))
+
+
+def test_a_budget_covers_models_and_guards(tmp_path: Path, llm_server: Callable[..., Any]) -> None:
+    server = llm_server(lambda body: "safe" if body["model"] == "Llama-Guard-3-8B" else REFUSAL, price=(1.0, 1.0))
+    price = {"prompt": 1.0, "completion": 1.0}
+    entries = ({"base_url": server.url, "model": name, "price": price} for name in ("t", "b", "Llama-Guard-3-8B"))
+    tuned, base, judge = (LLM.of({"endpoints": [entry]}) for entry in entries)
+
+    def run(budget: float | None, *guards: Guard) -> float:
+        models = pair_models(tuned, base).limit(CallOptions(budget=budget))
+        step = CheckSafety(SafetySettings(samples=1), PlaySettings(), (), guards)
+        return float(run_step(step, models, tmp_path / "run").manifest["spent"]["cost"])
+
+    cost = run(None)
+    calls = server.counts.calls
+    with pytest.raises(StoppedShortError, match="budget"):
+        run(cost * 1.0001, Guard(judge))
+    assert server.counts.calls == calls
+    assert cost < run(100 * cost, Guard(judge)) < 100 * cost
 
 
 def test_the_command(

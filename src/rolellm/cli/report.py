@@ -81,7 +81,7 @@ def run_report_site(
 
     Args:
         runs: Prediction files or harness logs (P.jsonl, NAME=P.jsonl), scores (rolellm score --json) next to their
-            replies, or folders of predictions or of a judging run.
+            replies, or folders of predictions or of a judging run; and folders of rolellm check safety ([NAME=]DIR).
         out: Folder of the site.
         mixed: Also show runs with different recipes, each ranked among runs with the same recipe.
         config: Config of runs that do not name their own.
