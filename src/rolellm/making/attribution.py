@@ -19,7 +19,7 @@ from importlib import resources
 from itertools import pairwise
 from typing import Any, ClassVar, Final
 
-from rolellm.characters.scripts.names import Proposal, normalize_name, split_words
+from rolellm.characters.scripts.names import Proposal, normalize_name
 from rolellm.characters.scripts.novel import read_novel
 from rolellm.characters.scripts.parse import ParsedScript, ScriptReading, select_role
 from rolellm.characters.scripts.quotes import read_paragraphs
@@ -27,8 +27,9 @@ from rolellm.characters.scripts.reading import ReaderHints, ScriptTurn
 from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
+from rolellm.core.settings import load_words
 from rolellm.core.text import HAN
-from rolellm.llm.json_reply import accept_json, parse_json
+from rolellm.llm.json_reply import accept_json, make_object_schema, parse_json
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
     Answer,
@@ -36,7 +37,6 @@ from rolellm.llm.model import (
     Reply,
     Request,
     Sampling,
-    Schema,
     UnacceptableError,
     assistant,
     system,
@@ -157,11 +157,7 @@ def _shorten(text: str, language: Language) -> str:
     return text if len(text) <= head + tail + 10 else f"{text[:head].rstrip()} … {text[-tail:].lstrip()}"
 
 
-# Answers that are no names.
-_NOBODY: Final = split_words(
-    "he she they it we you him her them his hers their unknown nobody none null narrator speaker someone the "
-    "他 她 它 他们 她们 我们 你 你们 谁 誰 他們 她們 我們 你們 无 無 未知 不知 旁白 作者"
-)
+_NOBODY: Final = load_words("no_answers")
 
 
 @functools.cache
@@ -195,15 +191,7 @@ def request_speakers(passage: Passage, language: Language, number: int = 0) -> R
             user(_render_task(language, passage.text, len(names))),
         ),
         _SAMPLING,
-        schema=Schema(
-            "speakers",
-            {
-                "type": "object",
-                "properties": {name: {"type": ["string", "null"]} for name in names},
-                "required": names,
-                "additionalProperties": False,
-            },
-        ),
+        schema=make_object_schema("speakers", **{name: {"type": ["string", "null"]} for name in names}),
         tag=f"attribution/{number}",
         repair=load_template(language, "repair").text,
     )
@@ -318,15 +306,7 @@ def _has(sentence: str, name: str) -> bool:
     return name in sentence and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sentence) is not None
 
 
-_SAME: Final = Schema(
-    "persons",
-    {
-        "type": "object",
-        "properties": {"persons": {"type": "integer"}},
-        "required": ["persons"],
-        "additionalProperties": False,
-    },
-)
+_SAME: Final = make_object_schema("persons", persons={"type": "integer"})
 
 
 def request_comparison(pair: Pair, language: Language) -> Request:
