@@ -101,6 +101,6 @@ def _show(summary: GenerateSummary, out: Path, options: GenerateSettings) -> Non
         f"{summary.length} truncated at the token limit, {summary.empty} empty."
     )
     data = [] if options.data_dir is None else ["--data-dir", str(options.data_dir)]
-    part = [] if options.split == "test" else ["--split", options.split]
+    part = [] if options.split in (None, "test") else ["--split", str(options.split)]
     words = ["rolellm", "score", str(out), "--config", options.config or "", *part, *data]
     say(f"Score them with: {shlex.join(words)}")
