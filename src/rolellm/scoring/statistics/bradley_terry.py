@@ -74,14 +74,12 @@ def fit_bradley_terry(
     _, group = connected_components(wins.sum(axis=0) > 0, directed=True, connection="strong")
     firm = group == (np.argmax(np.bincount(group)) if against is None else group[against])
     games = (wins + wins.transpose(0, 2, 1)).sum(axis=2)
-    return [_make_interval(strengths[:, model], games[:, model], bool(firm[model])) for model in range(k)]
-
-
-def _make_interval(strengths: Floats, games: Floats, is_firm: bool) -> Interval:
-    """Make a model's interval of its strengths, those of resamples after the first, and its games by question."""
-    present = int(np.count_nonzero(games))
-    low, high = compute_percentiles(strengths[1:]) if is_firm and present > 1 else (None, None)
-    return Interval(float(strengths[0]), low, high, round(games.sum()), present)
+    intervals = []
+    for model in range(k):
+        present = int(np.count_nonzero(games[:, model]))
+        low, high = compute_percentiles(strengths[1:, model]) if firm[model] and present > 1 else (None, None)
+        intervals.append(Interval(float(strengths[0, model]), low, high, round(games[:, model].sum()), present))
+    return intervals
 
 
 def _fit(wins: Floats) -> Floats:
