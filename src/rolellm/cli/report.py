@@ -38,7 +38,8 @@ def run_report(
     Several runs, such as one per config, become sections of one page.
 
     Args:
-        runs: Folders of judging runs or of `rolellm check drift`, or predictions ([NAME=]P.jsonl) with --config.
+        runs: Folders of judging runs or of `rolellm check drift` or `safety`, or predictions ([NAME=]P.jsonl) with
+            --config.
         out: The page to write: one self-contained HTML file.
         tables: Also write every table to this folder as Markdown, CSV and LaTeX.
     """
@@ -51,11 +52,11 @@ def run_report(
 
 
 def _show_report(built: BuiltReport) -> None:
-    from rolellm.reporting.check_sections import drift_tables
+    from rolellm.reporting.check_sections import drift_tables, safety_tables
 
     for finding in built.content.findings:
         say(finding)
-    for table in drift_tables(built.content.drift):
+    for table in (*drift_tables(built.content.drift), *safety_tables(built.content.safety)[:1]):
         show_table(table)
     for part in built.content.parts:
         show_table(replace(part.summary_table(), title=part.title or "Scores"))
@@ -83,7 +84,7 @@ def run_report_site(
 
     Args:
         runs: Prediction files or harness logs (P.jsonl, NAME=P.jsonl), scores (rolellm score --json) next to their
-            replies, or folders of predictions or of a judging run.
+            replies, or folders of predictions or of a judging run; and folders of rolellm check safety ([NAME=]DIR).
         out: Folder of the site.
         mixed: Also show runs with different recipes, each ranked among runs with the same recipe.
         config: Config of runs that do not name their own.
