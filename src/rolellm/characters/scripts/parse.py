@@ -24,7 +24,7 @@ from rolellm.characters.scripts.reading import (
     is_foreign_act,
     is_slug,
     iterate_lines,
-    load_patterns,
+    load_script_patterns,
 )
 from rolellm.characters.scripts.source import make_source, read_source
 from rolellm.characters.scripts.turns import NARRATORS
@@ -149,7 +149,7 @@ def _locate_play_cues(text: str, hints: ReaderHints) -> list[int]:
     requested = frozenset(map(normalize_name, hints.names))
     cast = play.detect_cast(text, requested)
     is_bare = cast is not None and cast.way == "bare"
-    acts = [load_patterns("play")["acts"], *([_CHINESE_ACT] if is_bare else [])]
+    acts = [load_script_patterns("play")["acts"], *([_CHINESE_ACT] if is_bare else [])]
     staged = any(pattern.search(text) for pattern in acts) or any(map(is_foreign_act, iterate_lines(text)))
     # A line such as "JOHN: Well." is a transcript's, and names alone are a screenplay's, but for acts and entrances.
     ways = ["colon", "bare", "small", *(["gap"] if any(is_slug(line.text) for line in iterate_lines(text)) else [])]

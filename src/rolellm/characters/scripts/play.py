@@ -28,14 +28,14 @@ from rolellm.characters.scripts.reading import (
     is_foreign_act,
     iterate_lines,
     iterate_paragraphs,
-    load_patterns,
+    load_script_patterns,
 )
 from rolellm.characters.scripts.screenplay import iterate_screenplay_lines
 from rolellm.core.text import HAN
 
 Way = Literal["colon alone", "colon", "stop alone", "stop", "capital", "bracket", "gap", "run", "bare", "small"]
 
-_PATTERNS: Final = load_patterns("play")
+_PATTERNS: Final = load_script_patterns("play")
 _LEAVES: Final = re.compile(r"\s*(?:(?:Re-?enter|Enter|Exit|Exeunt)\b[^.!?]{0,120}[.]?)\s*$")
 _ROMAN: Final = re.compile(r"[IVXLC]+$")
 _AS_WORD: Final = 4

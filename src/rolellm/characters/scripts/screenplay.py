@@ -24,12 +24,12 @@ from rolellm.characters.scripts.reading import (
     is_slug,
     iterate_lines,
     iterate_paragraphs,
-    load_patterns,
+    load_script_patterns,
     trim,
 )
 from rolellm.core.text import HAN
 
-_PATTERNS: Final = load_patterns("screenplay")
+_PATTERNS: Final = load_script_patterns("screenplay")
 _CUE: Final = re.compile(r"\s*(?P<forced>@?)(?P<name>[^\W_][^\n()^]{0,58}?)(?:\s*\([^()\n]{1,40}\)){0,3}\s*\^?\s*$")
 # Under a name: words, or blank lines, and under these perhaps a direction.
 _FULL: Final = re.compile(r"\n[^\S\n]*\S")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from rolellm.characters.scripts.reading import ScriptSource, load_patterns
+from rolellm.characters.scripts.reading import ScriptSource, load_script_patterns
 from rolellm.core.errors import ScriptError
 from rolellm.core.foreign import read_limited
 
@@ -57,7 +57,7 @@ def _guess_encoding(data: bytes, path: Path | None) -> tuple[str, str | None]:
 
 
 _NEWLINES: Final = "\r\x0b\x0c\x85\u2028\u2029"
-_CRUMBS: Final = load_patterns("crumbs")
+_CRUMBS: Final = load_script_patterns("crumbs")
 _HIDDEN_ONE: Final = _CRUMBS.pop("hidden")
 _INTERESTING: Final = re.compile(f"[<&{{{_NEWLINES}{_HIDDEN_ONE.pattern[1:]}")
 _XML: Final = re.compile(r"<(TEI|FinalDraft)\b")

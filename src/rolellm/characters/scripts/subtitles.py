@@ -19,11 +19,11 @@ from rolellm.characters.scripts.reading import (
     ScriptSource,
     ScriptTurn,
     iterate_lines,
-    load_patterns,
+    load_script_patterns,
 )
 from rolellm.core.text import HAN
 
-_PATTERNS: Final = load_patterns("subtitles")
+_PATTERNS: Final = load_script_patterns("subtitles")
 TIMES: Final = _PATTERNS["times"]
 _DASH: Final = re.compile(r"\s*(?:[-–—‐]|>>)+\s*")
 # Names in brackets that are looked for in the whole text.

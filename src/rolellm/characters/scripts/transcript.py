@@ -29,7 +29,7 @@ from rolellm.characters.scripts.reading import (
 )
 from rolellm.core.text import HAN
 
-_LABEL: Final = load_patterns("transcript")["label"]
+_LABEL: Final = load_script_patterns("transcript")["label"]
 _LIKELY: Final = re.compile(r"<|\d[:.：]\d\d|^\s.*\"\s*$")
 #: How logs open a message, with the date in front of the name or behind it; the message follows, or is below.
 _LOGS: Final = load_script_patterns("logs")
