@@ -7,11 +7,10 @@ from typing import Any
 from rolellm.core.records import Row
 from rolellm.core.typed_json import read_as
 from rolellm.judging import folder as judging_folder
-from rolellm.judging.folder import DatasetName
+from rolellm.judging.records import Comparison, DatasetName, Judgement, System, SystemKind
 from rolellm.judging.result import JudgedBy
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.summary import summarize_judgements as summarize_judging
-from rolellm.judging.types import Comparison, Judgement, System, SystemKind
 
 #: Names that stand nowhere but in the run's own files.
 CONTESTANTS: Mapping[str, SystemKind] = {

@@ -14,9 +14,8 @@ from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
-from rolellm.judging.folder import DatasetName, read_run
 from rolellm.judging.people.labels import RankingLabel, append_label, hash_content, label_path
-from rolellm.judging.types import Judgement
+from rolellm.judging.records import DatasetName, Judgement, read_run
 from rolellm.models.training_record import hash_instruction
 from rolellm.preferences import (
     REASONS,

@@ -32,8 +32,8 @@ from rolellm.core.table import Table
 from rolellm.core.text import fold, format_count
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import resolve_config
-from rolellm.judging.folder import JudgeRun, read_run
 from rolellm.judging.people.labels import RankingLabel, list_annotators, read_labels
+from rolellm.judging.records import JudgeRun, read_run
 from rolellm.judging.verdicts import compute_sign
 from rolellm.llm.llm import LLM
 from rolellm.making.duplicates import list_words

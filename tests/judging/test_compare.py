@@ -14,8 +14,8 @@ from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.judging import folder as judging_folder
 from rolellm.judging.compare import compare_sides, flatten, read_judged_side, read_scored_side
+from rolellm.judging.records import Comparison, Judgement
 from rolellm.judging.settings import CompareSettings, JudgingSettings
-from rolellm.judging.types import Comparison, Judgement
 from rolellm.scoring.settings import ScoreOptions
 
 from ..judge_runs import summarize

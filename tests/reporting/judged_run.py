@@ -11,10 +11,9 @@ from typing import Any
 
 from rolellm.core.records import Row
 from rolellm.judging import folder as judging_folder
-from rolellm.judging.folder import DatasetName
+from rolellm.judging.records import Comparison, DatasetName, Judgement, System
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import make_canaries
-from rolellm.judging.types import Comparison, Judgement, System
 
 from ..judge_runs import summarize
 

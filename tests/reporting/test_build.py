@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.judging.folder import read_run
+from rolellm.judging.records import read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.reporting.build import build_report, report
 from rolellm.reporting.contrasts import pick_contrasts

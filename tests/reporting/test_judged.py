@@ -8,10 +8,9 @@ import pytest
 
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
-from rolellm.judging.folder import DatasetName
+from rolellm.judging.records import Comparison, DatasetName, System
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison, System
 from rolellm.judging.verdicts import RowOutcome
 from rolellm.reporting.judged import (
     attacks_table,

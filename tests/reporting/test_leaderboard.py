@@ -12,7 +12,7 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
-from rolellm.judging.folder import write_run
+from rolellm.judging.records import write_run
 from rolellm.reporting.leaderboard import Entry, leaderboard, ranks
 from rolellm.scoring.score import score
 from rolellm.scoring.settings import ScoreOptions

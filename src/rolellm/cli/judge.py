@@ -44,11 +44,10 @@ def judge(
     """
     from rolellm.core.errors import JudgingError, SettingsError
     from rolellm.core.jsonl import read_json
-    from rolellm.judging.folder import RESULT
+    from rolellm.judging.records import RESULT
     from rolellm.judging.result import JudgingResult
-    from rolellm.judging.run import join_predictions
+    from rolellm.judging.run import Judging, join_predictions
     from rolellm.judging.run import judge as run
-    from rolellm.judging.step import Judging
     from rolellm.judging.systems import parse_sources
     from rolellm.runs import estimate_step
     from rolellm.scoring.predictions import complete_source

@@ -32,20 +32,16 @@ from rolellm.judging.certificate import (
     describe_tests,
     grade,
 )
-from rolellm.judging.folder import DatasetName, JudgeRun, read_run
 from rolellm.judging.judge_models import Judge, load_judge
-from rolellm.judging.orders import LETTERS, VerdictRequest, plan_verdicts
 from rolellm.judging.overlap_judge import make_words_judge
-from rolellm.judging.parsing import JudgeReply, accept_verdicts
 from rolellm.judging.people.agreement import AgreementMeasures, build_judge_rater, build_person_rater, combine_raters
 from rolellm.judging.people.labels import RankingLabel, list_annotators, list_labelled_systems, read_labels
-from rolellm.judging.prompts import WORDS
-from rolellm.judging.run import load_judged_rows
+from rolellm.judging.records import Comparison, DatasetName, Judgement, JudgeRun, System, read_run
+from rolellm.judging.requests import LETTERS, WORDS, JudgeReply, VerdictRequest, accept_verdicts, plan_verdicts
+from rolellm.judging.run import CUT, build_requests, load_judged_rows, make_judgement, name_judges
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.step import CUT, build_requests, make_judgement, name_judges
 from rolellm.judging.summary import LEAST_LOSSES
 from rolellm.judging.systems import OTHER_ROLE, make_canaries, plant_losers
-from rolellm.judging.types import Comparison, Judgement, System
 from rolellm.judging.verdicts import PairVerdict, RowClusters, compute_sign, sort_verdicts
 from rolellm.llm.json_reply import accept_json, make_strict
 from rolellm.llm.llm import LLM

@@ -18,7 +18,7 @@ from rolellm.core.records import Row
 from rolellm.core.table import Interval
 from rolellm.core.text import fold
 from rolellm.data.rolebench.schema import ANONYMOUS
-from rolellm.judging.folder import RESULT, JudgeRun, read_run
+from rolellm.judging.records import RESULT, JudgeRun, read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import CompareSettings
 from rolellm.judging.summary import adjust_tests

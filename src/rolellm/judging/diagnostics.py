@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import combinations
 from statistics import linear_regression
 
+from rolellm.judging.records import Judgement
 from rolellm.judging.result import Attack, Diagnostics, Unscored
-from rolellm.judging.types import Judgement
 from rolellm.judging.verdicts import DESIGNS, PairVerdict, Tally, compute_average, compute_sign, rank_above, share_above
 from rolellm.scoring.statistics.agreement import compute_fleiss_kappa
 from rolellm.scoring.statistics.intervals import NONE, Interval

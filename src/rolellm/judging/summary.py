@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rolellm.judging.diagnostics import measure_diagnostics, measure_name_effects
-from rolellm.judging.folder import DatasetName
+from rolellm.judging.records import Comparison, DatasetName, Judgement
 from rolellm.judging.result import JudgedBy, JudgingResult, Listwise, Pairwise, SystemFigures, SystemTest
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison, Judgement
 from rolellm.judging.verdicts import LEAST_AGREEMENT, Tally, compute_sign, share_above
 from rolellm.scoring.statistics.bradley_terry import fit_bradley_terry
 from rolellm.scoring.statistics.intervals import NONE, SHARE, Interval

@@ -16,8 +16,8 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row
 from rolellm.core.settings import read_packaged_yaml
 from rolellm.core.text import replace_surrogates
+from rolellm.judging.records import Comparison, System, SystemKind
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison, System, SystemKind
 from rolellm.scoring.matching import MatchFinding, match_predictions
 from rolellm.scoring.predictions import Predictions, read_predictions
 

@@ -25,7 +25,7 @@ from typing import Final, Literal, NamedTuple
 
 from rolellm.core.records import Row
 from rolellm.core.text import fold
-from rolellm.judging.types import Comparison, Design, Judgement, get_category
+from rolellm.judging.records import Comparison, Design, Judgement, get_category
 from rolellm.scoring.settings import Bootstrap
 from rolellm.scoring.statistics.intervals import SHARE, ClusteredSample, Ends, Interval, estimate_interval
 from rolellm.scoring.statistics.paired_tests import PairedTest, compare_pairs

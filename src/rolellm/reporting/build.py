@@ -19,10 +19,9 @@ from rolellm.core.records import Row
 from rolellm.core.settings import read
 from rolellm.core.table import Table, write_tables
 from rolellm.core.text import make_safe_name
-from rolellm.judging.folder import RESULT, JudgeRun, read_run
+from rolellm.judging.records import RESULT, Judgement, JudgeRun, read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.systems import ROLEGPT_NAME, map_texts, parse_sources
-from rolellm.judging.types import Judgement
 from rolellm.judging.verdicts import Verdicts, sort_verdicts
 from rolellm.reporting.browse import BrowsePart
 from rolellm.reporting.check_sections import life_table, read_drift, window_table

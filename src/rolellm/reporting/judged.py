@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from rolellm.core.sanitize import make_visible
 from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow, format_number
+from rolellm.judging.records import Comparison, Design
 from rolellm.judging.result import Group, JudgingResult, Pairwise, SystemFigures
-from rolellm.judging.types import Comparison, Design
 from rolellm.judging.verdicts import RowClusters, RowOutcome
 from rolellm.reporting.published import PublishedTable
 from rolellm.reporting.score_table import COLUMNS

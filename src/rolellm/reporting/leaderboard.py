@@ -31,7 +31,7 @@ from rolellm.core.jsonl import read_json, write_jsonl
 from rolellm.core.settings import dump
 from rolellm.core.text import make_safe_name
 from rolellm.core.typed_json import strip_folders
-from rolellm.judging.folder import RESULT, read_run
+from rolellm.judging.records import RESULT, read_run
 from rolellm.judging.systems import parse_sources
 from rolellm.reporting import plots
 from rolellm.reporting.browse import source_hash

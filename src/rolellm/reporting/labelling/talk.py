@@ -1,6 +1,6 @@
 """The page of ``rolellm chat --web``: a role, or two side by side on the same messages, and a blind vote on replies.
 
-Votes are kept as a judging run without judges (`rolellm.judging.folder`), for ``rolellm label --agreement``: a row for
+Votes are kept as a judging run without judges (`rolellm.judging.records`), for ``rolellm label --agreement``: a row for
 each vote, both replies to its message, and who was preferred.
 """
 
@@ -37,9 +37,8 @@ from rolellm.core.locks import lock_folder
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible
 from rolellm.core.text import find_name
-from rolellm.judging.folder import RESULT, read_run, write_run
 from rolellm.judging.people.labels import RankingLabel, append_label, check_annotator, hash_content, label_path
-from rolellm.judging.types import Comparison, System
+from rolellm.judging.records import RESULT, Comparison, System, read_run, write_run
 from rolellm.llm.local import LocalChat
 from rolellm.playing.player import Chat, RolePlayer
 
