@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @with_options
-def train(
+def run_train(
     context: typer.Context,
     recipe: Annotated[str, typer.Argument()],
     out: Path | None = None,

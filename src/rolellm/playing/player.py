@@ -71,7 +71,7 @@ class ContextWarning(UserWarning):
 
 
 @dataclass(frozen=True, slots=True)
-class RolePrompt:
+class TalkPrompt:
     """The prompt for a reply.
 
     Attributes:
@@ -196,7 +196,7 @@ class RolePlayer:
         after: str = "",
         reply_tokens: int | None = None,
         tool_tokens: int = 0,
-    ) -> RolePrompt:
+    ) -> TalkPrompt:
         """Build the prompt for a reply.
 
         Args:
@@ -241,7 +241,7 @@ class RolePlayer:
             tokens = build_prompt(way - 1)[1] + tool_tokens
             raise ModelError(f"the prompt has {tokens:,} tokens without any earlier turn, too many for {_fit(context)}")
         start, notes_kept = ways[way]
-        return RolePrompt(
+        return TalkPrompt(
             build_prompt(way)[0], tuple(notes_kept), start, called_count - len(notes_kept), build_prompt(way)[1]
         )
 
@@ -283,12 +283,12 @@ class RolePlayer:
         return (system(text), *talk)
 
     def count(self, messages: Sequence[Message]) -> int:
-        """The tokens of a prompt; see `RolePrompt`."""
+        """The tokens of a prompt; see `TalkPrompt`."""
         if isinstance(self.model, LocalChat):
             return len(self.model.encode(messages))
         return self._counter.prompt(messages)
 
-    def show(self, prompt: RolePrompt) -> str:
+    def show(self, prompt: TalkPrompt) -> str:
         """A prompt as the model gets it: the very text for a local model, the messages for one behind an API."""
         if isinstance(self.model, LocalChat):
             ids = self.model.encode(prompt.messages)
@@ -296,7 +296,7 @@ class RolePlayer:
         return "\n\n".join(f"[{message.role}]\n{message.content}" for message in prompt.messages)
 
     def answer(
-        self, prompt: RolePrompt, *, repeat: int = 0, ended: Callable[[Finish], object] | None = None
+        self, prompt: TalkPrompt, *, repeat: int = 0, ended: Callable[[Finish], object] | None = None
     ) -> Iterator[str]:
         """The reply to a prompt, as it arrives, without thoughts; leaving the loop early ends the work.
 
@@ -310,7 +310,7 @@ class RolePlayer:
         """
         yield from _skip_thoughts(_stream_reply(self.model, self.request(prompt, repeat=repeat), ended))
 
-    def request(self, prompt: RolePrompt, *, repeat: int = 0) -> Request:
+    def request(self, prompt: TalkPrompt, *, repeat: int = 0) -> Request:
         """Build the request for a reply: the prompt, and no more tokens than there is room for.
 
         Args:
@@ -442,7 +442,7 @@ class Chat:
     def __init__(self, player: RolePlayer) -> None:
         self.player = player
         self.turns = player.opening
-        self.prompt: RolePrompt | None = None
+        self.prompt: TalkPrompt | None = None
         self.note = ""
         self.message = ""
         self._is_answered = False
@@ -536,7 +536,7 @@ class Chat:
         pieces = self._stream_turn(prompt, text, repeat)
         return pieces if stream else strip_thoughts("".join(pieces))
 
-    def _stream_turn(self, prompt: RolePrompt, text: str, repeat: int) -> Iterator[str]:
+    def _stream_turn(self, prompt: TalkPrompt, text: str, repeat: int) -> Iterator[str]:
         reply, self.note, ends = "", "", list[Finish]()
         try:
             for piece in self.player.answer(prompt, repeat=repeat, ended=ends.append):

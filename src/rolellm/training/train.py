@@ -160,7 +160,7 @@ def _disable_sharing(training: TrainingRecipe) -> TrainingRecipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainingRun:
     """A finished run.
 
     Attributes:
@@ -215,7 +215,7 @@ def train(
     overwrite: bool = False,
     callbacks: Sequence[Any] = (),
     **training: Any,
-) -> Run:
+) -> TrainingRun:
     """Tune a model to speak as the roles of a dataset.
 
     Under ``accelerate launch``, every process calls this; the first one writes.
@@ -308,11 +308,11 @@ def _train_in_folder(
     start: run_folder.Start,
     callbacks: Sequence[Any],
     rewards: Sequence[Any],
-) -> Run:
+) -> TrainingRun:
     began = time.monotonic()
     check_unlocked(run)
     recipe, commit = run_folder.recall_start(run, recipe) if start == "resume" else (recipe, None)
-    run_folder.check_free(run, recipe, start)
+    run_folder.check_training_folder(run, recipe, start)
     check_publishing(recipe)
     fixed = bases.pin_base(recipe, commit)
     prepared = prepare(fixed, run, rows, held_out)
@@ -325,7 +325,7 @@ def _train_in_folder(
     processes.wait_for_everyone()
     with lock_folder(run) if processes.is_main_process else nullcontext():
         if processes.is_main_process:
-            run_folder.check_free(run, recipe, start)
+            run_folder.check_training_folder(run, recipe, start)
             run_folder.claim_folder(run, recipe, start, fixed.base.revision)
         job = Fit(
             training=prepared.training,
@@ -346,7 +346,7 @@ def _train_in_folder(
         fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
-        result = Run(
+        result = TrainingRun(
             out=run,
             base=base,
             rows=prepared.trained,
@@ -384,7 +384,7 @@ def _hash_adapter(recipe: Recipe) -> dict[str, str]:
     return {} if recipe.base.adapter is None else {"adapter": hash_model(str(recipe.base.adapter))}
 
 
-def _publish(output: OutputRecipe, run: Run) -> Run:
+def _publish(output: OutputRecipe, run: TrainingRun) -> TrainingRun:
     try:
         pushed = push(run, str(output.hub_repo), merge=output.merge, private=output.private)
         return replace(run, url=pushed.url)
@@ -400,7 +400,7 @@ def _read_earlier_training(recipe: Recipe) -> TrainedOn:
     return records[0].trained_on if records else TrainedOn()
 
 
-def _make_manifest(recipe: Recipe, prepared: Prepared, result: Run, processes: int) -> dict[str, Any]:
+def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, processes: int) -> dict[str, Any]:
     from rolellm.data.rolebench import dataset_fingerprint
     from rolellm.data.rolebench.source import find_own_manifest
 

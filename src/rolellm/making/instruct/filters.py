@@ -250,7 +250,7 @@ class Verdict:
         }
 
 
-def judge(candidates: Sequence[Candidate], character: Profile, settings: FilterSettings) -> list[Verdict]:
+def filter_candidates(candidates: Sequence[Candidate], character: Profile, settings: FilterSettings) -> list[Verdict]:
     """Put candidates through the filters.
 
     Args:

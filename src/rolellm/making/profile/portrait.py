@@ -289,7 +289,7 @@ def _clean_once(text: str, person: Person, names: re.Pattern[str], language: Lan
     once = drop_repeats(unnamed, language)
     if once != unnamed:
         notes.append("sentences that repeat others were left out")
-    complete = cut(once, language)
+    complete = trim_to_sentences(once, language)
     if complete != once:
         notes.append("cut at the end of a sentence")
     return complete, notes
@@ -313,7 +313,7 @@ def flatten_markup(text: str, language: Language) -> str:
     return text
 
 
-def cut(text: str, language: Language) -> str:
+def trim_to_sentences(text: str, language: Language) -> str:
     """Cut a text to its whole sentences, as many as a description may have; what fits of it where none is whole."""
     text = text.encode("utf-8", errors="replace")[:MOST_BYTES].decode("utf-8", errors="ignore")
     ends = [end.end() for end in _WHOLE.finditer(text)]
