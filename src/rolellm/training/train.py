@@ -59,25 +59,21 @@ class Prepared:
 
     Attributes:
         rows: The rows that a built base is made from.
-        trained_rows: The rows that are trained on; none where the data has conversations.
+        replies: The rows, lines or turns that are trained on.
         tokenizer: The base's tokenizer.
         training: How to train: as the recipe has it, row by row where packs are not known to be exact for the base.
         examples: One for each trained reply: a (row, reference), a line of a script, an assistant turn, a preference.
-        seen: The roles and instructions among them.
         system_hashes: The hash of the system instruction's template, by language.
-        trained: How many rows, lines or turns are trained on.
         held_out: The replies that `training.eval_strategy` computes the loss of.
         fingerprint: A content hash of a dataset that was given.
     """
 
     rows: list[Row]
-    trained_rows: list[Row]
+    replies: data.Replies
     tokenizer: PreTrainedTokenizerBase
     training: TrainingRecipe
     examples: list[Example]
-    trained_on: TrainedOn
     system_hashes: dict[str, str]
-    trained: int
     held_out: Sequence[Example] = ()
     fingerprint: str | None = None
 
@@ -138,13 +134,11 @@ def prepare(
             )
     return Prepared(
         rows=base_rows,
-        trained_rows=[item for item in replies if isinstance(item, Row)],
+        replies=replies,
         tokenizer=tokenizer,
         training=training,
         examples=examples,
-        trained_on=data.collect_trained_on(recipe, replies),
         system_hashes=ask.hashes,
-        trained=len(replies),
         held_out=held_out_examples,
         fingerprint=None if rows is None else hash_json([asdict(item) for item in replies]),
     )
@@ -316,7 +310,7 @@ def _train_in_folder(
     check_publishing(recipe)
     fixed = bases.pin_base(recipe, commit)
     prepared = prepare(fixed, run, rows, held_out)
-    rewards = _prepare_rewards(recipe.training, rewards, prepared.trained_rows, is_new=start != "resume")
+    rewards = _prepare_rewards(recipe.training, rewards, prepared.replies, is_new=start != "resume")
     # Not at the head: what is refused is refused before these slow imports.
     from rolellm.training.fit import Fit, check_settings, fit, join_processes
 
@@ -349,7 +343,7 @@ def _train_in_folder(
         result = TrainingRun(
             out=run,
             base=base,
-            rows=prepared.trained,
+            rows=len(prepared.replies),
             examples=len(prepared.examples),
             steps=len(fitted.losses),
             first_loss=fitted.losses[0],
@@ -368,9 +362,10 @@ def _train_in_folder(
 
 
 def _prepare_rewards(
-    training: TrainingRecipe, rewards: Sequence[Any], rows: Sequence[Row], *, is_new: bool
+    training: TrainingRecipe, rewards: Sequence[Any], replies: data.Replies, *, is_new: bool
 ) -> list[Any]:
     """Audit the rewards of a new training, and let those that learn do so."""
+    rows = [item for item in replies if isinstance(item, Row)]
     if rewards and training.audit_rewards and is_new:
         if any(row.references for row in rows):
             names = [name_reward(reward) for reward in rewards]
@@ -417,13 +412,13 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, proc
             "split": recipe.data.split,
             **({"own": True} if prepared.fingerprint is None and find_own_manifest(recipe.data.data_dir) else {}),
             "fingerprint": prepared.fingerprint or dataset_fingerprint(recipe.data.config, recipe.data.data_dir),
-            "rows": prepared.trained,
+            "rows": result.rows,
             "examples": len(examples),
             "tokens_read": read,
             "tokens_trained": sum(len(example.reply_ids) for example in examples),
             **({} if not prepared.held_out else {"held_out": len(prepared.held_out)}),
         },
-        "trained_on": (prepared.trained_on | _read_earlier_training(recipe)).to_dict(),
+        "trained_on": (data.collect_trained_on(recipe, prepared.replies) | _read_earlier_training(recipe)).to_dict(),
         "prompt": {
             "form": recipe.prompt.form,
             "profile": recipe.prompt.profile,
