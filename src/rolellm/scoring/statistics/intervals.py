@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
@@ -95,7 +96,7 @@ def estimate_share(sample: ClusteredSample, bounds: Ends = SHARE) -> Interval:
     lowest, width = bounds[0], bounds[1] - bounds[0]
     values, codes = (np.asarray(sample.values, float) - lowest) / width, number_clusters(sample.clusters)
     n, counts = len(values), np.bincount(codes)
-    clusters, interval = len(counts), Interval(_compute_mean(sample.values), None, None, n, len(counts))
+    clusters, interval = len(counts), Interval(fmean(sample.values), None, None, n, len(counts))
     if clusters < 2:
         return interval
     size, unseen = float(counts @ counts) / n, 2 * _UNSEEN
@@ -134,7 +135,7 @@ def estimate_mean(
     >>> estimate_mean([ClusteredSample([1.0, 2.0, 3.0], "abc")]).format_ends(2)
     '[-0.48, 4.48]'
     """
-    mean = math.fsum(weight * _compute_mean(sample.values) for sample, weight in zip(samples, weights, strict=True))
+    mean = math.fsum(weight * fmean(sample.values) for sample, weight in zip(samples, weights, strict=True))
     counts = (len(samples[0].values), len(set(samples[0].clusters))) if len(samples) == 1 else (0, 0)
     interval, errors = (
         Interval(mean, None, None, *counts),
@@ -188,7 +189,7 @@ def _compute_variance(samples: Sequence[ClusteredSample], codes: Sequence[Codes]
         values = np.asarray(sample.values, float)
         order = np.lexsort((values, numbers))
         values, numbers = values[order], numbers[order]
-        deviations = values - _compute_mean(sample.values)
+        deviations = values - fmean(sample.values)
         # A spread that is rounding is none.
         deviations[np.abs(deviations) <= _ROUNDING * np.abs(values)] = 0
         moved += weight * np.bincount(numbers, deviations, size) / (len(values) - np.bincount(numbers, minlength=size))
@@ -232,10 +233,6 @@ def compute_t_quantile(freedom: float, tail: float = (1 - LEVEL) / 2) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 1 - tail))
-
-
-def _compute_mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def number_clusters(clusters: Sequence[Any]) -> Codes:
