@@ -14,7 +14,7 @@ from rolellm.judging.result import Attack, Diagnostics, Unscored
 from rolellm.judging.verdicts import DESIGNS, PairVerdict, Tally, compute_sign, rank_above, share_above
 from rolellm.scoring.statistics.agreement import compute_fleiss_kappa
 from rolellm.scoring.statistics.intervals import NONE, Interval
-from rolellm.scoring.statistics.length_control import fit_length_control
+from rolellm.scoring.statistics.logistic_fits import fit_length_control
 
 Biases = dict[str, Interval | None]
 

@@ -28,8 +28,15 @@ from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.judging.records import Comparison, Design, Judgement, get_category
 from rolellm.scoring.settings import Bootstrap
-from rolellm.scoring.statistics.intervals import SHARE, ClusteredSample, Ends, Interval, estimate_interval
-from rolellm.scoring.statistics.paired_tests import PairedTest, compare_pairs
+from rolellm.scoring.statistics.intervals import (
+    SHARE,
+    ClusteredSample,
+    Ends,
+    Interval,
+    PairedTest,
+    compare_pairs,
+    estimate_interval,
+)
 
 #: The least share of pairs whose two orders have to agree (our choice). Wins, ties and losses drawn by lot, at whatever
 #: odds, agree in a third or more: with less, the position decides more than the answers do.

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 
 from rolellm.scoring.settings import Bootstrap
 from rolellm.scoring.statistics import length_control
-from rolellm.scoring.statistics.length_control import LengthControl, fit_length_control
+from rolellm.scoring.statistics.logistic_fits import LengthControl, fit_length_control
 
 Numbers = npt.NDArray[np.float64]
 
