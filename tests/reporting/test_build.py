@@ -13,8 +13,7 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.judging.records import read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.reporting.build import build_report, report
-from rolellm.reporting.contrasts import pick_contrasts
-from rolellm.reporting.page import write_page
+from rolellm.reporting.page import pick_contrasts, write_page
 from rolellm.reporting.published import PUBLISHED, content_hash
 from rolellm.reporting.settings import ReportOptions
 from rolellm.scoring.predictions import Predictions
