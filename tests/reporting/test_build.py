@@ -14,8 +14,8 @@ from rolellm.judging.records import read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.reporting.build import build_report, report
 from rolellm.reporting.page import pick_contrasts, write_page
-from rolellm.reporting.published import PUBLISHED, content_hash
 from rolellm.reporting.settings import ReportOptions
+from rolellm.reporting.tables import PUBLISHED, content_hash
 from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.score import score_rows
 

@@ -30,7 +30,7 @@ def run_demo(
     if as_json:
         print_json(result.to_dict())
         return
-    from rolellm.reporting.score_table import score_table
+    from rolellm.reporting.tables import score_table
 
     for finding in result.findings:
         say(finding)

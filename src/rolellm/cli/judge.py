@@ -109,7 +109,7 @@ def _print(result: JudgingResult, folder: Path, as_json: bool) -> None:
 
 def show_result(result: JudgingResult) -> None:
     """Print it: first what a reader must know before the figures."""
-    from rolellm.reporting.judged import bias_table, main_table
+    from rolellm.reporting.tables import bias_table, main_table
     from rolellm.scoring.settings import name_intervals
 
     for problem in result.problems:

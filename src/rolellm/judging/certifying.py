@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
@@ -469,10 +468,7 @@ def certify(
         EndpointError: When no endpoint answers.
     """
     chosen = read(JudgingSettings, settings)
-    examined = LLM.of(llm, {"words": make_words_judge})
-    if chosen.budget is not None:
-        examined = copy(examined)
-        examined.options = replace(examined.options, budget=chosen.budget)
+    examined = LLM.of(llm, {"words": make_words_judge}).with_budget(chosen.budget)
     step = prepare_certifying(dataset, labels, chosen)
     with use_working_folder(KIND, out) as folder:
         return replace(run_step(step, examined, folder).result.certificate, folder=folder)

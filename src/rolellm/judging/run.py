@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -158,14 +157,11 @@ def run_judging(
         SettingsError: When nothing can be compared as asked, or the folder holds something else.
         RunInUseError: When another process judges in it.
     """
-    if settings.budget is not None:
-        llm = copy(llm)
-        llm.options = replace(llm.options, budget=settings.budget)
     judging = Judging(comparison, settings, data or DatasetName())
     check_run_folder(folder, judging.kind)
     check_unlocked(folder)
     (folder / RESULT).unlink(missing_ok=True)
-    run = run_step(judging, llm, folder)
+    run = run_step(judging, llm.with_budget(settings.budget), folder)
     judged = run.result.result
     homes = (folder.absolute().parent, Path())
     judges = tuple(replace(judge, certificate=find_certificate(judge, homes, judged.config)) for judge in judged.judges)

@@ -26,11 +26,10 @@ from rolellm.judging.verdicts import Verdicts, sort_verdicts
 from rolellm.reporting.browse import BrowsePart
 from rolellm.reporting.check_sections import life_table, read_drift, window_table
 from rolellm.reporting.findings import describe_scores, describe_verdicts
-from rolellm.reporting.judged import win_by_length
 from rolellm.reporting.page import PageContent, write_page
-from rolellm.reporting.published import PUBLISHED, published_for
 from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
+from rolellm.reporting.tables import PUBLISHED, published_for, win_by_length
 from rolellm.runs import find_runs
 from rolellm.scoring.floors import add_scale, score_markers
 from rolellm.scoring.predictions import Predictions, complete_source, read_predictions

@@ -36,11 +36,11 @@ from rolellm.judging.systems import parse_sources
 from rolellm.reporting import plots
 from rolellm.reporting.browse import source_hash
 from rolellm.reporting.page import facts
-from rolellm.reporting.score_table import COLUMNS, roles_of
+from rolellm.reporting.tables import roles_of
 from rolellm.reporting.templates import environment, read_template
 from rolellm.scoring.predictions import PredictionFile, Predictions, get_sidecar_path, read_predictions, read_sidecar
 from rolellm.scoring.score import score
-from rolellm.scoring.score_report import METRICS, ScoreReport
+from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 from rolellm.scoring.statistics.intervals import Interval
 from rolellm.version import __version__

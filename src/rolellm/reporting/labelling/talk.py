@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import html
 import logging
-import os
 import random
 import re
 import secrets
@@ -41,6 +40,7 @@ from rolellm.judging.people.labels import RankingLabel, append_label, check_anno
 from rolellm.judging.records import RESULT, Comparison, System, read_run, write_run
 from rolellm.llm.local import LocalChat
 from rolellm.playing.player import Chat, RolePlayer
+from rolellm.reporting.labelling.server import explain_port
 
 _HOST: Final = "127.0.0.1"
 #: The longest request that is read, in bytes (our choice).
@@ -177,8 +177,7 @@ class TalkPage:
             with socket.create_server((_HOST, port)) as free:
                 port = free.getsockname()[1]
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else error
-            raise SettingsError(f"port {port} is not available ({reason}); omit --port to use any free port") from error
+            raise explain_port(port, error) from error
         token = secrets.token_urlsafe(16)
         guards = [
             Middleware(_Guard, token=token, hosts=() if share else (f"{_HOST}:{port}", f"localhost:{port}")),
