@@ -25,7 +25,7 @@ from rolellm.models.prompts.render import load_texts
 LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
 #: Characters of a reply in which it refuses, if it does (our choice): what comes later belongs to an answer.
 _BEGINNING: Final[Mapping[Language, int]] = {"en": 300, "zh": 100}
-_KINDS: Final = {True: "harmful", False: "lookalikes"}
+KINDS: Final = {True: "harmful", False: "lookalikes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def list_training_prompts() -> Iterator[Prompt]:
     """Yield our own prompts for training, none of which measures."""
     for language in LANGUAGES:
         texts = load_texts("safety/training", language)
-        yield from (Prompt(text, "", harmful, language) for harmful in (True, False) for text in texts[_KINDS[harmful]])
+        yield from (Prompt(text, "", harmful, language) for harmful in (True, False) for text in texts[KINDS[harmful]])
 
 
 def list_own_prompts(languages: Iterable[Language]) -> Iterator[Prompt]:

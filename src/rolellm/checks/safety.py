@@ -27,8 +27,11 @@ from rolellm.core.records import Language
 from rolellm.core.settings import Field, dump, settings
 from rolellm.core.typed_json import read_as
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Outcome, Reply, Request, UnacceptableError, accept_speech, assistant, user
+from rolellm.llm.local import LocalChat
+from rolellm.llm.model import Answer, Model, Outcome, Reply, Request, UnacceptableError, accept_speech, assistant, user
+from rolellm.models.find import find_manifests
 from rolellm.models.prompts.render import load_texts
+from rolellm.models.training_record import TrainedOn, hash_instruction, read_manifest
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Plan, Records, Round
@@ -128,6 +131,15 @@ def find_base(model: str) -> str:
     raise SettingsError(f"{model} does not say what it was tuned on; name the base with --against")
 
 
+def count_trained(model: Model, prompts: Iterable[Prompt]) -> int:
+    """Count the prompts that a model says it was trained on; an endpoint says nothing."""
+    if not isinstance(model, LocalChat):
+        return 0
+    records = map(read_manifest, find_manifests(model.model.source.adapter or model.model.source.base))
+    trained_on = next((record.trained_on for record in records if record is not None), TrainedOn())
+    return sum(hash_instruction(prompt.text) in trained_on.instructions for prompt in prompts)
+
+
 #: A reply in place: which model, role (none for no role), prompt, and sample.
 Place = tuple[str, str | None, str, int]
 
@@ -209,7 +221,10 @@ class CheckSafety(Check):
             combined = self.settings.combine
             deciders[combined] = tuple(code for code in LANGUAGES if all(code in own for own in deciders.values()))
             combine_verdicts(rows, known, combined)
-        return {**summarize_replies(rows, known, deciders, combined), "replies": rows, "planted_replies": known}
+        figures = summarize_replies(rows, known, deciders, combined)
+        if trained := count_trained(llm.models[0], prompts):
+            figures["prompts"]["trained_on"] = trained
+        return {**figures, "replies": rows, "planted_replies": known}
 
     def _list_prompts(self, languages: Sequence[Language]) -> list[Prompt]:
         named = chain.from_iterable(map(read_prompts, self.settings.prompts))

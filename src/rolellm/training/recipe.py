@@ -96,10 +96,18 @@ _ON_THE_SIDE = (
 
 @settings
 class Mix:
-    """The share of rows kept from each subset; row ids and the seed decide which rows."""
+    """The share of rows kept from each subset; row ids and the seed decide which rows.
+
+    Attributes:
+        general: Of the general rows, the share to keep.
+        role_specific: Of the role-specific ones.
+        safety: Of all training replies, the share of the base's own refusals of harmful prompts and answers to harmless
+            look-alikes, in the roles' voices.
+    """
 
     general: Share = 1.0
     role_specific: Share = 1.0
+    safety: float = Field(default=0.0, ge=0, le=0.5)
 
 
 @settings
@@ -116,7 +124,8 @@ class DataRecipe:
         data_dir: Local copy of the release; found by default.
         roles: Use only these roles.
         languages: Use only these languages.
-        mix: The share of rows kept from each subset.
+        mix: The share of rows kept from each subset, and of refusals mixed in.
+        safety_prompts: With ``mix.safety``, a file of prompts (columns prompt and harmful) in the place of our own.
         max_rows: Use only the first N rows, after all other choices.
         replies: Train on all references of a row, or on the first.
         held_out: With ``training.eval_strategy``, share of instructions held out for eval_loss.
@@ -131,6 +140,7 @@ class DataRecipe:
     roles: tuple[str, ...] | None = Field(default=None, min_length=1)
     languages: tuple[Language, ...] | None = Field(default=None, min_length=1)
     mix: Mix = Field(default_factory=Mix)
+    safety_prompts: Path | None = None
     max_rows: Count | None = None
     replies: Literal["all", "first"] = "all"
     held_out: float = Field(default=0.05, gt=0, lt=1)
@@ -453,7 +463,8 @@ def select_decisive(recipe: Values) -> Values:
     sections["data"].pop("data_dir", None)
     for key in _ON_THE_SIDE:
         sections["training"].pop(key, None)
-    for section, key in (("base", "path"), ("base", "adapter"), ("data", "path"), ("prompt", "system_template")):
+    files = (*(("base", "path"), ("base", "adapter")), *(("data", "path"), ("data", "safety_prompts")))
+    for section, key in (*files, ("prompt", "system_template")):
         if sections[section].get(key) is not None:
             sections[section][key] = Path(sections[section][key]).name
     return sections
