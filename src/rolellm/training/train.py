@@ -35,6 +35,7 @@ from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe import OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
 from rolellm.training.rewards import (
+    RewardChange,
     check_rewards,
     describe_hacking,
     find_reward,
@@ -46,6 +47,8 @@ from rolellm.training.safety import answer_in_role
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from rolellm.training.fit import Fitted
 
 # Rows in a forward pass where they share no prefixes, at most (our choice).
 _ROWS = 8
@@ -339,26 +342,32 @@ def _train_in_folder(
         model = bases.load_model(base, recipe.method, recipe.training, recipe.base.adapter)
         fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
-        last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
-        result = TrainingRun(
-            out=run,
-            base=base,
-            rows=len(prepared.replies),
-            examples=len(prepared.examples),
-            steps=len(fitted.losses),
-            first_loss=fitted.losses[0],
-            last_loss=sum(last) / len(last),
-            seconds=round(time.monotonic() - began, 2),
-            training_seconds=round(fitted.seconds, 2),
-        )
-        changes = measure_changes(result.metrics, recipe.training.extra.get("reward_weights"))
-        result = replace(result, hacked=describe_hacking(changes))
-        rewarded = {"rewards": [change._asdict() for change in changes]} if rewards else {}
+        result = _sum_up(recipe, prepared, fitted, run, base, began)
         if processes.is_main_process:
-            write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes) | rewarded)
+            write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes))
         processes.wait_for_everyone()
     # After the others were let go: an upload may take longer than processes wait for each other.
     return _publish(recipe.output, result) if processes.is_main_process and recipe.output.push_to_hub else result
+
+
+def _sum_up(recipe: Recipe, prepared: Prepared, fitted: Fitted, run: Path, base: Path, began: float) -> TrainingRun:
+    last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
+    result = TrainingRun(
+        out=run,
+        base=base,
+        rows=len(prepared.replies),
+        examples=len(prepared.examples),
+        steps=len(fitted.losses),
+        first_loss=fitted.losses[0],
+        last_loss=sum(last) / len(last),
+        seconds=round(time.monotonic() - began, 2),
+        training_seconds=round(fitted.seconds, 2),
+    )
+    return replace(result, hacked=describe_hacking(_measure_rewards(recipe, result)))
+
+
+def _measure_rewards(recipe: Recipe, result: TrainingRun) -> list[RewardChange]:
+    return measure_changes(result.metrics, recipe.training.extra.get("reward_weights"))
 
 
 def _mix_safety(recipe: Recipe, prepared: Prepared, base: Path, run: Path, processes: Any) -> Prepared:
@@ -416,7 +425,7 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, proc
     from rolellm.data.rolebench import dataset_fingerprint
     from rolellm.data.rolebench.source import find_own_manifest
 
-    examples = prepared.examples
+    examples, changes = prepared.examples, _measure_rewards(recipe, result)
     trained_on = data.collect_trained_on(recipe, prepared.replies) | _read_earlier_training(recipe)
     trained_on |= TrainedOn.of(prepared.safety)
     read = sum(len(example.prompt_ids) for example in examples)
@@ -461,4 +470,5 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, proc
         "processes": processes,
         "versions": run_folder.list_versions(),
         "files": run_folder.hash_model_files(result.out),
+        **({"rewards": [change._asdict() for change in changes]} if recipe.training.trainer == "grpo" else {}),
     }
