@@ -259,7 +259,8 @@ def clean_reply(text: str, person: Person, names: re.Pattern[str], language: Lan
     text = strip_thoughts(text)[: 2 * MOST_BYTES]
     # What one step leaves may be for an earlier one; each leaves less, or fewer names.
     for _ in range(_ROUNDS):
-        cleaned, new = _clean_once(text, person, names, language)
+        # What a mark hid may open a thought.
+        cleaned, new = _clean_once(strip_thoughts(text), person, names, language)
         notes |= dict.fromkeys(new)
         if cleaned == text:
             break
