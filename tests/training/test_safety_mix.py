@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from rapidfuzz import fuzz
+from transformers import TrainerCallback
 
 from rolellm.characters.refusals import LANGUAGES, is_refusal, list_own_prompts, list_training_prompts
 from rolellm.checks.safety import count_trained
-from rolellm.core.errors import DataError, RecipeError, SettingsError
+from rolellm.core.errors import DataError, RecipeError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.llm.llm import LLM
@@ -193,7 +194,14 @@ def test_a_run_learns_what_its_base_said(write_recipe: Callable[..., Path], tmp_
     asked = [replace(prompts[0], text=question) for question in QUESTIONS]
     tuned, own = (LLM.resolve(str(folder)).models[0] for folder in (run.out, base))
     assert count_trained(tuned, [*prompts, *asked]) == 2 and count_trained(own, prompts) == 0
-    # Asked once: a second run in the folder takes the journal's word.
-    again = train(mixing, train_dataset=tuning, out=run.out, overwrite=True)
-    spent = json.loads((run.out / FOLDER / "manifest.json").read_text(encoding="utf-8"))["spent"]
-    assert spent["calls"] == 0 and again.last_loss == run.last_loss
+    # Asked once: a run that was stopped goes on from the journal, to the same end.
+    with pytest.raises(StoppedShortError):
+        train(mixing, train_dataset=tuning, out=tmp_path / "stopped", callbacks=[_Interrupt()])
+    resumed = train(mixing, train_dataset=tuning, out=tmp_path / "stopped", resume=True)
+    assert Run.open(resumed.out / FOLDER).manifest["spent"]["calls"] == 0 and resumed.last_loss == run.last_loss
+
+
+class _Interrupt(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == 3:
+            raise KeyboardInterrupt
