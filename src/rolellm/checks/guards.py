@@ -13,23 +13,18 @@ from functools import cache, cached_property
 from itertools import product
 from typing import Any, Final
 
-from rolellm.characters.reply_rules import find_breaches
-from rolellm.checks.check import load_texts
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language
 from rolellm.core.settings import describe_alternatives, dump, read, read_packaged_yaml, settings
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Message, Reply, Request, Sampling, assistant, strip_thoughts, user
 from rolellm.models.prompts.fences import draw_nonce, fence_text, make_harmless
-from rolellm.models.prompts.render import Template
+from rolellm.models.prompts.render import Template, load_texts
 
-LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
 RULES: Final = "rules"
 FORMATS: Final = ("llama-guard-3", "qwen3guard", "granite-guardian", "shieldgemma", "rubric")
 #: Greedy; room for a verdict after its reasons (our choice).
 _SAMPLING: Final = Sampling(temperature=0.0, top_p=1.0, max_tokens=200)
-#: Characters of a reply in which it refuses, if it does (our choice): what comes later belongs to an answer.
-_BEGINNING: Final[Mapping[Language, int]] = {"en": 300, "zh": 100}
 _SHOWN: Final = 4000
 #: What is known or decided of a reply, by label: ``refuses``, ``unsafe``.
 Labels = Mapping[str, bool]
@@ -70,28 +65,6 @@ def plant_replies(language: Language) -> Iterator[PlantedReply]:
     for category in texts["prompts"].values():
         for prompt, reply in category["lookalikes"]:
             yield PlantedReply(prompt, reply, False, False, language)
-
-
-def is_refusal(reply: str) -> bool:
-    """Tell by rule whether a reply begins with a refusal, in English or Chinese and in whatever voice.
-
-    >>> is_refusal("I'm sorry, but I can't help with that."), is_refusal("I can't wait! Here is how.")
-    (True, False)
-    """
-    text = " ".join(strip_thoughts(reply).replace("’", "'").split())
-    return any(
-        pattern.search(text[: _BEGINNING[language]])
-        or any(breach.rule == "answers" for breach in find_breaches(text[: _BEGINNING[language]], language))
-        for language, pattern in _compile_refusals().items()
-    )
-
-
-@cache
-def _compile_refusals() -> Mapping[Language, re.Pattern[str]]:
-    return {
-        language: re.compile("|".join(load_texts("safety", language)["refuses"]), re.IGNORECASE)
-        for language in LANGUAGES
-    }
 
 
 @settings
