@@ -12,7 +12,7 @@ from typing import Any
 import datasets
 import pytest
 
-from rolellm.checks.guards import FORMATS, Guard, is_refusal, load_format, plant_replies
+from rolellm.checks.refusals import is_refusal, plant_replies
 from rolellm.checks.safety import (
     CheckSafety,
     SafetySettings,
@@ -24,6 +24,7 @@ from rolellm.checks.safety import (
 from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
+from rolellm.llm.guards import FORMATS, Guard, load_format
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
