@@ -11,7 +11,7 @@ import copy
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic
 
 from rolellm.core.errors import SettingsError
@@ -58,7 +58,7 @@ class GuardCounts:
 
     def to_dict(self) -> dict[str, Any]:
         """Return one JSON object."""
-        return asdict(self)
+        return {**vars(self), "categories": dict(self.categories), "failures": dict(self.failures)}
 
     def describe(self) -> str:
         """Say them in a sentence."""
