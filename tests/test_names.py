@@ -96,25 +96,12 @@ def test_docstrings_state_and_do_not_ask(modules: dict[str, ast.Module]) -> None
     assert len(questions) <= 0.03 * len(openings), f"{len(questions)} of {len(openings)}"
 
 
-#: Names that still mean several things; each that goes, goes from here.
-SHARED = {
-    "classes": "RolePrompt Run _RefusedError",
-    "functions": """
-        check_free cut find_names join_lines judge leaderboard load_model load_texts read
-        read_source write_json
-    """,
-}
-
-
 @pytest.mark.parametrize("kind", ["classes", "functions"])
 def test_a_name_means_one_thing(kind: str, modules: dict[str, ast.Module]) -> None:
     homes = defaultdict(set)
     for path, tree in modules.items():
-        # A command, and a task of a harness, is called as what it runs.
-        if kind == "functions" and path.startswith(("cli/", "harness/")):
-            continue
         for node in ast.walk(tree) if kind == "classes" else tree.body:
-            is_one = isinstance(node, ast.ClassDef if kind == "classes" else FUNCTIONS)
-            if is_one and (kind == "classes" or not node.name.startswith("_")):
+            is_kind = isinstance(node, ast.ClassDef if kind == "classes" else FUNCTIONS)
+            if is_kind and (kind == "classes" or not node.name.startswith("_")):
                 homes[node.name].add(path)
-    assert {name for name, paths in homes.items() if len(paths) > 1} <= set(SHARED[kind].split())
+    assert not {name: paths for name, paths in homes.items() if len(paths) > 1}

@@ -231,7 +231,7 @@ def leaderboard(runs: Files, out: str | Path = "leaderboard", *, mixed: bool = F
         mixed: Also show runs with different recipes, each ranked among runs with the same recipe.
         options: Any field of `rolellm.scoring.settings.ScoreOptions`.
     """
-    from rolellm.reporting.leaderboard import leaderboard as build
+    from rolellm.reporting.leaderboard import write_leaderboard as build
     from rolellm.reporting.score_table import score_table
     from rolellm.scoring.settings import ScoreOptions
 

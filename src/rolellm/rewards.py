@@ -305,7 +305,7 @@ def _load_rolebench_rows(language: Language) -> list[Row]:
 
 style = StyleReward()
 
-#: The environment variable that names the settings file of the model that `judge` asks.
+#: The environment variable that names the settings file of the model that `verdict` asks.
 JUDGE_VARIABLE: Final = "ROLELLM_JUDGE"
 _CUT: Final[Sequence[Finish]] = ("length",)
 AsyncReward = Callable[..., Awaitable[list[float | None]]]
@@ -321,7 +321,7 @@ def make_judge(llm: Any, out: str | Path, name: str = "role-odds") -> AsyncRewar
         name: A judge of pairs; ``role-odds`` reads the odds of a letter, ``role-pair`` a verdict in words.
 
     Returns:
-        An async reward function; see `judge`.
+        An async reward function; see `verdict`.
 
     Raises:
         SettingsError: For a model or a judge that is not there, or a judge of lists.
@@ -356,12 +356,12 @@ def make_judge(llm: Any, out: str | Path, name: str = "role-odds") -> AsyncRewar
                 leads[index].append(sign * lead)
         return [float(expit(fmean(leads[index]))) if len(leads[index]) == 2 else None for index in range(len(replies))]
 
-    async def judge(
+    async def verdict(
         completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any
     ) -> list[float | None]:
         return await asyncio.to_thread(ask, _read_batch(completions, prompts, columns))
 
-    return judge
+    return verdict
 
 
 def _build_verdict_requests(reply: _Completion, chosen: Judge) -> Iterator[tuple[int, Request]]:
@@ -382,13 +382,15 @@ def _make_default_judge() -> AsyncReward:
     file = os.environ.get(JUDGE_VARIABLE)
     if not file:
         raise SettingsError(
-            f"rolellm.rewards.judge needs a model: set {JUDGE_VARIABLE} to its settings file (docs/models.md), or pass "
-            "rolellm.rewards.make_judge(llm, out) from Python"
+            f"rolellm.rewards.verdict needs a model: set {JUDGE_VARIABLE} to its settings file (docs/models.md), or "
+            "pass rolellm.rewards.make_judge(llm, out) from Python"
         )
     return make_judge(file, Path(file).parent / "judge-reward")
 
 
-async def judge(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
+async def verdict(
+    completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any
+) -> list[float | None]:
     """Reward what a judge model prefers to the role's own reply, by the odds of both orders.
 
     The model is that of the settings file that ``$ROLELLM_JUDGE`` names; its journal is ``judge-reward/`` next to the

@@ -7,12 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.characters.reply_rules import _PATTERNS, RULES, find_breaches, is_machine, make_reply_acceptor
+from rolellm.characters.reply_rules import RULES, find_breaches, is_machine, load_patterns, make_reply_acceptor
 from rolellm.core.records import Language, Profile
 from rolellm.llm.model import Finish, Message, Reply, Request, UnacceptableError, Usage
 
@@ -238,7 +239,9 @@ def test_rates_on_the_release(real_release: Path, language: Language) -> None:
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_no_match_is_lost_by_looking_for_its_words_first(data: st.DataObject) -> None:
-    patterns = [pattern for language in _PATTERNS.values() for some in language.values() for pattern in some]
+    patterns = [
+        pattern for language in get_args(Language) for some in load_patterns(language).values() for pattern in some
+    ]
     pattern = data.draw(st.sampled_from(patterns))
     # Han and ASCII: re.IGNORECASE also takes a dotless i for an i.
     letters = st.characters(max_codepoint=0x9FFF, categories=("L", "N", "P", "Z"), exclude_characters="ıſKİ")

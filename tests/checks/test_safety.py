@@ -18,6 +18,7 @@ from rolellm.checks.safety import (
     SafetySettings,
     find_base,
     find_worst_increase,
+    list_leading,
     pair_models,
     read_prompts,
 )
@@ -29,7 +30,7 @@ from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.playing.settings import PlaySettings
-from rolellm.reporting.check_sections import describe_safety, safety_table
+from rolellm.reporting.check_sections import agreement_table, describe_safety, safety_table
 from rolellm.runs import run_step
 
 from ..commands import Command
@@ -243,6 +244,64 @@ def test_a_coin_as_guard_is_withheld(tmp_path: Path) -> None:
     assert find_worst_increase(summary) == 0
 
 
+def judge_by(hits: float, alarms: float, name: str) -> Guard:
+    """A guard that finds this share of unsafe replies, and calls this share of the others unsafe."""
+
+    def rule(request: Request) -> str:
+        reply = request.messages[-1].content
+        is_unsafe = reply == COMPLIANCE or any(one.reply == reply for one in PLANTED if one.labels["unsafe"])
+        return "unsafe" if draw(name, request.payload()["messages"]) < (hits if is_unsafe else alarms) else "safe"
+
+    return guard(rule, f"Llama-Guard-3-{name}")
+
+
+@pytest.mark.parametrize(("how", "recall", "alarms"), [("majority", 0.896, 0.028), ("any", 0.992, 0.271)])
+def test_guards_decide_alone_and_together(tmp_path: Path, how: str, recall: float, alarms: float) -> None:
+    guards = [judge_by(0.8, 0.1, name) for name in ("8B", "1B", "11B")]
+    summary = check(tmp_path, refuse("base", 1), refuse("tuned", 0.5), (), guards, samples=1, combine=how).summary
+    assert [*summary["deciders"]] == ["rules", *(one.name for one in guards), how]
+    known = summary["deciders"][how]["measures"]["unsafe"]
+    for name, truth in (("recall", recall), ("false_alarms", alarms)):
+        low, high = known[name]["ci95"]
+        assert low <= truth <= high and known[name]["n"] >= 24
+    # The rules alone know refusals here, so nothing is combined there.
+    assert list_leading(summary, "unsafe") == [how] and list_leading(summary, "refusals") == ["rules"]
+    assert "refusals" not in summary["deciders"][how]["measures"]
+    change = find_change(summary, level="all", decider=how, measure="unsafe", contrast="no_role")
+    low, high = change["corrected"]["ci95"]
+    assert low <= 0.5 <= high
+    # Of two such guards, one alone is right on an unsafe reply in 32 %, and one alone wrong on another in 18 %.
+    pairs = [(pair["measure"], pair["differ"]["mean"]) for pair in summary["agreement"]]
+    assert [measure for measure, _ in pairs] == ["unsafe"] * 3
+    assert all(0.1 < share < 0.35 for _, share in pairs)
+    sentences = describe_safety(summary)
+    assert any("Llama-Guard-3-8B and Llama-Guard-3-1B differ in" in sentence for sentence in sentences)
+    assert sentences[-1] == f"Where several decide, what they say together ({how}) counts for the exit code."
+    assert len(agreement_table(summary).rows) == 3
+
+
+def test_guards_in_one_voice_find_what_they_find(tmp_path: Path) -> None:
+    guards = [guard(lambda request: judge_fairly(request), name) for name in ("Llama-Guard-3-8B", "Llama-Guard-3-1B")]
+    run = check(tmp_path, refuse("base", 1), refuse("tuned", 0.5), (), guards, samples=1)
+    first, second = (run.summary["deciders"][name]["measures"]["unsafe"] for name in ("majority", "Llama-Guard-3-8B"))
+    assert first == second
+    (pair,) = run.summary["agreement"]
+    assert (pair["differ"]["mean"], pair["kappa"]["mean"]) == (0, 1)
+    assert all({"majority", "rules"} <= {*row["verdicts"]} for row in run.records("replies.jsonl"))
+
+
+def test_nothing_that_changed_is_said_once(tmp_path: Path) -> None:
+    summary = check(tmp_path, refuse("base", 1), refuse("tuned", 1)).summary
+    (sentence,) = describe_safety(summary)
+    assert sentence == (
+        "Nothing is shown to have changed: refusals of harmful prompts stayed at 100 % by rules (recall 83 %, false "
+        "alarms 0 %); refusals of harmless look-alikes stayed at 100 % by rules (recall 83 %, false alarms 0 %)."
+    )
+    close = check(tmp_path / "close", refuse("base", 0.5), refuse("other", 0.5), samples=1).summary
+    (sentence,) = [one for one in describe_safety(close) if one.startswith("Nothing")]
+    assert "refusals of harmful prompts, the costume " in sentence and "tuning, without a role " in sentence
+
+
 @pytest.mark.parametrize(
     ("base", "in_role", "sentence"),
     [
@@ -261,28 +320,64 @@ def test_a_guard_is_told_apart_from_its_languages(tmp_path: Path) -> None:
     assert any("Llama-Guard-3-8B was not made for zh" in sentence for sentence in describe_safety(summary))
 
 
+#: First lines as the sets have them, with prompts of ours: content, and what is read of it.
 TABLES = {
-    "advbench.csv": ({"goal": ["Do harm"], "target": ["Sure"]}, [("Do harm", "", True)]),
-    "harmbench.csv": ({"Behavior": ["Do harm"], "SemanticCategory": ["chem"]}, [("Do harm", "chem", True)]),
-    "strongreject.csv": ({"category": ["x"], "forbidden_prompt": ["Do harm"]}, [("Do harm", "x", True)]),
-    "jbb-benign.csv": ({"Goal": ["Cook"], "Category": ["x"]}, [("Cook", "x", False)]),
-    "xstest.parquet": (
-        {"prompt": ["Kill a process?", "Kill a man?"], "type": ["homonyms", "contrast_homonyms"]},
+    "advbench.csv": ("goal,target\nDo harm,Sure\n", [("Do harm", "", True)]),
+    "harmbench_behaviors_text_all.csv": (
+        "Behavior,FunctionalCategory,SemanticCategory,Tags,ContextString,BehaviorID\n"
+        'Do harm,standard,chemical_biological,,,do_harm\nUse it,contextual,illegal,context,"A jar, a lid",use_it\n',
+        [("Do harm", "chemical_biological", True), ("A jar, a lid\n\n---\n\nUse it", "illegal", True)],
+    ),
+    "strongreject_dataset.csv": (
+        "category,source,forbidden_prompt\nViolence,custom,Do harm\n",
+        [("Do harm", "Violence", True)],
+    ),
+    "harmful-behaviors.csv": (
+        "Index,Goal,Target,Behavior,Category,Source\n0,Do harm,Sure,Harm,Physical harm,Original\n",
+        [("Do harm", "Physical harm", True)],
+    ),
+    "benign-behaviors.csv": (
+        "Index,Goal,Target,Behavior,Category,Source\n0,Cook,Sure,Cooking,Physical harm,Original\n",
+        [("Cook", "Physical harm", False)],
+    ),
+    "xstest_prompts.csv": (
+        "id,prompt,type,label,focus,note\n1,Kill a process?,homonyms,safe,kill,violence\n"
+        "26,Kill a man?,contrast_homonyms,unsafe,kill,\n",
         [("Kill a process?", "homonyms", False), ("Kill a man?", "contrast_homonyms", True)],
     ),
     "own.jsonl": (
-        {"prompt": ["杀人", "杀价", " "], "category": ["a", "b", "c"], "harmful": [True, False, True]},
+        '{"prompt": "杀人", "category": "a", "harmful": true}\n{"prompt": "杀价", "category": "b", "harmful": false}\n'
+        '{"prompt": " ", "category": "c", "harmful": true}\n',
         [("杀人", "a", True), ("杀价", "b", False)],
+    ),
+}
+#: Columns of the sets on the Hub, which are tables of Arrow.
+HUB_TABLES = {
+    "advbench": ({"prompt": ["Do harm"], "target": ["Sure"]}, [("Do harm", "", True)]),
+    "harmbench": (
+        {"prompt": ["Use it"], "context": ["A jar"], "category": ["illegal"]},
+        [("A jar\n\n---\n\nUse it", "illegal", True)],
+    ),
+    "strongreject": (
+        {"prompt": ["Do harm"], "category": ["Violence"], "source": ["custom"]},
+        [("Do harm", "Violence", True)],
     ),
 }
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_prompts_of_others_are_read_by_their_columns(tmp_path: Path, name: str) -> None:
-    columns, expected = TABLES[name]
-    table, path = datasets.Dataset.from_dict(columns), tmp_path / name
-    {".csv": table.to_csv, ".jsonl": table.to_json, ".parquet": table.to_parquet}[path.suffix](path)
-    prompts = list(read_prompts(str(path)))
+    content, expected = TABLES[name]
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    prompts = list(read_prompts(str(tmp_path / name)))
+    assert [(prompt.text, prompt.category, prompt.harmful) for prompt in prompts] == expected
+
+
+@pytest.mark.parametrize("name", HUB_TABLES)
+def test_tables_of_the_hub_are_read_by_their_columns(tmp_path: Path, name: str) -> None:
+    columns, expected = HUB_TABLES[name]
+    datasets.Dataset.from_dict(columns).to_parquet(tmp_path / f"{name}.parquet")
+    prompts = list(read_prompts(str(tmp_path / f"{name}.parquet")))
     assert [(prompt.text, prompt.category, prompt.harmful) for prompt in prompts] == expected
 
 

@@ -83,7 +83,7 @@ def test_it_says_what_came_out_first_and_ends_with_what_to_do(demo, monkeypatch)
     metrics = {name: {"mean": 0.25, "ci95": None, "n": 4} for name in ("CUS", "RAW", "SPE")}
     reports = {"tuned": ScoreReport.from_dict({"protocol": "rouge-score", "metrics": metrics})}
     found = DemoResult(folder, folder / "report.html", ("Tuned is tuned.",), made, reports, judged(), {})
-    monkeypatch.setattr("rolellm.demo.run_demo", lambda out, say, llm: found)
+    monkeypatch.setattr("rolellm.demo.run_whole_loop", lambda out, say, llm: found)
     first, *_, last = CliRunner().invoke(app, ["demo"]).stdout.splitlines()
     assert first == "Tuned is tuned." and "rolellm make CARD" in last
 
@@ -139,7 +139,7 @@ def test_what_it_prints_does_nothing_to_a_terminal(monkeypatch, tmp_path):
     reports = {"tuned": ScoreReport.from_dict({"protocol": "rouge-score", "metrics": metrics})}
     findings = ("[red]Eve\x1b[31m is closer.",)
     result = DemoResult(tmp_path, tmp_path / "report.html", findings, made, reports, judged(), {})
-    monkeypatch.setattr("rolellm.demo.run_demo", lambda out, say, llm: result)
+    monkeypatch.setattr("rolellm.demo.run_whole_loop", lambda out, say, llm: result)
     shown = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)]).stdout
     assert "\x1b" not in shown and "[red]Eve␛[31m" in shown
     assert shown.index("is closer") < shown.index("CUS") and "made/release" in shown

@@ -13,7 +13,7 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.core.locks import lock_folder
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import sample_folder
-from rolellm.demo import run_demo
+from rolellm.demo import run_whole_loop
 from rolellm.demo.making import ROLES, Clock, make_roles
 from rolellm.llm.llm import LLM
 from rolellm.making.scripted import scripted_model
@@ -129,7 +129,7 @@ def test_a_second_demo_in_the_same_folder_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("rolellm.demo.loop._settle_libraries", lambda: None)
     write_json(tmp_path / "summary.json", {"state": "running"})
     with lock_folder(tmp_path), pytest.raises(RunInUseError, match="in use by another run"):
-        run_demo(tmp_path)
+        run_whole_loop(tmp_path)
     assert not (tmp_path / "made").exists()
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_file
-from rolellm.making.instructions import Columns, InstructionSource, read_source, sample_instructions
+from rolellm.making.instructions import Columns, InstructionSource, read_instruction_source, sample_instructions
 from rolellm.making.settings import SampleSettings
 
 THINGS = [
@@ -185,23 +185,23 @@ SHARED = [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "A"}, {"from
     ],
 )
 def test_columns_by_their_usual_names(tmp_path: Path, row: dict[str, Any], expected: tuple[str, str]) -> None:
-    assert list(read_source(str(jsonl(tmp_path / "d.jsonl", [row]))).rows) == [expected]
+    assert list(read_instruction_source(str(jsonl(tmp_path / "d.jsonl", [row]))).rows) == [expected]
 
 
 def test_columns_by_name(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "d.jsonl", [{"a": "Q", "b": "A", "instruction": "other", "input": "I", "output": "O"}])
-    found = read_source(str(path), instruction_column="a", target_column="b")
+    found = read_instruction_source(str(path), instruction_column="a", target_column="b")
     assert (list(found.rows), found.columns) == ([("Q", "A")], Columns("a", "b"))
     with pytest.raises(SettingsError, match="no column 'c'; it has a, b"):
-        read_source(str(path), instruction_column="c")
+        read_instruction_source(str(path), instruction_column="c")
 
 
 def test_columns_that_cannot_be_told(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "d.jsonl", [{"frage": "Q", "antwort": "A"}])
     with pytest.raises(SettingsError, match=r"which column .* holds the instruction; it has frage, antwort"):
-        read_source(str(path))
+        read_instruction_source(str(path))
     with pytest.raises(SettingsError, match=r"the target.*--target-column"):
-        read_source(str(path), instruction_column="frage")
+        read_instruction_source(str(path), instruction_column="frage")
 
 
 def write_all(folder: Path, rows: Sequence[dict[str, Any]]) -> dict[str, str]:
@@ -230,10 +230,10 @@ def test_the_same_rows_in_every_form(tmp_path: Path) -> None:
     rows = [{"instruction": f'Say "{number}",\nor N/A', "output": text} for number, text in enumerate(("007", "N/A"))]
     expected = [(row["instruction"], row["output"]) for row in rows]
     for name, path in write_all(tmp_path, rows).items():
-        found = read_source(path)
+        found = read_instruction_source(path)
         assert list(found.rows) == expected, name
         assert found.name == name and found.split == ("train" if name == "parts" else None)
-    assert len(read_source(str(tmp_path / "parts"), split="test").rows) == 1
+    assert len(read_instruction_source(str(tmp_path / "parts"), split="test").rows) == 1
 
 
 def test_a_folder_of_save_to_disk(tmp_path: Path) -> None:
@@ -242,8 +242,8 @@ def test_a_folder_of_save_to_disk(tmp_path: Path) -> None:
     data = datasets.Dataset.from_list([{"question": "Q", "answer": "A"}])
     data.save_to_disk(tmp_path / "one")
     datasets.DatasetDict({"train": data}).save_to_disk(tmp_path / "many")
-    assert list(read_source(str(tmp_path / "one")).rows) == [("Q", "A")]
-    assert list(read_source(str(tmp_path / "many"), split="train").rows) == [("Q", "A")]
+    assert list(read_instruction_source(str(tmp_path / "one")).rows) == [("Q", "A")]
+    assert list(read_instruction_source(str(tmp_path / "many"), split="train").rows) == [("Q", "A")]
 
 
 @pytest.mark.parametrize(
@@ -271,23 +271,23 @@ def test_files_that_will_not_do(
     elif name.endswith("/"):
         path.mkdir()
     with pytest.raises(error, match=message):
-        read_source(str(path))
+        read_instruction_source(str(path))
 
 
 def test_one_file_has_no_split(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="leave --split out"):
-        read_source(str(jsonl(tmp_path / "d.jsonl", [{}])), split="test")
+        read_instruction_source(str(jsonl(tmp_path / "d.jsonl", [{}])), split="test")
 
 
 def test_off_line_a_name_on_the_hub_says_so() -> None:
     with pytest.raises(DataError, match="expected a file, a folder or a data set on the Hub"):
-        read_source("nobody/nothing-of-it")
+        read_instruction_source("nobody/nothing-of-it")
 
 
 @pytest.mark.realdata
 def test_the_releases_own_instructions(real_release: Path) -> None:
     """1,500 with few near-duplicates; 24 are longer than the paper says, counted by white space."""
-    found = read_source(str(real_release / "instructions-eng/instructions-general.jsonl"))
+    found = read_instruction_source(str(real_release / "instructions-eng/instructions-general.jsonl"))
     sample = sample_instructions([found], [1500], SampleSettings(language="en"))
     assert len(found.rows) == 1500
     assert sample.summary()["sources"][0]["dropped"] == {"too_long": 24, "near_duplicate": 2}

@@ -23,7 +23,7 @@ from rolellm.reporting.browse import (
     PackedPart,
     TextTable,
     browse,
-    cut,
+    find_block_starts,
     pack,
     show_text,
     source_hash,
@@ -144,9 +144,9 @@ def test_long_rows_close_a_block_early() -> None:
 
 
 def test_blocks_of_what_is_longer_than_a_block() -> None:
-    assert cut([BLOCK_CHARACTERS + 1] * 3, 10) == [0, 1, 2]
-    assert cut([0] * 25, 10) == [0, 10, 20]
-    assert cut([], 10) == []
+    assert find_block_starts([BLOCK_CHARACTERS + 1] * 3, 10) == [0, 1, 2]
+    assert find_block_starts([0] * 25, 10) == [0, 10, 20]
+    assert find_block_starts([], 10) == []
 
 
 def test_a_long_answer_is_cut_and_the_rest_counted() -> None:

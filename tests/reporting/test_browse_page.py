@@ -15,7 +15,7 @@ from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible
 from rolellm.reporting import browse as browse_module
 from rolellm.reporting.browse import Bounds, BrowsePart, browse
-from rolellm.reporting.templates import read
+from rolellm.reporting.templates import read_template
 
 webdriver = pytest.importorskip("selenium.webdriver")
 ActionChains, Keys = webdriver.ActionChains, webdriver.Keys
@@ -50,7 +50,7 @@ def write(path: Path, parts: list[BrowsePart], before: str = "") -> Path:
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>questions</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
-        f"<style>{read('page.css')}{made.css}</style></head><body>{before}<main>{made.html}</main>"
+        f"<style>{read_template('page.css')}{made.css}</style></head><body>{before}<main>{made.html}</main>"
         f"<script>{made.script}</script>{''.join(made.data)}</body></html>",
         encoding="utf-8",
     )

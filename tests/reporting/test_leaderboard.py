@@ -13,7 +13,7 @@ from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
 from rolellm.judging.folder import write_run
-from rolellm.reporting.leaderboard import Entry, leaderboard, ranks
+from rolellm.reporting.leaderboard import Entry, ranks, write_leaderboard
 from rolellm.scoring.score import score
 from rolellm.scoring.settings import ScoreOptions
 
@@ -57,7 +57,7 @@ def board(release: Path, tmp_path: Path) -> Callable[..., list[Entry]]:
     """Writes the site into ``site``."""
 
     def build(*runs: str | Path, mixed: bool = False, **options: Any) -> list[Entry]:
-        return leaderboard(runs, tmp_path / "site", ScoreOptions(data_dir=release, **options), mixed=mixed)
+        return write_leaderboard(runs, tmp_path / "site", ScoreOptions(data_dir=release, **options), mixed=mixed)
 
     return build
 

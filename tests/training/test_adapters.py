@@ -14,7 +14,7 @@ from rolellm.core.errors import CollapsedError, ModelError, RecipeError, Stopped
 from rolellm.models.find import find_model
 from rolellm.models.training_record import read_manifest
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.train import Run, train
+from rolellm.training.train import TrainingRun, train
 
 # TRL 1.16 asks transformers 5.23 by the older name.
 pytestmark = [
@@ -31,7 +31,7 @@ GRPO: dict[str, Any] = DPO | {"num_generations": 2, "max_completion_length": 8}
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory, write_recipe: Any) -> Run:
+def tuned(tmp_path_factory: pytest.TempPathFactory, write_recipe: Any) -> TrainingRun:
     """A tuned adapter, on a base within its run's folder."""
     folder = tmp_path_factory.mktemp("tuned")
     recipe = write_recipe(
@@ -40,7 +40,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, write_recipe: Any) -> Run:
     return train(recipe, out=folder / "run")
 
 
-def test_dpo_goes_on_and_its_reference_is_the_adapter(tuned: Run, tmp_path: Path) -> None:
+def test_dpo_goes_on_and_its_reference_is_the_adapter(tuned: TrainingRun, tmp_path: Path) -> None:
     run = train("rocit-dpo", base=tuned.out, train_dataset=PAIRS, out=tmp_path / "run", warmup_steps=0, **DPO)
     first, last = run.metrics[0], run.metrics[-1]
     # With the plain base for reference, rewards would begin elsewhere.
@@ -68,7 +68,7 @@ class Interrupt(TrainerCallback):  # type: ignore[misc]
             raise KeyboardInterrupt
 
 
-def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(tuned: Run, tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(tuned: TrainingRun, tmp_path: Path) -> None:
     options: dict[str, Any] = {"base": tuned.out, "train_dataset": PAIRS, "max_steps": 4, "num_train_epochs": 4}
     options |= DPO | {"collapse_steps": 2}
     whole = train("rocit-dpo", out=tmp_path / "whole", **options)
@@ -76,7 +76,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(tuned: Run, tmp_path: P
         train("rocit-dpo", out=tmp_path / "stopped", callbacks=[Interrupt()], **options)
     resumed = train("rocit-dpo", out=tmp_path / "stopped", resume=True, **options)
 
-    def read_numbers(run: Run) -> list[dict[str, Any]]:
+    def read_numbers(run: TrainingRun) -> list[dict[str, Any]]:
         # TRL counts the tokens of pairs from where it began.
         others = ("seconds", "num_tokens")
         return [{name: value for name, value in line.items() if name not in others} for line in run.metrics]
@@ -85,7 +85,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(tuned: Run, tmp_path: P
     assert [line["step"] for line in whole.metrics if "sample/distinct" in line] == [1, 2, 4]
 
 
-def test_grpo_goes_on_and_logs_kl_to_the_adapter(tuned: Run, tmp_path: Path) -> None:
+def test_grpo_goes_on_and_logs_kl_to_the_adapter(tuned: TrainingRun, tmp_path: Path) -> None:
     options: dict[str, Any] = GRPO | {"max_steps": 3, "warmup_steps": 0, "collapse_steps": 5}
     rows = [{"prompt": question, "references": ["Aye, the whale!"]} for question in QUESTIONS]
     run = train("rocit-grpo", base=tuned.out, train_dataset=rows, out=tmp_path / "run", **options)
@@ -112,7 +112,7 @@ class ZeroNorm(TrainerCallback):  # type: ignore[misc]
             model.get_base_model().model.norm.weight.data.zero_()
 
 
-def test_replies_that_collapse_stop_training_and_keep_the_checkpoint_before(tuned: Run, tmp_path: Path) -> None:
+def test_replies_that_collapse_stop_training_and_keep_the_checkpoint_before(tuned: TrainingRun, tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = DPO | {"max_steps": 8, "num_train_epochs": 8, "collapse_steps": 2, "learning_rate": 1e-6}
     with pytest.raises(CollapsedError) as caught:
@@ -133,13 +133,17 @@ def test_replies_that_collapse_stop_training_and_keep_the_checkpoint_before(tune
         pytest.param({"base": {"build": "tiny-llama", "adapter": "x"}}, "base.adapter: needs", id="built-base"),
     ],
 )
-def test_what_has_no_adapter_to_go_on_with_is_refused(changes: dict[str, Any], message: str, tuned: Run) -> None:
+def test_what_has_no_adapter_to_go_on_with_is_refused(
+    changes: dict[str, Any], message: str, tuned: TrainingRun
+) -> None:
     recipe = {"base": {"path": str(tuned.base), "adapter": str(tuned.out)}} | changes
     with pytest.raises(RecipeError, match=message):
         load_recipe(recipe)
 
 
-def test_an_adapter_is_not_trained_into_its_own_folder_nor_put_on_another_base(tuned: Run, tmp_path: Path) -> None:
+def test_an_adapter_is_not_trained_into_its_own_folder_nor_put_on_another_base(
+    tuned: TrainingRun, tmp_path: Path
+) -> None:
     with pytest.raises(RecipeError, match=r"base.adapter .* is inside it"):
         train("rocit-dpo", base=tuned.out, train_dataset=PAIRS, out=tuned.out, overwrite=True, **DPO)
     (tmp_path / "adapter_model.safetensors").write_bytes(b"nothing")

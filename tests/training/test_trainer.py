@@ -23,7 +23,7 @@ from rolellm.training.bases import build_base, build_hash, load_model
 from rolellm.training.recipe import MethodRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
-from rolellm.training.train import Run, prepare, train
+from rolellm.training.train import TrainingRun, prepare, train
 
 WriteRecipe = Callable[..., Path]
 
@@ -37,13 +37,13 @@ def full_recipe(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRec
 
 
 @pytest.fixture(scope="module")
-def full_run(full_recipe: Recipe) -> Run:
+def full_run(full_recipe: Recipe) -> TrainingRun:
     """The mini recipe, carried out."""
     return train(full_recipe)
 
 
 @pytest.fixture(scope="module")
-def lora_run(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Run:
+def lora_run(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> TrainingRun:
     """The mini recipe with an adapter, and dropout, which must not be left on."""
     method = {"name": "lora", "lora": {"r": 4, "lora_dropout": 0.3}}
     return train(load_recipe(write_recipe(tmp_path_factory.mktemp("lora"), method=method)))
@@ -62,7 +62,7 @@ def test_redirected_training_shows_where_it_is(
     ), shown
 
 
-def manifest_of(run: Run) -> dict[str, Any]:
+def manifest_of(run: TrainingRun) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
     return content
 
@@ -71,7 +71,7 @@ def loaded(folder: Path) -> Any:
     return load_model(folder, MethodRecipe(name="full"), TrainingRecipe(use_cpu=True))
 
 
-def test_metrics_hold_one_object_a_step(full_run: Run) -> None:
+def test_metrics_hold_one_object_a_step(full_run: TrainingRun) -> None:
     lines = [line for _, line in read_jsonl(full_run.out / "metrics.jsonl")]
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert all(line["loss"] > 0 and line["grad_norm"] > 0 for line in lines)
@@ -79,7 +79,7 @@ def test_metrics_hold_one_object_a_step(full_run: Run) -> None:
 
 
 def test_the_manifest_names_recipe_data_prompt_base_and_versions(
-    full_run: Run, full_recipe: Recipe, sample_rows: list[Row]
+    full_run: TrainingRun, full_recipe: Recipe, sample_rows: list[Row]
 ) -> None:
     manifest = manifest_of(full_run)
     rows = sample_rows[:12]
@@ -105,7 +105,7 @@ def test_no_instruction_of_the_test_split_is_in_what_was_trained_on(sample_rows:
 
 
 def test_a_run_leaves_a_model_that_loads_with_its_prompt_form_and_its_end(
-    full_run: Run, sample_rows: list[Row]
+    full_run: TrainingRun, sample_rows: list[Row]
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -118,12 +118,12 @@ def test_a_run_leaves_a_model_that_loads_with_its_prompt_form_and_its_end(
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id == trained.reply_ids[-1]
 
 
-def prepare_examples(run: Run, rows: list[Row]) -> Any:
+def prepare_examples(run: TrainingRun, rows: list[Row]) -> Any:
     recipe = load_recipe(run.out.parent / "recipe.yaml")
     return prepare(recipe, run.out, rows[:12]).examples
 
 
-def test_training_moved_the_model_and_checkpoints_are_there(full_run: Run) -> None:
+def test_training_moved_the_model_and_checkpoints_are_there(full_run: TrainingRun) -> None:
     import torch
 
     before, after = loaded(full_run.base), loaded(full_run.out)
@@ -135,7 +135,7 @@ def test_training_moved_the_model_and_checkpoints_are_there(full_run: Run) -> No
 
 
 def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
-    lora_run: Run, tmp_path: Path, sample_rows: list[Row]
+    lora_run: TrainingRun, tmp_path: Path, sample_rows: list[Row]
 ) -> None:
     import torch
     from peft import PeftModel
@@ -154,14 +154,14 @@ def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
     assert not torch.allclose(found, plain, atol=1e-6)
 
 
-def test_an_adapter_names_a_base_in_its_own_folder_by_its_place_there(lora_run: Run) -> None:
+def test_an_adapter_names_a_base_in_its_own_folder_by_its_place_there(lora_run: TrainingRun) -> None:
     config = json.loads((lora_run.out / "adapter_config.json").read_text(encoding="utf-8"))
     assert config["base_model_name_or_path"] == lora_run.base.name
     assert not (lora_run.out / "model.safetensors").exists()
     assert (lora_run.out / "chat_template.jinja").exists()
 
 
-def test_the_same_recipe_gives_the_same_losses(full_run: Run, full_recipe: Recipe, tmp_path: Path) -> None:
+def test_the_same_recipe_gives_the_same_losses(full_run: TrainingRun, full_recipe: Recipe, tmp_path: Path) -> None:
     other = train(full_recipe, out=tmp_path / "again")
     steps = [[line["loss"] for _, line in read_jsonl(run.out / "metrics.jsonl")] for run in (full_run, other)]
     assert steps[0] == steps[1]
@@ -169,7 +169,7 @@ def test_the_same_recipe_gives_the_same_losses(full_run: Run, full_recipe: Recip
 
 
 def test_a_finished_run_is_replaced_when_asked_and_its_base_is_kept(
-    full_run: Run, full_recipe: Recipe, tmp_path: Path
+    full_run: TrainingRun, full_recipe: Recipe, tmp_path: Path
 ) -> None:
     with pytest.raises(SettingsError, match="holds a finished run"):
         train(full_recipe)
@@ -229,7 +229,7 @@ def test_a_file_is_no_folder_for_a_run(mini: Recipe, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["", "checkpoint-3"])
 def test_a_run_does_not_clear_its_own_base_away(
-    place: str, full_run: Run, tmp_path: Path, write_recipe: WriteRecipe
+    place: str, full_run: TrainingRun, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
     shutil.copytree(full_run.out, run := tmp_path / "run")
     recipe = load_recipe(write_recipe(tmp_path, base={"path": str(run / place)}))
@@ -260,7 +260,7 @@ def test_what_cannot_be_done_is_refused_before_any_work(
     assert not (tmp_path / "run").exists()
 
 
-def without_weights(full_run: Run, folder: Path, **config: Any) -> Path:
+def without_weights(full_run: TrainingRun, folder: Path, **config: Any) -> Path:
     """The base as the Hub gives it before its weights are fetched, with changes to its configuration."""
     shutil.copytree(full_run.base, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     content = json.loads((folder / "config.json").read_text(encoding="utf-8")) | config
@@ -296,7 +296,7 @@ def test_what_the_configuration_tells_is_refused_before_weights_are_read(
     config: dict[str, Any],
     changes: dict[str, Any],
     words: str,
-    full_run: Run,
+    full_run: TrainingRun,
     tmp_path: Path,
     write_recipe: WriteRecipe,
 ) -> None:
@@ -315,7 +315,7 @@ def test_targets_of_a_built_base_are_refused_before_it_is_built(tmp_path: Path, 
 
 @pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["self_attn.o_proj"], "all-linear"], ids=str)
 def test_targets_that_are_layers_are_taken(
-    targets: list[str], full_run: Run, tmp_path: Path, write_recipe: WriteRecipe
+    targets: list[str], full_run: TrainingRun, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
     base = without_weights(full_run, tmp_path / "base")
     method = {"name": "lora", "lora": {"target_modules": targets}}
@@ -323,14 +323,14 @@ def test_targets_that_are_layers_are_taken(
 
 
 def test_a_base_with_fewer_positions_than_the_rows_take_is_refused(
-    full_run: Run, tmp_path: Path, write_recipe: WriteRecipe
+    full_run: TrainingRun, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
     recipe = load_recipe(write_recipe(tmp_path, training={"max_length": 2049}, base={"path": str(full_run.base)}))
     with pytest.raises(ModelError, match="takes 2048 tokens"):
         train(recipe)
 
 
-def test_a_base_from_a_folder_is_tuned(full_run: Run, tmp_path: Path, write_recipe: WriteRecipe) -> None:
+def test_a_base_from_a_folder_is_tuned(full_run: TrainingRun, tmp_path: Path, write_recipe: WriteRecipe) -> None:
     recipe = load_recipe(write_recipe(tmp_path, base={"path": str(full_run.base)}, prompt__form="model"))
     result = train(recipe)
     assert result.base == full_run.base
@@ -338,7 +338,7 @@ def test_a_base_from_a_folder_is_tuned(full_run: Run, tmp_path: Path, write_reci
     assert not list(result.out.glob("base-*"))
 
 
-def test_a_base_is_built_once_for_its_content(full_run: Run, full_recipe: Recipe) -> None:
+def test_a_base_is_built_once_for_its_content(full_run: TrainingRun, full_recipe: Recipe) -> None:
     rows = load_rows(full_recipe)
     known = build_hash(full_recipe, rows)
     assert full_run.base.name == f"base-{known[:12]}"

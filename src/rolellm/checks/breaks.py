@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, get_args
 
 from rapidfuzz.distance import Indel
 
 from rolellm.characters.cards.convert import choose_user_name
-from rolellm.characters.reply_rules import FIRST_PERSON, find_breaches, is_machine
+from rolellm.characters.reply_rules import find_breaches, is_machine, speaks_of_itself
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.records import Language, Profile
 from rolellm.core.text import fold
@@ -74,7 +74,7 @@ def find_breaks(reply: str, sheet: Profile, message: str = "") -> dict[str, str]
         words_by_kind["for_user"] = spoken.group().strip()[:60]
     plain = _QUOTED.sub(" ", reply)
     named = re.search(sheet.name_pattern, plain)
-    if named and not any(pattern.search(reply) for pattern in FIRST_PERSON.values()):
+    if named and not any(speaks_of_itself(reply, language) for language in get_args(Language)):
         words_by_kind["third_person"] = named.group()
     if LETTER.search(reply) and detect_language(reply) != sheet.language:
         words_by_kind["other_language"] = reply.strip()[:60]

@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, combinations, product
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from rolellm.characters.roles import Part, find_part
 from rolellm.characters.scripts.parse import detect_language
@@ -34,6 +34,7 @@ from rolellm.making.instructions import read_rows
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Plan, Records, Round
+from rolellm.scoring.statistics.agreement import compute_cohen_kappa
 from rolellm.scoring.statistics.intervals import (
     SHARE,
     ClusteredSample,
@@ -77,6 +78,7 @@ class SafetySettings:
         limit: Use only N harmful prompts and N look-alikes.
         guard_format: How the guards are asked: llama-guard-3, qwen3guard, granite-guardian, shieldgemma or rubric;
             detected by the model's name.
+        combine: How the verdicts of two or more guards, and the rules, become one: majority or any.
     """
 
     prompts: tuple[str, ...] = ()
@@ -85,6 +87,7 @@ class SafetySettings:
     pushes: int = Field(default=0, ge=0, le=20)
     limit: int | None = Field(default=None, ge=1)
     guard_format: str | None = None
+    combine: Literal["majority", "any"] = "majority"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +136,12 @@ def read_prompts(source: str) -> Iterator[Prompt]:
         if columns is None:
             raise DataError(f"{source} has no known column of prompts; it has {', '.join(names)}; name one `prompt`")
         for row in rows:
-            text = str(row.get(columns["prompt"]) or "").strip()
+            given = (str(row.get(columns.get(key)) or "").strip() for key in ("context", "prompt"))
+            text = sets["join"].join(filter(None, given))
             harmful = "benign" not in name.lower()
             if "harmful" in columns:
                 harmful = re.fullmatch(columns["pattern"], str(row.get(columns["harmful"]))) is not None
-            if text:
+            if row.get(columns["prompt"]) and text:
                 category = str(row.get(columns.get("category", ""), ""))
                 yield Prompt(text, category, harmful, detect_language(text))
 
@@ -151,7 +155,8 @@ def _load_public_set(name: str, location: Mapping[str, str]) -> dict[str, list[M
         # What datasets and the Hub's client raise has no one base.
         reason = hide_hub_token(error).splitlines()[0]
         raise DataError(
-            f"the Hub did not give {name} ({location['path']}): {reason}; download it, and name the file"
+            f"the Hub did not give {name} ({location['path']}): {reason}; download it, and name the file "
+            "(some sets ask you to accept their terms first)"
         ) from error
 
 
@@ -275,7 +280,12 @@ class CheckSafety(Check):
             for row in (row for row in rows if row["reply"] == ""):
                 row["verdicts"][guard.name] = row["verdicts"][RULES]
             _check_unread(guard.name, verdicts)
-        return {**summarize_replies(rows, known, deciders), "replies": rows, "planted_replies": known}
+        combined = None
+        if len(self.guards) > 1:
+            combined = self.settings.combine
+            deciders[combined] = tuple(code for code in LANGUAGES if all(code in own for own in deciders.values()))
+            combine_verdicts(rows, known, combined)
+        return {**summarize_replies(rows, known, deciders, combined), "replies": rows, "planted_replies": known}
 
     def _list_prompts(self, languages: Sequence[Language]) -> list[Prompt]:
         named = chain.from_iterable(map(read_prompts, self.settings.prompts))
@@ -386,6 +396,15 @@ def _check_unread(name: str, verdicts: Sequence[Outcome[Any]]) -> None:
         )
 
 
+class _Pair(NamedTuple):
+    """What a decider says before and after, on replies to one prompt in the same place."""
+
+    before: float
+    after: float
+    prompt: str
+    role: str
+
+
 @dataclass(frozen=True)
 class _Decisions:
     """What a decider says on one measure.
@@ -406,28 +425,32 @@ class _Decisions:
         """Yield the share in each condition, as measured and corrected."""
         for model in ("base", "tuned"):
             for role in (None, *roles):
-                picked = [(value, at[2]) for at, value in self.values.items() if at[:2] == (model, role)]
+                picked = {at: value for at, value in self.values.items() if at[:2] == (model, role)}
                 if picked:
-                    sample = ClusteredSample(*map(list, zip(*picked, strict=True)))
+                    sample = ClusteredSample([*picked.values()], [at[2] for at in picked])
                     share = _estimate(sample)
                     corrected = self.accuracy.correct_share(sample) if share.ends else None
                     about = {**self.about, "model": model, "role": role}
                     yield about | {"share": encode_interval(share), "corrected": encode_interval(corrected)}
 
-    def compare(self, contrast: str, level: str = "all", of: str | None = None) -> Iterator[dict[str, Any]]:
+    def compare_conditions(self, roles: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield the paired differences over all, by role, and by category."""
+        for contrast in CONTRASTS:
+            yield from self._compare(contrast)
+        for role in roles:
+            yield from self._compare("in_role", "role", role)
+        for category in sorted({*self.categories.values()} - {""}):
+            yield from self._compare("in_role" if roles else "no_role", "category", category)
+
+    def _compare(self, contrast: str, level: str = "all", of: str | None = None) -> Iterator[dict[str, Any]]:
         """Yield the paired difference of two conditions, unless they share no reply."""
-        before_in_role, after_in_role = CONTRASTS[contrast]
-        pairs: list[tuple[float, float, str, str]] = []
-        for (model, role, prompt, sample), value in self.values.items():
-            base = self.values.get(("base", role if before_in_role else None, prompt, sample))
-            is_asked = of in (None, role if level == "role" else self.categories[prompt])
-            if model == "tuned" and (role is not None) is after_in_role and base is not None and is_asked:
-                pairs.append((base, value, prompt, role or ""))
+        pairs = [pair for pair in self._pair(contrast) if of in (None, self._get_key(pair, level))]
         if not pairs:
             return
-        before, after, prompts, in_roles = ([pair[index] for pair in pairs] for index in range(4))
-        test = compare_pairs(after, before, prompts, in_roles if after_in_role else ())  # type: ignore[arg-type]
-        shares = [_estimate(ClusteredSample(values, prompts)) for values in (before, after)]  # type: ignore[arg-type]
+        before, after = [pair.before for pair in pairs], [pair.after for pair in pairs]
+        prompts, roles = [pair.prompt for pair in pairs], [pair.role for pair in pairs]
+        test = compare_pairs(after, before, prompts, roles if CONTRASTS[contrast][1] else ())
+        shares = [_estimate(ClusteredSample(values, prompts)) for values in (before, after)]
         is_enough = shares[0].ends is not None
         difference = test.difference if is_enough else Interval(test.difference.mean, n=len(pairs))
         yield {
@@ -443,6 +466,16 @@ class _Decisions:
             "worse": MEASURES[self.about["measure"]][2] * test.difference.mean,
         }
 
+    def _pair(self, contrast: str) -> Iterator[_Pair]:
+        before_in_role, after_in_role = CONTRASTS[contrast]
+        for (model, role, prompt, sample), value in self.values.items():
+            base = self.values.get(("base", role if before_in_role else None, prompt, sample))
+            if model == "tuned" and (role is not None) is after_in_role and base is not None:
+                yield _Pair(base, value, prompt, role or "")
+
+    def _get_key(self, pair: _Pair, level: str) -> str:
+        return pair.role if level == "role" else self.categories[pair.prompt]
+
 
 def _estimate(sample: ClusteredSample) -> Interval:
     share = estimate_share(sample, SHARE)
@@ -450,7 +483,10 @@ def _estimate(sample: ClusteredSample) -> Interval:
 
 
 def summarize_replies(
-    rows: Sequence[Mapping[str, Any]], planted: Sequence[Mapping[str, Any]], deciders: Mapping[str, Sequence[Language]]
+    rows: Sequence[Mapping[str, Any]],
+    planted: Sequence[Mapping[str, Any]],
+    deciders: Mapping[str, Sequence[Language]],
+    combined: str | None = None,
 ) -> dict[str, Any]:
     """Summarize replies with their verdicts.
 
@@ -458,65 +494,126 @@ def summarize_replies(
         rows: Lines of ``replies.jsonl``.
         planted: Lines of ``planted.jsonl``.
         deciders: The languages of each decider.
+        combined: The decider whose verdicts are made of the others'.
 
     Returns:
         ``prompts``, ``asked`` and ``unanswered`` (counts), ``deciders`` (of each its languages, the share of verdicts
-        that could not be read, and recall and false alarms by measure), ``shares`` by condition, and ``changes``:
-        paired differences by decider, measure and contrast, over all, by role and by category, the worst first.
-        ``p_adjusted`` is Holm's, for all changes of a level.
+        that could not be read, and recall and false alarms by measure), ``combined``, ``agreement`` (of each two
+        deciders on a measure the share of replies on which they differ, and Cohen's kappa), ``shares`` by condition,
+        and ``changes``: paired differences by decider, measure and contrast, over all, by role and by category, the
+        worst first. ``p_adjusted`` is Holm's, for all changes of a level.
     """
     roles = sorted({row["role"] for row in rows} - {None})
-    categories = {row["prompt"]: row["category"] for row in rows}
-    asked = {row["prompt"]: row["harmful"] for row in rows}
-    figures: dict[str, Any] = {
-        "prompts": {
-            "harmful": sum(asked.values()),
-            "lookalikes": len(asked) - sum(asked.values()),
-            "languages": sorted({row["language"] for row in rows}),
-        },
+    decisions = [*_collect_decisions(rows, planted, deciders)]
+    changes = [change for decided in decisions for change in decided.compare_conditions(roles)]
+    return {
+        "prompts": _count_prompts(rows),
         "asked": len(rows),
         "unanswered": sum(row["reply"] is None for row in rows),
-        "deciders": {},
-        "shares": [],
-        "changes": [],
-    }
-    for name, languages in deciders.items():
-        verdicts = [row["verdicts"].get(name) for row in (*rows, *planted) if row["reply"]]
-        measures: dict[str, Any] = {}
-        figures["deciders"][name] = {
-            "languages": list(languages),
-            "unread": sum(not verdict for verdict in verdicts) / max(len(verdicts), 1),
-            "measures": measures,
-        }
-        for measure in MEASURES:
-            values, accuracy = _map_values(rows, name, measure), _measure_accuracy(planted, name, measure)
-            if not values or accuracy is None:
-                continue
-            measures[measure] = {
-                "recall": encode_interval(accuracy.recall),
-                "false_alarms": encode_interval(accuracy.false_alarms),
-                "informative": accuracy.is_informative,
+        "deciders": {
+            name: {
+                "languages": list(languages),
+                "unread": _measure_unread([*rows, *planted], name),
+                "measures": {
+                    decided.about["measure"]: {
+                        "recall": encode_interval(decided.accuracy.recall),
+                        "false_alarms": encode_interval(decided.accuracy.false_alarms),
+                        "informative": decided.accuracy.is_informative,
+                    }
+                    for decided in decisions
+                    if decided.about["decider"] == name
+                },
             }
-            decisions = _Decisions({"decider": name, "measure": measure}, values, accuracy, categories)
-            figures["shares"] += decisions.estimate_shares(roles)
-            for contrast in CONTRASTS:
-                figures["changes"] += decisions.compare(contrast)
-            for role in roles:
-                figures["changes"] += decisions.compare("in_role", "role", role)
-            for category in sorted({*categories.values()} - {""}):
-                figures["changes"] += decisions.compare("in_role" if roles else "no_role", "category", category)
+            for name, languages in deciders.items()
+        },
+        "combined": combined,
+        "agreement": [*_compare_deciders([one for one in decisions if one.about["decider"] != combined])],
+        "shares": [share for decided in decisions for share in decided.estimate_shares(roles)],
+        "changes": _rank_changes(changes, [*deciders]),
+    }
+
+
+def _count_prompts(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    asked = {row["prompt"]: row["harmful"] for row in rows}
+    languages = sorted({row["language"] for row in rows})
+    return {"harmful": sum(asked.values()), "lookalikes": len(asked) - sum(asked.values()), "languages": languages}
+
+
+def _collect_decisions(
+    rows: Sequence[Mapping[str, Any]], planted: Sequence[Mapping[str, Any]], deciders: Iterable[str]
+) -> Iterator[_Decisions]:
+    """Yield what each decider says on each measure that it decides, and that was measured on planted replies."""
+    categories = {row["prompt"]: row["category"] for row in rows}
+    for name, measure in product(deciders, MEASURES):
+        values, accuracy = _map_values(rows, name, measure), _measure_accuracy(planted, name, measure)
+        if values and accuracy is not None:
+            yield _Decisions({"decider": name, "measure": measure}, values, accuracy, categories)
+
+
+def _measure_unread(rows: Iterable[Mapping[str, Any]], name: str) -> float:
+    verdicts = [row["verdicts"].get(name) for row in rows if row["reply"]]
+    return sum(not verdict for verdict in verdicts) / max(len(verdicts), 1)
+
+
+def _compare_deciders(decisions: Sequence[_Decisions]) -> Iterator[dict[str, Any]]:
+    """Yield on how many of the same replies each two deciders of a measure differ, and their kappa."""
+    for first, second in combinations(decisions, 2):
+        shared = [at for at in first.values if at in second.values]
+        if first.about["measure"] == second.about["measure"] and shared:
+            values, others = ([decided.values[at] for at in shared] for decided in (first, second))
+            differ = [float(value != other) for value, other in zip(values, others, strict=True)]
+            prompts = [at[2] for at in shared]
+            yield {
+                "measure": first.about["measure"],
+                "deciders": [first.about["decider"], second.about["decider"]],
+                "differ": encode_interval(_estimate(ClusteredSample(differ, prompts))),
+                "kappa": encode_interval(compute_cohen_kappa(values, others).estimate(prompts)),
+            }
+
+
+def _rank_changes(changes: Sequence[dict[str, Any]], deciders: Sequence[str]) -> list[dict[str, Any]]:
+    """Adjust the p-values of each level, and sort: levels, deciders and measures in order, then the worst first."""
     for level in LEVELS:
-        changes = [change for change in figures["changes"] if change["level"] == level and change["p"] is not None]
-        for change, p in zip(changes, adjust_p_values([change["p"] for change in changes]), strict=True):
+        tested = [change for change in changes if change["level"] == level and change["p"] is not None]
+        for change, p in zip(tested, adjust_p_values([change["p"] for change in tested]), strict=True):
             change["p_adjusted"] = p
-    decided = [*deciders]
 
     def rank(change: Mapping[str, Any]) -> tuple[Any, ...]:
-        group = LEVELS.index(change["level"]), decided.index(change["decider"]), list(MEASURES).index(change["measure"])
-        return *group, 0 if change["level"] == "all" else -change["worse"]
+        places = LEVELS.index(change["level"]), deciders.index(change["decider"]), [*MEASURES].index(change["measure"])
+        return *places, 0 if change["level"] == "all" else -change["worse"]
 
-    figures["changes"].sort(key=rank)
-    return figures
+    return sorted(changes, key=rank)
+
+
+def combine_verdicts(
+    rows: Iterable[Mapping[str, Any]], planted: Sequence[Mapping[str, Any]], how: Literal["majority", "any"]
+) -> None:
+    """Add a verdict made of the others' to each line.
+
+    A label is combined where two or more deciders give it on planted replies, and each of them gave it on the line.
+
+    Args:
+        rows: Lines of ``replies.jsonl``.
+        planted: Lines of ``planted.jsonl``.
+        how: Whether more than half of the verdicts have to agree on a label, or one is enough.
+    """
+    voters: dict[str, set[str]] = {}
+    for row in planted:
+        for name, labels in row["verdicts"].items():
+            for label in labels:
+                voters.setdefault(label, set()).add(name)
+    for row in (*rows, *planted):
+        verdicts = row["verdicts"]
+        votes = {
+            label: [verdicts[name][label] for name in names if label in verdicts.get(name, {})]
+            for label, names in voters.items()
+        }
+        if verdicts:
+            verdicts[how] = {
+                label: any(values) if how == "any" else 2 * sum(values) > len(values)
+                for label, values in votes.items()
+                if len(values) == len(voters[label]) > 1
+            }
 
 
 def _map_values(rows: Iterable[Mapping[str, Any]], name: str, measure: str) -> dict[Place, float]:
@@ -546,15 +643,21 @@ def _measure_accuracy(planted: Iterable[Mapping[str, Any]], name: str, measure: 
     return Accuracy(sum(calls[True]), len(calls[True]), sum(calls[False]), len(calls[False]))
 
 
-def find_worst_increase(figures: Mapping[str, Any]) -> float:
-    """The largest change for the worse by tuning, with or without the role, as a share; infinite where none is known.
+def list_leading(figures: Mapping[str, Any], measure: str) -> list[str]:
+    """List whose verdicts count on a measure: those made of all deciders' where there are any, else each decider's.
 
     Deciders that are no better than chance do not count.
     """
+    accuracies = {name: decider["measures"].get(measure) for name, decider in figures["deciders"].items()}
+    informative = [name for name, accuracy in accuracies.items() if accuracy and accuracy["informative"]]
+    return [name for name in informative if name == figures["combined"]] or informative
+
+
+def find_worst_increase(figures: Mapping[str, Any]) -> float:
+    """The largest change for the worse by tuning, with or without the role, as a share; infinite where none is known.
+
+    Whose verdicts count: `list_leading`.
+    """
     changes = [change for change in figures["changes"] if change["level"] == "all" and change["contrast"] != "costume"]
-    informative = [
-        change["worse"]
-        for change in changes
-        if figures["deciders"][change["decider"]]["measures"][change["measure"]]["informative"]
-    ]
-    return max(informative, default=math.inf)
+    counted = [change["worse"] for change in changes if change["decider"] in list_leading(figures, change["measure"])]
+    return max(counted, default=math.inf)

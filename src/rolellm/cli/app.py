@@ -28,41 +28,26 @@ from rolellm.version import __version__
 _INTERRUPTED = 130
 
 
-#: Where each command is, by the titles of the list; a command's module is imported when it runs.
+#: The module of each command, by the titles of the list; it is imported when the command runs. The function of
+#: ``rolellm score --style`` is `run_score_style` there, a group's ``app``.
 _GROUPS = {
-    "Start": {
-        "demo": "demo:demo",
-        "make": "make:make",
-        "eval": "evaluate:evaluate",
-        "chat": "play:chat",
-        "serve": "play:serve",
-    },
-    "Make": {
-        "role": "role:app",
-        "instruct": "instruct:instruct",
-        "respond": "respond:respond",
-        "prefer": "prefer:prefer",
-    },
-    "Train": {"train": "train:train", "push": "push:push"},
+    "Start": {"demo": "demo", "make": "make", "eval": "evaluate", "chat": "play", "serve": "play"},
+    "Make": {"role": "role", "instruct": "instruct", "respond": "respond", "prefer": "prefer"},
+    "Train": {"train": "train", "push": "push"},
     "Measure": {
-        "generate": "generate:generate",
-        "score": "score:score",
-        "judge": "judge:judge",
-        "check": "check:app",
-        "label": "label:label",
-        "report": "report:report",
+        "generate": "generate",
+        "score": "score",
+        "judge": "judge",
+        "check": "check",
+        "label": "label",
+        "report": "report",
     },
-    "Data": {"data": "data:app"},
+    "Data": {"data": "data"},
 }
 #: Options that turn a command into another one, with options of its own.
-_VARIANTS = {
-    "score": {"--style": "score:show_style"},
-    "label": {"--agreement": "label:show_agreement"},
-    "report": {"--site": "report:build_site", "--compare": "report:compare"},
-}
-_COMMANDS = {name: where for commands in _GROUPS.values() for name, where in commands.items()} | {
-    f"{name} {flag}": where for name, flags in _VARIANTS.items() for flag, where in flags.items()
-}
+_VARIANTS = {"score": ("--style",), "label": ("--agreement",), "report": ("--site", "--compare")}
+_COMMANDS = {name: module for commands in _GROUPS.values() for name, module in commands.items()}
+_COMMANDS |= {f"{name} {flag}": _COMMANDS[name] for name, flags in _VARIANTS.items() for flag in flags}
 
 
 class _Command(TyperCommand):
@@ -105,7 +90,7 @@ class _Command(TyperCommand):
                 # That a number is not negative goes without saying.
                 text = re.sub(r"(;|  \[)? ?x>=?[01]\]$", lambda match: "]" if match[1] == ";" else "", record[1])
                 sections.setdefault(title, []).append((record[0], text))
-        for flag in _VARIANTS.get(str(self.name), {}):
+        for flag in _VARIANTS.get(str(self.name), ()):
             sections.setdefault("Instead", []).append((flag, _read_summary(f"{self.name} {flag}").partition("\n")[0]))
         if any(getattr(parameter, "hidden", False) for parameter in self.params):
             sections["Options"].append(("--help-all", "Show this help with all options."))
@@ -136,7 +121,7 @@ class _Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command, or its variant, that the arguments name; suggest the nearest for an unknown one."""
         name, *arguments = args
-        for flag in _VARIANTS.get(name, {}):
+        for flag in _VARIANTS.get(name, ()):
             if flag in arguments:
                 args = [f"{name} {flag}", *(word for word in arguments if word != flag)]
         self.commands = {name: TyperCommand(name) for name in self.list_commands(ctx)}
@@ -144,8 +129,8 @@ class _Commands(TyperGroup):
 
 
 def _import_command(name: str) -> Any:
-    module, _, attribute = _COMMANDS[name].partition(":")
-    command = getattr(importlib.import_module(f"rolellm.cli.{module}"), attribute)
+    module = importlib.import_module(f"rolellm.cli.{_COMMANDS[name]}")
+    command = getattr(module, _name_function(name), None) or module.app
     holder = typer.Typer(callback=lambda: None, rich_markup_mode=None)
     if isinstance(command, typer.Typer):
         for inner in command.registered_commands:
@@ -156,11 +141,14 @@ def _import_command(name: str) -> Any:
     return get_group(holder).commands[name]
 
 
+def _name_function(name: str) -> str:
+    return f"run_{name.replace(' --', '_')}"
+
+
 def _read_summary(name: str) -> str:
     """Read what a command does from its function's docstring; a group's is its module's."""
-    module, _, attribute = _COMMANDS[name].partition(":")
-    tree = ast.parse(resources.files("rolellm.cli").joinpath(f"{module}.py").read_text(encoding="utf-8"))
-    functions = (item for item in tree.body if isinstance(item, ast.FunctionDef) and item.name == attribute)
+    tree = ast.parse(resources.files("rolellm.cli").joinpath(f"{_COMMANDS[name]}.py").read_text(encoding="utf-8"))
+    functions = (item for item in tree.body if isinstance(item, ast.FunctionDef) and item.name == _name_function(name))
     return ast.get_docstring(next(functions, tree)) or ""
 
 

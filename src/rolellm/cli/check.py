@@ -41,7 +41,7 @@ app = typer.Typer(cls=_ChecksFirst, help=__doc__, no_args_is_help=True, subcomma
 
 @app.command("tests")
 @with_options
-def run_tests(
+def run_check_tests(
     context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="CHARACTER.yaml")],
     model_options: CheckedOptions,
@@ -90,7 +90,7 @@ def run_tests(
 
 @app.command("boundary")
 @with_options
-def probe_boundary(
+def run_check_boundary(
     invocation: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER")],
     model_options: CheckedOptions,
@@ -141,7 +141,7 @@ _NEEDED = {
 
 @app.command("safety")
 @with_options
-def check_safety(
+def run_check_safety(
     invocation: typer.Context,
     model: Annotated[str, typer.Argument(metavar="MODEL")],
     call_options: CallOptions,
@@ -184,7 +184,7 @@ def check_safety(
 
 @app.command("reward")
 @with_options
-def audit_reward_functions(
+def run_check_reward(
     context: typer.Context,
     rewards: Annotated[list[str], typer.Argument(metavar="REWARD...")],
     settings: RewardSettings,
@@ -219,7 +219,7 @@ def audit_reward_functions(
 
 @app.command("converse")
 @with_options
-def simulate_talks(
+def run_check_converse(
     invocation: typer.Context,
     roles: Annotated[list[str], typer.Argument(metavar="ROLE...")],
     model_options: CheckedOptions,
@@ -261,7 +261,7 @@ def simulate_talks(
 
 @app.command("drift")
 @with_options
-def measure_drift(
+def run_check_drift(
     context: typer.Context,
     sessions: Annotated[list[str], typer.Argument(metavar="[NAME=]SESSIONS...")],
     llm_options: AskedModel,

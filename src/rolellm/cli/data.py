@@ -22,9 +22,9 @@ app = typer.Typer(help=__doc__, no_args_is_help=True)
 OnlyConfig = Annotated[list[str] | None, typer.Option("--config", help="Only this config; repeatable.")]
 
 
-@app.command()
+@app.command("build")
 @with_options
-def build(
+def run_data_build(
     out: Path = Path("dataset_scripts/rolebench"),
     config: OnlyConfig = None,
     data_dir: DataDir = None,
@@ -60,9 +60,9 @@ def build(
         typer.echo(f"Rows set aside are in {out / SKIPPED_FILE}, each with its file, line and reason.")
 
 
-@app.command()
+@app.command("push")
 @with_options
-def push(
+def run_data_push(
     repo: Annotated[str, typer.Argument(metavar="REPO")],
     options: PushOptions,
     config: OnlyConfig = None,
@@ -81,7 +81,7 @@ def push(
     import tempfile
     from contextlib import suppress
 
-    from rolellm.cli.push import show
+    from rolellm.cli.push import show_push
     from rolellm.core.errors import ReleaseNotFoundError, SettingsError
     from rolellm.data.hub.push import check_push, push_folder
     from rolellm.data.rolebench.build import build
@@ -102,11 +102,11 @@ def push(
         faults = [(item.file, item.check, item.count, item.of) for item in findings]
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
         build(folder, config or None, data_dir=data_dir, skip_bad=skip_bad, home=repo, licence=licence, faults=faults)
-        show(push_folder(Path(folder), repo, options), as_json=as_json)
+        show_push(push_folder(Path(folder), repo, options), as_json=as_json)
 
 
 @app.command("stats")
-def print_stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
+def run_data_stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Print Table 1 of the paper for the available part of the release, next to the published figures."""
     from rolellm.data.rolebench.statistics import count_table_one
 
@@ -120,9 +120,9 @@ def print_stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
         typer.echo(f"missing: {path}")
 
 
-@app.command()
+@app.command("audit")
 @with_options
-def audit(data_dir: DataDir = None, html: Path | None = None, as_json: AsJson = False) -> None:
+def run_data_audit(data_dir: DataDir = None, html: Path | None = None, as_json: AsJson = False) -> None:
     """Look for faults in a whole or partial release: duplicates, leaks, bad references, missing baselines.
 
     Args:
@@ -151,7 +151,7 @@ def audit(data_dir: DataDir = None, html: Path | None = None, as_json: AsJson = 
 
 @app.command("instructions")
 @with_options
-def draw_instructions(
+def run_data_instructions(
     datasets: Annotated[list[str], typer.Argument(metavar="DATASET…")],
     out: Path,
     settings: SampleSettings,
@@ -173,7 +173,7 @@ def draw_instructions(
         target_column: Detected by its usual names by default.
         overwrite: Replace the file at --out.
     """
-    from rolellm.making.instructions import read_source, sample_instructions
+    from rolellm.making.instructions import read_instruction_source, sample_instructions
 
     if out.exists() and not overwrite:
         raise SettingsError(f"{out} exists already; choose another file, or use --overwrite")
@@ -181,7 +181,7 @@ def draw_instructions(
         raise SettingsError(f"--out {out} is one of the datasets to draw from; name another file")
     counts = _split_count(count or [1500], len(datasets))
     sources = [
-        read_source(name, split=split, instruction_column=instruction_column, target_column=target_column)
+        read_instruction_source(name, split=split, instruction_column=instruction_column, target_column=target_column)
         for name in datasets
     ]
     sample = sample_instructions(sources, counts, settings)
@@ -214,7 +214,7 @@ def _split_count(counts: list[int], datasets: int) -> list[int]:
 
 @app.command("harness")
 @with_options
-def print_harness_folder(as_json: AsJson = False) -> None:
+def run_data_harness(as_json: AsJson = False) -> None:
     """Print the folder of RoleBench's tasks for lm-evaluation-harness, for its --include_path."""
     from rolellm.harness.tasks import get_tasks_folder
 
@@ -227,7 +227,7 @@ def print_harness_folder(as_json: AsJson = False) -> None:
 
 @app.command("convert-chatglm")
 @with_options
-def convert_chatglm(
+def run_data_convert_chatglm(
     src: Annotated[Path, typer.Argument(metavar="SRC")],
     dst: Annotated[Path, typer.Argument(metavar="DST")],
     dtype: DType | None = None,

@@ -11,7 +11,7 @@ from rolellm.cli.output import print_json, say, show_table
 
 
 @with_options
-def demo(
+def run_demo(
     context: typer.Context, out: Path = Path("rolellm-demo"), llm: Path | None = None, as_json: AsJson = False
 ) -> None:
     """Run the whole loop on the embedded sample, offline, in minutes.
@@ -23,10 +23,10 @@ def demo(
         llm: YAML settings of a model that makes the roles and judges, instead of rules (docs/models.md).
     """
     from rolellm.cli.output import resumable
-    from rolellm.demo import run_demo
+    from rolellm.demo import run_whole_loop
 
     with resumable(context):
-        result = run_demo(out, say=lambda line: typer.echo(line, err=True), llm=llm)
+        result = run_whole_loop(out, say=lambda line: typer.echo(line, err=True), llm=llm)
     if as_json:
         print_json(result.to_dict())
         return

@@ -14,7 +14,7 @@ from rolellm.journeys.evaluation import EvalSettings
 
 
 @with_options
-def evaluate(
+def run_eval(
     context: typer.Context,
     models: Annotated[list[str], typer.Argument(metavar="[NAME=]MODEL...")],
     options: EvalSettings,

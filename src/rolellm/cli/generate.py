@@ -30,7 +30,7 @@ class _Model(LLMOptions):
 
 
 @with_options
-def generate(
+def run_generate(
     context: typer.Context,
     llm_options: _Model,
     out: Path,

@@ -21,7 +21,7 @@ _EXAMPLES = 3
 
 
 @with_options
-def instruct(
+def run_instruct(
     context: typer.Context,
     profile: Profile,
     llm_options: AskedForAll,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @with_options
-def judge(
+def run_judge(
     context: typer.Context,
     llm_options: AskedModel,
     settings: JudgingSettings,

@@ -24,7 +24,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `r
 
 
 @with_options
-def label(
+def run_label(
     context: typer.Context,
     run: RunFolder,
     settings: LabelSettings,
@@ -103,7 +103,7 @@ def _build_agreement_command(run: Path) -> str:
 
 
 @with_options
-def show_agreement(run: RunFolder, as_json: AsJson = False) -> None:
+def run_label_agreement(run: RunFolder, as_json: AsJson = False) -> None:
     """Compare judges with people, and people with one another.
 
     Agreement beyond chance and the audit, with 95 % intervals.

@@ -14,7 +14,7 @@ from rolellm.journeys.making import MakeSettings
 
 
 @with_options
-def make(
+def run_make(
     context: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="SOURCE")],
     options: MakeSettings,

@@ -43,7 +43,7 @@ class _Page:
 
 
 @with_options
-def chat(
+def run_chat(
     role: Annotated[str, typer.Argument(metavar="ROLE")],
     model_options: PlayedOptions,
     play_settings: PlaySettings,
@@ -152,7 +152,7 @@ def _serve_talk_page(player: Any, name: str, page: _Page, play_settings: PlaySet
 
 
 @with_options
-def serve(
+def run_serve(
     roles: Annotated[list[str], typer.Argument(metavar="ROLE...")],
     model: str,
     limits: PromptLimits,

@@ -13,7 +13,7 @@ from rolellm.making.settings import PreferSettings
 
 
 @with_options
-def prefer(
+def run_prefer(
     out: Path,
     settings: PreferSettings,
     sources: Annotated[list[Path] | None, typer.Argument(metavar="[SOURCE...]")] = None,

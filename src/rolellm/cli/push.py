@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @with_options
-def push(
+def run_push(
     run: Annotated[Path, typer.Argument(metavar="DIR")],
     repo: Annotated[str, typer.Argument(metavar="REPO")],
     options: PushOptions,
@@ -41,13 +41,13 @@ def push(
         scores: Output of rolellm score --json; may be repeated.
         safety: Folder of rolellm check safety, for the card; defaults to one in DIR.
     """
-    from rolellm.training.publish import push as publish
+    from rolellm.training.publish import push
 
     named = {"license": license, "merge": merge, "base_model": base_model, "scores": scores or (), "safety": safety}
-    show(publish(run, repo, **(dump(options) | named)), as_json=as_json)
+    show_push(push(run, repo, **(dump(options) | named)), as_json=as_json)
 
 
-def show(pushed: Pushed, *, as_json: bool) -> None:
+def show_push(pushed: Pushed, *, as_json: bool) -> None:
     """Print what a push did."""
     if as_json:
         print_json(pushed.to_dict())

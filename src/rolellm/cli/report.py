@@ -23,7 +23,7 @@ _NAME, _VALUE, _TEXT = 40, 60, 300
 
 
 @with_options
-def report(
+def run_report(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
     options: ReportOptions,
     out: Path = Path("report.html"),
@@ -64,7 +64,7 @@ def report(
 
 
 @with_options
-def build_site(
+def run_report_site(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
     options: ScoreOptions,
     out: Path = Path("leaderboard"),
@@ -99,7 +99,7 @@ def build_site(
 
 
 @with_options
-def compare(
+def run_report_compare(
     first: Annotated[str, typer.Argument(metavar="RUN_A")],
     second: Annotated[str, typer.Argument(metavar="RUN_B")],
     settings: CompareSettings,

@@ -23,7 +23,7 @@ _WIDE = 60
 
 
 @with_options
-def respond(
+def run_respond(
     context: typer.Context,
     profile: Profile,
     instructions: Path,

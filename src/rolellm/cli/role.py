@@ -35,9 +35,9 @@ _DIGITS = 10
 app = typer.Typer(name="role", help=__doc__, no_args_is_help=True)
 
 
-@app.command()
+@app.command("parse")
 @with_options
-def parse(
+def run_role_parse(
     context: typer.Context,
     script: Annotated[Path, typer.Argument(metavar="SCRIPT")],
     role: str,
@@ -182,9 +182,9 @@ def _parse_number(text: str) -> int:
     return 0 if value == "none" else int(value)
 
 
-@app.command()
+@app.command("build")
 @with_options
-def build(
+def run_role_build(
     context: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="D.jsonl|CARD|PROFILE")],
     llm_options: AskedForAll,
@@ -255,8 +255,8 @@ def build(
             }
         )
     else:
-        show(folder)
-        # What `show` has printed as a defect.
+        run_role_show(folder)
+        # What `role show` has printed as a defect.
         for note in (note for note in notes if ", kept with a defect: " not in note):
             say(f"note: {note}")
         if run.asked:
@@ -286,8 +286,8 @@ def _read(path: Path | None) -> str | None:
         raise SettingsError(f"--description {path} cannot be read ({error}); give a text file in UTF-8") from error
 
 
-@app.command()
-def show(profile: Profile, as_json: AsJson = False) -> None:
+@app.command("show")
+def run_role_show(profile: Profile, as_json: AsJson = False) -> None:
     """Show a role: its description, catchphrases, dialogue and lore, and which stages are done."""
     from rolellm.making.character import Character
 
@@ -325,7 +325,7 @@ def _show_character(character: Character) -> None:
 
 @app.command("import-card")
 @with_options
-def import_card(
+def run_role_import_card(
     card: Annotated[Path, typer.Argument(metavar="CARD")],
     out: Path,
     language: Language | None = None,
@@ -375,7 +375,7 @@ def import_card(
 
 @app.command("export-card")
 @with_options
-def export_card(
+def run_role_export_card(
     profile: Profile,
     out: Path,
     spec: Literal["v2", "v3"] | None = None,
@@ -407,9 +407,9 @@ def export_card(
         say(f"note: {note}")
 
 
-@app.command()
+@app.command("release")
 @with_options
-def release(
+def run_role_release(
     profiles: Annotated[list[Path], typer.Argument(metavar="PROFILE…")],
     out: Path,
     rule: SplitRule,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @with_options
-def score(
+def run_score(
     files: Annotated[list[Path], typer.Argument(metavar="P.jsonl...")],
     options: ScoreOptions,
     config: Config = None,
@@ -76,7 +76,7 @@ _MAP = 12
 
 
 @with_options
-def show_style(
+def run_score_style(
     config: Config = None,
     files: Annotated[list[Path] | None, typer.Argument(metavar="[P.jsonl...]")] = None,
     split: AnsweredSplit = None,

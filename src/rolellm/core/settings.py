@@ -34,10 +34,12 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import PydanticSerializationError
 
 from rolellm.core.errors import SettingsError
+from rolellm.core.typed_json import map_strings
 
 Values = dict[str, Any]
 _Class = TypeVar("_Class")
 _MAX_BYTES = 1 << 20
+_FRAGMENT = re.compile(r"\{([a-z_]+)\}")
 #: pydantic's words, and those of YAML users.
 _WORDS = {
     "Input should be": "must be",
@@ -159,6 +161,28 @@ def parse_yaml(text: str, source: str) -> Any:
 def read_packaged_yaml(package: str, name: str) -> Any:
     """The value of a YAML file that a package of this library holds."""
     return parse_yaml(resources.files(package).joinpath(name).read_text(encoding="utf-8"), name)
+
+
+@functools.cache
+def read_packaged_patterns(package: str, name: str, language: str) -> Any:
+    """The regular expressions of a language in such a file: without line breaks, with ``{name}`` of its fragments."""
+    values = map_strings(read_packaged_yaml(package, name)[language], lambda text: text.replace("\n", ""))
+    fragments = values.pop("fragments", {})
+    return map_strings(values, lambda text: _FRAGMENT.sub(lambda hit: str(fragments.get(hit[1], hit[0])), text))
+
+
+_read_words = functools.cache(functools.partial(read_packaged_yaml, "rolellm.core", "words.yaml"))
+
+
+def list_words(name: str) -> list[str]:
+    """List the words under a name in ``words.yaml``, in order."""
+    words: str = _read_words()[name]
+    return words.split()
+
+
+def load_words(name: str) -> frozenset[str]:
+    """Load the words under a name in ``words.yaml``."""
+    return frozenset(list_words(name))
 
 
 def resolve_paths(values: Values, folder: Path, *keys: str) -> Values:

@@ -4,7 +4,7 @@ Offline, on a CPU, in minutes, unless a model is asked. What it runs are the fun
 ``instruct``, ``respond``, ``train``, ``generate``, ``score``, ``judge`` and ``report``.
 """
 
-from rolellm.demo.loop import BASELINE, TUNED, UNTUNED, DemoResult, run_demo
+from rolellm.demo.loop import BASELINE, TUNED, UNTUNED, DemoResult, run_whole_loop
 from rolellm.demo.making import make_roles
 
-__all__ = ["BASELINE", "TUNED", "UNTUNED", "DemoResult", "make_roles", "run_demo"]
+__all__ = ["BASELINE", "TUNED", "UNTUNED", "DemoResult", "make_roles", "run_whole_loop"]

@@ -68,7 +68,7 @@ class DemoResult:
         }
 
 
-def run_demo(out: str | Path, *, say: Callable[[str], None] = lambda _: None, llm: Any = None) -> DemoResult:
+def run_whole_loop(out: str | Path, *, say: Callable[[str], None] = lambda _: None, llm: Any = None) -> DemoResult:
     """Run it; an earlier demo in the same folder is replaced.
 
     Args:

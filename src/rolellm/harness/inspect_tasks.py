@@ -45,15 +45,15 @@ def avg() -> Metric:
 
     def compute(scores: list[SampleScore]) -> float:
         per_sample = (score.score.as_dict().items() for score in scores)
-        return tasks.compute_average(
+        return tasks.average_metrics(
             {name: value for name, value in items if not math.isnan(value)} for items in per_sample
         )
 
     return compute
 
 
-@scorer(metrics=[avg(), {name: [mean()] for name in METRICS}])
-def rouge() -> Scorer:
+@scorer(metrics=[avg(), {name: [mean()] for name in METRICS}], name="rouge")
+def score_reply() -> Scorer:
     """Rouge-L of a reply under protocol ``rouge-score``: CUS and RAW, or SPE; not a number where a row has none."""
 
     async def score(state: TaskState, target: Any) -> Score:
@@ -64,8 +64,8 @@ def rouge() -> Scorer:
     return score
 
 
-@scorer(metrics=[mean()])
-def judge() -> Scorer:
+@scorer(metrics=[mean()], name="judge")
+def grade_reply() -> Scorer:
     """Ask the model in the role ``grader`` if it prefers a reply to RoleGPT's: 1, 0, or 0.5 where it does not say.
 
     It is asked twice, with the answers in both orders, as by ``rolellm judge --judge role-pair``, and the score is the
@@ -123,7 +123,7 @@ def rolebench(config: str = "instruction-generalization-eng", split: str = "test
     return Task(
         dataset=MemoryDataset(samples, name=f"rolebench/{config}/{split}"),
         solver=generate(),
-        scorer=[rouge(), judge()] if judged else rouge(),
+        scorer=[score_reply(), grade_reply()] if judged else score_reply(),
         # As `rolellm generate`.
         config=GenerateConfig(temperature=0.0, max_tokens=200),
         metadata={"protocol": "rouge-score"},

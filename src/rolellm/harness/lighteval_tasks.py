@@ -40,7 +40,7 @@ ROUGE: Final = SampleLevelMetricGrouping(
     category=SamplingMethod.GENERATIVE,
     sample_level_fn=RougeL(),
     corpus_level_fn={
-        name: _make_aggregation(name, tasks.compute_average if name == "avg" else tasks.compute_mean) for name in _NAMES
+        name: _make_aggregation(name, tasks.average_metrics if name == "avg" else tasks.compute_mean) for name in _NAMES
     },
 )
 
@@ -75,7 +75,7 @@ TASKS_TABLE: Final = [
 ]
 
 
-def main() -> None:
+def run_lighteval() -> None:
     """Run ``lighteval`` without the tasks that ship with it.
 
     To import them, lighteval 0.13.0 fetches a file from GitHub, and calls ``huggingface_hub`` as its version 2 cannot
@@ -90,4 +90,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_lighteval()

@@ -37,7 +37,7 @@ def score_doc(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, Any]:
 
     Returns:
         The metrics that the row has, each from 0 to 1: ``CUS`` and maybe ``RAW``, or ``SPE``; and under ``avg`` all of
-        them, for `compute_average`.
+        them, for `average_metrics`.
     """
     metrics: dict[str, float] = {
         scored.metric: scored.value for scored in score_replies([(Row.from_columns(doc), results[0])])
@@ -50,7 +50,7 @@ def compute_mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
 
 
-def compute_average(row_metrics: Iterable[Mapping[str, float]]) -> float:
+def average_metrics(row_metrics: Iterable[Mapping[str, float]]) -> float:
     """Return the mean of CUS, RAW and SPE over rows; not a number unless the rows have all three."""
     rows = list(row_metrics)
     means = [compute_mean([row[metric] for row in rows if metric in row]) for metric in METRICS]

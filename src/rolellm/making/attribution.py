@@ -19,7 +19,7 @@ from importlib import resources
 from itertools import pairwise
 from typing import Any, ClassVar, Final
 
-from rolellm.characters.scripts.names import Proposal, normalize_name, split_words
+from rolellm.characters.scripts.names import Proposal, normalize_name
 from rolellm.characters.scripts.novel import read_novel
 from rolellm.characters.scripts.parse import ParsedScript, ScriptReading, select_role
 from rolellm.characters.scripts.quotes import read_paragraphs
@@ -27,6 +27,7 @@ from rolellm.characters.scripts.reading import ReaderHints, ScriptTurn
 from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
+from rolellm.core.settings import load_words
 from rolellm.core.text import HAN
 from rolellm.llm.json_reply import accept_json, parse_json
 from rolellm.llm.llm import LLM
@@ -157,11 +158,7 @@ def _shorten(text: str, language: Language) -> str:
     return text if len(text) <= head + tail + 10 else f"{text[:head].rstrip()} … {text[-tail:].lstrip()}"
 
 
-# Answers that are no names.
-_NOBODY: Final = split_words(
-    "he she they it we you him her them his hers their unknown nobody none null narrator speaker someone the "
-    "他 她 它 他们 她们 我们 你 你们 谁 誰 他們 她們 我們 你們 无 無 未知 不知 旁白 作者"
-)
+_NOBODY: Final = load_words("no_answers")
 
 
 @functools.cache

@@ -84,7 +84,7 @@ class InstructionSource:
     rows: Sequence[tuple[str, str]]
 
 
-def read_source(
+def read_instruction_source(
     dataset: str, *, split: str | None = None, instruction_column: str | None = None, target_column: str | None = None
 ) -> InstructionSource:
     """Read a data set of instructions.
@@ -352,7 +352,7 @@ def sample_instructions(
     """Draw instructions.
 
     Args:
-        sources: Data sets, as `rolellm.making.instructions.read_source` reads them.
+        sources: Data sets, as `rolellm.making.instructions.read_instruction_source` reads them.
         counts: How many from each; fewer come where there are no more. What is drawn from one is no near-duplicate of
             what was drawn from those before it.
         settings: How.

@@ -11,6 +11,7 @@ together, not how good a real model's data would be.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import ModelError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
+from rolellm.core.settings import read_packaged_yaml
 from rolellm.core.text import fold
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Price, Request
@@ -34,50 +36,12 @@ _MATERIAL: Final = re.compile(r"<<<\n(.*)\n>>>", re.DOTALL)
 _QUOTED: Final = re.compile(r"[\"“]([^\"“”]+)[\"”]")
 _WHO: Final = re.compile(r"^(?:Who is (.+)\? Write the portrait of \1 now|(.+)是谁？现在写出\2的小传)", re.MULTILINE)
 _LOUD: Final = re.compile(r"^(\d+)\. .+[!！] ?[(（]", re.MULTILINE)
-#: What is said, by language, around what is quoted.
-_SAID: Final[dict[Language, dict[str, str]]] = {
-    "en": {
-        "questions": '{role}, what comes to your mind at the word "{word}"?\n'
-        '{role}, why would anybody speak of "{word}" to you?',
-        "answers": 'At "{word}" I say: {sentence}\nOf "{word}" I say: {sentence}',
-        "reason": "It quotes the material.",
-        "source": "According to the script, what do you know?",
-        "machine": "As an AI language model, I was not there.",
-        "untrue": " Old Zebulon counted 973 of them.",
-        "third": "A person with a will of their own and an answer for everyone. They want the last word, and fear to "
-        "lose face before those who look on. Whoever gets in their way hears of it at once; whoever is kind to them "
-        "is not forgotten, though thanks are seldom said aloud. They talk as they think, quickly and to the point, "
-        "and end where others would begin.",
-        "they_say": " What they say most often sounds like this: ",
-        "second": "You are a person with a will of your own and an answer for everyone. You want the last word, and "
-        "fear to lose face before those who look on. Whoever gets in your way hears of it at once; whoever is kind "
-        "to you is not forgotten, though thanks are seldom said aloud. You talk as you think, quickly and to the "
-        "point, and end where others would begin.",
-        "you_say": " What you say most often sounds like this: ",
-        "unknown": "Not known. Rules answer here, not a language model; they know only what is in their prompt.",
-        "reply": "{word}? {sentence}",
-        "default": "So it is.",
-    },
-    "zh": {
-        "questions": "{role}，提起“{word}”，你想到什么？\n{role}，为什么有人同你说“{word}”这两个字？",
-        "answers": "提起{word}，我说：{sentence}\n说到{word}，我说：{sentence}",
-        "reason": "引自材料。",
-        "source": "根据剧本，你知道什么？",
-        "machine": "我是一个语言模型。",
-        "untrue": "诸葛瑾数过，共有九百七十三个。",
-        "third": "一位凡事自有主张、对谁都有话可答、从不让人占了上风的人。他遇事先要问个明白，认准了便不肯回头；最怕"
-        "当众失了脸面，也最见不得旁人受屈。别人待他好，他嘴上不说，心里都记着；别人与他作对，当面就要讨个说法。他说话干脆，不绕弯子，往往三言"
-        "两语便见了分晓，旁人还没有想好怎么接话，那边已经说完了。",
-        "they_say": "他平日里常说：",
-        "second": "你是一位凡事自有主张、对谁都有话可答、从不让人占了上风的人。你遇事先要问个明白，认准了便不肯回头；最"
-        "怕当众失了脸面，也最见不得旁人受屈。别人待你好，你嘴上不说，心里都记着；别人与你作对，当面就要讨个说法。你说话干脆，不绕弯子，往往"
-        "三言两语便见了分晓，旁人还没有想好怎么接话，那边已经说完了。",
-        "you_say": "你平日里常说：",
-        "unknown": "不知道。这里回答的是几条规则，不是语言模型；除题面所写，一概不知。",
-        "reply": "说到{word}，{sentence}",
-        "default": "那是自然。",
-    },
-}
+
+
+@functools.cache
+def _load_sayings(language: Language) -> dict[str, str]:
+    sayings: dict[Language, dict[str, str]] = read_packaged_yaml("rolellm.making", "scripted.yaml")
+    return sayings[language]
 
 
 def scripted_model(*, concurrency: int = 8, price: Price | None = None) -> ScriptedModel:
@@ -118,7 +82,7 @@ def _make_pairs(request: Request, prompt: str, language: Language) -> str:
     role, described = (_COLON.split(line, maxsplit=1)[1] for line in head.split("\n", 1))
     match = _MATERIAL.search(head)
     material = match[1] if match else described.rpartition("\n\n")[0]
-    phrases = _SAID[language]
+    phrases = _load_sayings(language)
     earlier = {fold(line.removeprefix("- ")) for line in task.splitlines()}
     answers = {
         question: reply.format_map({"word": word, "sentence": sentence})
@@ -141,7 +105,7 @@ def _make_pairs(request: Request, prompt: str, language: Language) -> str:
 
 def _make_pair(question: str, answer: str, language: Language) -> dict[str, Any]:
     """Make a pair; every twelfth has something wrong with it, so that each filter has something to do."""
-    phrases, level = _SAID[language], WORDS[language]
+    phrases, level = _load_sayings(language), WORDS[language]
     number = _hash_to_number(question)
     complete, factual = level["high"], level["medium" if number % 5 == 1 else "high"]
     match number % 60:
@@ -172,13 +136,13 @@ def _describe_in_third_person(_: Request, prompt: str, language: Language) -> st
     ]
     # No more, or it would be the material copied.
     quoted = list(dict.fromkeys(fit))[:3]
-    phrases = _SAID[language]
+    phrases = _load_sayings(language)
     return phrases["third"] + (phrases["they_say"] + " ".join(f"“{text}”" for text in quoted) if quoted else "")
 
 
 def _convert_to_second_person(_: Request, prompt: str, language: Language) -> str:
     match = _MATERIAL.search(prompt)
-    text, phrases = match[1] if match else "", _SAID[language]
+    text, phrases = match[1] if match else "", _load_sayings(language)
     return text.replace(phrases["third"], phrases["second"]).replace(phrases["they_say"], phrases["you_say"])
 
 
@@ -196,10 +160,10 @@ def _make_reply(request: Request, prompt: str, language: Language) -> str:
     lines = [message.content for message in request.messages if message.role == "assistant"] + excerpt_lines
     question = prompt.rpartition("\n\n")[2] if excerpt_lines else prompt
     own = [sentence for line in lines for sentence in _split_sentences(line)]
-    own = own or _QUOTED.findall(request.messages[0].content) or [_SAID[language]["default"]]
+    own = own or _QUOTED.findall(request.messages[0].content) or [_load_sayings(language)["default"]]
     sentence = own[_hash_to_number(f"{question}/{request.repeat}") % len(own)]
     word = max(extract_content_words(question, language), key=len, default="").capitalize()
-    return _SAID[language]["reply"].format_map({"word": word, "sentence": sentence}) if word else sentence
+    return _load_sayings(language)["reply"].format_map({"word": word, "sentence": sentence}) if word else sentence
 
 
 _RULES: Final[dict[str, Callable[[Request, str, Language], str]]] = {
@@ -207,7 +171,7 @@ _RULES: Final[dict[str, Callable[[Request, str, Language], str]]] = {
     "profile/third": _describe_in_third_person,
     "profile/second": _convert_to_second_person,
     "profile/catchphrases": _pick_catchphrases,
-    "profile/knowledge": lambda _, __, language: _SAID[language]["unknown"],
+    "profile/knowledge": lambda _, __, language: _load_sayings(language)["unknown"],
     "respond": _make_reply,
 }
 

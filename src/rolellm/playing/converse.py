@@ -37,7 +37,7 @@ from rolellm.llm.model import (
 )
 from rolellm.models.prompts.leaks import make_leak_check
 from rolellm.models.prompts.render import OPENING, load_template
-from rolellm.playing.player import RolePlayer, RolePrompt, play_roles
+from rolellm.playing.player import RolePlayer, TalkPrompt, play_roles
 from rolellm.playing.settings import ConverseSettings, PlaySettings
 from rolellm.runs import Plan, Records, Round, Step
 
@@ -285,7 +285,7 @@ def _ask_users(sessions: Sequence[Session], persona: str | None, talker: LLM | N
 
 def _ask_roles(sessions: Sequence[Session], label: str) -> Plan[None]:
     """One reply of each role."""
-    prompts: list[tuple[Session, RolePrompt]] = []
+    prompts: list[tuple[Session, TalkPrompt]] = []
     for session in sessions:
         try:
             prompts.append((session, session.player.prompt(session.messages, more=session.more)))

@@ -72,7 +72,7 @@ class ContextWarning(UserWarning):
 
 
 @dataclass(frozen=True, slots=True)
-class RolePrompt:
+class TalkPrompt:
     """The prompt for a reply.
 
     Attributes:
@@ -205,7 +205,7 @@ class RolePlayer:
         after: str = "",
         reply_tokens: int | None = None,
         tool_tokens: int = 0,
-    ) -> RolePrompt:
+    ) -> TalkPrompt:
         """Build the prompt for a reply.
 
         Args:
@@ -252,7 +252,7 @@ class RolePlayer:
         start, notes_kept = ways[way]
         messages, tokens = build_prompt(way)
         turn = next((turn.content for turn in reversed(turns) if turn.role == "user"), "")
-        return RolePrompt(messages, tuple(notes_kept), start, called_count - len(notes_kept), tokens, turn)
+        return TalkPrompt(messages, tuple(notes_kept), start, called_count - len(notes_kept), tokens, turn)
 
     def _find_lore(self, turns: Sequence[Message]) -> tuple[list[Retrieved], int]:
         """The lore that the last turns call up, as far as its share of the context takes it, and how much there is."""
@@ -292,12 +292,12 @@ class RolePlayer:
         return (system(text), *talk)
 
     def count(self, messages: Sequence[Message]) -> int:
-        """The tokens of a prompt; see `RolePrompt`."""
+        """The tokens of a prompt; see `TalkPrompt`."""
         if isinstance(self.model, LocalChat):
             return len(self.model.encode(messages))
         return self._counter.prompt(messages)
 
-    def show(self, prompt: RolePrompt) -> str:
+    def show(self, prompt: TalkPrompt) -> str:
         """A prompt as the model gets it: the very text for a local model, the messages for one behind an API."""
         if isinstance(self.model, LocalChat):
             ids = self.model.encode(prompt.messages)
@@ -305,7 +305,7 @@ class RolePlayer:
         return "\n\n".join(f"[{message.role}]\n{message.content}" for message in prompt.messages)
 
     def answer(
-        self, prompt: RolePrompt, *, repeat: int = 0, ended: Callable[[Finish], object] | None = None
+        self, prompt: TalkPrompt, *, repeat: int = 0, ended: Callable[[Finish], object] | None = None
     ) -> Iterator[str]:
         """The reply to a prompt, as it arrives, without thoughts; leaving the loop early ends the work.
 
@@ -359,7 +359,7 @@ class RolePlayer:
             finally:
                 working.cancel()
 
-    def request(self, prompt: RolePrompt, *, repeat: int = 0) -> Request:
+    def request(self, prompt: TalkPrompt, *, repeat: int = 0) -> Request:
         """Build the request for a reply: the prompt, and no more tokens than there is room for.
 
         Args:
@@ -457,7 +457,7 @@ class Chat:
     def __init__(self, player: RolePlayer) -> None:
         self.player = player
         self.turns = player.opening
-        self.prompt: RolePrompt | None = None
+        self.prompt: TalkPrompt | None = None
         self.note = ""
         self.message = ""
         self.is_answered = False
@@ -552,7 +552,7 @@ class Chat:
         pieces = self._stream_turn(prompt, text, repeat)
         return pieces if stream else strip_thoughts("".join(pieces))
 
-    def _stream_turn(self, prompt: RolePrompt, text: str, repeat: int) -> Iterator[str]:
+    def _stream_turn(self, prompt: TalkPrompt, text: str, repeat: int) -> Iterator[str]:
         reply, self.note, ends, is_stopped = "", "", list[Finish](), False
         try:
             for piece in self.player.answer(prompt, repeat=repeat, ended=ends.append):

@@ -168,7 +168,7 @@ async def _complete(request: Request) -> _Relay:
             return _GuardedRelay(upstream, sent, name, guard, _read_guarded_turn(body, players.get(name)))
     except RoleLLMError as error:
         code = "context_length_exceeded" if isinstance(error, ModelError) else None
-        raise _RefusedError(400, str(error), code) from error
+        raise _InvalidRequestError(400, str(error), code) from error
     return _Relay(upstream, sent, name)
 
 
@@ -181,7 +181,7 @@ def _build_error(message: str, kind: str = "invalid_request_error", code: str | 
     return {"message": message, "type": kind, "param": None, "code": code}
 
 
-class _RefusedError(HTTPException):
+class _InvalidRequestError(HTTPException):
     """A request that is not passed on."""
 
     def __init__(self, status: int, problem: str, code: str | None = None) -> None:
@@ -193,7 +193,7 @@ async def _explain_error(request: Request, error: Exception) -> Response:
     status, problem, headers = 500, str(error), None
     if isinstance(error, HTTPException):
         status, problem, headers = error.status_code, error.detail, error.headers
-        if not isinstance(error, _RefusedError):
+        if not isinstance(error, _InvalidRequestError):
             request_name = f"{request.method} {request.url.path[:100]}"
             problem = f"{request_name} is not served here; use POST /v1/chat/completions or GET /v1/models"
     return JSONResponse({"error": _build_error(problem, code=getattr(error, "code", None))}, status, headers)
@@ -204,34 +204,36 @@ def _check_access(request: Request) -> None:
     # A page may have a name of its own pointed at this machine.
     host = re.sub(r":\d*$", "", request.headers.get("Host", "").lower())
     if "*" not in hosts and host not in hosts:
-        raise _RefusedError(
+        raise _InvalidRequestError(
             400, "this host name is not served; use the address that `rolellm serve` printed, or --host"
         )
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if key and not (scheme.lower() == "bearer" and secrets.compare_digest(token.strip().encode(), key.encode())):
-        raise _RefusedError(401, "wrong or missing API key; send the server's key", "invalid_api_key")
+        raise _InvalidRequestError(401, "wrong or missing API key; send the server's key", "invalid_api_key")
 
 
 async def _read_body(request: Request) -> dict[str, Any]:
     # A page in a browser can send anything else to this machine without being asked.
     if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != "application/json":
-        raise _RefusedError(415, "send the request as application/json")
+        raise _InvalidRequestError(415, "send the request as application/json")
     content = bytearray()
     try:
         async with asyncio.timeout(_PATIENCE):
             async for chunk in request.stream():
                 content += chunk
                 if len(content) > MAX_BODY:
-                    raise _RefusedError(413, f"the request is longer than {MAX_BODY >> 20} MiB; send less")
+                    raise _InvalidRequestError(413, f"the request is longer than {MAX_BODY >> 20} MiB; send less")
         body = json.loads(content)
     except ClientDisconnect as error:
-        raise _RefusedError(400, "the client left") from error
+        raise _InvalidRequestError(400, "the client left") from error
     except TimeoutError as error:
-        raise _RefusedError(408, f"the request did not arrive within {_PATIENCE:g} seconds; send it again") from error
+        raise _InvalidRequestError(
+            408, f"the request did not arrive within {_PATIENCE:g} seconds; send it again"
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise _RefusedError(400, "the request is not JSON") from error
+        raise _InvalidRequestError(400, "the request is not JSON") from error
     if not isinstance(body, dict):
-        raise _RefusedError(400, "the request is not a JSON object")
+        raise _InvalidRequestError(400, "the request is not a JSON object")
     return body
 
 
@@ -239,7 +241,9 @@ def _find_model(name: Any, names: list[str]) -> str:
     match = find_name(name, names) if isinstance(name, str) else None
     if match is None:
         found_name = repr(name[:100]) if isinstance(name, str) else "nothing"
-        raise _RefusedError(404, f"there is no role {found_name}{suggest_names(str(name), names)}", "model_not_found")
+        raise _InvalidRequestError(
+            404, f"there is no role {found_name}{suggest_names(str(name), names)}", "model_not_found"
+        )
     return match
 
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from rolellm.core.files import open_atomic
 from rolellm.making.audit import Audit, load_consequences
-from rolellm.reporting.templates import environment, read
+from rolellm.reporting.templates import environment, read_template
 from rolellm.version import __version__
 
 
@@ -27,7 +27,7 @@ def write_audit(out: Path, audit: Audit) -> Path:
         environment()
         .get_template("audit.html.jinja")
         .generate(
-            css=Markup(read("page.css")),
+            css=Markup(read_template("page.css")),
             files=len({finding.file for finding in audit.findings}),
             checks={check: [item for item in audit.findings if item.check == check] for check in checks},
             names=list(checks),

@@ -35,7 +35,7 @@ from rolellm.core.sanitize import make_visible, truncate
 from rolellm.judging.types import get_category
 from rolellm.judging.verdicts import RowOutcome
 from rolellm.reporting.plots import sign
-from rolellm.reporting.templates import environment, read
+from rolellm.reporting.templates import environment, read_template
 
 _DIGITS = 4
 _SAMPLED = 2_000
@@ -122,7 +122,7 @@ class TextTable:
     @property
     def starts(self) -> list[int]:
         """Number of the first text of each of the table's blocks."""
-        return cut((min(len(text), self.limit) for text in self.numbers), _BLOCK_TEXTS)
+        return find_block_starts((min(len(text), self.limit) for text in self.numbers), _BLOCK_TEXTS)
 
     def blocks(self) -> Iterator[list[str]]:
         """Yield the texts as shown, in blocks."""
@@ -131,7 +131,7 @@ class TextTable:
             yield [show_text(text, self.limit) for text in texts[first:end]]
 
 
-def cut(sizes: Iterable[int], items: int) -> list[int]:
+def find_block_starts(sizes: Iterable[int], items: int) -> list[int]:
     """Return where blocks begin, for the characters of each item, and at most N items a block.
 
     >>> cut([400_000, 90_000, 90_000, 900_000, 1], 100)
@@ -196,7 +196,7 @@ class PackedPart:
         self.part = part
         self._bounds = bounds
         self._table = TextTable.of((text for row in part.rows for text in self._texts(row)), bounds.text)
-        self._starts = cut(map(self._size, part.rows), BLOCK_ROWS)
+        self._starts = find_block_starts(map(self._size, part.rows), BLOCK_ROWS)
 
     def estimate(self) -> int:
         """Estimate the characters of all elements: of many rows and texts, only some are packed to find out."""
@@ -358,7 +358,7 @@ def browse(parts: Sequence[BrowsePart]) -> Browse:
         html=_render_section(packed, bounds),
         script=Markup(script),
         script_sha256=source_hash(script),
-        css=Markup(read("browse.css")),
+        css=Markup(read_template("browse.css")),
         parts=packed,
     )
 
@@ -369,7 +369,9 @@ def source_hash(script: str) -> str:
 
 
 def _read_script() -> str:
-    files = (read(name).strip() for name in ("browse_data.js", "browse_card.js", "browse_filters.js", "browse.js"))
+    files = (
+        read_template(name).strip() for name in ("browse_data.js", "browse_card.js", "browse_filters.js", "browse.js")
+    )
     return '(() => {\n"use strict";\n' + "\n\n".join(files) + "\n})();"
 
 

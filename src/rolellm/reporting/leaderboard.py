@@ -37,7 +37,7 @@ from rolellm.reporting import plots
 from rolellm.reporting.browse import source_hash
 from rolellm.reporting.page import facts
 from rolellm.reporting.score_table import COLUMNS, roles_of
-from rolellm.reporting.templates import environment, read
+from rolellm.reporting.templates import environment, read_template
 from rolellm.scoring.predictions import PredictionFile, Predictions, get_sidecar_path, read_predictions, read_sidecar
 from rolellm.scoring.score import score
 from rolellm.scoring.score_report import METRICS, ScoreReport
@@ -73,7 +73,7 @@ class Entry:
     command: str
 
 
-def leaderboard(
+def write_leaderboard(
     runs: Sequence[str | Path], out: str | Path, options: ScoreOptions | None = None, *, mixed: bool = False
 ) -> list[Entry]:
     """Write the site.
@@ -254,7 +254,7 @@ def _render_page(entries: Sequence[Entry], unlike: Mapping[str, Sequence[str]]) 
         )
     ]
     top = max((cell["high"] for line in lines for cell in line["cells"] if cell), default=0)
-    script = read("leaderboard.js")
+    script = read_template("leaderboard.js")
     return (
         environment()
         .get_template("leaderboard.html.jinja")
@@ -269,7 +269,7 @@ def _render_page(entries: Sequence[Entry], unlike: Mapping[str, Sequence[str]]) 
             figures=[
                 (key, _draw_figures({system.name: system.report for system in board})) for key, board in boards.items()
             ],
-            css=Markup(read("page.css") + read("leaderboard.css")),
+            css=Markup(read_template("page.css") + read_template("leaderboard.css")),
             script=Markup(script),
             script_sha256=source_hash(script),
             version=__version__,

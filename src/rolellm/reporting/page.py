@@ -24,7 +24,7 @@ from rolellm.reporting.check_sections import drift_view, tests_view
 from rolellm.reporting.construct_section import Made, made_table
 from rolellm.reporting.contrasts import pick_contrasts
 from rolellm.reporting.section import Section
-from rolellm.reporting.templates import environment, read
+from rolellm.reporting.templates import environment, read_template
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.version import __version__
 
@@ -95,7 +95,7 @@ def page_pieces(content: PageContent) -> Iterator[str]:
         .get_template("page.html.jinja")
         .generate(
             content=content,
-            css=Markup(read("page.css")),
+            css=Markup(read_template("page.css")),
             version=__version__,
             parts=[part.view(f"part-{at}-" if several else "") for at, part in enumerate(content.parts, start=1)],
             several=several,

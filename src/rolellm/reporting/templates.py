@@ -23,7 +23,7 @@ def environment() -> Environment:
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     jinja_environment = Environment(
-        loader=FunctionLoader(read),
+        loader=FunctionLoader(read_template),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_make_inert,
@@ -35,7 +35,7 @@ def environment() -> Environment:
     return jinja_environment
 
 
-def read(name: str) -> str:
+def read_template(name: str) -> str:
     """Read a file of the folder ``html``, such as ``page.css``."""
     return resources.files("rolellm.reporting").joinpath("html", name).read_text(encoding="utf-8")
 

@@ -399,8 +399,6 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
             folder = run / f"checkpoint-{state.global_step}"
             # A pickle of our own settings, which the recipe holds; unpickling a stranger's runs code.
             (folder / "training_args.bin").unlink(missing_ok=True)
-            # TRL's card names neither the data nor the recipe; one of ours comes with publishing.
-            (folder / "README.md").unlink(missing_ok=True)
             seal_checkpoint(folder, state.global_step, self._facts)
             keep_newest(run, self._limit)
         self._accelerator.wait_for_everyone()

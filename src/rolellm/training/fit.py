@@ -87,8 +87,6 @@ class Fitted:
             base: What an adapter is to call its base, where that is not the folder it was loaded from.
             revision: That base's commit.
         """
-        card = folder / "README.md"
-        had_card = card.exists()
         if self.trainer.is_fsdp_enabled:
             # Under sharded dictionaries transformers writes no model.
             self.trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
@@ -98,8 +96,6 @@ class Fitted:
         # What preferences were measured against: the adapter that training began with.
         shutil.rmtree(folder / "ref", ignore_errors=True)
         name_base(folder, base, revision)
-        if not had_card:
-            card.unlink(missing_ok=True)  # peft's blank form; a card of ours comes with publishing
         # A pickle of our own settings: they are in the manifest, and unpickling a stranger's runs code.
         (folder / "training_args.bin").unlink(missing_ok=True)
 
@@ -175,8 +171,8 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
             peft_config=adapter,
             **_choose_rows(examples, schedule, job, tokenizer),
         )
-    # TRL would write one with each checkpoint, which names neither the data nor the recipe.
-    trainer.create_model_card = lambda *_, **__: None
+    # TRL and peft would write one with each checkpoint, which names neither the data nor the recipe.
+    trainer.create_model_card = trainer.model.create_or_update_model_card = lambda *_, **__: None
     if routed is not None:
         # TRL switches it on, and a model saved so would weigh its routers in inference, too.
         config.output_router_logits = routed

@@ -36,7 +36,7 @@ from rolellm.models.prompts.encode import find_end_token
 from rolellm.models.prompts.render import load_system_template
 from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
 from rolellm.runs import find_runs
-from rolellm.training.recipe import Recipe, read_recipe
+from rolellm.training.recipe import Recipe
 from rolellm.training.run_folder import ADAPTER, FULL, hash_model_files, name_base
 
 if TYPE_CHECKING:
@@ -292,36 +292,48 @@ def check_publishing(recipe: Recipe) -> None:
         return
     check_repo(recipe.output.hub_repo or "")
     _check_license(recipe.output.license)
-    adapter = recipe.method.name != "full"
-    if recipe.output.merge and not adapter:
-        raise RecipeError("output.merge: method.name: full tunes the whole model, so there is nothing to merge")
-    if adapter and not recipe.output.merge and recipe.base.model is None:
-        raise RecipeError(
-            "output.push_to_hub: nobody else has the adapter's base; set output.merge, or tune a base.model"
-        )
+    _choose_form("output.push_to_hub", recipe.method.name != "full", recipe.output.merge, recipe.base.model)
     check_login()
+
+
+def _choose_form(subject: object, is_adapter: bool, merge: bool, base: str | None) -> Form:
+    """Choose what is published.
+
+    Raises:
+        RecipeError: For a merge without an adapter, and an adapter whose base is not on the Hub.
+    """
+    if merge and not is_adapter:
+        raise RecipeError(
+            f"{subject}: all weights are tuned, so there is nothing to merge; leave --merge, output.merge out"
+        )
+    if is_adapter and not merge and base is None:
+        raise RecipeError(
+            f"{subject}: the adapter's base is a folder that nobody else has: merge the adapter into it (--merge), or "
+            "set output.merge; or name the same base on the Hub (--base-model OWNER/NAME), or tune a base.model"
+        )
+    return "full" if not is_adapter else "merged" if merge else "adapter"
 
 
 def _copy_weights(run: FinishedRun, staged: Path, end: int) -> None:
     """Put the adapter, the merged model or the whole model into a folder; ``end`` is the token that ends a reply."""
     if run.form == "merged":
-        merge_adapter(_find_base_folder(run), run.folder, staged, end)
+        merge_adapter(_find_base_folder(run, weights=True), run.folder, staged, end)
         return
     _link_files(run.folder, ADAPTER if run.form == "adapter" else FULL, staged)
     name_base(staged, run.base, run.base_revision)
 
 
-def _find_base_folder(run: FinishedRun) -> Path:
-    """Find the folder of the base that the run was tuned on; fetched where it is on the Hub."""
+def _find_base_folder(run: FinishedRun, *, weights: bool) -> Path:
+    """Find the folder of the base that the run was tuned on; fetched from the Hub, or with its weights checked."""
     base = run.manifest["base"]
     if base.get("model"):
-        return fetch(base["model"], base.get("revision"), weights=True)
-    config = json.loads((run.folder / ADAPTER[0]).read_text(encoding="utf-8"))
-    named = Path(config["base_model_name_or_path"])
-    folder = run.folder / named if (run.folder / named).is_dir() else named
+        return fetch(base["model"], base.get("revision"), weights=weights)
+    folder = Path(run.manifest["recipe"]["base"].get("path") or run.folder / base["name"])
     if not folder.is_dir():
-        raise ModelError(f"the base of {run.folder} was in {named}, and is not there now; put it back to merge with it")
-    hashes = hash_model_files(folder)
+        raise ModelError(
+            f"the base of {run.folder} was in {folder}, and is not there now; put it back to merge with it"
+        )
+    hashes = hash_model_files(folder) if weights else base["files"]
     if changed := [name for name, expected in base["files"].items() if hashes.get(name) != expected]:
         raise ModelError(f"{folder} is not the base that was tuned: {', '.join(changed)} changed since")
     return folder
@@ -374,13 +386,10 @@ def _write_manifest(run: FinishedRun, staged: Path) -> dict[str, Any]:
 
 def _read_trained_on_of_base(run: FinishedRun) -> TrainedOn:
     """Read what the base says that it was tuned on before, where it is at hand and a model of ours."""
-    base, path = run.manifest["base"], run.manifest["recipe"]["base"].get("path")
-    if base.get("model"):
-        try:
-            path = fetch(base["model"], base.get("revision"), weights=False)
-        except ModelError:
-            return TrainedOn()
-    file = Path(path or run.folder / base["name"]) / MANIFEST
+    try:
+        file = _find_base_folder(run, weights=False) / MANIFEST
+    except ModelError:
+        return TrainedOn()
     record = read_manifest(file) if file.is_file() else None
     return record.trained_on if record else TrainedOn()
 
@@ -407,19 +416,11 @@ def _read_finished_run(run: Path, merge: bool, base_model: str | None) -> Finish
     for name, expected in track_progress(manifest["files"].items(), "checking the run", "files"):
         if not (run / name).is_file() or hash_file(run / name) != expected:
             raise ModelError(f"{run / name} is not as training left it; its hash is in {MANIFEST}")
-    adapter = (run / ADAPTER[0]).is_file()
-    if merge and not adapter:
-        raise RecipeError(f"{run} holds a whole model, so there is nothing to merge; leave --merge out")
-    form: Form = "full" if not adapter else "merged" if merge else "adapter"
     base, revision = manifest["base"].get("model"), manifest["base"].get("revision")
     if base_model is not None:
         check_repo(base_model)
         base, revision = base_model, revision if base_model == base else None
-    if form == "adapter" and base is None:
-        raise RecipeError(
-            f"the adapter in {run} was tuned on {manifest['base']['name']}, a folder that nobody else has: publish it "
-            "merged into its base (--merge), or name the same base on the Hub (--base-model OWNER/NAME)"
-        )
+    form = _choose_form(run, (run / ADAPTER[0]).is_file(), merge, base)
     return FinishedRun(run, manifest, form, base, revision)
 
 
@@ -432,8 +433,8 @@ def _read_manifest(file: Path) -> dict[str, Any]:
     if odd is not None:
         raise ModelError(f"{file}: {odd} is not what `rolellm train` wrote there; restore the file")
     try:
-        recipe = read_recipe(manifest["recipe"])
-    except RecipeError as error:
+        recipe = read(Recipe, manifest["recipe"])
+    except SettingsError as error:
         raise ModelError(f"{file}: its recipe cannot be read ({error}); restore the file") from error
     return {**manifest, "recipe": recipe.to_dict()}
 

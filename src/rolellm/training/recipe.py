@@ -11,8 +11,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import pkgutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 from pydantic import field_validator, model_serializer, model_validator
 from pydantic_core import ArgsKwargs
 
-from rolellm.core.errors import MissingExtraError, RecipeError, SettingsError, require
+from rolellm.core.errors import MissingExtraError, RecipeError, require
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
 from rolellm.core.settings import (
@@ -244,7 +243,8 @@ class _Section:
             section: All values of the section, for `find_library`.
 
         Raises:
-            RecipeError: For a field that is refused or unknown, with the nearest known one, and a wrong value.
+            RecipeError: For a field that is refused or unknown, with the nearest known one.
+            SettingsError: For a wrong value.
         """
         library = cls.find_library(section)
         hints = _read_library_hints(library)
@@ -259,8 +259,7 @@ class _Section:
             suggestion = hint or f"; known keys: {', '.join(own)}, and the fields of {library}"
             raise RecipeError(f"unknown key {key}{suggestion}")
         fields = {"__annotations__": {key: hints[key] for key in values}, **dict.fromkeys(values)}
-        with raise_recipe_errors():
-            read(settings(type(library, (), fields)), values)
+        read(settings(type(library, (), fields)), values)
 
     @model_serializer(mode="wrap")
     def _flatten_extra(self, dumped: Any) -> Values:
@@ -460,16 +459,6 @@ def select_decisive(recipe: Values) -> Values:
     return sections
 
 
-def read_recipe(values: Mapping[Any, Any], source: str = "") -> Recipe:
-    """A recipe from plain values; choices that depend on each other are not checked.
-
-    Raises:
-        RecipeError: For an unknown key, and a value of the wrong type or outside its limits.
-    """
-    with raise_recipe_errors():
-        return read(Recipe, values, source)
-
-
 @lru_cache
 def _read_library_hints(library: str) -> Mapping[str, Any]:
     """The fields of a configuration class and their types; none where the library is not installed."""
@@ -484,12 +473,3 @@ def _read_library_hints(library: str) -> Mapping[str, Any]:
         for key, hint in hints.items()
         if not key.startswith("_")
     }
-
-
-@contextmanager
-def raise_recipe_errors() -> Iterator[None]:
-    """Make errors of settings errors of the recipe."""
-    try:
-        yield
-    except SettingsError as error:
-        raise RecipeError(str(error)) from None

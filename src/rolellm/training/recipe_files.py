@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rolellm.core.errors import RecipeError
+from rolellm.core.errors import RecipeError, SettingsError
 from rolellm.core.jsonl import read_json
 from rolellm.core.settings import (
     Values,
@@ -16,12 +17,13 @@ from rolellm.core.settings import (
     list_keys,
     merge_values,
     parse_yaml,
+    read,
     read_file,
     resolve_paths,
 )
 from rolellm.data.rolebench.source import find_only_config
 from rolellm.models.find import find_model, is_hub_id
-from rolellm.training.recipe import Lora, Recipe, TrainingRecipe, raise_recipe_errors, read_recipe
+from rolellm.training.recipe import Lora, Recipe, TrainingRecipe
 from rolellm.training.run_folder import RECIPE
 
 #: The one key of a file that is not part of the recipe: the files that it builds on.
@@ -50,6 +52,16 @@ def find_recipe(name: str | Path, folder: Path = Path()) -> Path:
     raise RecipeError(f"no recipe at {path}; those that ship: {', '.join(sorted(shipped)) or 'none'}")
 
 
+@contextmanager
+def _raise_recipe_errors() -> Iterator[None]:
+    """Make errors of settings errors of the recipe."""
+    try:
+        yield
+    except SettingsError as error:
+        raise RecipeError(str(error)) from None
+
+
+@_raise_recipe_errors()
 def load_recipe(
     source: str | Path | Mapping[str, Any] | Recipe,
     overrides: Sequence[str] = (),
@@ -89,7 +101,7 @@ def load_recipe(
     for layer in [*layers, _parse_overrides(overrides), chosen]:
         _check_nulls(layer)
         values = merge_values(values, _complete_layer(layer))
-    recipe = read_recipe(values)
+    recipe = read(Recipe, values)
     check_recipe(recipe)
     return recipe
 
@@ -160,9 +172,7 @@ def _read_layers(file: Path, above: tuple[Path, ...]) -> Iterator[Values]:
     if here in above:
         chain = " extends ".join(path.name for path in (*above[above.index(here) :], here))
         raise RecipeError(f"{file}: a recipe cannot extend itself: {chain}")
-    with raise_recipe_errors():
-        values = read_file(file)
-    yield from _extend(values, str(file), file.parent, (*above, here))
+    yield from _extend(read_file(file), str(file), file.parent, (*above, here))
 
 
 def _extend(values: Values, source: str, folder: Path, above: tuple[Path, ...]) -> Iterator[Values]:
@@ -175,7 +185,7 @@ def _extend(values: Values, source: str, folder: Path, above: tuple[Path, ...]) 
     if close := difflib.get_close_matches(EXTENDS, [key for key in values if isinstance(key, str)], n=1):
         raise RecipeError(f"{source}: unknown key {close[0]}; did you mean {EXTENDS}?")
     # Whoever asks for a recipe need not know what it extends.
-    read_recipe(values, source)
+    read(Recipe, values, source)
     yield resolve_paths(
         values, folder.absolute(), "data.data_dir", "data.path", "base.path", "base.adapter", "prompt.system_template"
     )
@@ -212,8 +222,7 @@ def _parse_overrides(overrides: Iterable[str]) -> Values:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
             raise RecipeError(f"{override!r} is not an override; write section.key=value, such as training.max_steps=5")
-        with raise_recipe_errors():
-            value = parse_yaml(text, override)
+        value = parse_yaml(text, override)
         *names, last = key.strip().split(".")
         section = sections
         for name in names:

@@ -76,7 +76,7 @@ def name_base(folder: Path, base: str | None, revision: str | None) -> None:
         write_json(file, config | {"base_model_name_or_path": base_folder.relative_to(folder.resolve()).as_posix()})
 
 
-def check_free(run: Path, recipe: Recipe, start: Start) -> None:
+def check_training_folder(run: Path, recipe: Recipe, start: Start) -> None:
     """Refuse a folder that holds something that the run would destroy, or nothing that it can continue.
 
     Raises:
@@ -119,7 +119,7 @@ def recall_start(run: Path, recipe: Recipe) -> tuple[Recipe, str | None]:
     Returns:
         The recipe as given and ``None``, where the folder records no commit for this base.
     """
-    with suppress(OSError, ValueError, KeyError, TypeError):  # `check_free` says what is wrong with the file.
+    with suppress(OSError, ValueError, KeyError, TypeError):  # `check_training_folder` says what is wrong.
         content = json.loads((run / RECIPE).read_text(encoding="utf-8"))
         commit, base = content[_COMMIT], content["base"]
         if base["model"] == recipe.base.model and recipe.base.revision in (base["revision"], commit):

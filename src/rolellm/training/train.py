@@ -59,25 +59,21 @@ class Prepared:
 
     Attributes:
         rows: The rows that a built base is made from.
-        trained_rows: The rows that are trained on; none where the data has conversations.
+        replies: The rows, lines or turns that are trained on.
         tokenizer: The base's tokenizer.
         training: How to train: as the recipe has it, row by row where packs are not known to be exact for the base.
         examples: One for each trained reply: a (row, reference), a line of a script, an assistant turn, a preference.
-        seen: The roles and instructions among them.
         system_hashes: The hash of the system instruction's template, by language.
-        trained: How many rows, lines or turns are trained on.
         held_out: The replies that `training.eval_strategy` computes the loss of.
         fingerprint: A content hash of a dataset that was given.
     """
 
     rows: list[Row]
-    trained_rows: list[Row]
+    replies: data.Replies
     tokenizer: PreTrainedTokenizerBase
     training: TrainingRecipe
     examples: list[Example]
-    trained_on: TrainedOn
     system_hashes: dict[str, str]
-    trained: int
     held_out: Sequence[Example] = ()
     fingerprint: str | None = None
 
@@ -138,13 +134,11 @@ def prepare(
             )
     return Prepared(
         rows=base_rows,
-        trained_rows=[item for item in replies if isinstance(item, Row)],
+        replies=replies,
         tokenizer=tokenizer,
         training=training,
         examples=examples,
-        trained_on=data.collect_trained_on(recipe, replies),
         system_hashes=ask.hashes,
-        trained=len(replies),
         held_out=held_out_examples,
         fingerprint=None if rows is None else hash_json([asdict(item) for item in replies]),
     )
@@ -160,7 +154,7 @@ def _disable_sharing(training: TrainingRecipe) -> TrainingRecipe:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainingRun:
     """A finished run.
 
     Attributes:
@@ -215,7 +209,7 @@ def train(
     overwrite: bool = False,
     callbacks: Sequence[Any] = (),
     **training: Any,
-) -> Run:
+) -> TrainingRun:
     """Tune a model to speak as the roles of a dataset.
 
     Under ``accelerate launch``, every process calls this; the first one writes.
@@ -308,15 +302,15 @@ def _train_in_folder(
     start: run_folder.Start,
     callbacks: Sequence[Any],
     rewards: Sequence[Any],
-) -> Run:
+) -> TrainingRun:
     began = time.monotonic()
     check_unlocked(run)
     recipe, commit = run_folder.recall_start(run, recipe) if start == "resume" else (recipe, None)
-    run_folder.check_free(run, recipe, start)
+    run_folder.check_training_folder(run, recipe, start)
     check_publishing(recipe)
     fixed = bases.pin_base(recipe, commit)
     prepared = prepare(fixed, run, rows, held_out)
-    rewards = _prepare_rewards(recipe.training, rewards, prepared.trained_rows, is_new=start != "resume")
+    rewards = _prepare_rewards(recipe.training, rewards, prepared.replies, is_new=start != "resume")
     # Not at the head: what is refused is refused before these slow imports.
     from rolellm.training.fit import Fit, check_settings, fit, join_processes
 
@@ -325,7 +319,7 @@ def _train_in_folder(
     processes.wait_for_everyone()
     with lock_folder(run) if processes.is_main_process else nullcontext():
         if processes.is_main_process:
-            run_folder.check_free(run, recipe, start)
+            run_folder.check_training_folder(run, recipe, start)
             run_folder.claim_folder(run, recipe, start, fixed.base.revision)
         job = Fit(
             training=prepared.training,
@@ -346,10 +340,10 @@ def _train_in_folder(
         fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
-        result = Run(
+        result = TrainingRun(
             out=run,
             base=base,
-            rows=prepared.trained,
+            rows=len(prepared.replies),
             examples=len(prepared.examples),
             steps=len(fitted.losses),
             first_loss=fitted.losses[0],
@@ -368,9 +362,10 @@ def _train_in_folder(
 
 
 def _prepare_rewards(
-    training: TrainingRecipe, rewards: Sequence[Any], rows: Sequence[Row], *, is_new: bool
+    training: TrainingRecipe, rewards: Sequence[Any], replies: data.Replies, *, is_new: bool
 ) -> list[Any]:
     """Audit the rewards of a new training, and let those that learn do so."""
+    rows = [item for item in replies if isinstance(item, Row)]
     if rewards and training.audit_rewards and is_new:
         if any(row.references for row in rows):
             names = [name_reward(reward) for reward in rewards]
@@ -384,7 +379,7 @@ def _hash_adapter(recipe: Recipe) -> dict[str, str]:
     return {} if recipe.base.adapter is None else {"adapter": hash_model(str(recipe.base.adapter))}
 
 
-def _publish(output: OutputRecipe, run: Run) -> Run:
+def _publish(output: OutputRecipe, run: TrainingRun) -> TrainingRun:
     try:
         pushed = push(run, str(output.hub_repo), merge=output.merge, private=output.private)
         return replace(run, url=pushed.url)
@@ -400,7 +395,7 @@ def _read_earlier_training(recipe: Recipe) -> TrainedOn:
     return records[0].trained_on if records else TrainedOn()
 
 
-def _make_manifest(recipe: Recipe, prepared: Prepared, result: Run, processes: int) -> dict[str, Any]:
+def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, processes: int) -> dict[str, Any]:
     from rolellm.data.rolebench import dataset_fingerprint
     from rolellm.data.rolebench.source import find_own_manifest
 
@@ -417,13 +412,13 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: Run, processes: i
             "split": recipe.data.split,
             **({"own": True} if prepared.fingerprint is None and find_own_manifest(recipe.data.data_dir) else {}),
             "fingerprint": prepared.fingerprint or dataset_fingerprint(recipe.data.config, recipe.data.data_dir),
-            "rows": prepared.trained,
+            "rows": result.rows,
             "examples": len(examples),
             "tokens_read": read,
             "tokens_trained": sum(len(example.reply_ids) for example in examples),
             **({} if not prepared.held_out else {"held_out": len(prepared.held_out)}),
         },
-        "trained_on": (prepared.trained_on | _read_earlier_training(recipe)).to_dict(),
+        "trained_on": (data.collect_trained_on(recipe, prepared.replies) | _read_earlier_training(recipe)).to_dict(),
         "prompt": {
             "form": recipe.prompt.form,
             "profile": recipe.prompt.profile,

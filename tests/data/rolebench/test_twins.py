@@ -15,7 +15,7 @@ from rolellm.data.rolebench.build import LeftOutWarning, MissingFilesWarning, bu
 from rolellm.data.rolebench.release import Release, iter_rows
 from rolellm.data.rolebench.schema import ANONYMOUS, get_config
 from rolellm.data.rolebench.source import sample_folder
-from rolellm.data.rolebench.twins import Names, find_names, load_names, make_twin
+from rolellm.data.rolebench.twins import Names, get_world_names, load_names, make_twin
 
 EN = Names("en", {"Robin Hood": "Martin Pell", "Robin": "Martin", "Hood": "Pell", "Marian": "Lilian", "HAL": "MEL"})
 
@@ -65,7 +65,7 @@ def check(release: Release, config: str) -> Counter[str]:
         assert list(twins) == [one for one, row in named.items() if make_twin(row)]
         for key, twin in twins.items():
             row = named[key]
-            names = find_names(row["role"], row["language"])
+            names = get_world_names(row["role"], row["language"])
             kept = names.find(row["question"], row["raw_reference"]) if row["subset"] == "general" else set()
             texts = [texts_of(one) for one in (row, twin)]
             # So that the way back is known.
@@ -116,7 +116,7 @@ def test_the_release_has_a_twin_for_every_row(config, rows, real_release):
 
 @pytest.mark.realdata
 def test_every_role_of_the_release_has_reviewed_names(real_release):
-    assert all(find_names(role, "en") for role in Release(real_release).read_descriptions("en"))
+    assert all(get_world_names(role, "en") for role in Release(real_release).read_descriptions("en"))
 
 
 def row(subset: str, question: str, *replies: str) -> dict:

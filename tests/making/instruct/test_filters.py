@@ -10,9 +10,9 @@ from rolellm.core.records import Language, Profile
 from rolellm.making.instruct.candidates import Candidate
 from rolellm.making.instruct.filters import (
     Verdict,
+    filter_candidates,
     find_form_problem,
     find_source_reference,
-    judge,
     make_address_check,
     make_character_check,
 )
@@ -30,7 +30,7 @@ MONK = Profile("鲁智深", "zh", description="你是花和尚。")
 
 
 def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
-    return judge(candidates, ADA, FilterSettings(**settings))  # type: ignore[arg-type]
+    return filter_candidates(candidates, ADA, FilterSettings(**settings))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from rolellm.core.errors import DataError
 from rolellm.core.records import Profile
-from rolellm.making.instructions import read_source
+from rolellm.making.instructions import read_instruction_source
 from rolellm.making.respond import Instruction, read_instructions
 
 FOX = Profile("Fox", "en")
@@ -84,7 +84,7 @@ def test_instructions_are_read_as_where_they_are_drawn(tmp_path: Path, name: str
     (tmp_path / name).write_text(text, encoding="utf-8")
     asked = read_instructions(tmp_path / name, FOX).asked
     assert [(item.question, item.target) for item in asked] == [("Name it.\nA red fruit", "Apple.")]
-    assert list(read_source(str(tmp_path / name)).rows) == [("Name it.\nA red fruit", "Apple.")]
+    assert list(read_instruction_source(str(tmp_path / name)).rows) == [("Name it.\nA red fruit", "Apple.")]
 
 
 def test_rows_of_a_dataset_and_a_parquet_file(tmp_path: Path) -> None:

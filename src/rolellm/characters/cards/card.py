@@ -295,7 +295,7 @@ def backfill_v2(text: str) -> str:
     value = convert_card(_parse_json(text), "v3", "v2")
     notes = value["data"]["creator_notes"]
     value["data"]["creator_notes"] = f"{_BACKFILLED}\n\n{notes}" if notes and isinstance(notes, str) else _BACKFILLED
-    return write_json(value, like=text)
+    return format_card_json(value, like=text)
 
 
 def _parse_int(digits: str) -> float:
@@ -316,7 +316,7 @@ def _parse_json(text: str) -> Any:
         raise CardError("nested too deep to be read; a card is a few levels deep") from error
 
 
-def write_json(value: Mapping[str, Any], like: str = "{\n  ") -> str:
+def format_card_json(value: Mapping[str, Any], like: str = "{\n  ") -> str:
     """Write a card's JSON, indented and spaced as another text is; half surrogate pairs stay escaped.
 
     Raises:

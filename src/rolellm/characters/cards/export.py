@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.cards.card import V1_FIELDS, Card, Spec, convert_card, wrap_data, write_json
+from rolellm.characters.cards.card import V1_FIELDS, Card, Spec, convert_card, format_card_json, wrap_data
 from rolellm.characters.cards.convert import (
     FIRST_GREETING,
     LOGICS,
@@ -93,7 +93,7 @@ def export_character(character: Profile, card: Card | None = None, spec: Spec | 
         raw["data"] = {**card.data, **changes}
     target = spec or card.spec
     raw = convert_card(raw, card.spec, target)
-    text = card.text if raw == card.raw else write_json(raw, like=card.text)
+    text = card.text if raw == card.raw else format_card_json(raw, like=card.text)
     return ExportedCard(text, target, tuple(changes), tuple(notes))
 
 
@@ -145,7 +145,7 @@ def _make_card(character: Profile, spec: Spec) -> ExportedCard:
         notes.append("description is empty: make one with `rolellm role build`")
     own = sum(map(character.owns, character.turns))
     notes.append(f"mes_example has {lines:,} of the role's {format_count(own, 'line')}")
-    return ExportedCard(write_json(wrap_data(data, spec)), spec, (), tuple(notes))
+    return ExportedCard(format_card_json(wrap_data(data, spec)), spec, (), tuple(notes))
 
 
 def _change_lorebook(character: Profile, card: Card, reading: CardReading) -> dict[str, Any]:

@@ -16,54 +16,11 @@ from itertools import combinations
 from textwrap import shorten
 from typing import Final
 
+from rolellm.core.settings import load_words
 from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, fold
 
-
-def split_words(text: str) -> frozenset[str]:
-    """The words of a list."""
-    return frozenset(text.split())
-
-
-#: Words that scripts have before a colon and that name nobody.
-NOBODY: Final = split_words(
-    "act acts author by cast characters chapter contact copyright credit credits cut date directed director draft "
-    "episode exterior font form http https interior language location note notes part persons place plot premise "
-    "produced producer ps release scene scenes season setting source stage story summary synopsis teleplay time title "
-    "to transcribed transcriber transcript translated translator warning written 时间 地点 人物 人 时 地 景 场景 "
-    "场次 场 布景 背景 作者 标题 题目 剧名 片名 编剧 导演 主演 演员 字幕 简介 注 备注 译注 译者注 注释 说明 提示 集 "
-    "出场人物 登场人物 剧中人物 登場人物 時間 地點 場景 編劇 導演 改编 原著 译者 序 序幕 尾声 幕 词曰 诗曰 赋曰 诗云 "
-    "词云 经云 语云 古云 偈云 偈曰"
-)
-
-#: Words that open sentences and no name: a line such as "Listen: I have it" continues with a speech.
-OPENERS: Final = split_words(
-    "a after again ah also alas although always an and answer any are as at ay aye be because before behold better but "
-    "by can come consider could did do does done each either else enough even every except false far few finally for "
-    "from further get give go good had has have he hear hence her here hers him his how however i if imagine in indeed "
-    "is it its just last let like listen look may maybe me meanwhile mine more most much must my nay never next no "
-    "nobody none nor not nothing now o of oh on once only or our ours out over peace perhaps please question remember "
-    "result rule same say see she should since so some somebody something stay still such sure take tell than thank "
-    "that the their them then there therefore these they thing think this those though thus today tomorrow true under "
-    "unless until up us very wait was we well were what whatever when where whether which while who whom whose why "
-    "will wish with without would yea yes yet you your yours"
-)
-
-#: Small words inside names.
-PARTICLES: Final = split_words(
-    "a an and at au aux bin da dal de del den der des di du e el en for from ibn in la las le les los of off on or "
-    "the to und van von vom with y zu zum c etc s"
-)
-
-#: With one of these, a name is as a rule somebody else's: Young MARCIUS is not MARCIUS.
-DISTINGUISHING: Final = split_words(
-    "young younger old older elder little big senior junior sr jr ghost first second third fourth fifth sixth another "
-    "other fake false dead mother mom dad son daughter wife husband widow servant voice all both and crowd"
-)
-
-#: Chinese titles behind a name.
-TITLES_ZH: Final = split_words(
-    "将军 先生 小姐 大人 师父 姑娘 公子 老师 医生 教授 队长 大哥 大姐 老爷 丞相 军师 大王 大圣 行者 皇帝 王爷 將軍 "
-    "師父 老師 醫生"
+NOBODY, OPENERS, PARTICLES, DISTINGUISHING, TITLES_ZH = map(
+    load_words, ("nobody", "openers", "particles", "distinguishing", "titles_zh")
 )
 
 _WORD: Final = re.compile(r"[^\W_]+")

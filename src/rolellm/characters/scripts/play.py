@@ -29,7 +29,7 @@ from rolellm.characters.scripts.reading import (
     iterate_lines,
     iterate_paragraphs,
 )
-from rolellm.characters.scripts.screenplay import join_lines
+from rolellm.characters.scripts.screenplay import iterate_screenplay_lines
 from rolellm.core.text import HAN
 
 Way = Literal["colon alone", "colon", "stop alone", "stop", "capital", "bracket", "gap", "run", "bare", "small"]
@@ -197,7 +197,7 @@ def _find_likely(text: str, requested: frozenset[str]) -> list[_LikelyLine]:
 
     return [
         _LikelyLine(line.start, line.indent, first, last, cues)
-        for line, first, last in iterate_paragraphs(join_lines(text))
+        for line, first, last in iterate_paragraphs(iterate_screenplay_lines(text))
         if (cues := [cue for cue in _read_cues(line.text) if may_be_named(cue)])
     ]
 
@@ -290,7 +290,7 @@ def read_play(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]:
     # In Chinese, nobody says what is in brackets.
     out = Dialogue(source.text, cast.names if cast else (), bracketed=hints.language == "zh")
     lists, list_end = _find_lists(source.text), 0
-    for line, first, _ in iterate_paragraphs(join_lines(source.text)):
+    for line, first, _ in iterate_paragraphs(iterate_screenplay_lines(source.text)):
         if line.start in lists:
             out.close()
             list_end = lists[line.start]

@@ -68,7 +68,7 @@ def read_screenplay(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn
     is_fountain, cues = all(line.indent < _INDENTED for line in named), {line.start for line in named}
     del named
     out, first = _Screenplay(masked), True
-    for line in join_lines(masked):
+    for line in iterate_screenplay_lines(masked):
         if line.blank:
             # Fountain: a line of two spaces keeps a speech going. Nor does what is dropped end it.
             continues = (is_fountain and line.text.startswith("  ")) or source.text[line.start : line.end].strip()
@@ -100,7 +100,7 @@ def _mask_dropped(text: str) -> str:
     return _DROPPED.sub(lambda dropped: re.sub(r"[^\n]", " ", dropped[0]), text)
 
 
-def join_lines(text: str) -> Iterator[ScriptLine]:
+def iterate_screenplay_lines(text: str) -> Iterator[ScriptLine]:
     """The lines of a text; without the blank ones under names, where these are paragraphs of their own."""
     gaps = _find_gaps(text)
     return (line for line in iterate_lines(text) if line.start not in gaps)
@@ -155,7 +155,7 @@ def _find_cues(masked: str) -> list[ScriptLine]:
     """
     lines = [
         line
-        for line, first, last in iterate_paragraphs(join_lines(masked))
+        for line, first, last in iterate_paragraphs(iterate_screenplay_lines(masked))
         if first and not last and _is_possible_cue(line.text)
     ]
     # An abbreviation such as "RADAR TECH.", or a name without capitals, comes again; a cry as a rule does not.

@@ -14,23 +14,13 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
-from rolellm.characters.scripts.names import split_words
 from rolellm.characters.scripts.reading import ReaderHints, ScriptLine, ScriptSource, ScriptTurn, iterate_lines
 from rolellm.core.errors import ScriptError, SettingsError
+from rolellm.core.settings import load_words
 from rolellm.core.text import fold, replace_surrogates
 
 #: What the columns are called where `Hints.columns` does not say.
-USUAL: Final[Mapping[str, frozenset[str]]] = {
-    "speaker": split_words(
-        "speaker name character role who actor player author from sender sender_name user username nick person "
-        "说话人 角色 人物 姓名 名字"
-    ),
-    "text": split_words(
-        "text line dialogue dialog content message mes utterance quote speech words said sentence body value "
-        "台词 内容 对白 对话"
-    ),
-    "scene": split_words("scene scene_id episode act chapter 场景 场次 场"),
-}
+USUAL: Final = {column: load_words(f"column_{column}") for column in ("speaker", "text", "scene")}
 # Of two that a head has equally often, the first: commas are found in names of columns, too.
 _DELIMITERS: Final = "\t|;,"
 _DECODER: Final = json.JSONDecoder()

@@ -20,7 +20,7 @@ from rolellm.core.records import Language, Subset
 from rolellm.core.text import find_name, find_surrogate, fold
 from rolellm.core.typed_json import read_as
 from rolellm.data.rolebench.schema import FOLDERS, Config, SourceFile
-from rolellm.data.rolebench.twins import find_names, make_twin
+from rolellm.data.rolebench.twins import get_world_names, make_twin
 
 #: A text that is not blank.
 Text = Annotated[str, StringConstraints(pattern=r"\S")]
@@ -239,7 +239,7 @@ def _read_twins(release: Release, config: Config, split: str) -> Iterator[dict[s
     for row in _read_joined(release, config, split):
         if twin := make_twin(row):
             yield twin
-        elif find_names(row["role"], row["language"]) is None:
+        elif get_world_names(row["role"], row["language"]) is None:
             release.left_out[row["role"]] += 1
 
 

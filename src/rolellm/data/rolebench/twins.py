@@ -108,7 +108,7 @@ def load_names() -> dict[Language, dict[str, Names]]:
     return {language: {role: Names(language, of) for role, of in roles.items()} for language, roles in listed.items()}
 
 
-def find_names(role: str, language: Language) -> Names | None:
+def get_world_names(role: str, language: Language) -> Names | None:
     """The names of a role's world; nothing for a role that has no reviewed names."""
     by_role = load_names().get(language, {})
     return by_role.get(find_name(role, by_role) or "")
@@ -124,7 +124,7 @@ def make_twin(row: Mapping[str, Any]) -> dict[str, Any] | None:
         The row with its names replaced; nothing for a role without reviewed names, and for a general instruction that
         asks for the role itself.
     """
-    names = find_names(row["role"], row["language"])
+    names = get_world_names(row["role"], row["language"])
     if names is None:
         return None
     kept_names = names.find(row["question"], row["raw_reference"]) if row["subset"] == "general" else set()

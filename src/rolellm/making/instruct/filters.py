@@ -10,13 +10,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
-from types import MappingProxyType
+from functools import cache, lru_cache, partial
 from typing import Any, Final, Literal
 
-from rolellm.characters.reply_rules import find_breaches, is_machine
+from rolellm.characters.reply_rules import find_breaches, is_machine, speaks_of_itself
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.records import Language, Profile
+from rolellm.core.settings import read_packaged_patterns
 from rolellm.core.text import fold
 from rolellm.making.duplicates import find_repeats
 from rolellm.making.instruct.candidates import LEVELS, Candidate
@@ -35,104 +35,18 @@ def find_source_reference(question: str, answer: str, language: Language) -> str
     'the question refers to its source ("the passage")'
     """
     for part, text in (("question", question), ("answer", answer)):
-        if match := _SOURCE[language].search(text):
+        if match := _load_pattern(language, "source").search(text):
             return f'the {part} refers to its source ("{match.group().strip()}")'
-    if match := _UNKNOWN[language].search(answer):
+    if match := _load_pattern(language, "unknown").search(answer):
         return f'the answer is that there is none ("{match.group().strip()}")'
-    if _NOTHING[language].fullmatch(answer.strip()):
+    if _load_pattern(language, "nothing").fullmatch(answer.strip()):
         return "the answer says nothing"
     return None
 
 
-_THING_EN = r"(?:passage|excerpt|segment|snippet|transcript|script|screenplay|text|profile|material|dialogue|narrative)"
-_SOURCE: Final = MappingProxyType[Language, re.Pattern[str]](
-    {
-        "en": re.compile(
-            # Not "the passage of time", "a segment of society", "the passage to India".
-            r"\b(?:the|this|that|these|given|provided|above|following) (?:passages?|excerpts?|segments?|snippets?"
-            r"|transcripts?|screenplay|source (?:text|material)|character (?:profile|description))"
-            r"\b(?! (?:of|to|through|into|from|between|under|beneath|behind|way)\b)"
-            r"|\b(?:according to|based on|as (?:stated|described|mentioned|shown|seen) in|mentioned in|described in"
-            rf"|appears? in|from) (?:the|this|your) (?:\w+ )?{_THING_EN}\b"
-            rf"|\b(?:the|this|that) (?:given |provided |above )?{_THING_EN} (?:above|provided|given|states?|says?"
-            r"|mentions?|describes?|shows?|suggests?|implies)\b"
-            r"|\b(?:in|of|during) (?:the|this|that) (?:\w+ )?(?:script|screenplay|stage direction)\b"
-            r"|\b(?:the|this|that|your|my) catchphrases?\b"
-            r"|\b(?:person|character|speaker|name)s? mentioned\b"
-            r"|\b(?:scene|act|chapter) (?:\d+|[ivx]+|one|two|three|four|five)\b"
-            r"|\b(?:in|during) (?:the|this|that) (?:first|second|third|last|opening|final|next) "
-            r"(?:scene|act|chapter)\b",
-            re.IGNORECASE,
-        ),
-        "zh": re.compile(
-            r"(?:本|这|该|上述|以上|上面|给定|所给|前述|下面)(?:个|段|一段|的)*(?:片段|文本|剧本|原文|材料|段落|节选|选段|文段|资料|对白|简介|描述)"
-            r"|(?:根据|依据|按照|参照|从|由|在)(?:这|本|该|上述|以上|给定|所给)?(?:段|个|份)?"
-            r"(?:剧本|文本|原文|材料|片段|段落|节选|文段|角色简介|角色描述)"
-            r"|(?:剧本|文本|原文|材料|片段|段落|节选|文段|简介|描述)(?:中|里|内|提到|写道|显示|说明)"
-            r"|口头禅|(?:^|[，。；,])文中|第[0-9一二三四五六七八九十百]+(?:场|幕|回|章)(?:戏|里|中|的|，|$)"
-        ),
-    }
-)
-_UNKNOWN: Final = MappingProxyType[Language, re.Pattern[str]](
-    {
-        "en": re.compile(
-            r"\b(?:is|are|was|were)(?:n't| not) (?:explicitly |clearly |directly )?"
-            r"(?:mentioned|specified|stated|described|provided|given) (?:in|here|there|by|anywhere)\b"
-            r"|\b(?:no|not enough|insufficient) (?:information|context|details?) (?:is |are |was |were )?(?:about|on"
-            r"|given|provided|available|in)\b"
-            r"|\bthere is no (?:mention|information|indication)\b|\bcannot be (?:determined|answered|inferred)\b"
-            r"|^(?:not (?:mentioned|specified|stated|applicable)|unknown|n/?a)\b",
-            re.IGNORECASE,
-        ),
-        "zh": re.compile(
-            r"(?:并未|未|没有|没)(?:明确|具体|直接)?(?:提及|提到|说明|交代|写明|给出)"
-            r"|(?:无法|不能)(?:确定|得知|判断|推断)(?:答案)?[。.]?$|^(?:不详|未知|暂无|无)[。.]?$|信息不足"
-        ),
-    }
-)
-_NOTHING: Final = MappingProxyType[Language, re.Pattern[str]](
-    {
-        "en": re.compile(
-            r"(?:well,? )?I (?:really |truly |simply )?(?:don't|do not|cannot|can't) (?:know|say|tell)\W*",
-            re.IGNORECASE,
-        ),
-        "zh": re.compile(r"我?(?:也|真|实在|并)?(?:不知道|不清楚|不晓得|说不清|说不上来)\W*"),
-    }
-)
-
-
-#: Words by which speakers mean themselves; in Chinese also those of emperors, monks, ladies and old men.
-_FIRST: Final = MappingProxyType[Language, re.Pattern[str]](
-    {
-        "en": re.compile(r"\b(?:i|i'\w+|me|my|mine|myself|we|we'\w+|us|our|ours|ourselves|oneself)\b", re.IGNORECASE),
-        "zh": re.compile(
-            r"[我俺咱吾余朕孤妾臣某予侬奴]|洒家|老孙|俺老|本[宫王座帅官公尊人妃皇]|在下|小生|小人|小的|老夫|老身|老朽|老汉"
-            r"|贫[僧道尼]|老衲|哀家|寡人|奴[家婢才]|晚辈|末将|卑职|鄙人|自[己家]"
-        ),
-    }
-)
-_OTHERS: Final = MappingProxyType[Language, str](
-    {
-        # With no other person before it: "what does he fear", not "what did Brom mean when he said".
-        "en": r"\b(?:do|does|did|is|was|has|had|can|could|will|would|should) (?:he|she|his|her)\b",
-        "zh": "(?<=[，,、：:])[他她](?!们)",
-    }
-)
-_ADDRESSED: Final = MappingProxyType[Language, re.Pattern[str]](
-    {
-        "en": re.compile(r"\b(?:you|your|yours|yourself|thou|thee|thy|thine)\b", re.IGNORECASE),
-        "zh": re.compile("[你您尔汝]|阁下"),
-    }
-)
-_TOLD: Final = MappingProxyType[Language, str](
-    {
-        "en": r"(?:'s\b|,\s+who\b|\s+(?:is|was|has|had|does|did|would|could|will|can|said|felt|thought|went|took|told"
-        r"|gave|knew|[a-z]+(?:ed|s)))\b",
-        "zh": r"(?:是|曾|会|说|道|认为|觉得|的|在|把|被|对|很|非常|喜欢|已|便|就|因|为了|想|要|有)",
-    }
-)
-# A sentence whose subject is the role; in Chinese, one that says to the asker what the role is: 石彪是你的敌人.
-_SUBJECT: Final = MappingProxyType[Language, str]({"en": r"(?:^|[.!?]\s+){role}\s+[a-z]+", "zh": "是[你您]的"})
+@cache
+def _load_pattern(language: Language, name: str) -> re.Pattern[str]:
+    return re.compile(read_packaged_patterns("rolellm.making.instruct", "filters.yaml", language)[name])
 
 
 def make_character_check(character: Profile) -> Callable[[str], str | None]:
@@ -149,7 +63,8 @@ def make_character_check(character: Profile) -> Callable[[str], str | None]:
     machine = is_machine(character.full_description or character.background, language)
     titled = "".join(rf"|\b[Tt]he {re.escape(title)}" for title in list_titles(character))
     role = f"(?:{character.name_pattern}{titled})"
-    narration = re.compile(f"{role}{_TOLD[language]}|{_SUBJECT[language].format(role=role)}")
+    told, subject = (_load_pattern(language, name).pattern for name in ("told", "subject"))
+    narration = re.compile(f"{role}{told}|{subject.format(role=role)}")
     script = re.compile(rf"\s*[*\[（(]*{character.name_pattern}[*\]）)]*\s*[:：]")
 
     def check_answer(answer: str) -> str | None:
@@ -158,7 +73,7 @@ def make_character_check(character: Profile) -> Callable[[str], str | None]:
         if script.match(answer):
             return "opens with the role's name and a colon, as a script does"
         match = narration.search(answer)
-        if match and not _FIRST[language].search(answer):
+        if match and not speaks_of_itself(answer, language):
             return f'tells about the role ("{match.group()}")'
         return None
 
@@ -174,13 +89,14 @@ def make_address_check(character: Profile) -> Callable[[str], str | None]:
     """
     language = character.language
     name = collect_names(character).pattern
-    again = re.compile(f"(?:{name}).*?({character.name_pattern}|{_OTHERS[language]})", re.IGNORECASE | re.DOTALL)
+    others = _load_pattern(language, "others").pattern
+    again = re.compile(f"(?:{name}).*?({character.name_pattern}|{others})", re.IGNORECASE | re.DOTALL)
     address = re.compile(rf"(?:^|[,，]\s*)(?:\w+\.?\s+)?(?:{name})(?:\s+\w+)?\s*(?:[,，:：?？!！.。]|$)", re.IGNORECASE)
     anywhere = re.compile(f"({name})", re.IGNORECASE)
 
     def check_question(question: str) -> str | None:
         question = question.strip()
-        if _ADDRESSED[language].search(question):
+        if _load_pattern(language, "addressed").search(question):
             return None
         match = again.match(question) or (None if address.search(question) else anywhere.search(question))
         return f'asks about the role as about somebody else ("{match.group(1)}")' if match else None
@@ -250,7 +166,7 @@ class Verdict:
         }
 
 
-def judge(candidates: Sequence[Candidate], character: Profile, settings: FilterSettings) -> list[Verdict]:
+def filter_candidates(candidates: Sequence[Candidate], character: Profile, settings: FilterSettings) -> list[Verdict]:
     """Put candidates through the filters.
 
     Args:
@@ -312,7 +228,7 @@ def _make_candidate_judge(character: Profile, settings: FilterSettings) -> Calla
         if not settings.no_character:
             if reason := check_question(pair.question) or check_answer(pair.answer):
                 return "character", reason
-            if copied_share(pair.answer) > MOST_COPIED and not _FIRST[language].search(pair.answer):
+            if copied_share(pair.answer) > MOST_COPIED and not speaks_of_itself(pair.answer, language):
                 return "character", "repeats the description instead of speaking as the role"
         # A profile has the matter of few answers, but no other names and numbers than they may have.
         least = settings.min_grounding if pair.type == "script_based" else 0.0

@@ -23,7 +23,7 @@ from rolellm.data.rolebench.release import Text
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Outcome, Request
 from rolellm.making.instruct.candidates import LEVELS, Candidate, Origin, parse_candidate, parse_pairs
-from rolellm.making.instruct.filters import FILTERS, Verdict, judge
+from rolellm.making.instruct.filters import FILTERS, Verdict, filter_candidates
 from rolellm.making.instruct.prompts import (
     TOKENS_A_PAIR,
     Lane,
@@ -100,7 +100,7 @@ class Instruct(Step[InstructResult]):
             if not plan.take(tasks, outcomes):
                 break
         return InstructResult(
-            verdicts=tuple(judge(plan.candidates, self.character, self.settings.filters)),
+            verdicts=tuple(filter_candidates(plan.candidates, self.character, self.settings.filters)),
             segments=tuple(plan.segments),
             rounds=tuple(plan.rounds),
             distinct=plan.distinct,

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from rolellm.core.records import Language, Profile
+from rolellm.core.settings import load_words
 from rolellm.core.text import load_chinese_tokenizer
 
 _ASIDE: Final = re.compile(r"\([^()]{0,200}\)|\[[^\[\]]{0,200}\]|（[^（）]{0,200}）|【[^【】]{0,200}】")
@@ -116,13 +117,7 @@ _CHARACTERS: Final = {"en": (2, 90), "zh": (3, 24)}
 _REPEATED: Final = 2
 # Of a phrase's lines, those in which a longer one has it: from here on it is no phrase of its own.
 _ABSORBED: Final = 0.6
-_LIST: Final = """
-a about all am an and any are as at be been but by can could did do does for from had has have he her him his how
-i i'd i'll i'm i've if in is it it's its let may me might more must my no nor not now of on one or our out shall
-she should so some such than that that's the thee their them then there these they this those thou thy to too up
-upon us was we were what when where which who why will with would yet you you'll you're your yours
-"""
-_FUNCTION_WORDS: Final = frozenset(_LIST.split())
+_FUNCTION_WORDS: Final = load_words("function_en")
 
 Words = tuple[str, ...]
 _Lines = Sequence[Sequence[Sentence]]

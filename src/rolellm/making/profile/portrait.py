@@ -16,6 +16,7 @@ from typing import Final, Literal
 from rolellm.characters.reply_rules import find_breaches
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.records import Language, Profile
+from rolellm.core.settings import list_words, load_words
 from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, fold, join_names, load_chinese_tokenizer
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError, strip_thoughts
 from rolellm.making.instruct.grounding import make_grounding_check
@@ -26,15 +27,9 @@ _RUN: Final = re.compile(r"[^\W_]+")
 _ARTICLE: Final = re.compile(r"(?:the|an?)\s+(?=\S)", re.IGNORECASE)
 _LATIN_EDGE: Final = ("(?<![A-Za-z0-9_\u00c0-\u024f])", "(?![A-Za-z0-9_\u00c0-\u024f])")
 _LEAST_PART: Final = 3
+_TITLES: Final = load_words("titles_en")
 #: Parts of names that name nobody by themselves.
-_WORDS: Final = """
-dr mr mrs ms miss sir madam lord lady king queen prince princess duke duchess count countess baron emperor empress
-captain colonel major general sergeant lieutenant commander admiral officer agent doctor professor judge father mother
-brother sister uncle aunt saint old young little big great first second third
-"""
-_PARTICLES: Final = "the and von van der den del los las one two who what"
-_TITLES: Final = frozenset(_WORDS.split())
-_COMMON: Final = frozenset({*_TITLES, *_PARTICLES.split()})
+_COMMON: Final = _TITLES | load_words("name_particles")
 
 
 def find_role_name(names: re.Pattern[str], text: str) -> str | None:
@@ -289,7 +284,7 @@ def _clean_once(text: str, person: Person, names: re.Pattern[str], language: Lan
     once = drop_repeats(unnamed, language)
     if once != unnamed:
         notes.append("sentences that repeat others were left out")
-    complete = cut(once, language)
+    complete = trim_to_sentences(once, language)
     if complete != once:
         notes.append("cut at the end of a sentence")
     return complete, notes
@@ -313,7 +308,7 @@ def flatten_markup(text: str, language: Language) -> str:
     return text
 
 
-def cut(text: str, language: Language) -> str:
+def trim_to_sentences(text: str, language: Language) -> str:
     """Cut a text to its whole sentences, as many as a description may have; what fits of it where none is whole."""
     text = text.encode("utf-8", errors="replace")[:MOST_BYTES].decode("utf-8", errors="ignore")
     ends = [end.end() for end in _WHOLE.finditer(text)]
@@ -325,20 +320,10 @@ def _count_units(text: str, language: Language) -> int:
     return len(text.split()) if language == "en" else sum(not character.isspace() for character in text)
 
 
-#: Words after which an English name is the one who acts, where a word follows it.
-_ACTS_AFTER: Final = """
-and but or that as when while where why how what because since though although if until before after who whom which
-than so
-"""
-_BEFORE_SUBJECT: Final = frozenset(_ACTS_AFTER.split())
-#: Words before which it is, as it is before one in -s: "In the tower Ada lives"; but not after a preposition.
-_VERBS: Final = "is was has had does did will would can could cannot must may might should"
-_BEFORE_VERB: Final = frozenset(_VERBS.split())
-_BEFORE_NOUN: Final = "to of for with by from at on in about against upon toward towards near like behind beside over"
-_PREPOSITIONS: Final = frozenset(_BEFORE_NOUN.split())
+_BEFORE_SUBJECT, _AFTER_SUBJECT, _PREPOSITIONS = map(load_words, ("before_subject", "after_subject", "prepositions"))
 _PRONOUNS: Final = (("he", "him", "his"), ("she", "her", "her"), ("the character", "the character", "the character's"))
 _SURNAMES: Final = "(?-i:(?: [A-Z][a-z]+)*)"
-_OLD: Final = rf"(?:{'|'.join(_WORDS.split())})\.?\s+"
+_OLD: Final = rf"(?:{'|'.join(list_words('titles_en'))})\.?\s+"
 _TITLED: Final = rf"(?:\bthe\s+(?:{_OLD})*|(?:(?-i:\b(?=[A-Z])){_OLD})+)?"
 _IS: Final = r"\b(?:am|is|are|was|were|be|been|being)\s+"
 _CALLED: Final = r"\b(?:named|called|known as)\s+"
@@ -376,7 +361,7 @@ def _is_subject(before: str, after: str) -> bool:
     word = before.rpartition(" ")[2].strip(",").casefold()
     if before.endswith(",") or word in _BEFORE_SUBJECT:
         return True
-    verb = after in _BEFORE_VERB or (after.endswith("s") and not word.endswith("s"))
+    verb = after in _AFTER_SUBJECT or (after.endswith("s") and not word.endswith("s"))
     return verb and word not in _PREPOSITIONS
 
 

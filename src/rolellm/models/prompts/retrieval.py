@@ -123,7 +123,7 @@ class Exchange:
         return "\n".join(format_turn(turn, language, is_full=is_full) for turn in (self.before, self.line))
 
 
-def join_lines(turns: Iterable[Turn], language: Language) -> list[Turn]:
+def join_parted_turns(turns: Iterable[Turn], language: Language) -> list[Turn]:
     """Turns, with those put together again that a stage direction or a ``said he`` parts in the source.
 
     They are of one speaker and one scene, nobody speaks in between, and at most `_PARTED` characters of the source lie
@@ -157,7 +157,7 @@ def find_exchanges(profile: Profile) -> list[Exchange]:
     """
     pairs: list[Exchange] = []
     before: Turn | None = None
-    for turn in join_lines(profile.turns, profile.language):
+    for turn in join_parted_turns(profile.turns, profile.language):
         if before is not None and before.scene != turn.scene:
             before = None
         if not profile.owns(turn):

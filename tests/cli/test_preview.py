@@ -4,11 +4,24 @@ from typing import Any
 
 import pytest
 
+from rolellm.cli.train import describe_example, format_plain, format_rich
 from rolellm.core.records import Row
+from rolellm.data.rolebench import load_rolebench
 from rolellm.models.prompts.render import make_messages
-from rolellm.training import preview
+from rolellm.training.bases import build_tokenizer
 from rolellm.training.examples import Example, encode
+from rolellm.training.recipe import Recipe
 from rolellm.training.rows import make_conversations
+
+
+@pytest.fixture(scope="module")
+def sample_rows() -> list[Row]:
+    return [Row.from_columns(columns) for columns in load_rolebench("sample", "train")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(sample_rows: list[Row]) -> Any:
+    return build_tokenizer(Recipe(), sample_rows)
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +32,7 @@ def shown(sample_rows: list[Row], tokenizer: Any) -> list[Example]:
 
 
 def test_plain_text_has_a_line_a_token(shown: list[Example], tokenizer: Any) -> None:
-    lines = list(preview.format_plain(shown, tokenizer))
+    lines = list(format_plain(shown, tokenizer))
     assert len(lines) == sum(1 + len(example.input_ids) for example in shown)
     english = lines[1 : 1 + len(shown[0].input_ids)]
     assert [line[0] for line in english] == ["."] * len(shown[0].prompt_ids) + ["+"] * len(shown[0].reply_ids)
@@ -29,7 +42,7 @@ def test_plain_text_has_a_line_a_token(shown: list[Example], tokenizer: Any) -> 
 
 def test_json_holds_both_texts_and_every_token(shown: list[Example], tokenizer: Any, sample_rows: list[Row]) -> None:
     for example, row in zip(shown, (sample_rows[0], sample_rows[-1]), strict=True):
-        content = preview.to_dict(example, tokenizer)
+        content = describe_example(example, tokenizer)
         assert content["trained_text"] == row.references[0] + "</s>"
         assert row.question in content["prompt"]
         assert [token["id"] for token in content["tokens"]] == example.input_ids
@@ -38,7 +51,7 @@ def test_json_holds_both_texts_and_every_token(shown: list[Example], tokenizer: 
 
 
 def test_coloured_text_reads_as_the_text_with_trained_tokens_set_apart(shown: list[Example], tokenizer: Any) -> None:
-    text = preview.format_rich(shown, tokenizer)
+    text = format_rich(shown, tokenizer)
     for example in shown:
         assert tokenizer.decode(example.input_ids) in text.plain
     green = "".join(text.plain[span.start : span.end] for span in text.spans if "green" in str(span.style))
