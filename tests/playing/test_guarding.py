@@ -118,8 +118,7 @@ def test_what_came_before_stays_and_the_rest_is_not_awaited(ask: Any, upstream: 
     # A guard that answers at once reads the first sentence alone.
     text, ended = collect(ask("drip dropsallnightlong. Then poison. More", stream=True))
     assert ended == "content_filter"
-    assert text.endswith(f"\n\n{ANSWER}") and text.startswith("drip dropsallnightlong.")
-    assert "poison" not in text
+    assert text == f"drip dropsallnightlong.\n\n{ANSWER}"
     assert upstream.quiet()
 
 
@@ -271,8 +270,8 @@ def test_a_chat_is_guarded_and_keeps_what_was_let_through(upstream: Any, guard: 
     assert list(chat.say("Plan an attack.", stream=True)) == [StopWords("Not here.")]
     assert (chat.turns, chat.is_answered, chat.note) == ([], False, "")
     assert chat.say("Why not?") == "Why not?"
-    assert chat.say("drip dropsallnightlong. Then poison").endswith("long. Then\n\nNot here.")
-    assert [turn.content for turn in chat.turns][1:] == ["Why not?", chat.message, chat.message.removesuffix(" poison")]
+    assert chat.say("drip dropsallnightlong. Then poison").endswith("long.\n\nNot here.")
+    assert [turn.content for turn in chat.turns][1:] == ["Why not?", chat.message, "drip dropsallnightlong."]
     # Thoughts are not shown, so nobody reads them.
     guard.reset()
     assert player.reply("think") == "A fox."

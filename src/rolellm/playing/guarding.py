@@ -26,9 +26,10 @@ _SHOWN: Final = 4000
 _NEW: Final = 3000
 #: Characters after which a sentence is taken for whole, whatever is in it (our choice).
 _LONGEST: Final = 1000
-# In English a short sentence goes together with the next one, and a title or an initial ends none.
-_SENTENCE_END: Final = re.compile(
-    r"(?s)[。！？\n]|\A.{20,}?(?<!\b[A-Z])(?<!\b(?:Mr|Ms|Dr|St))(?<!\bMrs)[.!?…][\"'”’)\]*_]*\s"
+# Up to the last one: in English a short sentence goes together with the next, and a title or an initial ends none.
+_SENTENCE_ENDS: Final = (
+    re.compile(r"(?s).{20,}(?<!\b[A-Z])(?<!\b(?:Mr|Ms|Dr|St))(?<!\bMrs)[.!?…][\"'”’)\]*_]*(?=\s)"),
+    re.compile(r"(?s).*[。！？\n]"),
 )
 
 
@@ -215,7 +216,8 @@ class HeldReply(Generic[T]):
         guard.counts.replies += 1
         self._guard, self._turn, self._language = guard, turn, language
         self._text, self._begun, self._read = begun, len(begun), len(begun)
-        self._items: list[T] = []
+        # Each with the place where its text begins.
+        self._items: list[tuple[T, int]] = []
         self._is_ended = False
         self._arrival = asyncio.Event()
         self.words = ""
@@ -223,7 +225,7 @@ class HeldReply(Generic[T]):
     def put(self, item: T, text: str) -> None:
         """Add an item with its text, which may be empty."""
         if not self.words:
-            self._items.append(item)
+            self._items.append((item, len(self._text)))
             self._text += text
             self._arrival.set()
 
@@ -235,22 +237,26 @@ class HeldReply(Generic[T]):
     async def release(self) -> AsyncIterator[T]:
         """Yield each item when its text has been read, until the end or until the guard stops it."""
         while self._items or not self._is_ended:
-            if not self._is_due():
+            count = self._count_due()
+            if count == 0:
                 self._arrival.clear()
                 await self._arrival.wait()
                 continue
-            items, self._items, length = self._items, [], len(self._text)
-            if self._text[self._read :].strip():
-                words = await self._guard.check_reply(self._turn, self._text, self._read, self._language)
+            due, self._items = self._items[:count], self._items[count:]
+            text = self._text[: self._items[0][1] if self._items else None]
+            if text[self._read :].strip():
+                words = await self._guard.check_reply(self._turn, text, self._read, self._language)
                 if words:
                     self.words = "\n\n" * (self._read > self._begun) + words
                     return
-                self._read = length
-            for item in items:
+                self._read = len(text)
+            for item, _ in due:
                 yield item
 
-    def _is_due(self) -> bool:
-        """Tell whether what has arrived can be let go, or the guard asked about it."""
+    def _count_due(self) -> int:
+        """Count the items up to the end of the last whole sentence."""
         unread = self._text[self._read :]
-        is_whole = self._is_ended or len(unread) > _LONGEST or _SENTENCE_END.search(unread) is not None
-        return bool(self._items) and (is_whole or not unread.strip())
+        if self._is_ended or len(unread) > _LONGEST or not unread.strip():
+            return len(self._items)
+        end = max((match.end() for pattern in _SENTENCE_ENDS if (match := pattern.match(unread))), default=0)
+        return sum(start < self._read + end for _, start in self._items)
