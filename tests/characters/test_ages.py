@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.characters.ages import AgeWarning, find_minor_age
+from rolellm.characters.ages import find_minor_age
 from rolellm.characters.cards.folder import import_card
 from rolellm.characters.roles import find_part
+from rolellm.core.errors import RoleLLMWarning
 
 from ..commands import Command
 
@@ -85,15 +86,15 @@ def write_card(folder: Path, description: str) -> Path:
 
 def test_whoever_reads_a_card_first_is_told_once(tmp_path: Path, command: Command) -> None:
     card = write_card(tmp_path, "Ivy keeps bees. Age: 16")
-    with pytest.warns(AgeWarning, match="Ivy: its text gives an age under eighteen .“Age: 16”."):
+    with pytest.warns(RoleLLMWarning, match="Ivy: its text gives an age under eighteen .“Age: 16”."):
         find_part(card)
-    with pytest.warns(AgeWarning) as warned:
+    with pytest.warns(RoleLLMWarning) as warned:
         import_card(card, tmp_path / "ivy")
     assert len(warned) == 1
     # The folder is there now, and its maker was told.
     find_part(card)
     find_part(tmp_path / "ivy")
-    with pytest.warns(AgeWarning) as warned:
+    with pytest.warns(RoleLLMWarning) as warned:
         assert command("role", "import-card", card, "--out", tmp_path / "again").code == 0
     assert len(warned) == 1
 

@@ -82,7 +82,7 @@ def test_what_is_too_large_is_refused_in_words(
         make(path)
     programs = {
         "score": "from rolellm.scoring.predictions import read_predictions as read",
-        "instructions": "from rolellm.making.instructions import read_source as read",
+        "instructions": "from rolellm.making.instructions import read_instruction_source as read",
         "card": "from rolellm.characters.cards.folder import load_card as read",
         "script": "from rolellm.characters.scripts.source import read_source as read",
         "jsonl": "from rolellm.core.jsonl import read_jsonl; read = lambda path: list(read_jsonl(path))",

@@ -19,14 +19,13 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import EndpointError, RunInUseError, SettingsError, StoppedShortError
+from rolellm.core.errors import EndpointError, RoleLLMWarning, RunInUseError, SettingsError, StoppedShortError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.llm.client import FAILED, Client, order_by_prefix
 from rolellm.llm.journal import JOURNAL
 from rolellm.llm.model import (
     Answer,
     CallError,
-    EndpointWarning,
     Failure,
     FailureKind,
     Json,
@@ -502,7 +501,7 @@ def test_a_refused_key_ends_the_run_in_words(tmp_path: Path) -> None:
 def test_what_a_dead_endpoint_was_asked_goes_to_the_others(tmp_path: Path) -> None:
     dead = Faulty(lambda request, seen: fault("not_found"), name="dead")
     alive = Faulty(name="alive", seconds=0.01)
-    with Client(tmp_path, [dead, alive], QUIET) as client, pytest.warns(EndpointWarning, match="dead was dropped"):
+    with Client(tmp_path, [dead, alive], QUIET) as client, pytest.warns(RoleLLMWarning, match="dead was dropped"):
         outcomes = client.ask(asked(100))
     assert all(isinstance(outcome, Answer) for outcome in outcomes)
     assert sum(dead.seen.values()) < 20
@@ -510,7 +509,8 @@ def test_what_a_dead_endpoint_was_asked_goes_to_the_others(tmp_path: Path) -> No
 
 def test_a_dead_endpoint_takes_no_request_with_it_however_few_there_are(tmp_path: Path) -> None:
     dead = Faulty(lambda request, seen: fault("unauthorized"), name="dead", seconds=0.01)
-    with Client(tmp_path, [dead, Faulty(name="alive")], QUIET) as client, pytest.warns(EndpointWarning):
+    models = [dead, Faulty(name="alive")]
+    with Client(tmp_path, models, QUIET) as client, pytest.warns(RoleLLMWarning, match="dead was"):
         assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(5)))
     assert sum(dead.seen.values()) == 5, "all went there first"
 

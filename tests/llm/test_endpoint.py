@@ -16,16 +16,15 @@ from urllib.parse import quote
 
 import pytest
 
-from rolellm.core.errors import SettingsError, StoppedShortError
+from rolellm.core.errors import RoleLLMWarning, SettingsError, StoppedShortError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.llm import retry as pacing
-from rolellm.llm.client import Client, JournalWarning
+from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.journal import JOURNAL
 from rolellm.llm.model import (
     Answer,
     CallError,
-    EndpointWarning,
     Failure,
     Model,
     Price,
@@ -591,7 +590,7 @@ def test_a_run_through_every_fault_ends_with_each_request_typed_and_no_key_on_th
     # The faults change texts and leave the count of tokens as it was.
     with (
         Client(tmp_path, [at], options) as client,
-        pytest.warns(EndpointWarning, match="counts of tokens that cannot be"),
+        pytest.warns(RoleLLMWarning, match="counts of tokens that cannot be"),
     ):
         outcomes = client.ask(asked)
 
@@ -653,7 +652,7 @@ def test_a_server_cannot_void_a_budget(
     options = RunOptions(budget=0.25, show_progress=False)
     with (
         Client(tmp_path, [at], options) as client,
-        pytest.warns(EndpointWarning, match=rf"cannot be true \(\[{said}, {said}\]\)"),
+        pytest.warns(RoleLLMWarning, match=rf"cannot be true \(\[{said}, {said}\]\)"),
         pytest.raises(StoppedShortError, match=r"budget of 0.25 US dollars \(0.2\d* spent\)"),
     ):
         client.ask(asked)
@@ -676,7 +675,7 @@ def test_a_journal_that_was_cut_gives_no_money_back(
                 assert client.spent.cost >= spent
                 spent = client.spent.cost
             (tmp_path / JOURNAL).write_bytes(b"")
-            with pytest.warns(JournalWarning, match="but still count"):
+            with pytest.warns(RoleLLMWarning, match="but still count"):
                 Client(tmp_path, [at], options).close()
     assert number > 1
     assert spent <= 1.5
@@ -690,7 +689,7 @@ def test_every_stage_tells_of_damage(
         client.ask([ASKED])
     with (tmp_path / JOURNAL).open("ab") as stream:
         stream.write(b"half a rec")
-    with pytest.warns(JournalWarning, match="requested and paid for again: 1 damaged piece"):
+    with pytest.warns(RoleLLMWarning, match="requested and paid for again: 1 damaged piece"):
         Client(tmp_path, [at]).close()
     Client(tmp_path, [at]).close()
 
@@ -709,7 +708,7 @@ def test_results_name_who_answered(
     asked = [Request((user(f"Question {number}?"),)) for number in range(3)]
     with (
         Client(tmp_path, [at], RunOptions(show_progress=False)) as client,
-        pytest.warns(EndpointWarning, match="/local was asked, but 'cheap-model-9000' answered") as told,
+        pytest.warns(RoleLLMWarning, match="/local was asked, but 'cheap-model-9000' answered") as told,
     ):
         client.ask(asked)
     assert len(told) == 1
@@ -726,7 +725,7 @@ def test_a_server_that_answers_under_ever_new_names_is_counted_once_beyond_twent
     monkeypatch.setitem(llm_faults.FAULTS, "no_usage", other)
     at = endpoint(llm_server(faults=[{"rate": 1.0, "kinds": ["no_usage"]}]))
     asked = [Request((user(f"Question {number}?"),)) for number in range(40)]
-    with Client(tmp_path, [at], RunOptions(show_progress=False)) as client, pytest.warns(EndpointWarning) as told:
+    with Client(tmp_path, [at], RunOptions(show_progress=False)) as client, pytest.warns(RoleLLMWarning) as told:
         client.ask(asked)
     assert len(told) == 21, "and once for all others"
     assert client.spent.answered_by["others"] == 20

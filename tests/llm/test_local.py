@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import SettingsError
+from rolellm.core.errors import RoleLLMWarning, SettingsError
 from rolellm.llm.client import Client
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import (
@@ -26,7 +26,6 @@ from rolellm.llm.model import (
     user,
 )
 from rolellm.models.local_model import LocalModel
-from rolellm.models.prompts.settle import SystemTurnWarning
 
 
 def requests(count: int, **sampling: Any) -> list[Request]:
@@ -69,7 +68,7 @@ def test_a_template_without_a_system_role_gets_the_text_in_the_user_s_turn(tiny_
         "{% for m in messages %}{% if m['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
         "{% endif %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
     )
-    with pytest.warns(SystemTurnWarning, match="no system role; the system text goes in front of the first user turn"):
+    with pytest.warns(RoleLLMWarning, match="no system role; the system text goes in front of the first user turn"):
         model = LocalModel(str(folder), device="cpu")
     (asked,) = requests(1)
     (raw,) = ask(LocalChat(model), [asked])

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from rolellm.core.errors import EndpointError
+from rolellm.core.errors import EndpointError, RoleLLMWarning
 from rolellm.llm import retry
 from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint
-from rolellm.llm.model import Answer, EndpointWarning, Failure, Outcome, Request, RunOptions, Schema, system, user
+from rolellm.llm.model import Answer, Failure, Outcome, Request, RunOptions, Schema, system, user
 
 RECORDED = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8"))
 SCHEMA = Schema("pair", {"type": "object", "properties": {"a": {"type": "integer"}}})
@@ -138,7 +138,7 @@ def test_a_form_is_called_slow_after_three_replies_of_each_kind(
     with Slow() as server:
         at = endpoint(server)
         run(tmp_path / "two of one kind", at, [*plain, *asked(2)])
-        with pytest.warns(EndpointWarning, match="times slower with `structured: json_schema`"):
+        with pytest.warns(RoleLLMWarning, match="times slower with `structured: json_schema`"):
             run(tmp_path / "three of each", at, asked(3)[2:])
 
 

@@ -225,7 +225,7 @@ def test_the_command_writes_the_page_and_json(release: Path, tmp_path: Path) -> 
 
 def test_every_check_has_its_consequence() -> None:
     source = Path(inspect.getfile(audit_release)).read_text(encoding="utf-8")
-    named = set(re.findall(r'make_finding\(\s*"([^"]+)"', source)) | {"baseline file is another config's"}
+    named = set(re.findall(r'(?:make_finding|check)\(\s*"([^"]+)"', source)) | {"baseline file is another config's"}
     named |= {f"{label} {how} train" for label in ("answer", "question") for how in ("in", "nearly in")}
     named |= {f"reference {words}" for words in (*RULES.values(), "is in the wrong language")}
     named |= {"duplicate (role, question)", "duplicate, white space stripped", "duplicate, normalized"}

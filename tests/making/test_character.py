@@ -10,12 +10,12 @@ import pytest
 from datasets import Dataset
 
 from rolellm.characters.cards.folder import load_card
-from rolellm.core.errors import DataError, ScriptError, SettingsError, StoppedShortError
+from rolellm.core.errors import DataError, RoleLLMWarning, ScriptError, SettingsError, StoppedShortError
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Price, RunOptions
-from rolellm.making.character import Character, CharacterWarning
+from rolellm.making.character import Character
 from rolellm.making.scripted import scripted_model
 
 QUEEN = "Queen of Hearts"
@@ -62,7 +62,7 @@ def test_another_name_of_the_role_is_proposed(tmp_path: Path) -> None:
     script.write_text(
         "MARA: Ring the bell!\n\nTHE PILOT: I am Mara Quill.\n\nJOSS: Which bell?\n\n" * 3, encoding="utf-8"
     )
-    with pytest.warns(CharacterWarning, match=r"may be Mara, too: THE PILOT \(says ‘I am Mara Quill’\).*aliases"):
+    with pytest.warns(RoleLLMWarning, match=r"may be Mara, too: THE PILOT \(says ‘I am Mara Quill’\).*aliases"):
         Character.from_script(script, role="Mara")
     assert "THE PILOT" in Character.from_script(script, role="Mara", aliases=["The Pilot"]).aliases
 
@@ -129,12 +129,12 @@ def test_bad_input_is_named(queen: Character, tmp_path: Path) -> None:
 
 def test_a_shortfall_is_a_warning(tmp_path: Path) -> None:
     made = Character.from_script(SCRIPT, role=QUEEN).build(description=OWN, catchphrases=0)
-    with pytest.warns(CharacterWarning, match="different questions"):
+    with pytest.warns(RoleLLMWarning, match="different questions"):
         made.instruct(offline(), per_role=500, rounds=1)
 
 
 def test_a_card_goes_in_and_out(queen: Character, tmp_path: Path) -> None:
-    with pytest.warns(CharacterWarning, match="first_mes is empty|lines") as told:
+    with pytest.warns(RoleLLMWarning, match="first_mes is empty|lines") as told:
         card = queen.to_card(tmp_path / "queen.png")
     assert "mes_example has 11 of the role's 12 lines" in str(told[1].message)
     again = Character.from_card(card)

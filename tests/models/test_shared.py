@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.core.errors import ModelError
+from rolellm.core.errors import ModelError, RoleLLMWarning
 from rolellm.models.families import EXACT
-from rolellm.models.local_model import Decoding, LocalModel, PlainBatchWarning
+from rolellm.models.local_model import Decoding, LocalModel
 from rolellm.models.prefix_generation import SharedGeneration, group_prompts
 
 from ..training import test_families as families
@@ -127,10 +127,10 @@ def test_other_families_say_that_they_do_not_share_and_answer_the_same(
     count = len(AutoTokenizer.from_pretrained(tiny_model))
     model = LocalModel(save(new_model(family, count, **sizes), tiny_model, tmp_path / "model"), device="cpu")
     greedy = Decoding(max_new_tokens=8)
-    with pytest.warns(PlainBatchWarning, match=f"the base is a model of type {family.lower()}"):
+    with pytest.warns(RoleLLMWarning, match=f"the base is a model of type {family.lower()}"):
         replies = model.generate_batch(random_prompts(), greedy)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PlainBatchWarning)
+        warnings.simplefilter("ignore", RoleLLMWarning)
         assert replies == [model.generate_batch([prompt], greedy)[0] for prompt in random_prompts()]
 
 
@@ -159,7 +159,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(tiny_model: Path, tmp_path: 
     prompts, decoding = random_prompts()[:8], Decoding(max_new_tokens=8000)
     expected = [model.generate_batch([prompt], decoding)[0] for prompt in prompts]
     # Keys and values of a prompt take 2 layers * 2 * 16 heads * 8,000 places * 64 * 4 bytes: 131 MB.
-    with memory_left(700 << 20), pytest.warns(PlainBatchWarning, match=r"of 8 prompts; going on with 4 at a time"):
+    with memory_left(700 << 20), pytest.warns(RoleLLMWarning, match=r"of 8 prompts; going on with 4 at a time"):
         assert model.generate_batch(prompts, decoding) == expected
     with memory_left(70 << 20), pytest.raises(ModelError, match="out of memory with a single prompt"):
         model.generate_batch(prompts[:1], Decoding(max_new_tokens=16_000))

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention.flex_attention import create_mask
 
+from rolellm.core.errors import RoleLLMWarning
 from rolellm.models import tree_attention
 from rolellm.models.prefix_tree import PrefixTree, fold_rows
-from rolellm.models.tree_attention import FlexAttentionWarning, TreeMask, attend_tree
+from rolellm.models.tree_attention import TreeMask, attend_tree
 
 from .test_prefix_tree import ROWS, pad
 
@@ -243,12 +244,12 @@ class TestComparisonBeforeUse:
         def fail(*_: Any, **__: Any) -> None:
             raise RuntimeError("no such kernel")
 
-        with pytest.warns(FlexAttentionWarning, match=r"comparison .* on cpu \(RuntimeError: no such kernel\), so"):
+        with pytest.warns(RoleLLMWarning, match=r"comparison .* on cpu \(RuntimeError: no such kernel\), so"):
             assert not self.agrees(monkeypatch, fail)
 
     def test_a_kernel_that_ignores_the_mask_is_not_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def ignore(*inputs: torch.Tensor, enable_gqa: bool, **_: Any) -> torch.Tensor:
             return torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=True, enable_gqa=enable_gqa)
 
-        with pytest.warns(FlexAttentionWarning, match=r"a relative error of \d\.\de[+-]\d\d"):
+        with pytest.warns(RoleLLMWarning, match=r"a relative error of \d\.\de[+-]\d\d"):
             assert not self.agrees(monkeypatch, ignore)

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 import rolellm
 from rolellm.characters.cards.folder import import_card
 from rolellm.characters.scripts.turns import read_turns
-from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, SettingsError
+from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, RoleLLMWarning, SettingsError
 from rolellm.core.records import Profile, Row
 from rolellm.llm.model import assistant, user
 from rolellm.models.local_model import Decoding, LocalModel
 from rolellm.models.prompts.render import make_messages
-from rolellm.playing.player import ContextWarning, RolePlayer
+from rolellm.playing.player import RolePlayer
 from rolellm.playing.terminal import Terminal
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
@@ -273,7 +273,7 @@ def test_what_is_sent_fits_and_is_the_end_of_the_talk(lengths: list[int], contex
 
 def test_old_turns_go_first_and_it_is_said(tiny_model: Path) -> None:
     chat = RolePlayer(tiny_model, ADA, max_tokens=20, temperature=0).chat()
-    with pytest.warns(ContextWarning, match=r"does not see \d+ earlier turns"):
+    with pytest.warns(RoleLLMWarning, match=r"does not see \d+ earlier turns"):
         for number in range(12):
             chat.say(f"What do you see from the window at {number} o'clock?")
     assert chat.prompt.dropped > 0
@@ -300,7 +300,7 @@ def test_a_megabyte_of_lore_leaves_room_for_the_talk(card: Path, remote: rolellm
     value["data"]["character_book"]["entries"] += more
     card.write_text(json.dumps(value))
     chat = RolePlayer(remote, card).chat()
-    with pytest.warns(ContextWarning, match=r"does not see [\d,]+ pieces of lore"):
+    with pytest.warns(RoleLLMWarning, match=r"does not see [\d,]+ pieces of lore"):
         assert chat.say("Why?").startswith("Why?")
     assert 0 < len(chat.prompt.lore) < 100
     assert chat.prompt.tokens < 2000

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.core.errors import DataError, PredictionError, SettingsError
+from rolellm.core.errors import DataError, PredictionError, RoleLLMWarning, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.data.rolebench.schema import CONFIGS
 from rolellm.models.find import ModelSource, find_model
 from rolellm.models.training_record import MANIFEST, TrainedOn
-from rolellm.scoring.contamination import Contamination, ContaminationWarning, check_contamination, find_held_out_part
+from rolellm.scoring.contamination import Contamination, check_contamination, find_held_out_part
 from rolellm.scoring.generate import answer_rows
 from rolellm.scoring.predictions import Predictions, get_sidecar_path, read_predictions
 from rolellm.scoring.score import score_rows
@@ -149,7 +149,7 @@ def test_rows_trained_on_are_named_before_they_are_answered(
 ) -> None:
     rows = make_rows(8)
     note(model, rows[:5])
-    with pytest.warns(ContaminationWarning) as caught:
+    with pytest.warns(RoleLLMWarning) as caught:
         entry = answer(rows, out, settings)
     (warning,) = caught
     said = str(warning.message)
@@ -201,7 +201,7 @@ def test_strict_lets_new_rows_and_unknown_models_through(
 def test_the_summary_counts_them(model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows) -> None:
     assert answer_rows(make_rows(3), out, settings).to_dict()["contaminated"] is None
     note(model, make_rows(2))
-    with pytest.warns(ContaminationWarning):
+    with pytest.warns(RoleLLMWarning, match="trained on"):
         assert answer_rows(make_rows(3), out, settings).to_dict()["contaminated"] == 2
 
 
@@ -226,15 +226,15 @@ def test_an_adapters_training_and_its_bases_count_together(
     rows = make_rows(6)
     source = find_model(str(adapter)) if named == "alone" else find_model(str(model), str(adapter))
     note(model, rows[:2])
-    with pytest.warns(ContaminationWarning, match=r"trained on: 2 of 6"):
+    with pytest.warns(RoleLLMWarning, match=r"trained on: 2 of 6"):
         check_contamination(rows, source, config="sample", split="test")
     note(adapter, rows[1:5], split="test")
-    with pytest.warns(ContaminationWarning, match=r"5 of 6 \(.*adapter was tuned on sample/test; .*sample/train\)"):
+    with pytest.warns(RoleLLMWarning, match=r"5 of 6 \(.*adapter was tuned on sample/test; .*sample/train\)"):
         found = check_contamination(rows, source, config="sample", split="test")
     assert found is not None
     assert [entry["instructions"] for entry in found.trained_on] == [4, 2]
     (model / MANIFEST).unlink()
-    with pytest.warns(ContaminationWarning, match=r"trained on: 4 of 6"):
+    with pytest.warns(RoleLLMWarning, match=r"trained on: 4 of 6"):
         check_contamination(rows, source, config="sample", split="test")
 
 
@@ -247,7 +247,7 @@ def test_a_runs_manifest_speaks_for_its_checkpoints_and_its_base(
     write_json(tmp_path / "run" / part / MANIFEST, {"files": {}})
     monkeypatch.chdir(tmp_path / "run" / part)
     for name in (str(tmp_path / "run" / part), "."):
-        with pytest.warns(ContaminationWarning, match=r"2 of 4"):
+        with pytest.warns(RoleLLMWarning, match=r"2 of 4"):
             check_contamination(make_rows(4), find_model(name), config="sample", split="test")
 
 
@@ -286,7 +286,7 @@ def test_a_manifest_on_the_hub_is_found_and_most_have_none(
     note(model, make_rows(2))
     on_the_hub(model, "someone/tuned")
     assert answer(make_rows(3), out, replace(settings, model="someone/stock")) is None
-    with pytest.warns(ContaminationWarning, match=r"2 of 3 \(someone/tuned was tuned on sample/train\)"):
+    with pytest.warns(RoleLLMWarning, match=r"2 of 3 \(someone/tuned was tuned on sample/train\)"):
         entry = answer(make_rows(3), out, replace(settings, model="someone/tuned", overwrite=True))
     assert entry is not None
     assert entry["trained_on"][0]["model"] == "someone/tuned"
@@ -324,7 +324,7 @@ def test_a_malformed_manifest_is_named_and_strict_refuses_it(
     with pytest.raises(DataError, match=rf"^refused, as asked by strict: {model / MANIFEST}: "):
         answer_rows(make_rows(2), out, replace(settings, strict=True))
     assert not out.exists()
-    with pytest.warns(ContaminationWarning, match=rf"^{model / MANIFEST}: .*; so whether {model} was trained on these"):
+    with pytest.warns(RoleLLMWarning, match=rf"^{model / MANIFEST}: .*; so whether {model} was trained on these"):
         assert answer(make_rows(2), out, settings) is None
 
 
@@ -336,9 +336,9 @@ def test_a_file_goes_on_and_its_finding_with_it(
 ) -> None:
     rows = make_rows(10)
     note(model, rows[3:9])
-    with pytest.warns(ContaminationWarning, match="3 of 6"):
+    with pytest.warns(RoleLLMWarning, match="3 of 6"):
         answer(rows[:6], out, settings)
-    with pytest.warns(ContaminationWarning, match="6 of 10"):
+    with pytest.warns(RoleLLMWarning, match="6 of 10"):
         entry = answer(rows, out, settings)
     assert entry is not None
     assert (entry["rows"], entry["contaminated"], len(entry["instructions"])) == (10, 6, 6)
@@ -352,7 +352,7 @@ def test_what_becomes_known_later_is_noted_on_a_finished_file(
     answer(rows, out, settings)
     before = out.read_bytes(), json.loads(get_sidecar_path(out).read_text(encoding="utf-8"))
     note(model, rows[:1])
-    with pytest.warns(ContaminationWarning, match="1 of 4"):
+    with pytest.warns(RoleLLMWarning, match="1 of 4"):
         entry = answer(rows, out, replace(settings, batch_size=2))
     assert entry is not None
     assert out.read_bytes() == before[0]
@@ -374,7 +374,7 @@ def test_what_was_known_is_not_forgotten(
     model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows
 ) -> None:
     note(model, make_rows(4))
-    with pytest.warns(ContaminationWarning):
+    with pytest.warns(RoleLLMWarning, match="trained on"):
         answer(make_rows(4), out, settings)
     before = out.read_bytes(), get_sidecar_path(out).read_bytes()
     (model / MANIFEST).unlink()
@@ -390,7 +390,7 @@ def test_what_was_known_is_not_forgotten(
 def mixed(model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows) -> Path:
     """Twelve predictions, the first five to rows whose instructions were trained on under other roles."""
     note(model, by_others(make_rows(5)))
-    with pytest.warns(ContaminationWarning):
+    with pytest.warns(RoleLLMWarning, match="trained on"):
         answer(make_rows(12), out, settings)
     return out
 
@@ -431,7 +431,7 @@ def test_where_every_row_was_trained_on_no_clean_metric_is_left(
     model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows
 ) -> None:
     note(model, make_rows(4))
-    with pytest.warns(ContaminationWarning):
+    with pytest.warns(RoleLLMWarning, match="trained on"):
         answer(make_rows(4), out, settings)
     clean = scored(make_rows(4), out).to_dict()["metrics_clean"]
     assert clean == {"CUS": None, "RAW": None, "SPE": None, "avg": None}
@@ -554,7 +554,7 @@ def test_chinese_instruction_generalization_is_contaminated_by_its_own_train_and
     source = ModelSource(str(tmp_path), None, str(tmp_path))
     note(tmp_path, split_rows(config, "train", real_release), config=config)
     test = split_rows(config, "test", real_release)
-    with pytest.warns(ContaminationWarning, match=rf"1,458 of 1,690 \({tmp_path} was tuned on {config}/train\)"):
+    with pytest.warns(RoleLLMWarning, match=rf"1,458 of 1,690 \({tmp_path} was tuned on {config}/train\)"):
         found = check_contamination(test, source, config=config, split="test")
     assert found is not None
     general = [row for row in found.contaminated if row.subset == "general"]

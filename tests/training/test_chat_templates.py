@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import ModelError
+from rolellm.core.errors import ModelError, RoleLLMWarning
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.encode import encode_prompt, encode_replies, find_end_token
-from rolellm.models.prompts.settle import SystemTurnWarning, check_settled, settle_template
+from rolellm.models.prompts.settle import check_settled, settle_template
 from rolellm.training.bases import build_base, load_tokenizer
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
@@ -18,7 +18,7 @@ from rolellm.training.train import prepare, train
 
 from .tokenizers import CHATML, make_tokenizer
 
-pytestmark = pytest.mark.filterwarnings("ignore::rolellm.models.prompts.settle.SystemTurnWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::rolellm.core.errors.RoleLLMWarning")
 
 # Each writes what its namesake writes around a reply, and no more.
 QWEN3 = (
@@ -125,7 +125,7 @@ def test_what_is_trained_is_what_is_asked_for_and_answered(template: str, ending
 @pytest.mark.parametrize("template", [GEMMA, DROPS_SYSTEM], ids=["gemma", "drops-the-system-turn"])
 def test_a_system_text_in_the_user_s_turn_is_said_once(template: str, tmp_path: Path) -> None:
     folder = folder_with(template, tmp_path)
-    with pytest.warns(SystemTurnWarning) as said:
+    with pytest.warns(RoleLLMWarning) as said:
         tokenizers = [load_tokenizer(folder, "model") for _ in range(2)]
     (warning,) = said
     assert str(warning.message) == (

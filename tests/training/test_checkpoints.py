@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.core.errors import SettingsError
+from rolellm.core.errors import RoleLLMWarning, SettingsError
 from rolellm.training.run_folder import (
     SEAL,
-    TornCheckpointWarning,
     find_checkpoint,
     find_last_step,
     keep_newest,
@@ -111,7 +110,7 @@ def test_what_is_torn_is_passed_over_by_name_with_the_reason(
 ) -> None:
     write(tmp_path, 2)
     tear(write(tmp_path, 4))
-    with pytest.warns(TornCheckpointWarning) as caught:
+    with pytest.warns(RoleLLMWarning) as caught:
         found = find_checkpoint(tmp_path, FACTS)
     assert found == tmp_path / "checkpoint-2"
     (only,) = caught
@@ -139,7 +138,7 @@ def test_a_torn_one_is_not_asked_whose_it_is(tmp_path: Path) -> None:
     folder = write(tmp_path, 4, sealed=False)
     seal_checkpoint(folder, 4, {**FACTS, "processes": 7})
     (folder / "weights.safetensors").unlink()
-    with pytest.warns(TornCheckpointWarning):
+    with pytest.warns(RoleLLMWarning, match="is passed over"):
         assert find_checkpoint(tmp_path, FACTS) == tmp_path / "checkpoint-2"
 
 
@@ -222,7 +221,7 @@ def test_killed_while_it_is_removed_a_checkpoint_does_not_pass_for_whole(removal
     assert find_checkpoint(tmp_path, FACTS) == tmp_path / "checkpoint-2"
     shutil.rmtree(tmp_path / "checkpoint-2")
     if removal > 1:
-        with pytest.warns(TornCheckpointWarning, match="it has no seal"):
+        with pytest.warns(RoleLLMWarning, match="it has no seal"):
             assert find_checkpoint(tmp_path, FACTS) is None
 
 

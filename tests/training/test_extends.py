@@ -74,6 +74,11 @@ def test_chains_lists_and_shipped_names(tmp_path: Path) -> None:
     )
 
 
+def test_a_recipe_has_the_keys_of_the_trainer_that_it_extends(tmp_path: Path) -> None:
+    child = write(tmp_path / "child.yaml", "extends: rocit-grpo\ntraining: {max_completion_length: 20}\n")
+    assert load_recipe(child).training.extra["max_completion_length"] == 20
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import ModelError
+from rolellm.core.errors import ModelError, RoleLLMWarning
 from rolellm.models.families import EXACT as KNOWN
 from rolellm.models.families import explain_not_shared
 from rolellm.training.examples import Example
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.train import RowByRowWarning, prepare, train
+from rolellm.training.train import prepare, train
 
 from ..versions import needs
 from .models import BOUND, SIZES, distance, gradient, new_model
@@ -167,11 +167,11 @@ def test_a_run_falls_back_to_rows_and_says_so(
     tokenizer.save_pretrained(base)
     recipe = load_recipe(write_recipe(tmp_path, base={"path": str(base)}))
     notice = rf"row by row, without shared prefixes, \d in a forward pass: the base is a model of type {kind};"
-    with pytest.warns(RowByRowWarning, match=notice):
+    with pytest.warns(RoleLLMWarning, match=notice):
         settled = prepare(recipe, tmp_path / "run").training  # There are no weights yet.
     assert settled.replies_per_step == recipe.training.replies_per_step
     model.save_pretrained(base)
-    with pytest.warns(RowByRowWarning, match=notice):
+    with pytest.warns(RoleLLMWarning, match=notice):
         fallen_back = train(recipe)
     rows = {
         name: getattr(settled, name)

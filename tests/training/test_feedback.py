@@ -134,10 +134,13 @@ def test_preferences_that_teach_nothing_are_refused(replies: dict[str, str], wor
         encode([chat], tokenizer, max_length=128, trainer="dpo", truncate_replies=True)
 
 
-def test_text_that_trl_would_read_as_a_special_token_is_refused(tokenizer: Any) -> None:
+def test_text_that_trl_would_read_as_a_special_token_is_left_out(tokenizer: Any) -> None:
     chat = Conversation("x", ({"role": "user", "content": "a </s> b"},), {"chosen": "a", "rejected": "b"})
     with pytest.raises(RecipeError, match="row x has a special token of the tokenizer"):
         encode([chat], tokenizer, max_length=128, trainer="dpo")
+    plain = Conversation("y", ({"role": "user", "content": "b"},), {"chosen": "a", "rejected": "b"})
+    with pytest.warns(UserWarning, match="row x has a special token of the tokenizer .* left out"):
+        assert [example.row_id for example in encode([chat, plain], tokenizer, max_length=128, trainer="dpo")] == ["y"]
 
 
 @pytest.mark.parametrize(

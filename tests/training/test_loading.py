@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import ModelError, SettingsError, require
+from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, require
 from rolellm.core.jsonl import read_jsonl
 from rolellm.models.find import hash_model
 from rolellm.models.load import fetch
-from rolellm.models.local_model import Decoding, LocalModel, PlainBatchWarning
+from rolellm.models.local_model import Decoding, LocalModel
 from rolellm.training.bases import build_base, load_model, load_tokenizer
 from rolellm.training.recipe import Lora, MethodRecipe, Quantization, TrainingRecipe
 from rolellm.training.recipe_files import load_recipe
@@ -370,7 +370,7 @@ def test_routers_are_not_weighed_in_inference(tokenizer: Any, tmp_path: Path) ->
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     local = LocalModel(str(tmp_path), device="cpu")
-    with pytest.warns(PlainBatchWarning, match="mixtral"):
+    with pytest.warns(RoleLLMWarning, match="mixtral"):
         answers = local.generate_batch([[5], [5, 6, 7]], Decoding(max_new_tokens=2))
     assert len(answers) == 2
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import SettingsError
+from rolellm.core.errors import RoleLLMWarning, SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.training.bases import build_base
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
-from rolellm.training.run_folder import SEAL, TornCheckpointWarning, find_checkpoint, get_step
+from rolellm.training.run_folder import SEAL, find_checkpoint, get_step
 from rolellm.training.train import train
 
 WriteRecipe = Callable[..., Path]
@@ -231,9 +231,9 @@ def test_a_torn_checkpoint_is_passed_over_and_the_one_before_is_used(
     recipe = cut(9)
     run = recipe.output.dir
     tear(run / "checkpoint-9")
-    with pytest.warns(TornCheckpointWarning, match=f"checkpoint-9 is passed over: {problem}") as caught:
+    with pytest.warns(RoleLLMWarning, match=f"checkpoint-9 is passed over: {problem}") as caught:
         train(recipe, resume=True)
-    assert len([one for one in caught if one.category is TornCheckpointWarning]) == 1
+    assert len([one for one in caught if one.category is RoleLLMWarning]) == 1
     assert_same(run, whole.output.dir)
 
 
@@ -242,9 +242,9 @@ def test_with_all_checkpoints_torn_it_begins_anew(cut: Callable[..., Recipe], wh
     run = recipe.output.dir
     for folder in run.glob("checkpoint-*"):
         (folder / SEAL).unlink()
-    with pytest.warns(TornCheckpointWarning) as caught:
+    with pytest.warns(RoleLLMWarning) as caught:
         train(recipe, resume=True)
-    assert len([one for one in caught if one.category is TornCheckpointWarning]) == 2
+    assert len([one for one in caught if one.category is RoleLLMWarning]) == 2
     assert_same(run, whole.output.dir)
 
 
@@ -259,7 +259,7 @@ def test_what_is_torn_does_not_cost_the_last_that_is_whole(
     closer = replace(recipe, training=replace(recipe.training, save_steps=1, save_total_limit=1))
     killed_at(train_apart(closer, resume=True), (run / "checkpoint-8" / SEAL).is_file)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TornCheckpointWarning)
+        warnings.simplefilter("ignore", RoleLLMWarning)
         found = find_checkpoint(run, {})
         assert found is not None
         assert 7 <= get_step(found) < 15

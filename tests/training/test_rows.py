@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.data.rolebench.schema import KIND
@@ -17,7 +17,6 @@ from rolellm.models.prompts.render import DescriptionPrompts, make_messages
 from rolellm.training.examples import IGNORED, Example, encode
 from rolellm.training.recipe import DataRecipe, Mix
 from rolellm.training.rows import (
-    LongPromptWarning,
     check_positions,
     check_prompts,
     make_conversations,
@@ -198,7 +197,7 @@ def test_prompts_too_long_for_the_base_are_named_before_training(tokenizer: Any,
 
     for context, talk in ((None, long), (2048, long), (512, short), (512, None)):
         check(context, talk)
-    with pytest.warns(LongPromptWarning, match=r"prompts of Fox have up to \d+ tokens, and the base takes 300 "):
+    with pytest.warns(RoleLLMWarning, match=r"prompts of Fox have up to \d+ tokens, and the base takes 300 "):
         check(300, long)
-    with pytest.warns(LongPromptWarning, match="prompts of Fox, Owl have"):
+    with pytest.warns(RoleLLMWarning, match="prompts of Fox, Owl have"):
         check(64)

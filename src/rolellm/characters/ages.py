@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
+from rolellm.core.errors import RoleLLMWarning
+
 _EN: Final = "one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|(?:thir|four|fif|six|seven)teen"
 _DIGITS: Final = "一二三四五六七八九"
 #: Numerals of 1 to 17, and pairs such as 十五六, which mean either.
@@ -58,10 +60,6 @@ _HAN_BEFORE: Final = re.compile(
 )
 
 
-class AgeWarning(UserWarning):
-    """A role's text gives an age under eighteen."""
-
-
 def find_minor_age(*texts: str) -> str:
     """Find an age under eighteen that a role's texts give, in English or Chinese.
 
@@ -103,7 +101,7 @@ def warn_of_minor_age(role: str, *texts: str) -> None:
     """Point out an age under eighteen in a role's texts; what it is played in is for the operator to decide.
 
     Warns:
-        AgeWarning: Where there is one.
+        RoleLLMWarning: Where there is one.
     """
     if note := describe_minor_age(*texts):
-        warnings.warn(f"{role}: {note}", AgeWarning, stacklevel=3)
+        warnings.warn(f"{role}: {note}", RoleLLMWarning, stacklevel=3)

@@ -76,7 +76,7 @@ def find_part(role: Any) -> Part:
         DataError: For a folder or a card that cannot be read.
 
     Warns:
-        AgeWarning: When the text of a card or a role of RoleBench gives an age under eighteen; of a folder, that was
+        RoleLLMWarning: When the text of a card or a role of RoleBench gives an age under eighteen; of a folder, that was
             said when it was made.
     """
     if isinstance(role, Part):

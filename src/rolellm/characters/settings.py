@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from rolellm.core.settings import Field, dump, settings
+from rolellm.core.settings import Field, settings
 from rolellm.llm.model import Sampling
 
 Strategy = Literal["zero-shot", "few-shot-prompt", "few-shot-dialogue"]
@@ -32,12 +32,6 @@ class SamplingSettings:
     def sampling(self) -> Sampling:
         """For requests."""
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens, seed=self.seed)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert to one JSON object, for manifests."""
-        own = {"temperature", "top_p", "max_tokens", "seed"}
-        settings = {name: value for name, value in dump(self).items() if name not in own}
-        return {**settings, "sampling": dump(self.sampling)}
 
 
 @settings

@@ -23,9 +23,9 @@ from rolellm.core.records import Language, Profile
 from rolellm.core.settings import Field, dump, settings
 from rolellm.data.rolebench.profiles import load_profiles
 from rolellm.data.rolebench.schema import SAMPLE
-from rolellm.llm.json_reply import accept_json, make_strict
+from rolellm.llm.json_reply import accept_json, make_object_schema
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Request, Sampling, Schema, user
+from rolellm.llm.model import Answer, Request, Sampling, user
 from rolellm.making.instruct.grounding import LONG_SURNAMES, NO_NAMES, SURNAMES, extract_content_words, make_word_finder
 from rolellm.making.instruct.run import KEPT, Question, read_questions
 from rolellm.models.prompts.fences import draw_nonce, fence_text, make_harmless
@@ -53,9 +53,7 @@ _RARE, _RARE_SHARE, _LEAST = 3, 0.05, 2
 _GAP, _GAP_SHARE = 2, 0.02
 _LINE: Final = 150
 _SHOWN: Final = 1000
-_SCHEMA: Final = make_strict(
-    Schema("boundary", {"type": "object", "properties": {"verdict": {"type": "string", "enum": list(VERDICTS)}}})
-)
+_SCHEMA: Final = make_object_schema("boundary", verdict={"type": "string", "enum": list(VERDICTS)})
 
 
 @settings

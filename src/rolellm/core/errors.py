@@ -1,4 +1,4 @@
-"""The errors that this library raises on purpose, as one tree.
+"""The errors that this library raises on purpose, as one tree, and the class of its warnings.
 
 ::
 
@@ -38,6 +38,10 @@ from pathlib import Path
 
 class RoleLLMError(Exception):
     """Base of all errors raised on purpose by this library."""
+
+
+class RoleLLMWarning(UserWarning):
+    """Base of all warnings of this library: work goes on, with less than was asked for."""
 
 
 class DataError(RoleLLMError, ValueError):

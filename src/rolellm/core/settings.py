@@ -164,17 +164,22 @@ def read_packaged_yaml(package: str, name: str) -> Any:
 
 
 @functools.cache
-def read_packaged_patterns(package: str, name: str, language: str) -> Any:
-    """The regular expressions of a language in such a file: without line breaks, with ``{name}`` of its fragments."""
-    values = map_strings(read_packaged_yaml(package, name)[language], lambda text: text.replace("\n", ""))
-    fragments = values.pop("fragments", {})
-    return map_strings(values, lambda text: _FRAGMENT.sub(lambda hit: str(fragments.get(hit[1], hit[0])), text))
+def read_packaged_patterns(package: str, name: str, section: str) -> Any:
+    """The regular expressions of a section of such a file: without line breaks, with ``{name}`` of its fragments."""
+    values, fragments = dict(read_packaged_yaml(package, name)[section]), dict[str, str]()
+
+    def fill(text: str) -> str:
+        return _FRAGMENT.sub(lambda hit: fragments.get(hit[1], hit[0]), text.replace("\n", ""))
+
+    for key, text in values.pop("fragments", {}).items():
+        fragments[key] = fill(text)
+    return map_strings(values, fill)
 
 
 _read_words = functools.cache(functools.partial(read_packaged_yaml, "rolellm.core", "words.yaml"))
 
 
-def list_words(name: str) -> list[str]:
+def read_word_list(name: str) -> list[str]:
     """List the words under a name in ``words.yaml``, in order."""
     words: str = _read_words()[name]
     return words.split()
@@ -182,7 +187,7 @@ def list_words(name: str) -> list[str]:
 
 def load_words(name: str) -> frozenset[str]:
     """Load the words under a name in ``words.yaml``."""
-    return frozenset(list_words(name))
+    return frozenset(read_word_list(name))
 
 
 def resolve_paths(values: Values, folder: Path, *keys: str) -> Values:

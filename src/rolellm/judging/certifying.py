@@ -47,9 +47,9 @@ from rolellm.judging.summary import LEAST_LOSSES
 from rolellm.judging.systems import OTHER_ROLE, make_canaries, plant_losers
 from rolellm.judging.types import Comparison, Judgement, System
 from rolellm.judging.verdicts import PairVerdict, RowClusters, compute_sign, sort_verdicts
-from rolellm.llm.json_reply import accept_json, make_strict
+from rolellm.llm.json_reply import accept_json, make_object_schema
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Failure, Outcome, Request, Sampling, Schema, user
+from rolellm.llm.model import Answer, Failure, Outcome, Request, Sampling, user
 from rolellm.llm.settings import hide_private
 from rolellm.models.prompts.fences import draw_nonce, fence_text, make_harmless
 from rolellm.models.prompts.render import load_template
@@ -64,11 +64,7 @@ OWN: Final = "own reply"
 PLAIN, DAMAGED, PADDED = "canary: plain answer", "canary: damaged reply", "canary: padded reply"
 _WHOLE: Final = (OTHER_ROLE, PLAIN, PADDED)
 _CHOICES: Final = 4
-_SPEAKER: Final = make_strict(
-    Schema(
-        "speaker", {"type": "object", "properties": {"speaker": {"type": "string", "enum": list(LETTERS[:_CHOICES])}}}
-    )
-)
+_SPEAKER: Final = make_object_schema("speaker", speaker={"type": "string", "enum": list(LETTERS[:_CHOICES])})
 _STRANGERS: Mapping[str, dict[str, str]] = read_packaged_yaml("rolellm.judging", "strangers.yaml")
 #: Settings of judging that an examination has; the others must be as by default.
 _USED: Final = ("judges", "sample", "roles", "subset", "data_dir", "shown", "seed", "budget")

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolellm.core.errors import EndpointError, SettingsError, StoppedShortError
+from rolellm.core.errors import EndpointError, RoleLLMWarning, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.interrupts import run_to_end
 from rolellm.core.jsonl import write_jsonl
@@ -29,7 +29,6 @@ from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import (
     Accept,
     Answer,
-    EndpointWarning,
     Failure,
     Finish,
     Model,
@@ -59,10 +58,6 @@ def order_by_prefix(requests: Sequence[Request]) -> list[int]:
     count = Counter(beginnings).items()
     rank = {text: (-len(text) * (times - 1), index) for index, (text, times) in enumerate(count)}
     return sorted(range(len(requests)), key=lambda index: rank[beginnings[index]])
-
-
-class JournalWarning(UserWarning):
-    """Pieces of a run's journal were damaged or are gone."""
 
 
 @dataclass(slots=True)
@@ -142,7 +137,7 @@ class Client(ExitStack):
             self.callback(opened.pop_all().close)
         self.spent.cost = self._journal.cost
         if self._journal.harm:
-            warnings.warn(self._journal.harm, JournalWarning, stacklevel=2)
+            warnings.warn(self._journal.harm, RoleLLMWarning, stacklevel=2)
 
     def ask(
         self,
@@ -247,7 +242,7 @@ class Client(ExitStack):
             if not pace.alive and pace.last is not None:
                 warnings.warn(
                     f"{pace.model.name} was dropped ({pace.last[1]}); other endpoints answered instead",
-                    EndpointWarning,
+                    RoleLLMWarning,
                     stacklevel=3,
                 )
 
@@ -282,7 +277,7 @@ class Client(ExitStack):
         if reported and not self.spent.recounted:
             problems.append(f"reports counts of tokens that cannot be true ({reported!r:.100}); ours are used")
         for problem in problems:
-            warnings.warn(f"{reply.endpoint} {problem}", EndpointWarning, stacklevel=2)
+            warnings.warn(f"{reply.endpoint} {problem}", RoleLLMWarning, stacklevel=2)
         answered_by[name] = answered_by.get(name, 0) + 1
         self.spent.recounted += bool(reported)
 

@@ -23,9 +23,9 @@ import httpx2
 from openai import APIStatusError, AsyncOpenAI, AsyncStream, DefaultAsyncHttpxClient, Omit, OpenAIError, omit
 from openai.types.chat import ChatCompletionChunk
 
-from rolellm.core.errors import SettingsError
+from rolellm.core.errors import RoleLLMWarning, SettingsError
 from rolellm.core.scrub import Scrubber, make_scrubber
-from rolellm.llm.model import CallError, EndpointWarning, Finish, Json, Reply, Request, T
+from rolellm.llm.model import CallError, Finish, Json, Reply, Request, T
 from rolellm.llm.openai_format import (
     UNREADABLE,
     Structured,
@@ -202,7 +202,7 @@ class Endpoint:
             warnings.warn(
                 f"{self.name} is {times:.0f} times slower with `structured: {self.structured}` than without; "
                 "`structured: none` in its settings asks for JSON in words alone, and reads that, too",
-                EndpointWarning,
+                RoleLLMWarning,
                 stacklevel=2,
             )
 

@@ -238,6 +238,11 @@ def accept_json(schema: Schema, make: Callable[[Any], T]) -> Accept[T]:
     return accept
 
 
+def make_object_schema(name: str, **properties: Json) -> Schema:
+    """Make the schema of an object with these keys and no other, in the form that strict mode asks for."""
+    return make_strict(Schema(name, {"type": "object", "properties": properties}))
+
+
 def make_strict(schema: Schema) -> Schema:
     """A schema in the form that strict mode asks for: no key but those named, and every one of them required.
 

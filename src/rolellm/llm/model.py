@@ -275,10 +275,6 @@ class CallError(Exception):
         return self.reason
 
 
-class EndpointWarning(UserWarning):
-    """An endpoint was given up, answers as another model, is slow at JSON, or counts tokens that cannot be."""
-
-
 @runtime_checkable
 class Model(Protocol):
     """A model that can be asked: an endpoint, one on this machine, or a scripted one."""

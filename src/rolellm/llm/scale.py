@@ -25,10 +25,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, SettingsError, StoppedShortError, require
+from rolellm.core.errors import (
+    EndpointError,
+    ModelError,
+    RoleLLMError,
+    RoleLLMWarning,
+    SettingsError,
+    StoppedShortError,
+    require,
+)
 from rolellm.llm.dispatcher import Dispatcher
 from rolellm.llm.journal import JOURNAL, SHARDS
-from rolellm.llm.model import EndpointWarning, Outcome, Request, T
+from rolellm.llm.model import Outcome, Request, T
 
 #: How often a worker that is killed starts again (our choice).
 _LIVES = 100
@@ -261,7 +269,7 @@ class RayDispatcher(Dispatcher[T]):
             except ray.exceptions.RayError as error:
                 problem = f"a Ray worker ended ({str(error).strip():.200})"
             if problem and self.stopped is None:
-                warnings.warn(f"{problem}; the rest is requested from this machine", EndpointWarning, stacklevel=2)
+                warnings.warn(f"{problem}; the rest is requested from this machine", RoleLLMWarning, stacklevel=2)
 
     async def _watch(self, parts: list[Any], journals: Sequence[Path]) -> None:
         """Wait for all workers, and count their replies."""

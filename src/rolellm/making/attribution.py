@@ -29,7 +29,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
 from rolellm.core.settings import load_words
 from rolellm.core.text import HAN
-from rolellm.llm.json_reply import accept_json, parse_json
+from rolellm.llm.json_reply import accept_json, make_object_schema, parse_json
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
     Answer,
@@ -37,7 +37,6 @@ from rolellm.llm.model import (
     Reply,
     Request,
     Sampling,
-    Schema,
     UnacceptableError,
     assistant,
     system,
@@ -192,15 +191,7 @@ def request_speakers(passage: Passage, language: Language, number: int = 0) -> R
             user(_render_task(language, passage.text, len(names))),
         ),
         _SAMPLING,
-        schema=Schema(
-            "speakers",
-            {
-                "type": "object",
-                "properties": {name: {"type": ["string", "null"]} for name in names},
-                "required": names,
-                "additionalProperties": False,
-            },
-        ),
+        schema=make_object_schema("speakers", **{name: {"type": ["string", "null"]} for name in names}),
         tag=f"attribution/{number}",
         repair=load_template(language, "repair").text,
     )
@@ -315,15 +306,7 @@ def _has(sentence: str, name: str) -> bool:
     return name in sentence and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sentence) is not None
 
 
-_SAME: Final = Schema(
-    "persons",
-    {
-        "type": "object",
-        "properties": {"persons": {"type": "integer"}},
-        "required": ["persons"],
-        "additionalProperties": False,
-    },
-)
+_SAME: Final = make_object_schema("persons", persons={"type": "integer"})
 
 
 def request_comparison(pair: Pair, language: Language) -> Request:

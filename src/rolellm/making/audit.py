@@ -109,12 +109,10 @@ class _File:
     rows: dict[int, Row]
     shapes: dict[int, str]
 
-    def find_hits(self, why: Callable[[Row], str | None]) -> Iterator[Hit]:
-        """Yield the rows' questions that have a fault."""
-        for line, row in self.rows.items():
-            reason = why(row)
-            if reason is not None:
-                yield line, row["question"], reason
+    def check(self, name: str, why: Callable[[Row], str | None]) -> AuditFinding:
+        """Find the rows that have a fault, for each of which `why` says what shows it."""
+        reasons = ((line, row["question"], why(row)) for line, row in self.rows.items())
+        return self.make_finding(name, ((line, question, why) for line, question, why in reasons if why is not None))
 
     def make_finding(self, check: str, hits: Iterable[Hit], of: int | None = None) -> AuditFinding:
         listed = list(hits)
@@ -240,15 +238,11 @@ def _check_leaks(config: Config, file: _File, train: _Train) -> Iterator[AuditFi
     """Find rows of a test file that the train files of its config hold, too."""
     if not train.roles:
         return
-    yield file.make_finding(
-        "(role, question) in train", file.find_hits(lambda row: train.pairs.get((row["role"], fold(row["question"]))))
-    )
+    yield file.check("(role, question) in train", lambda row: train.pairs.get((row["role"], fold(row["question"]))))
     yield from _check_texts("answer", file, train.answers, lambda row: _key_answers(file, row))
     if config.name.startswith("role-generalization"):
         # Its instructions are those of train on purpose: what it holds out is the roles.
-        yield file.make_finding(
-            "held-out role in train", file.find_hits(lambda row: row["role"] if row["role"] in train.roles else None)
-        )
+        yield file.check("held-out role in train", lambda row: row["role"] if row["role"] in train.roles else None)
     else:
         yield from _check_texts("question", file, train.questions, lambda row: [fold(row["question"])])
 
@@ -295,9 +289,7 @@ def _compare_tests(release: Release, file: _File, tests: Iterable[_File]) -> Ite
         for test in other_tests
         for line, row in test.rows.items()
     }
-    yield file.make_finding(
-        "(role, question) in another test", file.find_hits(lambda row: pairs.get((row["role"], fold(row["question"]))))
-    )
+    yield file.check("(role, question) in another test", lambda row: pairs.get((row["role"], fold(row["question"]))))
     for test in other_tests:
         baseline, path = release.root / source.baseline, release.root / test.source.baseline
         if baseline.is_file() and path.is_file() and hash_file(baseline) == hash_file(path):
@@ -314,9 +306,8 @@ def _check_baselines(release: Release, file: _File) -> Iterator[AuditFinding]:
         reply = find(row["role"], row["question"])
         return reply if reply in row["generated"] else None
 
-    missing = file.find_hits(lambda row: "no reply" if find(row["role"], row["question"]) is None else None)
-    yield file.make_finding("baseline missing", missing)
-    yield file.make_finding("baseline among the references", file.find_hits(find_shared))
+    yield file.check("baseline missing", lambda row: "no reply" if find(row["role"], row["question"]) is None else None)
+    yield file.check("baseline among the references", find_shared)
 
 
 def _check_joins(release: Release, file: _File) -> Iterator[AuditFinding]:
@@ -326,15 +317,13 @@ def _check_joins(release: Release, file: _File) -> Iterator[AuditFinding]:
         names = {role: find_name(role, described) for role in {row["role"] for row in file.rows.values()}}
         missing = {role: "" for role, name in names.items() if name is None}
         spellings = {role: name for role, name in names.items() if name not in (None, role)}
-        yield file.make_finding("role without a description", file.find_hits(lambda row: missing.get(row["role"])))
-        yield file.make_finding(
-            "role spelled otherwise in desc.json", file.find_hits(lambda row: spellings.get(row["role"]))
-        )
+        yield file.check("role without a description", lambda row: missing.get(row["role"]))
+        yield file.check("role spelled otherwise in desc.json", lambda row: spellings.get(row["role"]))
     targets = release.read_targets(file.source.language) if file.source.subset == "general" else {}
     if targets:
-        yield file.make_finding(
+        yield file.check(
             "instruction without a target",
-            file.find_hits(lambda row: None if fold(row["question"]) in targets else "no such instruction"),
+            lambda row: None if fold(row["question"]) in targets else "no such instruction",
         )
 
 

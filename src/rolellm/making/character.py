@@ -23,7 +23,7 @@ from rolellm.characters.cards.folder import export_card, import_card, open_chara
 from rolellm.characters.folder import CARD, check_free, dump_fields, is_outdated, write_character
 from rolellm.characters.scripts.parse import clean_names, read_script, select_role
 from rolellm.characters.scripts.reading import Format
-from rolellm.core.errors import SettingsError, StoppedShortError
+from rolellm.core.errors import RoleLLMWarning, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.folders import use_working_folder
 from rolellm.core.progress import Progress
@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     from datasets import DatasetDict
 
 _STAGES = ("build", "instruct", "respond")
-
-
-class CharacterWarning(UserWarning):
-    """A stage made less than was asked for, or took something as it is."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -95,7 +91,7 @@ class Character(Profile):
             ScriptError: When the script cannot be read, or the role never speaks; names who does.
 
         Warns:
-            CharacterWarning: When another speaker may be the role, too.
+            RoleLLMWarning: When another speaker may be the role, too.
         """
         if Path(path).suffix == ".jsonl" and not columns:
             return cls._wrap_profile(start_sheet(path, role, language=language, aliases=aliases), None)
@@ -258,7 +254,7 @@ class Character(Profile):
             The file's path.
 
         Warns:
-            CharacterWarning: For what the card lacks, such as lines that found no room.
+            RoleLLMWarning: For what the card lacks, such as lines that found no room.
         """
         _warn(*export_card(self._ensure_folder(), path, **options).notes)
         return Path(path)
@@ -351,4 +347,4 @@ def _get_stage_state(folder: Path, character: Profile) -> str | None:
 
 def _warn(*notes: str | None) -> None:
     for note in filter(None, notes):
-        warnings.warn(note, CharacterWarning, stacklevel=3)
+        warnings.warn(note, RoleLLMWarning, stacklevel=3)

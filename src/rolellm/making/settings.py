@@ -72,11 +72,6 @@ class BuildSettings(SamplingSettings):
         """True if a model picks catchphrases."""
         return self.catchphrases > 0 and self.picked_by == "model"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object, for manifests; without the description itself."""
-        by, origin = self.picked_by if self.catchphrases else None, "written" if self.description is None else "given"
-        return {**super().to_dict(), "picked_by": by, "description": origin}
-
 
 @settings
 class FilterSettings:
@@ -104,17 +99,11 @@ class FilterSettings:
     similarity: float | None = Field(default=None, ge=0, le=1)
     no_duplicates: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object, for manifests: what each filter requires; null or false where it is off."""
+    @property
+    def least_similarity(self) -> float | None:
+        """The similarity in use."""
         used = SIMILARITY[self.duplicates] if self.similarity is None else self.similarity
-        return {
-            "min_confidence": None if self.no_confidence else self.min_confidence,
-            "standalone": not self.no_standalone,
-            "character": not self.no_character,
-            "grounding": None if self.no_grounding else self.min_grounding,
-            "duplicates": None if self.no_duplicates else self.duplicates,
-            "similarity": self.similarity if self.no_duplicates else used,
-        }
+        return None if self.no_duplicates else used
 
 
 @settings
@@ -158,10 +147,6 @@ class InstructSettings(SamplingSettings):
         """For requests; the seed is for chunks alone."""
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object, for manifests."""
-        return {**super().to_dict(), "seed": self.seed, "filters": self.filters.to_dict()}
-
 
 @settings
 class RespondSettings(PromptSettings, SamplingSettings):
@@ -183,14 +168,6 @@ class RespondSettings(PromptSettings, SamplingSettings):
                 f"temperature 0 gives the same reply {self.replies} times, and the held-out one would be among the "
                 "references; raise it, or ask for one reply (--replies 1)"
             )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object, for manifests."""
-        value = super().to_dict()
-        prompts = {item.name: value.pop(item.name) for item in dataclasses.fields(PromptSettings)}
-        prompts["max_tokens"] = prompts.pop("max_prompt_tokens")
-        prompts["system_template"] = self.system_template and self.system_template.name
-        return {**value, "prompts": prompts}
 
 
 @settings

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rolellm.core.errors import ModelError, SettingsError, hide_peft_warning, require
+from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, hide_peft_warning, require
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.settings import Field, settings
 from rolellm.models.families import explain_not_shared
@@ -152,10 +152,6 @@ class Completion:
     finish: Finish
     prompt_tokens: int
     new_tokens: int
-
-
-class PlainBatchWarning(UserWarning):
-    """Prompts that begin alike are not sharing that, or a batch was too large for the memory; replies are the same."""
 
 
 class LocalModel:
@@ -298,7 +294,7 @@ class LocalModel:
             ModelError: When the weights cannot be loaded, or the memory does not do for one prompt.
 
         Warns:
-            PlainBatchWarning: Once, when beginnings are not shared, and when a batch did not fit.
+            RoleLLMWarning: Once, when beginnings are not shared, and when a batch did not fit.
         """
         self.load()
         keys = list(keys or [str(n) for n in range(len(prompts))])
@@ -327,7 +323,7 @@ class LocalModel:
             )
         self._most = len(prompts) // 2
         text = f"out of memory in a batch of {len(prompts)} prompts; going on with {self._most} at a time"
-        warnings.warn(text, PlainBatchWarning, stacklevel=4)
+        warnings.warn(text, RoleLLMWarning, stacklevel=4)
         return None
 
     def _replies(
@@ -338,7 +334,7 @@ class LocalModel:
         longest = max(map(len, prompts)) + decoding.max_new_tokens
         if reason := explain_not_shared(self._model.config, longest) or _find_prompt_learning(self._model):
             text = f"what prompts have in common is computed for each of them anew: the base is {reason}"
-            warnings.warn(text, PlainBatchWarning, stacklevel=5)
+            warnings.warn(text, RoleLLMWarning, stacklevel=5)
             return self._generate(prompts, decoding, keys)
         from rolellm.models.prefix_generation import SharedGeneration
 

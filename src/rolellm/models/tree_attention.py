@@ -13,16 +13,14 @@ from typing import Any, Final, Literal
 
 import torch
 
+from rolellm.core.errors import RoleLLMWarning
+
 #: How to attend: ``auto`` is FlexAttention on a GPU, once it has been compared with the blocks there.
 Attention = Literal["auto", "flex", "blocks"]
 # Tokens per block: on a CPU, 96 to 192 are alike; FlexAttention's kernels want 128.
 _BLOCK: Final = 128
 # Of the norm: sums in bfloat16 differ by less.
 _TOLERANCE: Final = {torch.float32: 1e-4, torch.float64: 1e-8}
-
-
-class FlexAttentionWarning(UserWarning):
-    """FlexAttention does not agree with plain attention on this device, so it is not used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +306,7 @@ def _check_flex(device: torch.device, dtype: torch.dtype, heads: int, key_heads:
         warnings.warn(
             f"FlexAttention fails its comparison with plain attention on {device} ({reason}), so attention runs in "
             "blocks, which is slower; training.attention: blocks says so without this warning",
-            FlexAttentionWarning,
+            RoleLLMWarning,
             stacklevel=2,
         )
     return agrees

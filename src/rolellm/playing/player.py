@@ -31,7 +31,7 @@ from rolellm.characters.role_prompts import Retrieved, RolePrompts
 from rolellm.characters.roles import Part, find_part
 from rolellm.characters.scripts.turns import write_turns
 from rolellm.characters.settings import PromptSettings
-from rolellm.core.errors import EndpointError, ModelError, SettingsError
+from rolellm.core.errors import EndpointError, ModelError, RoleLLMWarning, SettingsError
 from rolellm.core.records import Turn
 from rolellm.core.settings import read
 from rolellm.core.text import format_count
@@ -65,10 +65,6 @@ _NOTES: dict[Finish, str] = {
     "filtered": "cut off by the server's content filter",
     "refused": "the server refused to answer",
 }
-
-
-class ContextWarning(UserWarning):
-    """The context is full: earlier turns or lore were left out of a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,7 +480,7 @@ class Chat:
             EndpointError: When the server gave no reply.
 
         Warns:
-            ContextWarning: When earlier turns or lore no longer fit.
+            RoleLLMWarning: When earlier turns or lore no longer fit.
         """
         return self._say(text, 0, stream)
 
@@ -548,7 +544,7 @@ class Chat:
         before, prompt = self.prompt, self.player.prompt([*self.turns, user(text)])
         self.prompt, self.message, self._repeat, self.is_answered = prompt, text, repeat, False
         if prompt.warning and (before is None or prompt.warning != before.warning):
-            warnings.warn(prompt.warning, ContextWarning, stacklevel=3)
+            warnings.warn(prompt.warning, RoleLLMWarning, stacklevel=3)
         pieces = self._stream_turn(prompt, text, repeat)
         return pieces if stream else strip_thoughts("".join(pieces))
 

@@ -37,7 +37,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from rolellm.characters.roles import suggest_names
 from rolellm.characters.scripts.parse import detect_language
-from rolellm.core.errors import ModelError, RoleLLMError, SettingsError
+from rolellm.core.errors import ModelError, RoleLLMError, RoleLLMWarning, SettingsError
 from rolellm.core.records import Language
 from rolellm.core.scrub import HIDDEN
 from rolellm.core.text import find_name, fold_name
@@ -48,7 +48,7 @@ from rolellm.llm.settings import find_key
 from rolellm.llm.tokens import count_fewest_tokens
 from rolellm.models.prompts.render import OPENING
 from rolellm.playing.guarding import HeldReply, TalkGuard
-from rolellm.playing.player import ContextWarning, RolePlayer, play_roles
+from rolellm.playing.player import RolePlayer, play_roles
 
 #: The longest request that is read, in bytes (our choice).
 MAX_BODY: Final = 8 << 20
@@ -279,7 +279,7 @@ def _play(player: RolePlayer, body: dict[str, Any]) -> list[dict[str, Any]]:
     reply_tokens = next((body[name] for name in _LIMITS if isinstance(body.get(name), int) and body[name] > 0), None)
     prompt = player.prompt(turns, more=more, after=after, reply_tokens=reply_tokens, tool_tokens=tool_tokens)
     if prompt.warning:
-        warnings.warn(f"{player.role}: {prompt.warning}", ContextWarning, stacklevel=2)
+        warnings.warn(f"{player.role}: {prompt.warning}", RoleLLMWarning, stacklevel=2)
     remaining = items[prompt.dropped :]
     before: list[dict[str, Any]] = [{} for _ in prompt.messages[len(remaining) :]]
     return [

@@ -17,6 +17,7 @@ from rolellm.core.fingerprint import hash_file
 from rolellm.core.folders import use_working_folder
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.settings import dump
+from rolellm.core.typed_json import strip_folders
 from rolellm.llm.client import Client, Spent
 from rolellm.llm.estimate import Case, Estimate
 from rolellm.llm.llm import LLM, LLMOptions
@@ -125,11 +126,10 @@ def _write(step: Step[R], result: R, folder: Path, clients: _Clients, llm: LLM |
             write_jsonl(folder / name, content)
         else:
             write_json(folder / name, content)
-    to_dict = getattr(step.settings, "to_dict", None)
     manifest = {
         "kind": step.kind,
         "rolellm": __version__,
-        "settings": to_dict() if to_dict else dump(step.settings),
+        "settings": strip_folders(dump(step.settings)),
         **step.describe(result),
         "models": llm and {**llm.describe(), "endpoints": [describe_model(model) for model in llm.models]},
         "summary": step.summarize(result),

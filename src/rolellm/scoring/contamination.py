@@ -17,7 +17,7 @@ from operator import or_
 from pathlib import Path
 from typing import Any
 
-from rolellm.core.errors import DataError, PredictionError
+from rolellm.core.errors import DataError, PredictionError, RoleLLMWarning
 from rolellm.core.records import Row
 from rolellm.core.typed_json import read_as
 from rolellm.models.find import ModelSource, find_manifests
@@ -26,10 +26,6 @@ from rolellm.scoring.matching import MatchFinding, Matching, describe_item
 from rolellm.scoring.predictions import Predictions, get_sidecar_path
 
 _EXAMPLES = 3
-
-
-class ContaminationWarning(UserWarning):
-    """The model was trained on rows that it is about to answer, or its manifest does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ def check_contamination(
         DataError: Under ``strict``, when rows are contaminated or a manifest cannot be read.
 
     Warns:
-        ContaminationWarning: In the same cases without ``strict``.
+        RoleLLMWarning: In the same cases without ``strict``.
     """
     records = _read_manifests(source, strict=strict)
     if not records:
@@ -156,7 +152,7 @@ def check_contamination(
     if strict:
         raise DataError(f"refused, as asked by strict: {finding}. {way_out}")
     examples = "".join(f"\n  {example}" for example in finding.examples)
-    warnings.warn(f"{finding.text}{examples}\n{way_out}; --strict refuses", ContaminationWarning, stacklevel=4)
+    warnings.warn(f"{finding.text}{examples}\n{way_out}; --strict refuses", RoleLLMWarning, stacklevel=4)
     return contamination
 
 
@@ -173,7 +169,7 @@ def _read_manifests(source: ModelSource, *, strict: bool) -> dict[str, TrainingR
             if strict:
                 raise DataError(f"refused, as asked by strict: {error}") from error
             text = f"{error}; so whether {name} was trained on these rows is unknown"
-            warnings.warn(text, ContaminationWarning, stacklevel=5)
+            warnings.warn(text, RoleLLMWarning, stacklevel=5)
             continue
         # An adapter and the base that was built for it lie in one run.
         if record is not None and record not in records.values():

@@ -21,7 +21,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, cast
 
-from rolellm.core.errors import DataError, ModelError, SettingsError, require
+from rolellm.core.errors import DataError, ModelError, RoleLLMWarning, SettingsError, require
 from rolellm.core.files import write_json
 from rolellm.core.folders import use_working_folder
 from rolellm.core.jsonl import JsonlAppender, read_json, write_jsonl
@@ -56,10 +56,6 @@ _NAMED = 10
 Ask = Callable[[Row], list[dict[str, str]]]
 #: The journal's folder, next to ``P.jsonl``.
 _JOURNAL_SUFFIX = ".llm"
-
-
-class UnansweredWarning(UserWarning):
-    """Requests that no model would answer: their rows have no prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +313,7 @@ def generate(model: Any, dataset: Any, *, llm: Any = None, out: str | Path | Non
         StoppedShortError: On Ctrl-C; says what is kept and how to continue.
 
     Warns:
-        ContaminationWarning: When the model was trained on rows.
+        RoleLLMWarning: When the model was trained on rows.
     """
     rows = read_dataset_rows(dataset, needed=("role", "question"))
     name = "" if model is None else str(getattr(model, "model_dir", model))
@@ -368,8 +364,8 @@ def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings
         EndpointError: When no endpoint answers.
 
     Warns:
-        ContaminationWarning: Without ``strict``, when the model was trained on rows.
-        UnansweredWarning: For requests that no model would answer.
+        RoleLLMWarning: Without ``strict``, when the model was trained on rows.
+        RoleLLMWarning: For requests that no model would answer.
     """
     out = Path(out)
     if out.is_dir():
@@ -569,6 +565,6 @@ def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -
         text = f"{len(failed)} of {len(rows)} rows have no prediction; the first ({first.request.tag}): {first.reason}"
         if not lines:
             raise DataError(text)
-        warnings.warn(text, UnansweredWarning, stacklevel=4)
+        warnings.warn(text, RoleLLMWarning, stacklevel=4)
     tokens, seconds = client.spent.usage.completion, time.perf_counter() - started
     return _summarize(out, lines, len(lines) - client.spent.from_journal, tokens, seconds)

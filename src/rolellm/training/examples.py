@@ -1,4 +1,4 @@
-"""Replies to prompts as tokens: encoded together, and refused together by row id, never dropped.
+"""Replies to prompts as tokens: encoded together, and refused together by row id, never dropped in silence.
 
 The loss falls on the reply and its end token only (facts on RoCIT: the role lives in the system instruction, which is
 read and not learned to be written).
@@ -7,6 +7,7 @@ read and not learned to be written).
 from __future__ import annotations
 
 import hashlib
+import warnings
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,14 +96,18 @@ def encode(
             reply must not teach the model to stop there.
 
     Returns:
-        One example per conversation, in order.
+        One example per conversation, in order; fewer where some are left out.
 
     Raises:
-        RecipeError: When a prompt alone fills ``max_length``, a reply is blank, does not fit, or equals the one that it
-            is preferred to, or TRL would read a special token in the text of a row; names the rows of each kind.
+        RecipeError: When a prompt alone fills ``max_length``, or a reply is blank, does not fit, or equals the one that
+            it is preferred to; names the rows of each kind.
+
+    Warns:
+        UserWarning: Names the rows that are left out, since TRL would read a special token in their text.
     """
     examples: list[Example] = []
     problems: dict[str, list[str]] = {}
+    misread: list[str] = []
     end, encode_prompt = find_end_token(tokenizer), PromptEncoder(tokenizer)
     messages: tuple[dict[str, str], ...] = ()
     prompt = array("i")
@@ -119,16 +124,21 @@ def encode(
                 room = max_length - len(prompt)
                 problem = _find_problem(chat, room, len(reply), f"training.max_length ({max_length})", trainer)
                 if trainer != "sft" and problem is None and _has_special(tokenizer, messages, prompt):
-                    problem = "a special token of the tokenizer in their text; take it out"
-                if problem is None or (truncate_replies and trainer == "sft" and problem.startswith(_TOO_LONG)):
+                    misread.append(chat.row_id)
+                elif problem is None or (truncate_replies and trainer == "sft" and problem.startswith(_TOO_LONG)):
                     row = None if trainer == "sft" else chat.to_row()
                     family = messages[0]["content"]
                     examples.append(Example(chat.row_id, prompt, reply[:room], chat.reference, family, row))
                 else:
                     problems.setdefault(problem, []).append(chat.row_id)
             bar.advance(len(block))
+    special = "a special token of the tokenizer in the text, which TRL would misread"
+    if misread and not examples:
+        problems[special] = misread
     if problems:
         raise RecipeError("; ".join(_describe(problem, ids) for problem, ids in sorted(problems.items())))
+    if misread:
+        warnings.warn(f"{_describe(special, misread)}; left out", stacklevel=2)
     return examples
 
 

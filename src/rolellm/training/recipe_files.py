@@ -180,12 +180,16 @@ def _extend(values: Values, source: str, folder: Path, above: tuple[Path, ...]) 
     names = [named] if isinstance(named, str) else named
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise RecipeError(f"{source}: {EXTENDS}: expected a recipe's file or a list of files, found {named!r}")
+    extended: Values = {}
     for name in names:
-        yield from _read_layers(find_recipe(name, folder), above)
+        for layer in _read_layers(find_recipe(name, folder), above):
+            extended = merge_values(extended, layer)
+            yield layer
     if close := difflib.get_close_matches(EXTENDS, [key for key in values if isinstance(key, str)], n=1):
         raise RecipeError(f"{source}: unknown key {close[0]}; did you mean {EXTENDS}?")
-    # Whoever asks for a recipe need not know what it extends.
-    read(Recipe, values, source)
+    # Whoever asks for a recipe need not know what it extends; which keys there are depends on the trainer.
+    trainer = (extended.get("training") or {}).get("trainer")
+    read(Recipe, values if trainer is None else merge_values({"training": {"trainer": trainer}}, values), source)
     yield resolve_paths(
         values, folder.absolute(), "data.data_dir", "data.path", "base.path", "base.adapter", "prompt.system_template"
     )

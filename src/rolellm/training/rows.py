@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rolellm.characters.scripts.parse import detect_language
-from rolellm.core.errors import DataError, ModelError, RecipeError
+from rolellm.core.errors import DataError, ModelError, RecipeError, RoleLLMWarning
 from rolellm.core.records import Language, Profile, Row, Turn
 from rolellm.core.text import join_names
 from rolellm.data.rolebench.schema import SAMPLE
@@ -323,10 +323,6 @@ def check_positions(max_length: int, positions: int | None) -> None:
         raise ModelError(f"the base model takes {positions} tokens, fewer than training.max_length ({max_length})")
 
 
-class LongPromptWarning(UserWarning):
-    """Prompts of a role leave too little room for a reply in the base's context."""
-
-
 def check_prompts(
     rows: Iterable[Row], ask: Ask, tokenizer: PreTrainedTokenizerBase, context: int | None, data: DataRecipe
 ) -> None:
@@ -340,7 +336,7 @@ def check_prompts(
         data: Where the rows come from; a data set of one's own names what a card adds to a talk.
 
     Warns:
-        LongPromptWarning: When some leave too little room for a reply; names the roles.
+        RoleLLMWarning: When some leave too little room for a reply; names the roles.
     """
     if context is None:
         return
@@ -361,7 +357,7 @@ def check_prompts(
             f"prompts of {join_names(long, _NAMED)} have up to {max(long.values()):,} tokens, and the base takes "
             f"{context:,} with the reply: the tuned model will cut replies short in `rolellm generate`, and refuse to "
             "talk in `chat` and `test`. Use a base with a longer context (--base), or a shorter description or card",
-            LongPromptWarning,
+            RoleLLMWarning,
             stacklevel=3,
         )
 

@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from rolellm.core.errors import RecipeError, StoppedShortError
+from rolellm.core.errors import RecipeError, RoleLLMWarning, StoppedShortError
 from rolellm.core.files import is_disk_full, write_json
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.settings import describe_changes
@@ -43,10 +43,6 @@ _HASHED = (
 
 
 _NAME = re.compile(r"checkpoint-([0-9]+)")
-
-
-class TornCheckpointWarning(UserWarning):
-    """A checkpoint is incomplete or damaged, and was passed over."""
 
 
 def list_versions() -> dict[str, str]:
@@ -233,7 +229,7 @@ def seal_checkpoint(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
 def find_checkpoint(run: Path, facts: Mapping[str, Any]) -> Path | None:
     """The newest complete checkpoint of a run, or ``None``.
 
-    One that is torn (no seal, a file missing or changed) is passed over with a `TornCheckpointWarning`.
+    One that is torn (no seal, a file missing or changed) is passed over with a `RoleLLMWarning`.
 
     Args:
         run: The run's folder.
@@ -246,7 +242,7 @@ def find_checkpoint(run: Path, facts: Mapping[str, Any]) -> Path | None:
         try:
             sealed = _verify_seal(folder)
         except _TornError as error:
-            warnings.warn(f"{folder} is passed over: {error}", TornCheckpointWarning, stacklevel=2)
+            warnings.warn(f"{folder} is passed over: {error}", RoleLLMWarning, stacklevel=2)
             continue
         differing = [
             # Hashes tell a reader nothing.

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import HubError, RecipeError, require
+from rolellm.core.errors import HubError, RecipeError, RoleLLMWarning, require
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.folders import use_working_folder
@@ -47,10 +47,6 @@ if TYPE_CHECKING:
 
 # Rows in a forward pass where they share no prefixes, at most (our choice).
 _ROWS = 8
-
-
-class RowByRowWarning(UserWarning):
-    """Shared prefixes are not known to be exact for the base, so that it is trained row by row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +125,7 @@ def prepare(
             warnings.warn(
                 "replies are trained row by row, without shared prefixes, "
                 f"{training.per_device_train_batch_size} in a forward pass: the base is {reason}",
-                RowByRowWarning,
+                RoleLLMWarning,
                 stacklevel=2,
             )
     return Prepared(

@@ -267,7 +267,7 @@ def test_show_is_inert(here: Path, call: Command) -> None:
 def test_what_is_wrong_with_a_profile_is_said_and_shown(
     here: Path, call: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(scripted._SAID["en"], "second", "She is one who \x1b[31mhas [bold]47[/bold] answers: ")
+    monkeypatch.setitem(scripted._load_sayings("en"), "second", "She is one who \x1b[31mhas [bold]47[/bold] answers: ")
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml")
     assert done.code == 0 and inert(done.out + done.err)
     assert "description: It speaks of what is not in the material: 47" in done.out + done.err

@@ -10,8 +10,8 @@ from datasets import load_dataset
 from typer.testing import CliRunner
 
 from rolellm.cli.app import app
-from rolellm.core.errors import ReleaseNotFoundError
-from rolellm.data.rolebench.build import LeftOutWarning, MissingFilesWarning, build
+from rolellm.core.errors import ReleaseNotFoundError, RoleLLMWarning
+from rolellm.data.rolebench.build import MissingFilesWarning, build
 from rolellm.data.rolebench.release import Release, iter_rows
 from rolellm.data.rolebench.schema import ANONYMOUS, get_config
 from rolellm.data.rolebench.source import sample_folder
@@ -141,10 +141,10 @@ def test_roles_without_reviewed_names_are_left_out_in_words(write_release, tmp_p
     config = "instruction-generalization-eng-anonymous"
     rows = [{"role": role, "question": "Who?", "generated": ["I."]} for role in ("Fox", "Queen of Hearts")]
     folder = str(write_release(**{path: rows}))
-    with pytest.warns(LeftOutWarning, match="no reviewed names: Fox"):
+    with pytest.warns(RoleLLMWarning, match="no reviewed names: Fox"):
         data = load_dataset("rolebench", config, data_dir=folder)
     assert data["test"]["role"] == ["Duchess of Bells"]
-    with pytest.warns(LeftOutWarning):
+    with pytest.warns(RoleLLMWarning, match="no reviewed names"):
         build(tmp_path / "out", [config], data_dir=folder)
     assert "Without reviewed names, and so left out: `Fox`" in (tmp_path / "out" / "README.md").read_text("utf-8")
 

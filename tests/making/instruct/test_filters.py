@@ -327,6 +327,6 @@ def test_settings_out_of_range_say_what_there_is(wrong: dict[str, object]) -> No
 
 
 def test_settings_name_the_similarity_in_use() -> None:
-    assert FilterSettings().to_dict()["similarity"] == 0.8
-    assert FilterSettings(duplicates="minhash").to_dict()["similarity"] == 0.75
-    assert FilterSettings(no_duplicates=True).to_dict()["similarity"] is None
+    assert FilterSettings().least_similarity == 0.8
+    assert FilterSettings(duplicates="minhash").least_similarity == 0.75
+    assert FilterSettings(no_duplicates=True).least_similarity is None

@@ -43,7 +43,7 @@ def test_third_person_then_second_then_catchphrases(tmp_path: Path, scripted: Ma
     receipt = found.made["build"]
     assert receipt["models"] == dict.fromkeys(("third", "second", "catchphrases"), "scripted")
     assert receipt["prompts"]["third"] == model.asked[0].prompt_hash
-    assert receipt["settings"]["sampling"]["max_tokens"] == 2000
+    assert receipt["settings"]["max_tokens"] == 2000
     assert receipt["excerpts"]["own"] == 3
     assert receipt["result"] == hash_result(found)
     json.dumps(found.made)

@@ -83,7 +83,7 @@ def import_card(
         SettingsError: When the folder holds anything already and may not be overwritten, or the name given is none.
 
     Warns:
-        AgeWarning: When its text gives an age under eighteen.
+        RoleLLMWarning: When its text gives an age under eighteen.
     """
     target = Path(folder)
     check_free(target, overwrite, (PROFILE, CARD))

@@ -14,7 +14,7 @@ from typing import Final
 
 from rolellm.characters.scripts.names import OPENERS, find_names, is_name
 from rolellm.characters.scripts.quotes import Paragraph, Quotation, find_quotations, get_narration, read_paragraphs
-from rolellm.characters.scripts.reading import ReaderHints, ScriptSource, ScriptTurn, trim
+from rolellm.characters.scripts.reading import ReaderHints, ScriptSource, ScriptTurn, load_patterns, trim
 from rolellm.core.records import Language, TurnKind
 from rolellm.core.text import load_chinese_tagger
 
@@ -77,33 +77,14 @@ def _is_spoken(text: str, quotation: Quotation, paragraph: Paragraph, language: 
     before = text[max(paragraph.start, quotation.opening - _FAR) : quotation.opening].rstrip()
     if not before or before[-1] in ".,:;!?—–-…。，：；！？”’」』\"'":
         return True
-    if _SAID_LAST[language].search(before[-40:]):
+    if (_ZH if language == "zh" else _EN)["said_last"].search(before[-40:]):
         return True
     speech = text[quotation.start : quotation.end].rstrip()
     # ``He thought it "a foolish word," and`` goes on; ``he turned "Never!"`` does not.
     return language == "zh" and len(speech) > 1 and speech[-1] in "。！？…"
 
 
-# English verbs of saying.
-_VERBS: Final = (
-    "said|replied|answered|cried|exclaimed|asked|inquired|enquired|demanded|remarked|observed|added|continued|returned|"
-    "rejoined|repeated|responded|retorted|whispered|murmured|muttered|shouted|declared|began|called|says|replies|"
-    "answers|cries|asks|adds|whispers"
-)
-# Any other is one where only a speaker can follow: "…," smiled Tom.
-_ANY: Final = rf"(?:{_VERBS}|spoke|thought|sang|swore|put\s+in|went\s+on|broke\s+in|burst\s+out|[a-z]+ed)"
-_TITLE: Final = r"(?:(?:Mr|Mrs|Ms|Messrs|Mme|Mlle|Dr|St|Prof|Capt|Col|Gen|Lt|Sgt|Rev)\b\.?|M\.|Miss\b)"
-_WORD: Final = rf"(?!{_TITLE})[A-Z\u00c0-\u00de](?:[\w-]|[’'](?!s\b)(?=\w)|(?<=\b[A-Z])\.)*"
-# A name in English: a run of capitalized words, with its title or article; ``I`` is one, too.
-_NAME: Final = (
-    rf"(?>[Tt]he\s+)?(?>(?:{_TITLE}\s+)?{_WORD}(?:\s+(?:(?:of\s+the|of|de\s+la|de|du|van|von|the)\s+)?{_WORD})*)"
-    r"(?![\w’'])(?!\s+(?:and|or)\s+(?:the\s+|his\s+|her\s+)?[A-Z])"
-)
-# Chinese verbs of saying, at the end of what is told; 听说 is none.
-_SAYS: Final = re.compile("(?<![听聽闻聞])(?:(?:说|說)[着著道]?|(?:问|問|答|喊|叫|嚷|骂|罵|喝)道?|道|曰)$")
-# What parts clauses and sentences, for a class of characters. Persons are listed with 、, which parts none.
-_PARTS: Final = r"，；,;…—\s"
-_ENDS: Final = r"。！？!?.：:“”‘’「」『』\"'《》（）()"
+_EN, _ZH = map(load_patterns, ("en", "zh"))
 # Behind a name, these make another subject: 孔明的, 宝玉和.
 _NOT_ALONE: Final = (*"的之和与與及等家、", "媳妇", "媳婦")
 # What speakers do, and adverbs: jieba takes these for the end of a name that it does not know, 贾政道 …
@@ -113,21 +94,11 @@ _ENDINGS: Final = (
 )
 # … and these, too, open clauses without a subject.
 _ACTS: Final = _ENDINGS + "应應回喜高低方才再忽先只正连連还還仍更对對向朝冲衝把"
-_ADVERB: Final = r"(?:\s+(?:then|again|(?!reply\b|only\b)\w+ly))?"
-_AFTER: Final = re.compile(
-    rf"[\s,—–-]*(?:{_ANY}(?:\s+out)?{_ADVERB}\s+(?P<inverted>{_NAME})"
-    rf"|(?P<straight>{_NAME}){_ADVERB}\s+(?:(?P<sure>{_VERBS})|{_ANY})"
-    r"(?=\s*[,.;:—–]|\s*$|\s+(?:\w+ly|to|with|in|as|at|after|from)\b))"
-)
-_BEFORE: Final = re.compile(
-    rf"(?:^\s*|[.!?][”’\"')]*\s+|,\s+)(?:(?:And|But|Then|So|Now|Presently|At\s+(?:last|length|this)),?\s+)?(?P<straight>{_NAME}){_ADVERB}"
-    rf"\s+(?:{_VERBS})(?:\s+(?:out|again|\w+ly|(?:to|with|in|at)\s+[^.,:;!?—“”\"]{{1,50}}))?\s*[,:—–-]+\s*$"
-)
 _NEW_SENTENCE: Final = re.compile(r"(?<!Mr)(?<!Mrs)(?<!Ms)(?<!Dr)(?<!St)[.;:!?]\s+\S")
 
 
 def _read_english_after(after: str, ending: str, _: Set[str]) -> tuple[str, str] | None:
-    match = _AFTER.match(after)
+    match = _EN["after"].match(after)
     if match is None or (match["straight"] and ending not in (",!?—–-" if match["sure"] else ",")):
         return None
     name = _clean_speaker(match["inverted"] or match["straight"])
@@ -135,7 +106,7 @@ def _read_english_after(after: str, ending: str, _: Set[str]) -> tuple[str, str]
 
 
 def _read_english_before(before: str, _: Set[str]) -> str | None:
-    match = _BEFORE.search(before[-_FAR:])
+    match = _EN["before"].search(before[-_FAR:])
     return _clean_speaker(match["straight"]) if match else None
 
 
@@ -145,15 +116,10 @@ def _clean_speaker(name: str) -> str | None:
     return " ".join(words).rstrip("-" if len(words) > 1 else "-.") if words and words != ["the"] else None
 
 
-# Words in quotation marks are a part of it.
-_LAST_SENTENCE: Final = re.compile(rf"(?:[^{_ENDS}]|“[^“”。！？]{{1,12}}”)*$")
-_FIRST_CLAUSE: Final = re.compile(rf"\s*(?P<clause>[^{_PARTS}{_ENDS}]{{2,24}})(?:[。，,.]|$)")
-
-
 def _read_chinese_after(after: str, _: str, names: Set[str]) -> tuple[str, str] | None:
-    match = _FIRST_CLAUSE.match(after)
+    match = _ZH["first_clause"].match(after)
     # Whoever hears it said, or says nothing, is another.
-    if match is None or not _SAYS.search(match["clause"]) or re.search("[听聽闻聞没沒]", match["clause"]):
+    if match is None or not _ZH["said_last"].search(match["clause"]) or re.search("[听聽闻聞没沒]", match["clause"]):
         return None
     name = find_subject(match["clause"], names)
     return (name, after[match.end() :]) if name else None
@@ -163,9 +129,9 @@ def _read_chinese_before(before: str, names: Set[str]) -> str | None:
     # A paragraph may be a page.
     narration = before[-_FAR:].rstrip()
     is_colon = narration.endswith(("：", ":"))
-    match = _LAST_SENTENCE.search(narration[:-1] if is_colon or narration.endswith(("，", ",")) else narration)
+    match = _ZH["last_sentence"].search(narration[:-1] if is_colon or narration.endswith(("，", ",")) else narration)
     # Behind a colon, whatever is done is said: 黛玉摇摇头：“…”.
-    return find_subject(match[0], names) if match and (is_colon or _SAYS.search(match[0])) else None
+    return find_subject(match[0], names) if match and (is_colon or _ZH["said_last"].search(match[0])) else None
 
 
 def find_subject(sentence: str, names: Set[str]) -> str | None:
@@ -176,7 +142,7 @@ def find_subject(sentence: str, names: Set[str]) -> str | None:
         names: Names that are known.
     """
     # Without its verb: jieba takes 小明说 for 小 and 明说.
-    for clause in reversed(re.split(f"[{_PARTS}]+", _SAYS.sub("", sentence))):
+    for clause in reversed(_ZH["parts"].split(_ZH["said_last"].sub("", sentence))):
         if (subject := _read_subject(clause, names) if clause else None) is not None:
             return None if not subject or clause[len(subject) :].startswith(_NOT_ALONE) else subject
     return None
@@ -190,7 +156,7 @@ def _read_subject(clause: str, names: Set[str]) -> str | None:
     if not tag.startswith("nr"):
         # Somebody, and nothing but how it is said: 祖师笑道.
         if tag.startswith("n") and len(word) > 1 and {*clause[len(word) :]} <= {*_ACTS} and word[-1] not in _ACTS:
-            return "" if _NO_NAME.search(word) else word
+            return "" if _ZH["no_name"].search(word) else word
         # A single character may be somebody's given name: 操曰. Another subject follows 只见.
         is_given = len(word) == 1 and word not in _ACTS
         is_subject = tag[:1] in ("n", "r", "m") or is_given or word[-1] in "见見" or following[-1:] in ("见", "見")
@@ -200,19 +166,14 @@ def _read_subject(clause: str, names: Set[str]) -> str | None:
         word += following
     # jieba takes a verb for the end of a name that it does not know: 贾政道.
     name = word.rstrip(_ENDINGS)
-    return name if len(name) > 1 and not _NO_NAME.search(name) else ""
+    return name if len(name) > 1 and not _ZH["no_name"].search(name) else ""
 
 
-_NO_NAME: Final = re.compile(
-    "[其何此这這那他她它我你吾您谁誰左右亦且谓謂曰见見听聽众眾伏仰呼按执執常俗古书書诗詩词詞歌偈赞讚口心嘴声聲信话話语語言上中里裡下]|^令人"
-)
 # How much of a clause is looked at for its subject, and the longest given name, in characters.
 _OPENING, _MAX_GIVEN = 4, 2
 _FAR: Final = 200
 _AFTERS: Final = {"en": _read_english_after, "zh": _read_chinese_after}
 _BEFORES: Final = {"en": _read_english_before, "zh": _read_chinese_before}
-_SAID_LAST: Final = {"en": re.compile(rf"(?<![\w-])(?:{_VERBS})$"), "zh": _SAYS}
-
 
 # With a label on one quotation in 20, the text is a script in all but its marks. A manner is rarer than its name.
 _LABELED: Final = 20
@@ -224,7 +185,7 @@ def _find_labels(text: str, paragraphs: Sequence[Paragraph], quotations: Sequenc
     starts = ((paragraphs[quotation.paragraph].start, quotation.opening) for quotation in quotations)
     openings = (text[start:end].rstrip() for start, end in starts if end - start <= _FAR)
     counts = Counter(before[:-1] for before in openings if before.endswith(("：", ":")) and is_name(before[:-1]))
-    names = {name: count for name, count in counts.items() if count > 1 and not _NO_NAME.search(name)}
+    names = {name: count for name, count in counts.items() if count > 1 and not _ZH["no_name"].search(name)}
     # Not the manner, too: 宝玉急切地：“…”.
     own = [
         name

@@ -368,10 +368,19 @@ def read_script(
     encoding: str | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> ScriptReading:
-    """Read a script for everybody in it; arguments as for `parse_script`.
+    """Read a script for everybody in it. Offsets are places in the decoded file.
+
+    Args:
+        script: The file; or a `ScriptSource`, such as `make_source` makes of a text.
+        names: Names that are known to speak.
+        format: Detected by default.
+        language: Detected by default.
+        encoding: The file's text encoding; detected by default.
+        columns: Of a table, by what they hold: ``{"speaker": "name", "text": "line"}``, and ``scene``; usual names are
+            known.
 
     Raises:
-        SettingsError: As `parse_script`.
+        SettingsError: For an unknown format, or a column that the table lacks.
         ScriptError: When the file cannot be read, or its format is unclear.
     """
     if format is not None and format not in FORMATS:
@@ -387,37 +396,25 @@ def read_script(
 
 
 def parse_script(
-    script: str | Path | ScriptSource,
-    role: str,
-    aliases: Sequence[str] = (),
-    *,
-    format: Format | None = None,
-    language: Language | None = None,
-    encoding: str | None = None,
-    columns: Mapping[str, str] | None = None,
+    script: str | Path | ScriptSource, role: str, aliases: Sequence[str] = (), **options: Any
 ) -> ParsedScript:
     """Read a script for one role.
 
     A speech is the role's where its speaker's whole name is the role's or an alias, without regard to case and
-    punctuation: ``Young MARCIUS`` is not ``Marcius``. Offsets are places in the decoded file.
+    punctuation: ``Young MARCIUS`` is not ``Marcius``.
 
     Args:
-        script: The file; or a `ScriptSource`, such as `make_source` makes of a text.
+        script: As for `read_script`.
         role: The name that its speeches are to carry.
         aliases: Other names that the script has for it.
-        format: Detected by default.
-        language: Detected by default.
-        encoding: The file's text encoding; detected by default.
-        columns: Of a table, by what they hold: ``{"speaker": "name", "text": "line"}``, and ``scene``; usual names are
-            known.
+        options: The other parameters of `read_script`.
 
     Raises:
-        SettingsError: For a role or alias without a letter, an unknown format, or a column that the table lacks.
-        ScriptError: When the file cannot be read, its format is unclear, or the role never speaks; names who does.
+        SettingsError: For a role or alias without a letter; and as `read_script`.
+        ScriptError: When the role never speaks, names who does; and as `read_script`.
     """
     names = clean_names(role, aliases)
-    reading = read_script(script, names, format=format, language=language, encoding=encoding, columns=columns)
-    return select_role(names, reading)
+    return select_role(names, read_script(script, names, **options))
 
 
 def select_role(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -46,7 +46,7 @@ _WORDS: Final = rf"{_WORD}(?: {_WORD}){{0,5}}"
 # Printed Chinese plays pad a name of two characters.
 _PADDED: Final = r"[\u4e00-\u9fff][ \u3000]{1,2}[\u4e00-\u9fff]"
 _GAP: Final = re.compile(
-    rf"{_MARGIN}(?P<name>{_PADDED}|{_WORDS}){_ASIDE}?(?P<gap>(?! [^ \t\u3000])[ \t\u3000]++)(?![－—–-]+\s)\S"
+    rf"{_MARGIN}(?P<name>{_PADDED}|{_WORDS}){_ASIDE}?(?P<gap>(?! [^ \t\u3000])[ \t\u3000]++)(?![－—–-]+\s)(?=\S)"
 )
 # A French play: DE GUICHE, tout près d'elle Vous m'affolez !
 _RUN: Final = re.compile(
@@ -100,6 +100,13 @@ class Cue(NamedTuple):
 make_cue: Final = lru_cache(maxsize=1 << 12)(Cue)
 
 
+def read_cue(match: re.Match[str], way: Way = "colon") -> Cue:
+    """Read a cue in what a pattern with the groups ``name`` and ``aside`` has matched."""
+    return make_cue(
+        strip_extensions(match["name"]), match.end(), match.span("aside") if match["aside"] else (0, 0), way
+    )
+
+
 class _Occurrence(NamedTuple):
     indent: int
     first: bool
@@ -114,15 +121,9 @@ def _read_cues(line: str) -> Sequence[Cue]:
     # Tried only where it can match: names in front of gaps are in capitals, or in a script that has none.
     gap = _GAP.match(line) if "\t" in line or not line.lstrip()[1:2].islower() else None
     if gap and (not any(map(str.islower, gap["name"])) or "\t" in gap["gap"]):
-        cues.append(
-            make_cue(
-                strip_extensions(gap["name"]), gap.end("gap"), gap.span("aside") if gap["aside"] else (0, 0), "gap"
-            )
-        )
+        cues.append(read_cue(gap, "gap"))
     if (run := _RUN.match(line)) and run["name"].isupper():
-        cues.append(
-            make_cue(strip_extensions(run["name"]), run.end(), run.span("aside") if run["aside"] else (0, 0), "run")
-        )
+        cues.append(read_cue(run, "run"))
     match = _CUE.match(line)
     if match is None:
         return cues
@@ -163,12 +164,18 @@ class Cast:
     Attributes:
         way: The way it keeps to.
         names: The keys of the names so found.
+        times: How often they come.
+        parted: Whether speeches follow a blank line.
+        indent: How far the lines with names are indented, if that tells them from short sentences.
         cues: What names a speaker, by where its line begins in the text.
     """
 
     way: Way
     names: frozenset[str]
-    cues: Mapping[int, Cue]
+    times: int
+    parted: bool
+    indent: int | None
+    cues: Mapping[int, Cue] = field(default_factory=dict)
 
 
 class _LikelyLine(NamedTuple):
@@ -177,16 +184,6 @@ class _LikelyLine(NamedTuple):
     first: bool
     last: bool
     cues: Sequence[Cue]
-
-
-class _Naming(NamedTuple):
-    way: Way
-    names: frozenset[str]
-    times: int
-    #: Whether speeches follow a blank line.
-    parted: bool
-    #: How far the lines with names are indented, if that tells them from short sentences.
-    indent: int | None
 
 
 def _find_likely(text: str, requested: frozenset[str]) -> list[_LikelyLine]:
@@ -229,7 +226,7 @@ def detect_cast(text: str, requested: frozenset[str]) -> Cast | None:
         # Long speeches begin under the name, short ones next to it.
         for name, at in ways.pop("bare").items():
             ways["gap"].setdefault(name, []).extend(at)
-    best: _Naming | None = None
+    best: Cast | None = None
     for way, names in sorted(ways.items(), key=lambda item: -sum(map(len, item[1].values()))):
         if best and sum(map(len, names.values())) <= best.times:
             break
@@ -243,12 +240,12 @@ def detect_cast(text: str, requested: frozenset[str]) -> Cast | None:
         if best.indent in (None, line.indent)
         and (accepted_cue := next((cue for cue in line.cues if _accept_cue(cue, best, requested, line)), None))
     }
-    return Cast(best.way, best.names, accepted)
+    return replace(best, cues=accepted)
 
 
 def _keep_names(
     text: str, way: Way, occurrences: Mapping[str, Sequence[_Occurrence]], requested: frozenset[str], directed: set[str]
-) -> _Naming | None:
+) -> Cast | None:
     """The names, if this is the way: who is named often, and who but once in a manner that is surely a name's."""
     # A line of verse, too, has no stop now and then, and a refrain comes again.
     least = _REFRAIN if way == "small" else 2
@@ -266,11 +263,8 @@ def _keep_names(
             often = {name for name in often if name in requested or small[name] <= _AS_WORD * len(occurrences[name])}
     names = frozenset(often | once if often else ())
     named = [occurrence for name in names for occurrence in occurrences[name]]
-    return (
-        _Naming(way, names, len(named), sum(occurrence.first for occurrence in named) * 2 >= len(named), indent)
-        if names
-        else None
-    )
+    parted = sum(occurrence.first for occurrence in named) * 2 >= len(named)
+    return Cast(way, names, len(named), parted, indent) if names else None
 
 
 def _is_plain(name: str, way: Way) -> bool:
@@ -310,7 +304,7 @@ def _find_lists(text: str) -> dict[int, int]:
     return lists
 
 
-def _accept_cue(cue: Cue, cast: _Naming, requested: frozenset[str], line: _LikelyLine) -> bool:
+def _accept_cue(cue: Cue, cast: Cast, requested: frozenset[str], line: _LikelyLine) -> bool:
     name, is_same = normalize_name(cue.name), cue.way == cast.way or (cue.way, cast.way) == ("bare", "gap")
     if cue.way in ("bare", "small", "capital", "gap", "run") and not is_same:
         # A line of the persons of the play, a short sentence, a table.

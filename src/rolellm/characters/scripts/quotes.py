@@ -15,20 +15,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
-from rolellm.characters.scripts.reading import NUMBER, trim
+from rolellm.characters.scripts.reading import HEADINGS, trim
 from rolellm.core.records import Language
 
 _LINE: Final = re.compile(r"^.*\S.*", re.MULTILINE)
 _ENDED: Final = re.compile(r"[.!?:…。！？：；，、—–\-~～)\]）】》\"'“”‘’「」『』«»*]\s*$")
 _INDENTED: Final = re.compile(r"(?:\t| {2,}|　)")
-_HEADING: Final = re.compile(
-    rf"(?:(?:(?:chapter|book|part|volume|stave|letter|canto|section)\s+{NUMBER}(?:\s*[.:—–-].{{0,80}}|\s+\S.{{0,60}})?"
-    r"|(?:prologue|epilogue|prelude|interlude)\b.{0,40})[^a-z,;]*)"
-    r"|(?-i:(?=[IVXLC])[CLX]*(?:IX|IV|V?I{0,3})\.?(?:\s+[A-Z][A-Z' ,.:;’-]+)?)"
-    r"|(?:正文\s*)?(?:第\s*[〇零一二三四五六七八九十百千万萬两兩\d]{1,9}\s*[章回节節卷部集幕篇折话話]"
-    r"(?:[\s：:　].{0,50}|[^。！？”」\"]{0,30})|(?:楔子|序章|序幕|引子|尾声|尾聲|终章|番外)[^。！？]{0,20})",
-    re.IGNORECASE,
-)
 _BREAK: Final = re.compile(r"[*＊·•#~＝=_☆★◆◇○●※\-—–…\s]{1,40}")
 _LONGEST_HEADING: Final = 100
 
@@ -71,7 +63,7 @@ def read_paragraphs(text: str) -> list[Paragraph]:
 
 
 def _is_heading(block: str) -> bool:
-    return len(block) <= _LONGEST_HEADING and bool(_HEADING.fullmatch(" ".join(block.split())))
+    return len(block) <= _LONGEST_HEADING and bool(HEADINGS["chapter"].fullmatch(" ".join(block.split())))
 
 
 def _split_blocks(text: str) -> Iterator[tuple[int, int]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from rolellm.core.records import Language, TurnKind
+from rolellm.core.settings import read_packaged_patterns
 
 Format = Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"]
 
@@ -291,31 +292,13 @@ class Collector:
         self._spoken = self._spoken or kind == "speech"
 
 
-#: A number in a heading; for patterns that ignore case.
-NUMBER: Final = (
-    r"(?:[ivxlcdm]{1,9}|\d{1,4}[a-z]?|(?:the\s+)?(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|"
-    r"(?:thir|four|fif|six|seven|eigh|nine)teen|(?:twen|thir|for|fif|six|seven|eigh|nine)ty|first|second|third|fourth|"
-    r"fifth|sixth|seventh|eighth|ninth|tenth|last|final)(?:[- ](?:one|two|three|four|five|six|seven|eight|nine))?)"
-)
-# In English, in Chinese, and in other languages, where they are lines of their own.
-_HEADING: Final = re.compile(
-    rf"(?i:(?:(?:act|scene|sc)\b\.?\s*{NUMBER}\b|(?:the\s+)?(?:first|second|third|fourth|fifth|last)\s+(?:act|scene)\b"
-    r"|scenes?(?=\s*[:：-]))"
-    rf"(?:\s*[,;:.]?\s*(?:act|scene|sc)\b\.?\s*{NUMBER}\b)?"
-    r"|(?:the\s+)?(?:scene|prologue|epilogue|induction|cold open|teaser|interlude|intermission|opening credits|"
-    r"closing credits|end credits|commercial break)(?=\W*$))"
-    r"[ \t]*(?:$|[.:：,;—–-]+[ \t]*(?P<rest>.*)$)"
-    r"|(?:第\s*[一二三四五六七八九十百零〇两\d]{1,7}\s*[场場幕集折出回章节景]|[场場]景\s*[一二三四五六七八九十\d]{0,3}(?=\s*[：:]|$)|序幕|尾声|楔子|终场)"
-    r"(?:\s*第\s*[一二三四五六七八九十百零〇两\d]{1,5}\s*[场場幕折出景])?"
-    r"\s*(?:$|[：:，,。.、\s—-]+(?P<rest_zh>.*)$)"
-    r"|(?P<act>(?i:(?:[^\W\d_]+\s+|\d{1,2}\.\s*)?"
-    r"(?:acte|acto|atto|akt|aufzug|auftritt|scène|scene(?=\s+premi)|szene|scena|escena|действие|явление|сцена)"
-    r"(?:\s+(?!(?:de|du|der|di)\b)[^\W_]+)?\s*[.:]?$))"
-)
-_SLUG: Final = re.compile(
-    r"(?:[A-Z]?\d{1,4}[A-Z]?[.)]?\s+)?(?:(?i:INT|EXT)\.?\s?/\s?(?i:INT|EXT)\b\.?|(?i:I\s?/\s?E)\b\.?|(?i:INT|EXT)\.|(?:INT|EXT|EST)\b\.?)"
-    r"\s*\S|(?:\d{1,4}\s*[.、)]?\s*)?(?:内景|外景|内/外景|內景)[\s.。，：:、]"
-)
+def load_patterns(section: str) -> dict[str, re.Pattern[str]]:
+    """Load the patterns of a section of ``patterns.yaml``."""
+    patterns = read_packaged_patterns("rolellm.characters.scripts", "patterns.yaml", section)
+    return {name: re.compile(text) for name, text in patterns.items()}
+
+
+HEADINGS: Final = load_patterns("headings")
 _SHORT: Final = 60
 _RULE: Final = re.compile(r"(?:[*#~=_—–-]\s*){3,}$")
 
@@ -332,7 +315,7 @@ def find_heading(line: str) -> tuple[int, int] | None:
     if not text or _RULE.match(line.strip()):
         return (0, 0) if line.strip() else None
     start = line.index(text)
-    if match := _HEADING.match(text) if len(text) <= 500 else None:
+    if match := HEADINGS["scene"].match(text) if len(text) <= 500 else None:
         remainder = match["rest"] or match["rest_zh"]
         return start + (match.end() - len(remainder) if remainder and remainder.strip() else 0), start + len(text)
     return (start, start + len(text)) if is_slug(text) else None
@@ -340,10 +323,10 @@ def find_heading(line: str) -> tuple[int, int] | None:
 
 def is_foreign_act(line: ScriptLine) -> bool:
     """Tell whether a line is an act's or scene's heading in another language than English, such as ``SCÈNE III.``."""
-    match = _HEADING.match(line.text.strip()) if len(line.text) < _SHORT else None
+    match = HEADINGS["scene"].match(line.text.strip()) if len(line.text) < _SHORT else None
     return bool(match and match["act"])
 
 
 def is_slug(line: str) -> bool:
     """Tell whether a line is a screenplay's heading, such as ``INT. KITCHEN - DAY``."""
-    return len(line) < 300 and _SLUG.match(line.strip().removeprefix(".")) is not None
+    return len(line) < 300 and HEADINGS["slug"].match(line.strip().removeprefix(".")) is not None

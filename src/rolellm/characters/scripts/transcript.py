@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cache
 from typing import Final
 
-from rolellm.characters.scripts.names import find_names, is_name, normalize_name, select_names, strip_extensions
+from rolellm.characters.scripts.names import find_names, is_name, normalize_name, select_names
 from rolellm.characters.scripts.novel import find_subject
-from rolellm.characters.scripts.play import Cue, Dialogue, make_cue
+from rolellm.characters.scripts.play import Cue, Dialogue, make_cue, read_cue
 from rolellm.characters.scripts.reading import (
     Aside,
     Collector,
@@ -25,6 +25,7 @@ from rolellm.characters.scripts.reading import (
     find_heading,
     iterate_lines,
     iterate_paragraphs,
+    load_patterns,
 )
 from rolellm.core.text import HAN
 
@@ -37,33 +38,10 @@ _LABEL: Final = re.compile(
     r"(?P<aside>\([^()\n]{0,120}\)|（[^（）\n]{0,120}）|\[[^\[\]\n]{0,120}\]|【[^【】\n]{0,120}】)?[ \t\u3000]{0,4}"
     r"[*_]{0,3}(?P<colon>[:：])[*_]{0,3}"
 )
-_DATE: Final = (
-    r"(?:\d{1,4}[-./年 ](?:\d{1,2}|[^\W\d_]{3,9}\.?)[-./月 ]\d{1,4}日?|[^\W\d_]{3,9}\.? \d{1,2}(?:,? \d{4})?)"
-)
-_TIME: Final = r"(?:[上下]午)?\d{1,2}[:.：]\d{2}(?:[:.：]\d{2})?(?:[.,]\d{1,6})?(?:\s?[AaPp]\.?\s?[Mm]\b\.?)?"
-_DATE_TIME: Final = rf"{_DATE},?[ T]{{0,3}}(?:at )?{_TIME}"
-_STAMP: Final = rf"(?:[\[(](?:{_DATE_TIME}|{_TIME})[\])]|(?:{_DATE_TIME}|{_TIME}))"
-_STAMPED: Final = re.compile(rf"\s*{_STAMP}")
 _LIKELY: Final = re.compile(r"<|\d[:.：]\d\d|^\s.*\"\s*$")
 #: How logs open a message, with the date in front of the name or behind it; the message follows, or is below.
-_OPENINGS: Final = tuple(
-    re.compile(pattern)
-    for pattern in (
-        # IRC: [10:20] <nick> text; nick is an operator with @ or +.
-        rf"\s*(?:{_STAMP}\s*)?<[@+%&~! ]?(?P<name>[^<>\n]{{1,40}})>[ \t]+",
-        # WhatsApp: [1/2/23, 10:20:00] Name: text, or 1/2/23, 10:20 - Name: text.
-        rf"\s*{_STAMP}(?:\s*[-–—]\s*|\s+)(?P<name>[^\n:：\[\]]{{1,60}})[:：](?=\s|$)[ \t]*",
-        rf"\s*{_STAMP}\t\s*(?P<name>[^\n\t]{{1,40}})\t",
-        # Discord, WeChat and QQ: the name behind the date, or in front of it, and the message below.
-        rf"\s*{_STAMP}\s+(?P<name>[^\s:：][^\n:：]{{0,59}})$",
-        # So, too, Otter's transcripts, in which there is only a time.
-        rf"\s*(?P<name>[^\s<\[][^\n]{{0,59}}?)"
-        rf"(?:(?:,|[ ][—–-])[ ](?:[^\W\d_]+[ ]){{0,2}}{_STAMP}|[ \t]+{_DATE_TIME}|[ \t]{{2,9}}{_TIME}\s*)$",
-        # Ren'Py: eileen "Text.", in a block.
-        r"\s+(?P<name>[^\W\d]\w*|\"[^\"\n]{1,40}\") +\"(?=[^\"\n].*\"\s*$)",
-    )
-)
-_IRC, _RENPY = 0, 5
+_LOGS: Final = load_patterns("logs")
+_STAMPED: Final = _LOGS.pop("stamped")
 _NOTICE: Final = re.compile(r"<[^<>\n]{3,60}>\s*")
 # Ren'Py: define e = Character("Eileen").
 _CHARACTER: Final = re.compile(r"^[^\S\n]*define (\w+) *= *Character\( *_?\(?[\"']([^\"'\n]+)", re.MULTILINE)
@@ -87,7 +65,7 @@ def read_label(line: str) -> Cue | None:
     opens = match["mark"] or after.isupper() or after in "\"“'‘([…."
     if match["colon"] == ":" and after.strip() and not HAN.search(name + after) and not opens:
         return None
-    return make_cue(strip_extensions(name), match.end(), match.span("aside") if match["aside"] else (0, 0))
+    return read_cue(match)
 
 
 def _split_brackets(text: str) -> tuple[list[ScriptLine], dict[int, Cue]]:
@@ -111,8 +89,8 @@ def _split_brackets(text: str) -> tuple[list[ScriptLine], dict[int, Cue]]:
     ], cues
 
 
-def find_speakers(text: str, names: Sequence[str]) -> tuple[Iterable[ScriptLine], Mapping[int, Cue], int | None]:
-    """The lines, by where they begin the labels that name speakers, and for a log which of `_OPENINGS` it keeps to.
+def find_speakers(text: str, names: Sequence[str]) -> tuple[Iterable[ScriptLine], Mapping[int, Cue], str | None]:
+    """The lines, by where they begin the labels that name speakers, and which kind of log it is, if any.
 
     Args:
         text: `Source.text`.
@@ -161,7 +139,7 @@ def find_speakers(text: str, names: Sequence[str]) -> tuple[Iterable[ScriptLine]
     lines, cues = _split_brackets(text)
     if _count_repeated(cues, requested) > count:
         return lines, cues, log_format
-    for number, opening in enumerate(_OPENINGS if len(likely) > count else ()):
+    for log, opening in _LOGS.items() if len(likely) > count else ():
         opened: dict[int, Cue] = {}
         for start, end in likely:
             match = opening.match(text, start, end)
@@ -169,7 +147,7 @@ def find_speakers(text: str, names: Sequence[str]) -> tuple[Iterable[ScriptLine]
             if match and name:
                 opened[start] = make_cue(name, match.end() - start)
         if (repeated := _count_repeated(opened, requested)) > count:
-            best, count, log_format = opened, repeated, number
+            best, count, log_format = opened, repeated, log
     return iterate_lines(text), best, log_format
 
 
@@ -212,10 +190,10 @@ def read_transcript(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn
         speech.close()
         return speech.found
     out = _Log(source.text)
-    characters = dict(_CHARACTER.findall(source.text)) if log_format == _RENPY else {}
+    characters = dict(_CHARACTER.findall(source.text)) if log_format == "renpy" else {}
     for line in lines:
         label = labels.get(line.start)
-        if log_format == _RENPY:
+        if log_format == "renpy":
             # All else is the program's.
             if text_match := _NARRATION.match(line.text, label.end - 1 if label else 0):
                 span = line.start + text_match.start("told"), line.start + text_match.end("told")
@@ -225,7 +203,7 @@ def read_transcript(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn
             out.add_told("direction", line.start + label.end, line.end)
         elif label is not None:
             out.open(label.name, line, label.end)
-        elif out.is_open and log_format != _IRC and not _STAMPED.match(line.text):
+        elif out.is_open and log_format != "irc" and not _STAMPED.match(line.text):
             if not line.blank:
                 out.continue_speech(line)
         elif not line.blank:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from rolellm.core.errors import DataError, ReleaseNotFoundError
+from rolellm.core.errors import DataError, ReleaseNotFoundError, RoleLLMWarning
 from rolellm.core.files import open_atomic
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.jsonl import write_jsonl
@@ -71,12 +71,8 @@ class BuiltConfig:
     left_out: tuple[str, ...] = ()
 
 
-class MissingFilesWarning(UserWarning):
+class MissingFilesWarning(RoleLLMWarning):
     """A part of the release is not there; what is there was used."""
-
-
-class LeftOutWarning(UserWarning):
-    """Roles have no reviewed names; a ``-anonymous`` config goes without them."""
 
 
 def build(
@@ -225,7 +221,7 @@ def _write_config(folder: Path, config: Config, source: Source, *, skip_bad: boo
     # A file is read for more than one split, so the same bad line can be met twice.
     skipped = {(error.path, error.line): error for error in release.skipped}
     if left_out:
-        warnings.warn(f"rolebench {config.name!r}{left_out}", LeftOutWarning, stacklevel=2)
+        warnings.warn(f"rolebench {config.name!r}{left_out}", RoleLLMWarning, stacklevel=2)
     return BuiltConfig(config, source, splits, [*skipped.values()], source.missing(config), tuple(release.left_out))
 
 

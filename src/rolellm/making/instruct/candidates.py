@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from rolellm.core.records import Language
 from rolellm.core.text import fold, replace_surrogates
-from rolellm.llm.json_reply import parse_items, parse_json
+from rolellm.llm.json_reply import make_object_schema, parse_items, parse_json
 from rolellm.llm.model import Reply, Request, Schema, UnacceptableError
 from rolellm.making.instruct.segments import QuestionType, Segment
 from rolellm.making.settings import Level
@@ -124,18 +124,10 @@ class Candidate:
 
 def build_pairs_schema(language: Language) -> Schema:
     """Return the schema of a reply, strict enough for servers that ask for every key and no other."""
-    rating = _build_closed_object(
-        {"level": {"type": "string", "enum": list(WORDS[language].values())}, "reason": _TEXT}
-    )
-    pair = _build_closed_object({"question": _TEXT, "answer": _TEXT, "completeness": rating, "factualness": rating})
-    return Schema("pairs", _build_closed_object({"pairs": {"type": "array", "items": pair}}))
-
-
-def _build_closed_object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-
-
-_TEXT: Final = {"type": "string"}
+    text, level = {"type": "string"}, {"type": "string", "enum": list(WORDS[language].values())}
+    rating = {"type": "object", "properties": {"level": level, "reason": text}}
+    parts = {"question": text, "answer": text, "completeness": rating, "factualness": rating}
+    return make_object_schema("pairs", pairs={"type": "array", "items": {"type": "object", "properties": parts}})
 
 
 def parse_pairs(request: Request, reply: Reply) -> list[Any]:

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rolellm.core.records import Language, Profile
-from rolellm.core.settings import list_words, load_words
+from rolellm.core.settings import load_words, read_word_list
 from rolellm.core.text import HAN, load_chinese_tokenizer
 
 _UNITS: Final = {"twice": 2, "thrice": 3} | {
-    word: value for name in ("cardinals", "ordinals") for value, word in enumerate(list_words(name))
+    word: value for name in ("cardinals", "ordinals") for value, word in enumerate(read_word_list(name))
 }
 _TENS: Final = {
     word + ending: value * 10
@@ -71,15 +71,8 @@ def _extract_english_numerals(text: str) -> dict[str, int]:
 
 
 def _evaluate_words(words: list[str]) -> int:
-    total = current = 0
-    for word in words:
-        if word in _SCALES:
-            current = max(current, 1) * _SCALES[word]
-            if word in ("thousand", "million"):
-                total, current = total + current, 0
-        else:
-            current += _UNITS.get(word, _TENS.get(word, 0))
-    return total + current
+    numbers = _UNITS | _TENS | _SCALES
+    return _evaluate([(numbers[word], word in _SCALES) for word in words], 1000)
 
 
 def _extract_chinese_numerals(text: str, loose: bool) -> dict[str, int]:
@@ -91,26 +84,27 @@ def _evaluate_han(numeral: str) -> int:
     if max(values) < 10:
         # 一九三七: digits in a row.
         return int("".join(map(str, values))[:18])
-    total = section = digit = 0
-    for value in values:
-        if value < 10:
-            digit = value
-            continue
-        if value >= 10_000:
-            total, section = (
-                (total + section + digit or 1) * value if not total else total + (section + digit) * value,
-                0,
-            )
+    return _evaluate([(value, value >= 10) for value in values], 10_000)
+
+
+def _evaluate(values: Iterable[tuple[int, bool]], section: int) -> int:
+    """Add up numbers, and what scales such as hundred multiply; from `section` on, scales multiply all before them."""
+    total = subtotal = units = 0
+    for value, is_scale in values:
+        if not is_scale:
+            units += value
+        elif value < section:
+            subtotal, units = subtotal + (units or 1) * value, 0
         else:
-            section += (digit or 1) * value
-        digit = 0
-    return total + section + digit
+            before = subtotal + units
+            total, subtotal, units = total + before * value if total else (before or 1) * value, 0, 0
+    return total + subtotal + units
 
 
 #: Words that carry no matter of their own.
 STOP_WORDS: Final[Mapping[Language, frozenset[str]]] = {"en": load_words("stop_en"), "zh": load_words("stop_zh")}
 NO_NAMES, SURNAMES, NO_SURNAMES = map(load_words, ("no_names", "surnames_zh", "no_surnames_zh"))
-LONG_SURNAMES: Final = tuple(list_words("long_surnames_zh"))
+LONG_SURNAMES: Final = tuple(read_word_list("long_surnames_zh"))
 
 WORD: Final = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 _BEFORE_SENTENCE: Final = frozenset(".!?:;…\"“”'‘’([–—-")
@@ -236,17 +230,12 @@ def make_grounding_check(character: Profile) -> Callable[[str], Callable[[str, s
 
         def check(question: str, answer: str) -> Grounding:
             words = extract_content_words(f"{question}\n{answer}", language)
-            names = [
-                name for text in (question, answer) for name in extract_names(text, language) if not is_known_name(name)
-            ]
-            numbers = [
-                numeral
-                for text in (question, answer)
-                for numeral, value in extract_numbers(text, language).items()
-                if value not in values
-            ]
-            known_count = sum(is_known(word) for word in words)
-            return Grounding(len(words), known_count, tuple(dict.fromkeys(names)), tuple(dict.fromkeys(numbers)))
+            names, numbers = dict[str, None](), dict[str, None]()
+            for text in (question, answer):
+                names |= dict.fromkeys(name for name in extract_names(text, language) if not is_known_name(name))
+                stated = extract_numbers(text, language)
+                numbers |= dict.fromkeys(numeral for numeral, value in stated.items() if value not in values)
+            return Grounding(len(words), sum(map(is_known, words)), tuple(names), tuple(numbers))
 
         return check
 
@@ -259,22 +248,12 @@ def make_word_finder(evidence: str, language: Language) -> Callable[[str], bool]
     >>> make_word_finder("Three cherries in the barn", "en")("cherry")
     True
     """
-    return _make_chinese_finder(evidence) if language == "zh" else _make_english_finder(evidence)
-
-
-def _make_english_finder(evidence: str) -> Callable[[str], bool]:
+    if language == "zh":
+        # Words are cut differently in different surroundings; characters in a row are the same everywhere.
+        text = "".join(evidence.casefold().split())
+        return lambda word: word.casefold() in text
     stems = {_reduce_to_stem(word) for word in _split_words(evidence)}
-
-    def is_known(word: str) -> bool:
-        return all(_reduce_to_stem(part) in stems for part in _split_words(word))
-
-    return is_known
-
-
-def _make_chinese_finder(evidence: str) -> Callable[[str], bool]:
-    # Words are cut differently in different surroundings; characters in a row are the same everywhere.
-    text = "".join(evidence.casefold().split())
-    return lambda word: word.casefold() in text
+    return lambda word: all(_reduce_to_stem(part) in stems for part in _split_words(word))
 
 
 def _split_words(text: str) -> list[str]:

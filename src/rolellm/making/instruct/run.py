@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -88,14 +88,13 @@ class Instruct(Step[InstructResult]):
         """
         plan = _Plan(self.character, self.settings, llm.counter.count)
         while len(plan.rounds) < self.settings.rounds and (tasks := plan.next_round()):
-            stand_ins = {request.tag: partial(_make_stand_ins, self.character, task) for _, task, request in tasks}
             outcomes = yield Round(
                 [request for *_, request in tasks],
                 parse_pairs,
                 label=f"round {len(plan.rounds) + 1}",
                 # A reply that was cut off still has whole pairs.
                 also=["length"],
-                stand_in=partial(_look_up_stand_ins, stand_ins),
+                stand_in=partial(_make_stand_ins, self.character, {request.tag: task for _, task, request in tasks}),
             )
             if not plan.take(tasks, outcomes):
                 break
@@ -120,6 +119,7 @@ class Instruct(Step[InstructResult]):
         return {
             "language": self.character.language,
             "tokens_a_pair": TOKENS_A_PAIR,
+            "similarity": self.settings.filters.least_similarity,
             "segments": {
                 "found": {kind: kinds[kind] for kind in ("profile", "script", "lore")},
                 "without_the_role": sum(not item.about_role for item in result.segments),
@@ -167,26 +167,15 @@ def _count_verified(verdicts: Iterable[Verdict], least: float) -> dict[str, dict
     return dict(sorted(verified.items()))
 
 
-def _look_up_stand_ins(by_tag: Mapping[str, Callable[[], list[Any]]], request: Request) -> list[Any]:
-    return by_tag[request.tag]()
+def _make_stand_ins(character: Profile, tasks: Mapping[str, Task], request: Request) -> list[Any]:
+    """Make as many pairs as are requested; later rounds list their questions, which nobody knows yet.
 
-
-def _make_stand_ins(character: Profile, task: Task) -> list[Any]:
-    """Make as many pairs as are requested; later rounds list their questions, which nobody knows yet."""
-    return [
-        {"question": _make_stand_in_question(character, task, number), "answer": "."} for number in range(task.count)
-    ]
-
-
-def _make_stand_in_question(character: Profile, task: Task, number: int) -> str:
-    """Make a question as long as those of the release: 16 words in English, 28 characters in Chinese (our count)."""
-    mark = f"{task.segment.id}/{task.visit}/{number}"
-    words = (
-        "说说你在那件事里看见了什么又做了什么？"
-        if character.language == "zh"
-        else "what did you see and what did you do about it?"
-    )
-    return f"{character.role}, {mark} {words}"
+    A question is as long as those of the release: 16 words in English, 28 characters in Chinese (our count).
+    """
+    task = tasks[request.tag]
+    words = {"zh": "说说你在那件事里看见了什么又做了什么？", "en": "what did you see and what did you do about it?"}
+    asked = f"{character.role}, {task.segment.id}/{task.visit}/{{}} {words[character.language]}"
+    return [{"question": asked.format(number), "answer": "."} for number in range(task.count)]
 
 
 class _Plan:

@@ -15,14 +15,14 @@ from rolellm.core.files import open_atomic
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Language, Profile
-from rolellm.llm.json_reply import accept_json
+from rolellm.core.settings import dump
+from rolellm.llm.json_reply import accept_json, make_object_schema
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
     Accept,
     Answer,
     Failure,
     FailureKind,
-    Message,
     Outcome,
     Request,
     Sampling,
@@ -72,49 +72,27 @@ def request_third_person(
         sampling: How the reply is drawn.
     """
     language = character.language
-    prompt = _fill(
-        language,
-        "third",
-        role=character.role,
-        notes=_fill(language, "notes", notes=notes) + "\n" if notes else "",
-        excerpts=_fill(language, "excerpts", excerpts=excerpts) + "\n" if excerpts else "",
-    )
-    return Request(_prompt(language, "third", prompt), sampling, tag="profile/third", repair=_repair(language))
+    optional = {
+        name: _fill(language, name, **{name: text}) + "\n" if text else ""
+        for name, text in (("notes", notes), ("excerpts", excerpts))
+    }
+    return _request(language, "third", _fill(language, "third", role=character.role, **optional), sampling)
 
 
 def request_second_person(character: Profile, portrait: str, sampling: Sampling = SAMPLING) -> Request:
     """Request a third-person description to be turned into the second person."""
-    language = character.language
-    prompt = _fill(language, "second", portrait=portrait)
-    return Request(_prompt(language, "second", prompt), sampling, tag="profile/second", repair=_repair(language))
-
-
-def _repair(language: Language) -> str:
-    return load_template(language, "repair").text
+    return _request(character.language, "second", _fill(character.language, "second", portrait=portrait), sampling)
 
 
 def pick_phrases(character: Profile, phrases: Sequence[Phrase], most: int, sampling: Sampling = SAMPLING) -> Request:
     """Request a pick of catchphrases from numbered phrases, by their numbers."""
     language = character.language
     lines = [
-        _fill(
-            language,
-            "phrase_line",
-            number=str(number),
-            phrase=phrase.text,
-            lines=str(phrase.lines),
-            others=str(phrase.others),
-        )
-        for number, phrase in enumerate(phrases, start=1)
+        _fill(language, "phrase_line", number=number, phrase=item.text, lines=item.lines, others=item.others)
+        for number, item in enumerate(phrases, start=1)
     ]
-    prompt = _fill(language, "phrases", role=character.role, phrases="\n".join(lines), most=str(most))
-    return Request(
-        _prompt(language, "phrases", prompt),
-        sampling,
-        schema=_PICKS,
-        tag="profile/catchphrases",
-        repair=_repair(language),
-    )
+    prompt = _fill(language, "phrases", role=character.role, phrases="\n".join(lines), most=most)
+    return _request(language, "phrases", prompt, sampling, "catchphrases", _PICKS)
 
 
 def accept_picks(phrases: Sequence[Phrase], most: int) -> Accept[tuple[str, ...]]:
@@ -143,28 +121,23 @@ def request_knowledge(character: Profile, script: str | None = None, sampling: S
     # A role's name is one line, however it was given, or a question would fall apart.
     questions = _fill(language, "knowledge", role=_join_lines(character.role), who=_join_lines(subject)).splitlines()
     return [
-        Request(_prompt(language, "knowledge", question), sampling, tag=f"profile/knowledge/{number}")
+        _request(language, "knowledge", question, sampling, f"knowledge/{number}")
         for number, question in enumerate(questions, start=1)
     ]
 
 
-_PICKS: Final = Schema(
-    "catchphrases",
-    {
-        "type": "object",
-        "properties": {"chosen": {"type": "array", "items": {"type": "integer"}}},
-        "required": ["chosen"],
-        "additionalProperties": False,
-    },
-)
+_PICKS: Final = make_object_schema("catchphrases", chosen={"type": "array", "items": {"type": "integer"}})
 
 
-def _prompt(language: Language, name: str, text: str) -> tuple[Message, ...]:
-    return system(_fill(language, f"{name}_rules")), user(text)
+def _request(
+    language: Language, name: str, prompt: str, sampling: Sampling, tag: str = "", schema: Schema | None = None
+) -> Request:
+    messages, repair = (system(_fill(language, f"{name}_rules")), user(prompt)), load_template(language, "repair").text
+    return Request(messages, sampling, schema=schema, tag=f"profile/{tag or name}", repair=repair)
 
 
-def _fill(language: Language, name: str, **slots: str) -> str:
-    return load_template(language, f"profile_{name}").fill(**slots)
+def _fill(language: Language, name: str, **slots: object) -> str:
+    return load_template(language, f"profile_{name}").fill(**{slot: str(value) for slot, value in slots.items()})
 
 
 def _join_lines(text: str) -> str:
@@ -242,7 +215,7 @@ class BuildProfile(Step[Profile]):
                 self._receipt["defects"]["catchphrases"] = ["None were picked: no reply was usable."]
         built = replace(start, background=background, description=description, catchphrases=catchphrases)
         receipt = {
-            "settings": settings.to_dict(),
+            "settings": {**dump(settings), "description": "written" if settings.description is None else "given"},
             "templates": hash_templates(start.language),
             **self._receipt,
             "excerpts": excerpts and {name: value for name, value in asdict(excerpts).items() if name != "text"},
@@ -438,27 +411,12 @@ def count_parts(character: Profile) -> dict[str, int]:
 
 KNOWLEDGE: Final = "knowledge.md"
 KNOWLEDGE_ROWS: Final = "knowledge.jsonl"
-_HEADS: Final = {
-    "en": (
-        "What a model says of {role}",
-        "Asked without the script, before the profile was made. Nobody has checked these answers: read them. "
-        "Where they are wrong, what the model writes about this role rests on the script "
-        "alone; consider another model, or go on with that in mind.",
-        "No answer",
-    ),
-    "zh": (
-        "模型所知的{role}",
-        "这些问题是在撰写人物小传之前、不给剧本的情况下提出的。没有人评判过这些回答，请您阅读。若回答有误，模型笔下的这个"
-        "角色就只以剧本为据；请考虑换一个模型，或者心中有数地继续。",
-        "没有回答",
-    ),
-}
 
 
 def _write_knowledge(folder: Path, character: Profile, outcomes: Sequence[Outcome[str]]) -> None:
     """Write a model's answers to basic questions for a person to read, and the same as rows."""
-    title, lead, nothing = _HEADS[character.language]
-    parts, rows = [f"# {_escape_text(title.format_map({'role': character.role}))}", lead], []
+    title, lead, nothing = _fill(character.language, "knowledge_page", role=_join_lines(character.role)).splitlines()
+    parts, rows = [f"# {_escape_text(title)}", lead], []
     for number, outcome in enumerate(outcomes, start=1):
         question = outcome.request.messages[-1].content
         row = {"question": question, "answer": None, "model": None, "problem": None}

@@ -16,7 +16,7 @@ from typing import Final, Literal
 from rolellm.characters.reply_rules import find_breaches
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.records import Language, Profile
-from rolellm.core.settings import list_words, load_words
+from rolellm.core.settings import load_words, read_word_list
 from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, fold, join_names, load_chinese_tokenizer
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError, strip_thoughts
 from rolellm.making.instruct.grounding import make_grounding_check
@@ -259,7 +259,8 @@ def clean_reply(text: str, person: Person, names: re.Pattern[str], language: Lan
     text = strip_thoughts(text)[: 2 * MOST_BYTES]
     # What one step leaves may be for an earlier one; each leaves less, or fewer names.
     for _ in range(_ROUNDS):
-        cleaned, new = _clean_once(text, person, names, language)
+        # What a mark hid may open a thought.
+        cleaned, new = _clean_once(strip_thoughts(text), person, names, language)
         notes |= dict.fromkeys(new)
         if cleaned == text:
             break
@@ -323,7 +324,7 @@ def _count_units(text: str, language: Language) -> int:
 _BEFORE_SUBJECT, _AFTER_SUBJECT, _PREPOSITIONS = map(load_words, ("before_subject", "after_subject", "prepositions"))
 _PRONOUNS: Final = (("he", "him", "his"), ("she", "her", "her"), ("the character", "the character", "the character's"))
 _SURNAMES: Final = "(?-i:(?: [A-Z][a-z]+)*)"
-_OLD: Final = rf"(?:{'|'.join(list_words('titles_en'))})\.?\s+"
+_OLD: Final = rf"(?:{'|'.join(read_word_list('titles_en'))})\.?\s+"
 _TITLED: Final = rf"(?:\bthe\s+(?:{_OLD})*|(?:(?-i:\b(?=[A-Z])){_OLD})+)?"
 _IS: Final = r"\b(?:am|is|are|was|were|be|been|being)\s+"
 _CALLED: Final = r"\b(?:named|called|known as)\s+"

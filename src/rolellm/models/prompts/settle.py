@@ -14,7 +14,7 @@ import warnings
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import ModelError
+from rolellm.core.errors import ModelError, RoleLLMWarning
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -33,10 +33,6 @@ _FOLD = (
     "{% set messages = [{'role': 'user', 'content': messages[0]['content'] + '\\n\\n' + messages[1]['content']}]"
     " + messages[2:] %}{% endif %}"
 )
-
-
-class SystemTurnWarning(UserWarning):
-    """A chat template has no system role: the system text goes in front of the first user turn. Said once a model."""
 
 
 def settle_template(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -73,7 +69,7 @@ def settle_template(tokenizer: PreTrainedTokenizerBase) -> None:
 def _say_folded(name: str) -> None:
     warnings.warn(
         f"{name}: its chat template has no system role; the system text goes in front of the first user turn",
-        SystemTurnWarning,
+        RoleLLMWarning,
         stacklevel=3,
     )
 

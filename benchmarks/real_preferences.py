@@ -1,0 +1,173 @@
+"""SFT, then DPO and GRPO, on a real base: what each changes, measured by what it was not trained on.
+
+    python benchmarks/real_preferences.py --base FOLDER --data-dir RELEASE [--out DIR]
+
+The release has no English training rows, so its ten roles with role-free answers (`role-generalization-eng`) are split:
+a fifth of the questions is held out, and three roles are wholly (`split_release`). All three runs see the other seven
+roles. Each model answers held-out questions as the seven roles, and as the three, half of them general (CUS, RAW), half
+role-specific (SPE). Differences are paired by question, of DPO and of GRPO against SFT, with 95 % intervals.
+
+Every run, answer and figure stays in the folder; a stopped run continues where it was.
+"""
+
+import argparse
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from common import environment, report
+from datasets import Dataset, load_dataset
+from real_rocit import drawn
+
+import rolellm
+from rolellm.checks.breaks import find_breaks
+from rolellm.core.jsonl import read_jsonl
+from rolellm.core.records import Profile, Row
+from rolellm.core.text import fold
+from rolellm.models.prompts.leaks import list_word_runs
+from rolellm.scoring.rows import read_dataset_rows
+from rolellm.scoring.statistics.paired_tests import compare_pairs
+from rolellm.scoring.style import StyleMeter, StyleReply
+from rolellm.training.recipe_files import load_recipe
+
+RECIPES = Path("recipes/real")
+NEW_ROLES = ("Raylan Givens", "Tom Ripley", "Walt Kowalski")
+SOURCE = "rolebench-eng/role-generalization/{subset}/test.jsonl"
+CONFIGS = {"the seven roles": "instruction-generalization-eng", "three new roles": "role-generalization-eng"}
+
+
+def is_held_out(question: str) -> bool:
+    """Tell whether a question is in the fifth that no run sees."""
+    return int(hashlib.sha256(question.strip().encode()).hexdigest(), 16) % 5 == 0
+
+
+def split_release(release: Path, out: Path) -> None:
+    """Write a release of the ten roles with role-free answers: seven to train on, held-out questions for all."""
+    for subset in ("general", "role_specific"):
+        lines = [line for _, line in read_jsonl(release / SOURCE.format(subset=subset))]
+        known = [line for line in lines if line["role"] not in NEW_ROLES]
+        train = [line for line in known if not is_held_out(line["question"])]
+        parts = {
+            "instruction-generalization/{}/train": train,
+            "instruction-generalization/{}/test": [line for line in known if is_held_out(line["question"])],
+            "role-generalization/{}/train": train,
+            "role-generalization/{}/test": [
+                line for line in lines if line["role"] in NEW_ROLES and is_held_out(line["question"])
+            ],
+        }
+        for name, part in parts.items():
+            path = out / "rolebench-eng" / f"{name.format(subset)}.jsonl"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(json.dumps(line) + "\n" for line in part), encoding="utf-8")
+    for name in ("profiles-eng", "instructions-eng"):
+        shutil.copytree(release / name, out / name)
+
+
+def measure_replies(rows: list[Row], replies: list[str], meter: StyleMeter) -> dict[str, list[float]]:
+    """Measure replies by what needs no other reply: style, breaks, repetition and length."""
+    roles = [(row, reply) for row, reply in zip(rows, replies, strict=True)]
+    styled = [StyleReply(row.role, fold(row.question), reply) for row, reply in roles]
+    runs = [list(list_word_runs(reply, 3)) for reply in replies]
+    return {
+        "style": meter.measure(styled),
+        "breaks": [
+            float(bool(find_breaks(reply, Profile(row.role, row.language, row.role_description), row.question)))
+            for row, reply in roles
+        ],
+        "distinct trigrams": [len(set(each)) / len(each) if each else 0.0 for each in runs],
+        "words": [float(len(reply.split())) for reply in replies],
+    }
+
+
+def list_scores(rows: Dataset, predictions: Any) -> dict[str, dict[str, float]]:
+    """Rouge-L F1 by metric and row."""
+    values: dict[str, dict[str, float]] = {}
+    for score in rolellm.score(predictions, dataset=rows, protocol="rouge-score", floors=False).scores:
+        values.setdefault(score.metric, {})[score.id] = score.value
+    return values
+
+
+def compare(rows: Dataset, answers: dict[str, Dataset], meter: StyleMeter, against: str) -> Iterator[tuple[str, str]]:
+    """Give each model's means, and the paired differences of those after the one that all are compared with."""
+    read = read_dataset_rows(rows)
+    by_id = {row.id: row for row in read}
+    figures: dict[str, dict[str, dict[str, float]]] = {}
+    for name, predictions in answers.items():
+        replies = dict(zip(predictions["id"], predictions["prediction"], strict=True))
+        own = measure_replies(read, [replies[row.id] for row in read], meter)
+        figures[name] = list_scores(rows, predictions) | {
+            key: dict(zip(by_id, values, strict=True)) for key, values in own.items()
+        }
+    for measure in figures[against]:
+        for name, by_measure in figures.items():
+            values = by_measure[measure]
+            yield f"{measure}, {name}", f"{sum(values.values()) / len(values):.3f}"
+            if list(figures).index(name) > list(figures).index(against):
+                ids = list(values)
+                before = [figures[against][measure][row_id] for row_id in ids]
+                test = compare_pairs([*values.values()], before, [fold(by_id[row_id].question) for row_id in ids])
+                ends = test.difference.format_ends(3)
+                yield f"{measure}, {name} - {against}", f"{test.difference.mean:+.3f} {ends} n={len(ids)}"
+
+
+def main() -> None:
+    """Split, tune three times, answer, and compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", type=Path, required=True, help="the folder of the base")
+    parser.add_argument("--data-dir", type=Path, required=True, help="a copy of the release")
+    parser.add_argument("--rows", type=int, default=120, help="of the seven roles, and of the three")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", choices=("sft", "dpo", "grpo"), help="this run alone, without answers")
+    parser.add_argument("--out", type=Path, default=Path("runs/real/preferences"))
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+
+    release = arguments.out / "release"
+    if not release.is_dir():
+        split_release(arguments.data_dir, release)
+    config = CONFIGS["the seven roles"]
+    data = [f"data.data_dir={release}", f"data.config={config}"]
+    runs = {"untuned": arguments.base}
+
+    def tune(name: str, recipe: str, base: Path, overrides: list[str]) -> None:
+        runs[name] = run = arguments.out / name
+        if arguments.only in (None, name) and not (run / "manifest.json").is_file():
+            chosen = load_recipe(
+                RECIPES / f"gemma-3-270m-{recipe}.yaml", overrides, base=base, threads=arguments.threads
+            )
+            rolellm.train(chosen, out=run, resume=run.is_dir())
+
+    tune("sft", "roles", arguments.base, data)
+    pairs = arguments.out / "pairs"
+    if not pairs.is_dir():
+        rolellm.prefer(out=pairs, config=config, data_dir=release)
+    tune("dpo", "dpo", runs["sft"], [f"data.path={pairs / 'pairs.jsonl'}"])
+    tune("grpo", "grpo", runs["sft"], data)
+    if arguments.only:
+        return
+    figures = {}
+    splits = {name: load_dataset("rolebench", name, data_dir=str(release)) for name in CONFIGS.values()}
+    asked = {name: drawn(tables["test"], arguments.rows) for name, tables in splits.items()}
+    questions = {fold(question) for rows in asked.values() for question in rows["question"]}
+    every = [row for tables in splits.values() for rows in tables.values() for row in read_dataset_rows(rows)]
+    meter = StyleMeter([row for row in every if fold(row.question) not in questions], "en")
+    for title, name in CONFIGS.items():
+        rows = asked[name]
+        answers = {
+            run: rolellm.generate(
+                folder, rows, out=arguments.out / f"{run}-{name}.jsonl", max_new_tokens=100, batch_size=16
+            )
+            for run, folder in runs.items()
+        }
+        for figure, value in compare(rows, answers, meter, "sft"):
+            figures[f"{title}, {figure}"] = value
+    notes = [f"{arguments.base.name}: {arguments.rows} held-out rows of each part"]
+    found = {"ratios": {}, "figures": figures, "n": arguments.rows, **environment("trl", "torch")}
+    report("real_preferences", found, notes, arguments.json)
+
+
+if __name__ == "__main__":
+    main()
