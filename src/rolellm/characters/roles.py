@@ -76,8 +76,8 @@ def find_part(role: Any) -> Part:
         DataError: For a folder or a card that cannot be read.
 
     Warns:
-        RoleLLMWarning: When the text of a card or a role of RoleBench gives an age under eighteen; of a folder, that was
-            said when it was made.
+        RoleLLMWarning: When the text of a card or a role of RoleBench gives an age under eighteen; a folder was checked
+            when it was made.
     """
     if isinstance(role, Part):
         return role
