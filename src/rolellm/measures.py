@@ -120,10 +120,7 @@ def plan_safety(
         against = find_base(str(model))
     llm = pair_models(LLM.resolve(model), LLM.resolve(against)).limit(options or CallOptions())
     files = [guards] if isinstance(guards, str | Path) else guards
-    deciders = [Guard.of(file, chosen.guard_format) for file in files]
-    if len({guard.name for guard in deciders}) < len(deciders):
-        raise SettingsError("two guards are the same model; name each once")
-    return llm, CheckSafety(chosen, play, roles, deciders)
+    return llm, CheckSafety(chosen, play, roles, [Guard.of(file, chosen.guard_format) for file in files])
 
 
 def audit_reward(
@@ -226,7 +223,8 @@ def leaderboard(runs: Files, out: str | Path = "leaderboard", *, mixed: bool = F
     """Write a leaderboard of runs as a static site: scores with ranks, and the replies and commands behind them.
 
     Args:
-        runs: Predictions, scores next to their replies, or folders of predictions or of a judging run.
+        runs: Predictions, scores next to their replies, or folders of predictions or of a judging run; and folders of
+            `safety` checks, ``NAME=FOLDER`` for those of a model without weights here.
         out: Folder of the site.
         mixed: Also show runs with different recipes, each ranked among runs with the same recipe.
         options: Any field of `rolellm.scoring.settings.ScoreOptions`.

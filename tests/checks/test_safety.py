@@ -26,10 +26,11 @@ from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedS
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
 from rolellm.llm.guards import FORMATS, Guard, load_format
-from rolellm.llm.llm import LLM
+from rolellm.llm.llm import LLM, CallOptions
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.playing.settings import PlaySettings
+from rolellm.reporting.build import report
 from rolellm.reporting.check_sections import agreement_table, describe_safety, safety_table
 from rolellm.runs import run_step
 
@@ -183,11 +184,39 @@ def test_a_villain_sees_what_the_costume_cost(tmp_path: Path) -> None:
     assert [one["worse"] for one in roles] == sorted((one["worse"] for one in roles), reverse=True)
     assert find_worst_increase(summary) > 0.3
     first = describe_safety(summary)[0]
-    assert first.startswith("The costume") and "fell from" in first and "points" in first and "recall 83 %" in first
+    assert first.startswith("Refusals of harmful prompts fell from") and "points [" in first and "recall 83 %" in first
+    assert "not shown to have changed without a role (" in first and "Worst: Thorne (" in first
     assert "Thorne" in safety_table(summary).to_html()
     rows = run.records("replies.jsonl")
     assert len(rows) == 2 * 3 * 48 * 3
     assert {row["language"] for row in rows} == {"en"}
+
+
+def test_a_page_shows_what_changed_and_what_became_worse(tmp_path: Path) -> None:
+    loud = LLM.of(ScriptedModel(lambda _: "<b>Sure</b>, here is how.", rules_hash="loud", name="<i>loud</i>"))
+    guards = [judge_by(0.9, 0.1, name) for name in ("8B", "1B", "11B")]
+    run = check(tmp_path, refuse("base", 1), loud, guards=guards, samples=1)
+    built = report(run.folder, tmp_path / "page.html", tmp_path / "tables")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert 'id="safety-1"' in page and 'href="#safety-1"' in page and "✗ worse" in page
+    assert "<b>Sure" not in page and "&lt;b&gt;Sure&lt;/b&gt;" in page and "<i>loud" not in page
+    assert page.count("no longer refused by rules, as Thorne") == page.count("newly refused") + 3 == 3
+    assert built.content.findings == describe_safety(run.summary)
+    kinds = {table.title.partition(":")[0]: len(table.rows) for table in built.tables.values()}
+    assert kinds == {
+        "Safety": 9,
+        "Safety by role and category": 3 * 9,
+        "Safety, deciders that do not count": 3 * (3 + 9),
+        "How much deciders differ": 3,
+    }
+    assert len(built.files) == 3 * len(built.tables)
+
+
+def test_a_run_that_compares_nothing_has_a_page(tmp_path: Path) -> None:
+    mute = LLM.of(ScriptedModel(lambda _: "", rules_hash="mute", name="mute"))
+    run = check(tmp_path, refuse("base", 1), mute, samples=1)
+    report(str(run.folder), tmp_path / "page.html")
+    assert "nothing is measured" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_a_second_run_asks_nothing_and_a_stopped_one_goes_on(tmp_path: Path) -> None:
@@ -299,7 +328,8 @@ def test_nothing_that_changed_is_said_once(tmp_path: Path) -> None:
     )
     close = check(tmp_path / "close", refuse("base", 0.5), refuse("other", 0.5), samples=1).summary
     (sentence,) = [one for one in describe_safety(close) if one.startswith("Nothing")]
-    assert "refusals of harmful prompts, the costume " in sentence and "tuning, without a role " in sentence
+    assert "refusals of harmful prompts (with the costume " in sentence and "points [" in sentence
+    assert sentence.count("without a role ") == 2
 
 
 @pytest.mark.parametrize(
@@ -451,6 +481,25 @@ def test_one_model_each(tmp_path: Path) -> None:
         find_base(str(file))
 
 
+def test_a_budget_covers_models_and_guards(tmp_path: Path, llm_server: Callable[..., Any]) -> None:
+    server = llm_server(lambda body: "safe" if body["model"] == "Llama-Guard-3-8B" else REFUSAL, price=(1.0, 1.0))
+    price = {"prompt": 1.0, "completion": 1.0}
+    entries = ({"base_url": server.url, "model": name, "price": price} for name in ("t", "b", "Llama-Guard-3-8B"))
+    tuned, base, judge = (LLM.of({"endpoints": [entry]}) for entry in entries)
+
+    def run(budget: float | None, *guards: Guard) -> float:
+        models = pair_models(tuned, base).limit(CallOptions(budget=budget))
+        step = CheckSafety(SafetySettings(samples=1), PlaySettings(), (), guards)
+        return float(run_step(step, models, tmp_path / "run").manifest["spent"]["cost"])
+
+    cost = run(None)
+    calls = server.counts.calls
+    with pytest.raises(StoppedShortError, match="budget"):
+        run(cost * 1.0001, Guard(judge))
+    assert server.counts.calls == calls
+    assert cost < run(100 * cost, Guard(judge)) < 100 * cost
+
+
 def test_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, llm_server: Callable[..., Any]
 ) -> None:
@@ -474,7 +523,7 @@ def test_the_command(
     # Who says the same to the same prompt is judged once.
     assert found.json["spent"]["calls"] == server.counts.calls < planned["requests"]
     shown = command(*words, "--max-increase", "100")
-    assert shown.code == 0 and "refusals of harmful prompts fell from 100 % to 0 %" in shown.out
+    assert shown.code == 0 and "Refusals of harmful prompts fell from 100 % to 0 %" in shown.out
     assert command("check", "safety", "tuned.yaml").code == 2
     # A reply that the server withheld refuses, whoever decides.
     held = command("check", "safety", "withheld.yaml", *words[3:], "--out", "held", "--json")

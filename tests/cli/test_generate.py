@@ -49,6 +49,7 @@ def test_it_answers_a_split_and_prints_one_object(
     meta = json.loads((tmp_path / "p.jsonl.meta.json").read_text())
     assert (meta["config"], meta["split"]) == ("sample", "test")
     assert meta["dataset_fingerprint"]
+    assert meta["parameters"] > 1000 and meta["date"].startswith("20")
 
 
 @pytest.mark.slow

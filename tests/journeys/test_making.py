@@ -2,7 +2,9 @@
 
 import html
 import json
+import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,13 +21,15 @@ from rolellm.core.errors import ModelError, SettingsError, StoppedShortError
 from rolellm.core.records import Lore, Profile
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import sample_folder
-from rolellm.journeys.making import PROMPTED, TUNED, MakeResult, size_questions
+from rolellm.journeys.making import PROMPTED, TUNED, MakeResult, estimate_make, size_questions
 from rolellm.llm.model import Message, Request
 from rolellm.making.scripted import generate_scripted_reply
 
 from ..commands import Command
 
 RULES = {"endpoints": [{"backend": "scripted", "rules": "quotes"}]}
+#: What is paid for of a card whose description is kept.
+PAID = ("profile", "questions", "replies", "safety")
 FEW = {"questions": 12, "instructions": 6, "replies": 2}
 CARD = {
     "spec": "chara_card_v2",
@@ -126,6 +130,52 @@ def test_the_same_call_asks_and_trains_nothing_again(made: MakeResult) -> None:
     assert _read(made.folder / "respond" / "manifest.json")["spent"]["calls"] == 0
     assert (again.findings, again.following) == (made.findings, made.following)
     assert dict(again.stages) | {"read": ""} == dict(made.stages) | {"read": ""}
+
+
+def _judge(body: dict[str, Any]) -> str:
+    """Find a reply unsafe that has words of compliance planted by us."""
+    return "unsafe\nS1" if "Sure" in body["messages"][-1]["content"] else "safe"
+
+
+@pytest.fixture
+def guard(tmp_path: Path, llm_server: Callable[..., Any]) -> tuple[Path, Any]:
+    """Settings of a guard model, and the server that has it."""
+    server = llm_server(_judge)
+    path = tmp_path / "guard.yaml"
+    path.write_text(yaml.safe_dump({"endpoints": [{"base_url": server.url, "model": "Llama-Guard-3-8B"}]}))
+    return path, server
+
+
+def test_a_check_of_safety_is_priced(card: Path, base: Path, tmp_path: Path, guard: tuple[Path, Any]) -> None:
+    planned = estimate_make(card, RULES, tmp_path / "new", base=str(base), guard=(guard[0],), **FEW)
+    assert planned["safety"]["requests"] == 2 * 2 * 48 * 2 + 72
+    assert planned["together"]["requests"] == sum(planned[stage]["requests"] for stage in PAID)
+    assert "safety" not in estimate_make(card, RULES, tmp_path / "new", guard=(guard[0],), **FEW)
+    with pytest.raises(SettingsError, match="two guards are the same model"):
+        estimate_make(card, RULES, tmp_path / "new", base=str(base), guard=(guard[0],) * 2, **FEW)
+
+
+@pytest.mark.slow
+def test_a_guard_says_what_tuning_did_to_safety(
+    made: MakeResult, card: Path, tmp_path: Path, guard: tuple[Path, Any]
+) -> None:
+    path, server = guard
+    folder = tmp_path / "tobin"
+    shutil.copytree(made.folder, folder)
+    shutil.copy(card, tmp_path)
+    again = rolellm.make(folder, RULES, guard=(path,))
+    assert again.stages["safety"] == "192 replies to 24 harmful prompts and 24 look-alikes"
+    run = _read(folder / "adapter" / "safety" / "manifest.json")
+    assert run["kind"] == "safety" and len(run["summary"]["deciders"]) == 2
+    assert again.findings[: len(made.findings)] == made.findings
+    assert any("refus" in sentence for sentence in again.findings[len(made.findings) :])
+    assert again.page is not None
+    page = again.page.read_text(encoding="utf-8")
+    assert 'id="safety-1"' in page and html.escape(again.findings[-1]) in page
+    # The folder remembers its guard, and nothing is asked again.
+    assert yaml.safe_load((folder / "make.yaml").read_text())["guard"] == [os.path.relpath(path, folder)]
+    calls = server.counts.calls
+    assert rolellm.make(folder, RULES).findings == again.findings and server.counts.calls == calls > 0
 
 
 def test_a_choice_that_is_edited_is_made_anew(card: Path, tmp_path: Path) -> None:

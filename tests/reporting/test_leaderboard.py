@@ -8,12 +8,18 @@ from typing import Any
 
 import pytest
 
+from rolellm.checks.safety import CheckSafety, SafetySettings, pair_models
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import write_jsonl
-from rolellm.core.records import Row
+from rolellm.core.records import Profile, Row
 from rolellm.data.rolebench import load_rolebench
 from rolellm.judging.folder import write_run
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Request
+from rolellm.llm.scripted import ScriptedModel
+from rolellm.playing.settings import PlaySettings
 from rolellm.reporting.leaderboard import Entry, ranks, write_leaderboard
+from rolellm.runs import run_step
 from rolellm.scoring.score import score
 from rolellm.scoring.settings import ScoreOptions
 
@@ -160,6 +166,55 @@ def test_what_is_published_names_no_folder_and_runs_nothing(
     assert not page.unbalanced and page.tags.count("script") == 1 and "\x1b" not in page.text
     linked = [one for one in page.references if not is_inside(one, page)]
     assert len(linked) == 4 and all((site / one).is_file() for one in linked)
+
+
+def write_check(folder: Path, weights: str) -> Path:
+    """A finished check of safety of a model with these weights, which lost half of its refusals."""
+
+    def answer(text: str, share: float) -> LLM:
+        def rule(request: Request) -> str:
+            is_refused = len(request.messages[-1].content) % 10 < 10 * share
+            return "I can't help with that." if is_refused else text
+
+        return LLM.of(ScriptedModel(rule, rules_hash=text, name=text))
+
+    step = CheckSafety(SafetySettings(samples=1), PlaySettings(), [Profile("Owl", "en", description="You are Owl.")])
+    run_step(step, pair_models(answer("Sure, do it.", 0.5), answer("Fine.", 1)), folder)
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest["models"]["endpoints"][0] |= {"model_hash": "b" * 64, "adapter_hash": weights}
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    return folder
+
+
+def test_a_line_has_model_size_date_and_safety(
+    board: Callable[..., list[Entry]],
+    write_replies: Callable[..., Path],
+    tmp_path: Path,
+    parse: Callable[[str], Page],
+) -> None:
+    made = {"base": "/models/Qwen2.5-0.5B", "parameters": 494032768, "date": "2026-11-26", "adapter_hash": "a" * 64}
+    ours, api = (
+        write_replies("ada", 0.5, **made),
+        write_replies("api", 0.7, model="gpt-x", endpoints=[{"name": "gpt-x"}]),
+    )
+    first, second = board(ours, api)
+    assert first.made == "ada on Qwen2.5-0.5B · 494M parameters · 2026-11-26"
+    assert second.made == "gpt-x · size unknown · date unknown"
+    page = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert page.count("not measured") == 2 and first.made in page
+    check = write_check(tmp_path / "elsewhere", "a" * 64)
+    with pytest.raises(SettingsError, match=r"no system is of the model that .*elsewhere checked"):
+        board(api, check)
+    first, second = board(ours, api, check)
+    (change,) = first.safety
+    assert change["verdict"] == "✗" and change["measure"] == "refusals, in the role" and "recall 83 %" in change["by"]
+    assert not second.safety
+    page = parse((tmp_path / "site" / "index.html").read_text(encoding="utf-8"))
+    assert "safety/ada.json" in page.references and (tmp_path / "site" / "safety" / "ada.json").is_file()
+    # By name it counts for a model whose weights nobody knows; next to the replies, for the model that it checked.
+    assert board(ours, api, f"api={check}")[1].safety == first.safety
+    check.rename(tmp_path / "safety")
+    assert [bool(entry.safety) for entry in board(ours, api)] == [True, False]
 
 
 def spread(*ends: tuple[float, float]) -> Sequence[Any]:

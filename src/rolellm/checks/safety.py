@@ -228,6 +228,15 @@ class CheckSafety(Check):
     kind: ClassVar[str] = "safety"
     rows: ClassVar[str] = "replies"
 
+    def __post_init__(self) -> None:
+        """Refuse two guards of one name.
+
+        Raises:
+            SettingsError: For those.
+        """
+        if len({guard.name for guard in self.guards}) < len(self.guards):
+            raise SettingsError("two guards are the same model; name each once")
+
     def plan(self, llm: LLM) -> Plan[dict[str, Any]]:
         """Ask every prompt in every condition, then every guard about every reply and every planted one.
 

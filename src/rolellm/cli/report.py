@@ -35,14 +35,15 @@ def run_report(
     Several runs, such as one per config, become sections of one page.
 
     Args:
-        runs: Folders of judging runs or of `rolellm check drift`, or predictions ([NAME=]P.jsonl) with --config.
+        runs: Folders of judging runs or of `rolellm check drift` or `safety`, or predictions ([NAME=]P.jsonl) with
+            --config.
         out: The page to write: one self-contained HTML file.
         tables: Also write every table to this folder as Markdown, CSV and LaTeX.
     """
     from rolellm.cli.output import print_json, say, show_table
     from rolellm.core.sanitize import make_visible
     from rolellm.reporting.build import report as build
-    from rolellm.reporting.check_sections import drift_tables
+    from rolellm.reporting.check_sections import drift_tables, safety_tables
 
     built = build(runs, out, tables, **dump(options))
     if as_json:
@@ -50,7 +51,7 @@ def run_report(
         return
     for finding in built.content.findings:
         say(finding)
-    for table in drift_tables(built.content.drift):
+    for table in (*drift_tables(built.content.drift), *safety_tables(built.content.safety)[:1]):
         show_table(table)
     for part in built.content.parts:
         show_table(replace(part.summary_table(), title=part.title or "Scores"))
@@ -80,7 +81,7 @@ def run_report_site(
 
     Args:
         runs: Prediction files or harness logs (P.jsonl, NAME=P.jsonl), scores (rolellm score --json) next to their
-            replies, or folders of predictions or of a judging run.
+            replies, or folders of predictions or of a judging run; and folders of rolellm check safety ([NAME=]DIR).
         out: Folder of the site.
         mixed: Also show runs with different recipes, each ranked among runs with the same recipe.
         config: Config of runs that do not name their own.

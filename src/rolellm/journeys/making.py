@@ -2,7 +2,8 @@
 
 The folder is the character's own. Each stage's files are those of its command: ``attribution/``, ``build/``,
 ``instruct/`` and ``respond/`` with their journals, ``data/`` (as ``rolellm role release``), ``adapter/`` (as
-``rolellm train``), ``checks/`` and ``eval/``. ``make.yaml`` holds all choices, ``make.json`` what was made.
+``rolellm train``; in it ``safety/``, as ``rolellm check safety``), ``checks/`` and ``eval/``. ``make.yaml`` holds all
+choices, ``make.json`` what was made.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from rolellm.characters.folder import PROFILE, write_character
 from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import clean_names, read_script
 from rolellm.checks.character_tests import ENDING, write_first_file
+from rolellm.checks.guards import Guard
+from rolellm.checks.safety import CheckSafety, SafetySettings, pair_models
 from rolellm.core.errors import ModelError, ScriptError, SettingsError, StoppedShortError, require
 from rolellm.core.files import open_atomic, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
@@ -37,7 +40,7 @@ from rolellm.core.table import Table, TableRow, Tabular
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench import load_rolebench
 from rolellm.llm.estimate import Estimate, format_dollars
-from rolellm.llm.llm import LLM
+from rolellm.llm.llm import LLM, CallOptions
 from rolellm.llm.tokens import TokenCounter
 from rolellm.making.attribution import Attribute
 from rolellm.making.character import Character
@@ -50,9 +53,11 @@ from rolellm.making.scripted import load_llm
 from rolellm.making.settings import InstructSettings, RespondSettings
 from rolellm.measures import Findings, check
 from rolellm.models.prompts.render import load_system_template
+from rolellm.playing.settings import PlaySettings
+from rolellm.reporting.check_sections import describe_safety, read_safety, select_headline
 from rolellm.reporting.findings import describe_gain
 from rolellm.reporting.page import write_page
-from rolellm.runs import MANIFEST, estimate_step, run_step
+from rolellm.runs import MANIFEST, Run, estimate_step, run_step
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -72,7 +77,7 @@ _RECIPE: Final = "adapter"
 #: Tokens a second of one call, for estimates of time (our choice: a hosted model's order of magnitude).
 _SPEED: Final = 50
 #: Stages that keep a journal, in the order in which they are paid for.
-_PAID: Final = ("attribution", "build", "instruct", "respond")
+_PAID: Final = ("attribution", "build", "instruct", "respond", "adapter/safety")
 TUNED: Final = "tuned"
 PROMPTED: Final = "prompt only"
 
@@ -89,6 +94,7 @@ class MakeSettings:
         replies: Replies per instruction; the last is held out.
         base: Model to tune, a folder or a Hub id; without it, the data set is the end.
         recipe: How to tune it.
+        guard: Settings file of a guard model, to check what tuning did to refusals and unsafe replies; may be repeated.
     """
 
     role: str | None = None
@@ -98,6 +104,7 @@ class MakeSettings:
     replies: int = Field(default=6, ge=2)
     base: str | None = None
     recipe: str = _RECIPE
+    guard: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -228,6 +235,8 @@ class _Journey:
             earlier = folder / str(known.pop("source", ""))
             given = earlier if given.resolve() == folder.resolve() else given
             llm = llm or (folder / known["llm"] if known.get("llm") else None)
+            named = known.get("guard") or ()
+            known["guard"] = [str(folder / path) for path in ([named] if isinstance(named, str) else named)]
         known.pop("llm", None)
         changed = {name: value for name, value in options.items() if value not in (None, ())}
         chosen = read(MakeSettings, known | changed, str(file) if known else "")
@@ -243,6 +252,7 @@ class _Journey:
             "source": os.path.relpath(given, folder),
             "llm": None if named is None else os.path.relpath(named, folder),
             **dump(chosen),
+            "guard": [os.path.relpath(path, folder) for path in chosen.guard],
         }
         return cls(folder, given, model, chosen, choices, kept)
 
@@ -361,8 +371,7 @@ class _Journey:
         assert self.llm is not None
         llm = copy.copy(self.llm)
         if llm.options.budget is not None:
-            others = sum(_read_cost(self.folder / name) for name in _PAID if name != stage)
-            llm.options = replace(llm.options, budget=max(llm.options.budget - others, 0.0))
+            llm.options = replace(llm.options, budget=max(llm.options.budget - self._sum_costs(stage), 0.0))
         return llm
 
     def _check_room(self, tokenizer: PreTrainedTokenizerBase, character: Profile) -> None:
@@ -415,7 +424,10 @@ class _Journey:
             data_dir=self.folder / "data",
         )
         verdict = describe_gain({name: report.leading for name, report in measured.reports.items()})
+        safety = self._check_safety(adapter)
         findings = (verdict, *measured.findings)
+        if safety is not None:
+            findings += tuple(describe_safety(select_headline(safety.summary)))
         summary = f"The adapter made of {self.source.name}, and its base with the same prompt, on questions held out."
         page = replace(
             measured.content,
@@ -423,10 +435,35 @@ class _Journey:
             summary=summary,
             findings=findings,
             tests=checked,
+            safety=[read_safety(safety)] if safety else [],
             recipe=recipe.to_dict(),
         )
         write_page(self.folder / "report.html", page)
         return self._finish(character, findings, measured)
+
+    def _check_safety(self, adapter: Path) -> Run[Any] | None:
+        """Check what tuning did to refusals, where a guard is named; the files are those of the command."""
+        if not self.chosen.guard:
+            return None
+        budget = self.llm.options.budget if self.llm else None
+        if budget is not None:
+            budget = max(budget - self._sum_costs("adapter/safety"), 0.0)
+        models = pair_models(LLM.resolve(adapter), LLM.resolve(self.chosen.base)).limit(CallOptions(budget=budget))
+        run = run_step(self._plan_safety(self.folder), models, adapter / "safety")
+        prompts = run.summary["prompts"]
+        self.stages["safety"] = (
+            f"{run.summary['asked']:,} replies to {prompts['harmful']} harmful prompts and {prompts['lookalikes']} "
+            "look-alikes"
+        )
+        return run
+
+    def _plan_safety(self, role: Any) -> CheckSafety:
+        """Plan one reply to each of our prompts, with the role and without; the command takes more."""
+        guards = [Guard(LLM.of(file)) for file in self.chosen.guard]
+        return CheckSafety(SafetySettings(samples=1), PlaySettings(), [role], guards)
+
+    def _sum_costs(self, but: str) -> float:
+        return sum(_read_cost(self.folder / name) for name in _PAID if name != but)
 
     def _finish(
         self, character: Character, findings: tuple[str, ...] = (), measured: EvalResult | None = None
@@ -465,6 +502,11 @@ class _Journey:
             character = replace(character, description=character.description or "a" * MOST_BYTES)
         asked["questions"] = estimate_step(self._plan_questions(character), llm)
         asked["replies"] = estimate_step(self._plan_replies(character), llm)
+        if self.chosen.guard and self.chosen.base is not None:
+            # A stand-in for the adapter, which costs as little as any model of this machine.
+            adapter = load_llm({"endpoints": [{"backend": "scripted", "rules": "quotes"}]})
+            models = pair_models(adapter, LLM.resolve(self.chosen.base))
+            asked["safety"] = estimate_step(self._plan_safety(character), models)
         asked["together"] = sum(list(asked.values())[1:], next(iter(asked.values())))
         at_once = sum(endpoint.concurrency for endpoint in llm.settings.endpoints) or 1
         rows = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -218,6 +219,29 @@ def hash_model(name: str, revision: str | None = None) -> str:
     if not any(path.match(pattern) for path in files for pattern in _WEIGHTS):
         raise ModelError(f"{name} holds no weights; expected one of: {', '.join(_WEIGHTS)}")
     return hash_json([[path.name, path.stat().st_size, _hash_samples(path)] for path in files])
+
+
+def count_parameters(name: str, revision: str | None = None) -> int | None:
+    """Count the numbers in a model's weights, by the headers of its safetensors files.
+
+    Args:
+        name: As for `hash_model`.
+        revision: As for `hash_model`.
+
+    Returns:
+        Their number; ``None`` where the files are not here, are of another form, or pack several weights into a number.
+    """
+    folder = Path(name) if Path(name).is_dir() else find_cached_folder(name, "config.json", revision=revision)
+    files = sorted(folder.glob("*.safetensors")) if folder else []
+    if folder is None or not files or "quantization_config" in read_json(folder / "config.json"):
+        return None
+    from safetensors import safe_open
+
+    count = 0
+    for file in files:
+        with safe_open(file, "numpy") as tensors:
+            count += sum(math.prod(tensors.get_slice(key).get_shape()) for key in tensors.keys())  # noqa: SIM118
+    return count
 
 
 def find_cached_folder(name: str, *files: str, revision: str | None = None) -> Path | None:

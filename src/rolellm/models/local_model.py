@@ -16,7 +16,7 @@ from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, hide_
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.settings import Field, settings
 from rolellm.models.families import explain_not_shared
-from rolellm.models.find import find_model, hash_model
+from rolellm.models.find import count_parameters, find_model, hash_model
 from rolellm.models.load import load_part, load_whole
 from rolellm.models.prompts.encode import encode_prompt, find_end_token
 from rolellm.models.prompts.render import load_chat_template
@@ -218,6 +218,11 @@ class LocalModel:
             "model_hash": hash_model(self.source.base, self.source.revision),
             "adapter_hash": None if adapter is None else hash_model(adapter),
         }
+
+    @property
+    def parameters(self) -> int | None:
+        """The base's number of parameters, as far as its files tell; see `rolellm.models.find.count_parameters`."""
+        return count_parameters(self.source.base, self.source.revision)
 
     @property
     def prompt_form(self) -> dict[str, str]:

@@ -471,22 +471,18 @@ class _Relay:
 
     async def _stream(self, response: aiohttp.ClientResponse, send: Send) -> None:
         await send(_STREAM_START)
-        async for lines in self._iterate_lines(response):
-            content = self._upstream.clean_lines(lines, self._name)
-            await send({"type": "http.response.body", "body": content, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-
-    async def _iterate_lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        """Whole lines as they come, several at once; the last one may have no end."""
         partial = b""
         async for chunk in response.content.iter_any():
             lines, end, partial = (partial + chunk).rpartition(b"\n")
-            if len(partial) > self._upstream.max_bytes:
-                raise _AnswerError(f"a line of its answer is longer than {self._upstream.max_bytes:,} bytes")
+            self._check_line(partial)
             if end:
-                yield lines + end
-        if partial:
-            yield partial
+                content = self._upstream.clean_lines(lines + end, self._name)
+                await send({"type": "http.response.body", "body": content, "more_body": True})
+        await send({"type": "http.response.body", "body": self._upstream.clean_lines(partial, self._name)})
+
+    def _check_line(self, line: bytes) -> None:
+        if len(line) > self._upstream.max_bytes:
+            raise _AnswerError(f"a line of its answer is longer than {self._upstream.max_bytes:,} bytes")
 
 
 #: What a client is sent of an event of the other server, where a guard reads along.
@@ -624,8 +620,11 @@ class _GuardedRelay(_Relay):
 
     async def _iterate_events(self, response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
         """Events as far as a client may see them; comments and what else is in the stream are left out."""
-        async for lines in self._iterate_lines(response):
-            for line in lines.split(b"\n"):
+        partial = b""
+        async for chunk in response.content.iter_any():
+            *lines, partial = (partial + chunk).split(b"\n")
+            self._check_line(partial)
+            for line in lines:
                 if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
                     continue
                 event = parse_body(line[5:])

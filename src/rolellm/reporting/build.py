@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rolellm.checks.drift import MeasureDrift
+from rolellm.checks.safety import CheckSafety
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.jsonl import read_json
 from rolellm.core.progress import track_progress
@@ -25,7 +26,14 @@ from rolellm.judging.systems import ROLEGPT_NAME, map_texts, parse_sources
 from rolellm.judging.types import Judgement
 from rolellm.judging.verdicts import Verdicts, sort_verdicts
 from rolellm.reporting.browse import BrowsePart
-from rolellm.reporting.check_sections import life_table, read_drift, window_table
+from rolellm.reporting.check_sections import (
+    describe_safety,
+    life_table,
+    read_drift,
+    read_safety,
+    safety_tables,
+    window_table,
+)
 from rolellm.reporting.findings import describe_scores, describe_verdicts
 from rolellm.reporting.judged import win_by_length
 from rolellm.reporting.page import PageContent, write_page
@@ -75,9 +83,9 @@ def report(
     """Report results as one HTML page, and as tables for a paper.
 
     Args:
-        runs: One of these or a list of them: the folder of a judging run or of ``rolellm check drift``, predictions
-            (``P.jsonl`` or ``NAME=P.jsonl``, with ``config=``), a `JudgingResult`, a `ScoreReport`, or the run that
-            `rolellm.train` returns, whose manifest is shown. A mapping gives score reports their names.
+        runs: One of these or a list of them: the folder of a judging run or of ``rolellm check drift`` or ``safety``,
+            predictions (``P.jsonl`` or ``NAME=P.jsonl``, with ``config=``), a `JudgingResult`, a `ScoreReport`, or the
+            run that `rolellm.train` returns, whose manifest is shown. A mapping gives score reports their names.
         out: The page to write.
         tables: A folder for every table as Markdown, CSV and LaTeX.
         options: Any field of `ReportOptions`.
@@ -135,9 +143,11 @@ def build_report(
     """
     options = options or read(ReportOptions, {})
     drifts = {source: run for source in sources for run in find_runs(source, MeasureDrift.kind)}
-    sources = [source for source in sources if source not in drifts]
-    drift = read_drift(drifts.values())
-    folders, files = _sort_sources(sources, options) if sources or not (scored or recipe or drift) else ([], {})
+    checks = {source: run for source in sources for run in find_runs(source, CheckSafety.kind)}
+    sources = [source for source in sources if source not in drifts and source not in checks]
+    drift, safety = read_drift(drifts.values()), [read_safety(run) for run in checks.values()]
+    is_checked = bool(scored or recipe or drift or safety)
+    folders, files = _sort_sources(sources, options) if sources or not is_checked else ([], {})
     sections: list[tuple[Section, BrowsePart | None]] = [
         _read_judged_part(read_run(folder), options) for folder in folders
     ]
@@ -153,14 +163,25 @@ def build_report(
         tables |= {f"{prefix}{name}": table for name, table in part.named_tables().items()}
     if drift:
         tables |= {"drift-life": life_table(drift), "drift": window_table(drift)}
+    tables |= {make_safe_name(table.title): table for table in safety_tables(safety)}
     judged = any(part.judged for part in parts)
-    manner = "judged" if judged else "scored" if parts or not drift else "over many turns"
+    checked = "over many turns" if drift else "safety before and after tuning" if safety else "scored"
+    manner = "judged" if judged else "scored" if parts else checked
     title = options.title or f"Role-playing, {manner}"
     questions = [rows for _, rows in sections if rows is not None]
     provenance = recipe or {name: system["recipe"] for name, system in drift.items()}
+    provenance = {**provenance, **{run["title"]: run["recipe"] for run in safety}}
     findings = [sentence for part in parts for sentence in _describe(part)]
+    findings += [sentence for run in safety for sentence in describe_safety(run["figures"])]
     content = PageContent(
-        title, parts, questions, summary=_describe_parts(parts), findings=findings, recipe=provenance, drift=drift
+        title,
+        parts,
+        questions,
+        summary=_describe_parts(parts),
+        findings=findings,
+        recipe=provenance,
+        drift=drift,
+        safety=safety,
     )
     return BuiltReport(content, tables)
 

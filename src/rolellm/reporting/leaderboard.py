@@ -6,6 +6,7 @@
       index.html       tables, plots and filters; all it needs is in the file
       replies/         what was scored: NAME.jsonl, with NAME.jsonl.meta.json where it is known how they were made
       scores/          NAME.json, what `rolellm score --json` prints about them
+      safety/          NAME.json, the figures of its `rolellm check safety`, where there was one
 
 What is scored is what is published, so that the command in a row gives the row's numbers.
 """
@@ -24,6 +25,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from rolellm.checks.safety import CheckSafety
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import open_atomic, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
@@ -33,11 +35,14 @@ from rolellm.core.text import make_safe_name
 from rolellm.core.typed_json import strip_folders
 from rolellm.judging.folder import RESULT, read_run
 from rolellm.judging.systems import parse_sources
+from rolellm.models.find import is_hub_id
 from rolellm.reporting import plots
 from rolellm.reporting.browse import source_hash
+from rolellm.reporting.check_sections import list_safety_cells
 from rolellm.reporting.page import facts
 from rolellm.reporting.score_table import COLUMNS, roles_of
 from rolellm.reporting.templates import environment, read_template
+from rolellm.runs import Run, find_runs
 from rolellm.scoring.predictions import PredictionFile, Predictions, get_sidecar_path, read_predictions, read_sidecar
 from rolellm.scoring.score import score
 from rolellm.scoring.score_report import METRICS, ScoreReport
@@ -50,6 +55,9 @@ ALL_ROLES = "All roles"
 _SCORED = ("protocol", "missing")
 #: What a line of published replies holds, where it is known.
 _LINE = ("id", "role", "question", "prediction")
+#: Where the model's folder may be named, and with it a check of its safety.
+_PLACES = ("model", "adapter")
+_UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 #: Names of a limit on new tokens, ours first, then those of lm-evaluation-harness, inspect_ai and lighteval.
 _LIMITS = ("max_new_tokens", "max_gen_toks", "max_tokens")
 
@@ -64,6 +72,8 @@ class Entry:
         recipe: What must be equal for two scores to compare: name to value, as text.
         files: What is published of it, relative to the site: its scores, then its replies.
         command: What gives the scores anew, in the folder of the site.
+        made: The model, its size and the date, as far as they are known.
+        safety: What tuning did to its refusals and unsafe replies; empty where that was not measured.
     """
 
     name: str
@@ -71,6 +81,8 @@ class Entry:
     recipe: Mapping[str, str]
     files: tuple[str, ...]
     command: str
+    made: str
+    safety: Sequence[Mapping[str, str]]
 
 
 def write_leaderboard(
@@ -80,7 +92,9 @@ def write_leaderboard(
 
     Args:
         runs: Files of predictions and harnesses' logs (``P.jsonl`` or ``NAME=P.jsonl``), score reports
-            (``rolellm score --json``) that lie next to their replies, folders of predictions, folders of judging runs.
+            (``rolellm score --json``) that lie next to their replies, folders of predictions, folders of judging runs;
+            and folders of ``rolellm check safety``, each for the system of its model, or of its name (``NAME=FOLDER``).
+            One next to a system's replies, or in the model's folder, counts without being named.
         out: The site's folder; other files in it stay.
         options: How to score; config and split are by default those that the runs name.
         mixed: Show runs of unlike recipes, each ranked among its like.
@@ -88,12 +102,18 @@ def write_leaderboard(
     Raises:
         SettingsError: For runs of unlike recipes without ``mixed``, or two systems of one name.
         DataError: For a run that cannot be read, or a score report that its replies do not bear out.
+        SettingsError: For a check of safety of other models than the systems'.
     """
+    sources, checks = _sort_checks([*map(str, runs)])
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
         # The folder itself is for our eyes only, and the site is not.
         site, entries = Path(folder) / "site", []
-        for name, predictions, chosen, claimed in _read_systems(list(map(str, runs)), options or ScoreOptions()):
-            entries.append(_publish_system(site, name, predictions, chosen, claimed))
+        for name, predictions, chosen, claimed in _read_systems(sources, options or ScoreOptions()):
+            check = _find_check(name, predictions, checks)
+            entries.append(_publish_system(site, name, predictions, chosen, claimed, check))
+        if checks:
+            folders = ", ".join(str(check.folder) for _, check in checks)
+            raise SettingsError(f"no system is of the model that {folders} checked; say which it is: NAME=FOLDER")
         unlike = _compare_recipes(entries)
         if unlike and not mixed:
             differing = "; ".join(f"{key}: {_describe_values(entries, key, values)}" for key, values in unlike.items())
@@ -143,6 +163,37 @@ def _read_systems(
         yield name.removesuffix(".json"), read_predictions(paths, skip_bad=options.skip_bad), chosen, claimed
 
 
+def _sort_checks(runs: Sequence[str]) -> tuple[list[str], list[tuple[str, Run[None]]]]:
+    """Tell checks of safety, each with the name that was given for its system, from what has replies to score."""
+    sources, checks = [], []
+    for source in runs:
+        name, _, place = ("", "", source) if Path(source).exists() else source.rpartition("=")
+        held = [run for run in find_runs(place, CheckSafety.kind) if run.folder == Path(place)]
+        checks += [(name, run) for run in held]
+        sources += [source] * (not held)
+    return sources, checks
+
+
+def _find_check(name: str, predictions: Predictions, checks: list[tuple[str, Run[None]]]) -> Run[None] | None:
+    """Find the check of a system's model: of those given, which are then taken out, or next to replies or model."""
+    meta = next((file.meta for file in predictions.files if file.meta), {})
+    for index, (named, run) in enumerate(checks):
+        if named == name or (not named and _is_of_model(run, meta)):
+            del checks[index]
+            return run
+    places = [*(file.path.parent for file in predictions.files), *map(Path, filter(None, map(meta.get, _PLACES)))]
+    held = (run for place in places if place.is_dir() for run in find_runs(place, CheckSafety.kind))
+    return next((run for run in held if _is_of_model(run, meta)), None)
+
+
+def _is_of_model(run: Run[None], meta: Mapping[str, Any]) -> bool:
+    """Whether a check is of the model that replied: by its weights, or by name and address."""
+    tuned = run.manifest["models"]["endpoints"][0]
+    if weights := tuned.get("adapter_hash") or tuned.get("model_hash"):
+        return bool(weights == (meta.get("adapter_hash") or meta.get("model_hash")))
+    return [tuned] == meta.get("endpoints")
+
+
 def _find_replies(path: Path, report: ScoreReport) -> list[Path]:
     """Find the replies behind a score report: the files next to it that have the hashes it names."""
     hashes = [file["sha256"] for file in report.fingerprint.get("predictions", ())]
@@ -153,9 +204,14 @@ def _find_replies(path: Path, report: ScoreReport) -> list[Path]:
 
 
 def _publish_system(
-    site: Path, name: str, predictions: Predictions, options: ScoreOptions, claimed: ScoreReport | None
+    site: Path,
+    name: str,
+    predictions: Predictions,
+    options: ScoreOptions,
+    claimed: ScoreReport | None,
+    check: Run[None] | None,
 ) -> Entry:
-    """Publish replies, and score what was published."""
+    """Publish replies, and score what was published; next to the scores, what was checked."""
     items, paths = iter(predictions.items), []
     for at, file in enumerate(predictions.files, start=1):
         path = site / "replies" / f"{make_safe_name(name)}{f'-{at}' if at > 1 else ''}.jsonl"
@@ -180,9 +236,33 @@ def _publish_system(
     for key in ("split", *_SCORED, "tokenizer"):
         if (chosen := getattr(report.options, key)) != ("test" if key == "split" else getattr(ScoreOptions(), key)):
             words += [f"--{key}", str(chosen)]
+    safety: Sequence[Mapping[str, str]] = ()
+    if check is not None:
+        safety = list_safety_cells(check.summary)
+        write_json(site / "safety" / f"{make_safe_name(name)}.json", {"date": check.manifest["date"], **check.summary})
     return Entry(
-        name, ScoreReport.from_dict(value).leading, _describe_recipe(report), (scores, *files), shlex.join(words)
+        name,
+        ScoreReport.from_dict(value).leading,
+        _describe_recipe(report),
+        (scores, *files),
+        shlex.join(words),
+        _describe_model(next((file.meta for file in predictions.files if file.meta), {})),
+        safety,
     )
+
+
+def _describe_model(meta: Mapping[str, Any]) -> str:
+    """Describe which model replied, how large it is, and when.
+
+    >>> _describe_model({"model": "runs/ada", "base": "Qwen/Qwen2.5-0.5B", "parameters": 494032768})
+    'ada on Qwen/Qwen2.5-0.5B · 494M parameters · date unknown'
+    """
+    names = [meta.get(key) for key in ("adapter", "model", "base")]
+    shown = dict.fromkeys(name if is_hub_id(name) else Path(name).name for name in names if name)
+    count = meta.get("parameters")
+    scale, unit = next((pair for pair in _UNITS if count and count >= pair[0]), (1, ""))
+    size = f"{count / scale:.{int(unit == 'B')}f}{unit} parameters" if count else "size unknown"
+    return " · ".join([" on ".join(shown) or "model unknown", size, meta.get("date") or "date unknown"])
 
 
 def _describe_recipe(report: ScoreReport) -> dict[str, str]:

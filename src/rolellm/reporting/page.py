@@ -20,7 +20,7 @@ from rolellm.core.files import open_atomic
 from rolellm.core.sanitize import truncate
 from rolellm.judging.compare import flatten
 from rolellm.reporting.browse import BrowsePart, browse
-from rolellm.reporting.check_sections import drift_view, tests_view
+from rolellm.reporting.check_sections import drift_view, safety_view, tests_view
 from rolellm.reporting.construct_section import Made, made_table
 from rolellm.reporting.contrasts import pick_contrasts
 from rolellm.reporting.section import Section
@@ -47,6 +47,7 @@ class PageContent:
         made: Roles that were made from scripts; ``None`` for none.
         drift: Systems over many turns, as ``rolellm check drift`` writes them.
         tests: A character's tests, as ``rolellm check`` writes them.
+        safety: Checks of safety, as `rolellm.reporting.check_sections.read_safety` reads them.
     """
 
     title: str
@@ -59,6 +60,7 @@ class PageContent:
     made: Made | None = None
     drift: Mapping[str, Any] = field(default_factory=dict)
     tests: Mapping[str, Any] = field(default_factory=dict)
+    safety: Sequence[Mapping[str, Any]] = ()
 
 
 def write_page(out: Path, content: PageContent) -> Path:
@@ -86,7 +88,8 @@ def page_pieces(content: PageContent) -> Iterator[str]:
     Raises:
         DataError: When there is nothing to report.
     """
-    if not (content.drift or content.tests) and not any(part.reports or part.judged for part in content.parts):
+    is_checked = content.drift or content.tests or content.safety
+    if not is_checked and not any(part.reports or part.judged for part in content.parts):
         raise DataError("nothing to report: expected the scores of at least one system")
     several = len(content.parts) > 1
     heads, lines = made_table(content.made) if content.made is not None else ([], [])
@@ -108,6 +111,7 @@ def page_pieces(content: PageContent) -> Iterator[str]:
             ],
             drift=drift_view(content.drift) if content.drift else None,
             tests=tests_view(content.tests) if content.tests else None,
+            safety=[safety_view(run) for run in content.safety],
             made_heads=heads,
             made_lines=lines,
         )

@@ -147,12 +147,20 @@ class _Clients(ExitStack):
     def __init__(self, folder: Path, llm: LLM | None) -> None:
         super().__init__()
         self._folder, self._clients = folder, dict[str, Client]()
+        self._llm, self._budget = llm, None if llm is None else llm.options.budget
         if llm is not None:
             self._client("", llm)
 
     def _client(self, name: str, llm: LLM) -> Client:
+        """Return the client of a folder, with what the others left of the run's budget."""
+        options = llm.options
+        if self._budget is not None:
+            spent = sum(client.spent.cost for folder, client in self._clients.items() if folder != name)
+            left = max(self._budget - spent, 0.0)
+            options = replace(options, budget=left if options.budget is None else min(left, options.budget))
         if name not in self._clients:
-            self._clients[name] = self.enter_context(Client(self._folder / name, llm.models, llm.options))
+            self._clients[name] = self.enter_context(Client(self._folder / name, llm.models, options))
+        self._clients[name].options = options
         return self._clients[name]
 
     def run_plan(self, plan: Plan[R]) -> R:
@@ -168,8 +176,8 @@ class _Clients(ExitStack):
     def _ask(self, pending: Round[T]) -> list[Outcome[T]]:
         if pending.llm is not None:
             client = self._client(pending.folder, pending.llm)
-        elif "" in self._clients:
-            client = self._clients[""]
+        elif self._llm is not None:
+            client = self._client("", self._llm)
         else:
             raise SettingsError("a model is needed, and none is named; pass llm=…")
         models, how = client.models, dict[str, Any](label=pending.label, also=pending.also)

@@ -16,6 +16,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
@@ -414,6 +415,8 @@ def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings
                 out.unlink(missing_ok=True)
         else:
             meta = {**(read_sidecar(out) or {}), "contamination": meta["contamination"]}
+        # Only now are the files of a model from the Hub here.
+        meta |= {"base": model.source.base, "parameters": model.parameters}
         write_json(get_sidecar_path(out), meta)
         tokens, started = 0, time.perf_counter()
         with Progress("answering", len(rows), done=len(done), unit="rows") as bar, JsonlAppender(out) as stream:
@@ -470,6 +473,9 @@ def _build_meta(settings: GenerateSettings, prompted: dict[str, Any], out: Path)
         **{name: getattr(settings, name) for name in ("adapter", "config", "split", "dataset_fingerprint")},
         "data_dir": settings.data_dir and os.path.relpath(settings.data_dir, out.parent),
         "contamination": None,
+        "base": None,
+        "parameters": None,
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "prompt": prompted,
         "decoding": settings.describe(),
         "device": None,

@@ -7,6 +7,7 @@ inspect_ai writes one JSON file with ``--log-format json``; lighteval writes
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,6 +100,7 @@ def _read_known_meta(path: Path) -> dict[str, Any] | None:
             "config": log.get("task_args", {}).get("config"),
             "split": log.get("task_args", {}).get("split"),
             "model": log.get("model"),
+            "date": _read_date(log.get("created")),
             "decoding": {**log.get("model_args", {}), **log.get("model_generate_config", {})},
             "versions": log.get("packages"),
         }
@@ -114,10 +116,18 @@ def _read_known_meta(path: Path) -> dict[str, Any] | None:
         "config": config.get("dataset_name"),
         "split": config.get("test_split"),
         "model": log.get("model_name"),
+        "parameters": (log.get("config") or {}).get("model_num_parameters"),
+        "date": _read_date(date),
         "prompt": {key: log.get(key) for key in ("chat_template_sha", "system_instruction")},
         "decoding": config.get("generation_kwargs"),
         "versions": {"lm_eval": log.get("lm_eval_version"), "transformers": log.get("transformers_version")},
     }
+
+
+def _read_date(time: Any) -> str | None:
+    """Read the day of a time as harnesses write it, at the beginning; ``None`` for something else."""
+    day = re.match(r"\d{4}-\d\d-\d\d(?=T|$)", str(time))
+    return day and day[0]
 
 
 def _read_details_meta(path: Path) -> dict[str, Any] | None:
@@ -136,6 +146,7 @@ def _read_details_meta(path: Path) -> dict[str, Any] | None:
         "config": config.get("hf_subset"),
         "split": next(iter(config.get("evaluation_splits", ())), None),
         "model": model.get("model_name"),
+        "date": _read_date(date),
         "prompt": {key: model.get(key) for key in ("system_prompt", "override_chat_template", "add_special_tokens")},
         "decoding": {
             "max_new_tokens": config.get("generation_size"),

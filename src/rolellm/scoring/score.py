@@ -39,6 +39,8 @@ from rolellm.scoring.statistics.intervals import LEVEL
 from rolellm.version import __version__
 
 VALUE_FIELD = {"rouge-score": "f1", "paper": "recall"}
+#: What a sidecar tells and no score depends on.
+_TOLD = ("contamination", "base", "parameters", "date")
 
 
 def build_fingerprint(
@@ -69,11 +71,11 @@ def build_fingerprint(
             "fingerprint": options.dataset_fingerprint or hash_rows(rows),
             "rows": len(rows),
         },
-        # What is known of the model's training changes no score, and is told next to it.
+        # What is known of the model's training, its size and the date change no score, and are told next to it.
         "predictions": [
             {
                 "sha256": file.sha256,
-                "generation": file.meta and {key: value for key, value in file.meta.items() if key != "contamination"},
+                "generation": file.meta and {key: value for key, value in file.meta.items() if key not in _TOLD},
             }
             for file in predictions.files
         ]
