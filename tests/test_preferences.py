@@ -14,21 +14,13 @@ from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
+from rolellm.judging.answer_pairs import pair_judged, pair_votes
 from rolellm.judging.folder import DatasetName, read_run
 from rolellm.judging.people.labels import RankingLabel, append_label, hash_content, label_path
 from rolellm.judging.types import Judgement
+from rolellm.making.reply_pairs import ReplyPair, pair_plain, pair_roles
 from rolellm.models.training_record import hash_instruction
-from rolellm.preferences import (
-    REASONS,
-    HeldOut,
-    ReplyPair,
-    pair_judged,
-    pair_plain,
-    pair_roles,
-    pair_votes,
-    prefer,
-    select_pairs,
-)
+from rolellm.preferences import REASONS, HeldOut, prefer, select_pairs
 from rolellm.training.rows import read_dataset
 
 from .commands import Command

@@ -110,7 +110,7 @@ def make_played_llm(options: PlayedOptions, default: str | None = None) -> LLM:
     from rolellm.cli.llm_options import get_scripted_models
 
     chosen = read(CheckedOptions, dump(options))
-    if not (chosen.llm_file or chosen.base_url or chosen.model):
+    if not chosen.is_named:
         if default is None:
             raise SettingsError(
                 "no model is named; give --model FOLDER, --llm FILE.yaml, or --base-url URL --model NAME"

@@ -42,6 +42,11 @@ class ModelOptions:
     api_key_env: str | None = None
     tokenizer: str | None = None
 
+    @property
+    def is_named(self) -> bool:
+        """Whether a model is named."""
+        return bool(self.llm_file or self.base_url or self.model)
+
 
 @settings
 class CallOptions:
@@ -202,8 +207,7 @@ class LLM:
         Raises:
             SettingsError: When they name no model, or two ways to one.
         """
-        named = chosen.llm_file or chosen.base_url or chosen.model
-        llm_settings = _read_options(chosen) if required or named else LLMSettings()
+        llm_settings = _read_options(chosen) if required or chosen.is_named else LLMSettings()
         if chosen.tokenizer is not None:
             llm_settings = replace(llm_settings, tokenizer=chosen.tokenizer)
         return cls.__new__(cls)._set(llm_settings, scripted).limit(chosen)

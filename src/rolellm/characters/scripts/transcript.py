@@ -25,7 +25,7 @@ from rolellm.characters.scripts.reading import (
     find_heading,
     iterate_lines,
     iterate_paragraphs,
-    load_patterns,
+    load_script_patterns,
 )
 from rolellm.core.text import HAN
 
@@ -40,7 +40,7 @@ _LABEL: Final = re.compile(
 )
 _LIKELY: Final = re.compile(r"<|\d[:.：]\d\d|^\s.*\"\s*$")
 #: How logs open a message, with the date in front of the name or behind it; the message follows, or is below.
-_LOGS: Final = load_patterns("logs")
+_LOGS: Final = load_script_patterns("logs")
 _STAMPED: Final = _LOGS.pop("stamped")
 _NOTICE: Final = re.compile(r"<[^<>\n]{3,60}>\s*")
 # Ren'Py: define e = Character("Eileen").
