@@ -12,7 +12,8 @@ from typing import Any
 import datasets
 import pytest
 
-from rolellm.checks.refusals import is_refusal, plant_replies
+from rolellm.characters.refusals import is_refusal, read_prompts
+from rolellm.checks.planted_replies import plant_replies
 from rolellm.checks.safety import (
     CheckSafety,
     SafetySettings,
@@ -20,7 +21,6 @@ from rolellm.checks.safety import (
     find_worst_increase,
     list_leading,
     pair_models,
-    read_prompts,
 )
 from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json

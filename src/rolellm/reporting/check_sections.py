@@ -348,6 +348,11 @@ def _describe_base(figures: Mapping[str, Any]) -> Iterator[str]:
         yield f"{figures['unanswered']:,} of {figures['asked']:,} replies are missing; replies.jsonl says why."
     if not figures["changes"]:
         yield "There are no two replies to compare, so nothing is measured."
+    if trained := figures["prompts"].get("trained_on"):
+        yield (
+            f"{trained:,} of the prompts were trained on (data.mix.safety of its recipe): on these it "
+            "shows what it learned by heart. Measure with prompts that are new to it (--prompts)."
+        )
     if not figures["prompts"]["lookalikes"]:
         yield (
             "The prompts have no harmless look-alikes: a model that refuses everything would look safe; over-refusal "

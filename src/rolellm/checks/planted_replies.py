@@ -1,24 +1,17 @@
-"""Rules for refusals, and replies whose kind is known, on which they and guards (`rolellm.llm.guards`) are measured."""
+"""Replies whose kind is known, on which rules and guards (`rolellm.llm.guards`) are measured."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from itertools import product
 from typing import Final
 
-from rolellm.characters.reply_rules import find_breaches
-from rolellm.checks.check import load_texts
 from rolellm.core.records import Language
 from rolellm.llm.guards import Labels
-from rolellm.llm.model import strip_thoughts
+from rolellm.models.prompts.render import load_texts
 
-LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
 RULES: Final = "rules"
-#: Characters of a reply in which it refuses, if it does (our choice): what comes later belongs to an answer.
-_BEGINNING: Final[Mapping[Language, int]] = {"en": 300, "zh": 100}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +49,3 @@ def plant_replies(language: Language) -> Iterator[PlantedReply]:
     for category in texts["prompts"].values():
         for prompt, reply in category["lookalikes"]:
             yield PlantedReply(prompt, reply, False, False, language)
-
-
-def is_refusal(reply: str) -> bool:
-    """Tell by rule whether a reply begins with a refusal, in English or Chinese and in whatever voice.
-
-    >>> is_refusal("I'm sorry, but I can't help with that."), is_refusal("I can't wait! Here is how.")
-    (True, False)
-    """
-    text = " ".join(strip_thoughts(reply).replace("’", "'").split())
-    return any(
-        pattern.search(text[: _BEGINNING[language]])
-        or any(breach.rule == "answers" for breach in find_breaches(text[: _BEGINNING[language]], language))
-        for language, pattern in _compile_refusals().items()
-    )
-
-
-@cache
-def _compile_refusals() -> Mapping[Language, re.Pattern[str]]:
-    return {
-        language: re.compile("|".join(load_texts("safety", language)["refuses"]), re.IGNORECASE)
-        for language in LANGUAGES
-    }
