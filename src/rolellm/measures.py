@@ -230,7 +230,7 @@ def leaderboard(runs: Files, out: str | Path = "leaderboard", *, mixed: bool = F
         options: Any field of `rolellm.scoring.settings.ScoreOptions`.
     """
     from rolellm.reporting.leaderboard import write_leaderboard as build
-    from rolellm.reporting.score_table import score_table
+    from rolellm.reporting.tables import score_table
     from rolellm.scoring.settings import ScoreOptions
 
     sources = [runs] if isinstance(runs, str | Path) else list(runs)

@@ -28,7 +28,7 @@ from rolellm.core.text import fold, format_count
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import resolve_config
 from rolellm.judging.answer_pairs import pair_judged, pair_votes
-from rolellm.judging.folder import JudgeRun, read_run
+from rolellm.judging.records import JudgeRun, read_run
 from rolellm.judging.verdicts import compute_sign
 from rolellm.llm.llm import LLM
 from rolellm.making.reply_pairs import (

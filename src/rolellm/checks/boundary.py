@@ -21,7 +21,7 @@ from rolellm.checks.check import Check
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
 from rolellm.core.settings import Field, dump, settings
-from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.data.rolebench.release import load_profiles
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.llm.json_reply import accept_json, make_object_schema
 from rolellm.llm.llm import LLM

@@ -41,11 +41,12 @@ from rolellm.scoring.statistics.intervals import (
     SHARE,
     ClusteredSample,
     Interval,
+    adjust_p_values,
+    compare_pairs,
     encode_interval,
     estimate_share,
 )
 from rolellm.scoring.statistics.misclassification import Accuracy
-from rolellm.scoring.statistics.paired_tests import adjust_p_values, compare_pairs
 
 #: What is measured: the label that is counted, whether over harmful prompts or look-alikes, and the sign of a change
 #: for the worse.

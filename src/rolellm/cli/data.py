@@ -135,7 +135,7 @@ def run_data_audit(data_dir: DataDir = None, html: Path | None = None, as_json: 
         html: Also write the findings to this page, with examples of each.
     """
     from rolellm.making.audit import audit_release
-    from rolellm.reporting.audit_page import write_audit
+    from rolellm.reporting.page import write_audit
 
     report = audit_release(data_dir)
     if html is not None:

@@ -34,7 +34,7 @@ def run_demo(
 
 
 def _show(result: DemoResult) -> None:
-    from rolellm.reporting.score_table import score_table
+    from rolellm.reporting.tables import score_table
 
     for finding in result.findings:
         say(finding)

@@ -46,10 +46,9 @@ def run_judge(
     """
     from rolellm.core.errors import JudgingError, SettingsError
     from rolellm.core.jsonl import read_json
-    from rolellm.judging.folder import RESULT
+    from rolellm.judging.records import RESULT
     from rolellm.judging.result import JudgingResult
-    from rolellm.judging.run import join_predictions, judge
-    from rolellm.judging.step import Judging
+    from rolellm.judging.run import Judging, join_predictions, judge
     from rolellm.judging.systems import parse_sources
     from rolellm.runs import estimate_step
     from rolellm.scoring.predictions import complete_source
@@ -111,7 +110,7 @@ def _print(result: JudgingResult, folder: Path, as_json: bool) -> None:
 
 def show_result(result: JudgingResult) -> None:
     """Print it: first what a reader must know before the figures."""
-    from rolellm.reporting.judged import bias_table, main_table
+    from rolellm.reporting.tables import bias_table, main_table
     from rolellm.scoring.settings import name_intervals
 
     for problem in result.problems:

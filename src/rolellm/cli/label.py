@@ -40,8 +40,8 @@ def run_label(
     """
     from rolellm.core.errors import SettingsError, StoppedShortError
     from rolellm.core.locks import lock_folder
-    from rolellm.judging.folder import LABELS, read_run
     from rolellm.judging.people.labels import AuditLabel, RankingLabel, label_path
+    from rolellm.judging.records import LABELS, read_run
     from rolellm.reporting.labelling import AuditTask, RankingTask
 
     if settings.system is not None and not settings.audit:
@@ -107,8 +107,8 @@ def run_label_agreement(run: RunFolder, as_json: AsJson = False) -> None:
 
     Agreement beyond chance and the audit, with 95 % intervals.
     """
-    from rolellm.judging.folder import read_run
     from rolellm.judging.people.agreement import measure_agreement
+    from rolellm.judging.records import read_run
 
     result = measure_agreement(read_run(run))
     for warning in result["warnings"]:

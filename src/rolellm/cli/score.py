@@ -53,8 +53,8 @@ def run_score(
 
 
 def _show_scores(report: ScoreReport, *, by_role: bool) -> None:
-    from rolellm.reporting.published import published_for
-    from rolellm.reporting.score_table import published_table, summary_table
+    from rolellm.reporting.tables import published_for, published_table
+    from rolellm.scoring.score_report import summary_table
 
     report = report.leading
     tables = [summary_table("Rouge-L", "Rows", report.parts, report.caption)]

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from rolellm.judging.folder import JudgeRun
 from rolellm.judging.people.labels import RankingLabel, list_annotators, read_labels
+from rolellm.judging.records import JudgeRun
 from rolellm.judging.verdicts import compute_sign
 from rolellm.making.reply_pairs import ReplyPair, pair_row
 

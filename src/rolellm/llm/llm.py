@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -226,6 +227,14 @@ class LLM:
         self._set(replace(self.settings, endpoints=entries, **limits), self._scripted, **run_values)
         self.dry_run = chosen.dry_run
         return self
+
+    def with_budget(self, budget: float | None) -> LLM:
+        """Return the same models with another budget; itself for ``None``."""
+        if budget is None:
+            return self
+        limited = copy(self)
+        limited.options = replace(self.options, budget=budget)
+        return limited
 
     @classmethod
     def join(cls, *llms: LLM) -> LLM:

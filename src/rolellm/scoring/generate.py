@@ -213,7 +213,7 @@ def prepare_prompts(settings: GenerateSettings, rows: Iterable[Row]) -> tuple[As
         # Both languages, whichever the rows are in, so that a run over more of the rows has the same settings.
         prompts = DescriptionPrompts(template)
         return prompts, {"template_hash": prompts.hashes}
-    from rolellm.data.rolebench.profiles import hash_profiles, load_profiles
+    from rolellm.data.rolebench.release import hash_profiles, load_profiles
 
     retrieved = settings.retrieved or RETRIEVED
     profiles = load_profiles(settings.config, settings.data_dir, roles=(row.role for row in rows))

@@ -30,7 +30,7 @@ from rolellm.characters.scripts.turns import NARRATORS
 from rolellm.core.errors import ScriptError, SettingsError
 from rolellm.core.records import UNKNOWN, Language, Turn
 from rolellm.core.text import HAN
-from rolellm.data.rolebench.profiles import get_turn_kind
+from rolellm.data.rolebench.release import get_turn_kind
 
 _SAMPLE: Final = 100_000
 # A guess that less than half of the text bears out is none.
