@@ -13,10 +13,9 @@ from pathlib import Path
 
 from rolellm.characters.ages import warn_of_minor_age
 from rolellm.characters.cards.card import Card, Spec, backfill_v2, parse_card
-from rolellm.characters.cards.charx import read_charx, write_charx
+from rolellm.characters.cards.containers import MAX_CARD, SIGNATURE, read_charx, read_png, write_charx, write_png
 from rolellm.characters.cards.convert import CardReading, read_as_character
 from rolellm.characters.cards.export import ExportedCard, export_character
-from rolellm.characters.cards.png import MAX_CARD, SIGNATURE, read_png, write_png
 from rolellm.characters.folder import CARD, PROFILE, check_free, read_character, write_character
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.files import open_atomic, open_atomic_binary

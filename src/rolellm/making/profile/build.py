@@ -42,22 +42,11 @@ from rolellm.making.profile.portrait import (
     find_own_defects,
 )
 from rolellm.making.settings import BuildSettings
-from rolellm.models.prompts.render import load_template
+from rolellm.models.prompts.render import hash_templates, load_template
 from rolellm.models.prompts.retrieval import find_exchanges
 from rolellm.runs import Plan, Round, Run, Step, run_step
 
 SAMPLING: Final = BuildSettings().sampling
-_TEMPLATES: Final = (
-    *("third_rules", "third", "notes", "excerpts", "second_rules", "second"),
-    *("phrases_rules", "phrases", "phrase_line", "knowledge_rules", "knowledge", "problems"),
-)
-
-
-def hash_templates(language: Language) -> dict[str, str]:
-    """Hash each template, by its file's name."""
-    return {
-        name: load_template(language, name).hash for name in ("repair", *(f"profile_{name}" for name in _TEMPLATES))
-    }
 
 
 def request_third_person(
@@ -216,7 +205,7 @@ class BuildProfile(Step[Profile]):
         built = replace(start, background=background, description=description, catchphrases=catchphrases)
         receipt = {
             "settings": {**dump(settings), "description": "written" if settings.description is None else "given"},
-            "templates": hash_templates(start.language),
+            "templates": hash_templates(start.language, "profile_"),
             **self._receipt,
             "excerpts": excerpts and {name: value for name, value in asdict(excerpts).items() if name != "text"},
             "offered": len(offered) if settings.picks else 0,

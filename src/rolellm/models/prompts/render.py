@@ -99,6 +99,14 @@ def load_template(language: Language, name: str) -> Template:
     return Template(source.read_text(encoding="utf-8").strip(), f"{language}/{name}.txt")
 
 
+@functools.cache
+def hash_templates(language: Language, prefix: str) -> dict[str, str]:
+    """The hash of each file whose name begins so, and of the request for a repair, by its name without the ending."""
+    files = resources.files("rolellm.models.prompts").joinpath(language).iterdir()
+    chosen = sorted((file.name, file.read_bytes()) for file in files if file.name.startswith((prefix, "repair")))
+    return {name.partition(".")[0]: hash_bytes(content) for name, content in chosen}
+
+
 def load_system_template(language: Language, path: str | Path | None = None, *, retrieval: bool = False) -> Template:
     """The system instruction for a language, or the user's own from a file.
 
