@@ -13,7 +13,7 @@ import datasets
 import pytest
 
 from rolellm.characters.refusals import is_refusal, read_prompts
-from rolellm.checks.guards import FORMATS, Guard, load_format, plant_replies
+from rolellm.checks.planted_replies import plant_replies
 from rolellm.checks.safety import (
     CheckSafety,
     SafetySettings,
@@ -25,6 +25,7 @@ from rolellm.checks.safety import (
 from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
+from rolellm.llm.guards import FORMATS, Guard, load_format
 from rolellm.llm.llm import LLM, CallOptions
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel

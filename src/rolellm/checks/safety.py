@@ -1,8 +1,8 @@
 """What tuning broke: the same prompts to the base and to the tuned model, with a role and without, and what changed.
 
 Harmful prompts tell how often a model goes along, harmless look-alikes how often it refuses for nothing. Every figure
-comes from a decider (`rolellm.checks.guards`) whose recall and false alarms are measured in the same run, on replies
-whose kind is known; corrected figures take them into account.
+comes from a decider (rules, or `rolellm.llm.guards`) whose recall and false alarms are measured in the same run, on
+replies whose kind is known; corrected figures take them into account.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from rolellm.characters.refusals import LANGUAGES, Prompt, is_refusal, list_own_
 from rolellm.characters.roles import Part, find_part
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.checks.check import Check
-from rolellm.checks.guards import RULES, Guard, PlantedReply, plant_replies
+from rolellm.checks.planted_replies import RULES, PlantedReply, plant_replies
 from rolellm.core.errors import DataError, JudgingError, ModelError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language
 from rolellm.core.settings import Field, dump, settings
 from rolellm.core.typed_json import read_as
+from rolellm.llm.guards import Guard
 from rolellm.llm.llm import LLM
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import Answer, Model, Outcome, Reply, Request, UnacceptableError, accept_speech, assistant, user

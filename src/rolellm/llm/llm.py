@@ -154,7 +154,8 @@ class LLM:
         """The language model that a user names.
 
         Args:
-            source: A settings file, a dict of the same form, an `LLM`, or a `rolellm.llm.model.Model` object.
+            source: A settings file, a dict of the same form, settings that were read from one, an `LLM`, or a
+                `rolellm.llm.model.Model` object.
             scripted: What the names under ``rules:`` refer to.
 
         Raises:
@@ -164,7 +165,9 @@ class LLM:
             source._scripted = source._scripted or scripted
             return source
         if isinstance(source, str | Path | Mapping):
-            return cls.__new__(cls)._set(load_settings(source), scripted)
+            source = load_settings(source)
+        if isinstance(source, LLMSettings):
+            return cls.__new__(cls)._set(source, scripted)
         if isinstance(source, Model):
             llm = cls.__new__(cls)._set(LLMSettings())
             llm.models = [source]

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
+from rolellm.characters.ages import describe_minor_age, find_minor_age
 from rolellm.characters.folder import PROFILE, read_character, write_character
 from rolellm.core.errors import EndpointError, ModelError, ScriptError, SettingsError
 from rolellm.core.files import open_atomic
@@ -297,6 +298,11 @@ class BuildProfile(Step[Profile]):
                 for defect in defects
             ),
         ]
+        # What a card gives was said when it was read.
+        if not find_minor_age(get_notes(self.start)) and (
+            note := describe_minor_age(result.description or "", result.background or "")
+        ):
+            notes.append(note)
         return {"counts": count_parts(result), "notes": notes}
 
 

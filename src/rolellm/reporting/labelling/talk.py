@@ -305,8 +305,9 @@ class TalkPage:
             problem = problem or chat.note
             if not reply:
                 raise SettingsError("the reply is empty; say it again or something else")
-            talk.replied.add(number)
-            talk.ready = time.monotonic()
+            if chat.is_answered:
+                talk.replied.add(number)
+                talk.ready = time.monotonic()
         except RoleLLMError as error:
             # The reason names the model.
             problem = "There was no reply; a talk that is not blind says why." if talk.hidden else str(error)
