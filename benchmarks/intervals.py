@@ -14,8 +14,7 @@ import numpy as np
 from common import environment, report
 
 from rolellm.scoring.statistics.agreement import compute_cohen_kappa
-from rolellm.scoring.statistics.intervals import ClusteredSample, Interval, estimate_mean, estimate_share
-from rolellm.scoring.statistics.paired_tests import compare_pairs
+from rolellm.scoring.statistics.intervals import ClusteredSample, Interval, compare_pairs, estimate_mean, estimate_share
 
 ROWS, SPREAD = 500, 0.08
 Random = np.random.Generator

@@ -23,10 +23,10 @@ import numpy as np
 from common import environment, make_parser, peak_memory_mb, report
 
 from rolellm.core.records import Row
+from rolellm.judging.records import Comparison, Judgement, System
 from rolellm.judging.result import JudgedBy
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.summary import summarize_judgements
-from rolellm.judging.types import Comparison, Judgement, System
 
 JUDGEMENTS, ROWS, RESAMPLES = 10_000, 33_000, 2000
 ROLES = 95

@@ -29,7 +29,7 @@ from rolellm.core.records import Profile, Row
 from rolellm.core.text import fold
 from rolellm.models.prompts.leaks import list_word_runs
 from rolellm.scoring.rows import read_dataset_rows
-from rolellm.scoring.statistics.paired_tests import compare_pairs
+from rolellm.scoring.statistics.intervals import compare_pairs
 from rolellm.scoring.style import StyleMeter, StyleReply
 from rolellm.training.recipe_files import load_recipe
 

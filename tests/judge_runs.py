@@ -6,12 +6,11 @@ from typing import Any
 
 from rolellm.core.records import Row
 from rolellm.core.typed_json import read_as
-from rolellm.judging import folder as judging_folder
-from rolellm.judging.folder import DatasetName
+from rolellm.judging import records as judging_records
+from rolellm.judging.records import Comparison, DatasetName, Judgement, System, SystemKind
 from rolellm.judging.result import JudgedBy
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.summary import summarize_judgements as summarize_judging
-from rolellm.judging.types import Comparison, Judgement, System, SystemKind
 
 #: Names that stand nowhere but in the run's own files.
 CONTESTANTS: Mapping[str, SystemKind] = {
@@ -55,7 +54,7 @@ def make_comparison(
 
 def write_run(folder: Path, comparison: Comparison, judgements: Iterable[Judgement] = ()) -> Path:
     """A finished run, as far as labels and agreement need one."""
-    judging_folder.write_run(folder, comparison, judgements)
+    judging_records.write_run(folder, comparison, judgements)
     return folder
 
 

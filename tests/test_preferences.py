@@ -14,21 +14,12 @@ from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
-from rolellm.judging.folder import DatasetName, read_run
+from rolellm.judging.answer_pairs import pair_judged, pair_votes
 from rolellm.judging.people.labels import RankingLabel, append_label, hash_content, label_path
-from rolellm.judging.types import Judgement
+from rolellm.judging.records import DatasetName, Judgement, read_run
+from rolellm.making.reply_pairs import ReplyPair, pair_plain, pair_roles
 from rolellm.models.training_record import hash_instruction
-from rolellm.preferences import (
-    REASONS,
-    HeldOut,
-    ReplyPair,
-    pair_judged,
-    pair_plain,
-    pair_roles,
-    pair_votes,
-    prefer,
-    select_pairs,
-)
+from rolellm.preferences import REASONS, HeldOut, prefer, select_pairs
 from rolellm.training.rows import read_dataset
 
 from .commands import Command
@@ -258,12 +249,12 @@ def test_the_sample_gives_pairs_that_training_reads_and_no_test_question(tmp_pat
 def test_answers_to_a_test_split_are_held_out(tmp_path: Path) -> None:
     rows = [Row.from_columns(columns) for columns in load_rolebench("sample")["test"]][:1]
     comparison = make_comparison(rows, {"a": "model", "b": "baseline"}, lambda number, row: (AHOY, PLAIN)[number])
-    from rolellm.judging import folder
+    from rolellm.judging import records
 
     both = [judge_pair(rows[0].id, ("a", "b"), (1, 2)), judge_pair(rows[0].id, ("b", "a"), (2, 1))]
     dataset = {"config": "sample", "split": "test", "fingerprint": None}
     assert set(dataset) == set(DatasetName.__dataclass_fields__)
-    folder.write_run(tmp_path / "run", comparison, both, dataset=dataset)
+    records.write_run(tmp_path / "run", comparison, both, dataset=dataset)
     run = prefer(tmp_path / "run", balance=False)
     assert (run.summary["pairs"], run.summary["sources"]["judge"]["dropped"]) == (0, {"held_out": 1})
 

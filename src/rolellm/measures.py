@@ -110,8 +110,8 @@ def plan_safety(
     **settings: Any,
 ) -> tuple[LLM, CheckSafety]:
     """Make the pair of models and the step of a safety check, as for `safety`; nothing is asked."""
-    from rolellm.checks.guards import Guard
     from rolellm.checks.safety import CheckSafety, SafetySettings, find_base, pair_models
+    from rolellm.llm.guards import Guard
     from rolellm.playing.settings import PlaySettings
 
     own = {name: settings.pop(name) for name in SafetySettings.__dataclass_fields__ if name in settings}
@@ -120,7 +120,7 @@ def plan_safety(
         against = find_base(str(model))
     llm = pair_models(LLM.resolve(model), LLM.resolve(against)).limit(options or CallOptions())
     files = [guards] if isinstance(guards, str | Path) else guards
-    return llm, CheckSafety(chosen, play, roles, [Guard(LLM.of(file), chosen.guard_format) for file in files])
+    return llm, CheckSafety(chosen, play, roles, [Guard.of(file, chosen.guard_format) for file in files])
 
 
 def audit_reward(
@@ -230,7 +230,7 @@ def leaderboard(runs: Files, out: str | Path = "leaderboard", *, mixed: bool = F
         options: Any field of `rolellm.scoring.settings.ScoreOptions`.
     """
     from rolellm.reporting.leaderboard import write_leaderboard as build
-    from rolellm.reporting.score_table import score_table
+    from rolellm.reporting.tables import score_table
     from rolellm.scoring.settings import ScoreOptions
 
     sources = [runs] if isinstance(runs, str | Path) else list(runs)

@@ -1,66 +1,56 @@
 """Pairs of replies for DPO from what is there: a data set, folders of runs, and chats; nobody is asked.
 
-Each source is a function that yields a `ReplyPair` for each preference; `select_pairs` drops what must not be learned
-from. Read `Prefer.plan` first.
+`rolellm.making.reply_pairs` and `rolellm.judging.answer_pairs` have the sources; `select_pairs` drops what must not be
+learned from. Read `Prefer.plan` first.
 """
 
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations, pairwise, product, zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from rapidfuzz import process
-from rapidfuzz.distance import Indel
-
-from rolellm.characters.folder import PROFILE, read_character
+from rolellm.characters.folder import PROFILE
 from rolellm.characters.roles import Part, find_part
-from rolellm.characters.scripts.parse import detect_language
 from rolellm.checks.breaks import find_breaks
 from rolellm.checks.drift import Talk, measure, read_talks
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.progress import track_progress
-from rolellm.core.records import Language, Profile, Row
+from rolellm.core.records import Row
 from rolellm.core.table import Table
 from rolellm.core.text import fold, format_count
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import resolve_config
-from rolellm.judging.folder import JudgeRun, read_run
-from rolellm.judging.people.labels import RankingLabel, list_annotators, read_labels
+from rolellm.judging.answer_pairs import pair_judged, pair_votes
+from rolellm.judging.records import JudgeRun, read_run
 from rolellm.judging.verdicts import compute_sign
 from rolellm.llm.llm import LLM
-from rolellm.making.duplicates import list_words
-from rolellm.making.instruct.run import DROPPED, KEPT
+from rolellm.making.reply_pairs import (
+    LENGTH_BIN,
+    SAME,
+    ReplyPair,
+    compare_replies,
+    is_long,
+    make_pair_prompt,
+    match_replies,
+    pair_grounded,
+    pair_plain,
+    pair_roles,
+    pair_swipes,
+)
 from rolellm.making.settings import PreferSettings, make_settings
-from rolellm.models.prompts.render import OPENING, load_system_template, make_messages
 from rolellm.models.training_record import hash_instruction
 from rolellm.playing.converse import SESSIONS
 from rolellm.runs import MANIFEST, Plan, Records, Run, Step, run_step
 from rolellm.scoring.contamination import find_held_out_part
 
 PAIRS: Final = "pairs.jsonl"
-#: Similarity of two replies' words from which on a pair teaches next to nothing (our choice).
-_SAME: Final = 0.7
-#: Words, in Chinese characters, that a reply to an instruction needs to show a role (our choice): "Would." shows none.
-_FEWEST: Final[Mapping[Language, int]] = {"en": 6, "zh": 10}
-#: Similarity of two questions from which on an answer to one is taken for a bad answer to the other (our choice).
-_SAME_QUESTION: Final = 0.9
-#: Other roles, drawn by lot, among whose replies the one nearest in length is rejected (our choice).
-_OTHER_ROLES: Final = 4
-#: Filters of Context-Instruct that turn an answer down for what it claims.
-_UNGROUNDED: Final = ("grounding", "confidence")
-#: Characters of a talk before a reply that its prompt keeps (our choice): 2,048 tokens hold them and a description.
-_HISTORY: Final = 3000
-#: Width of the bins of the log ratio of lengths in which gaps count as equal; below half of it there is none (our
-#: choice).
-_BIN: Final = 0.1
 #: Pairs with gaps of similar size among which balancing evens out the longer and the shorter (our choice): many pairs
 #: are matched closely, and few are not lost for want of a match.
 _GROUP: Final = 50
@@ -76,129 +66,6 @@ REASONS: Final = (
     "unbalanced",
     "over_limit",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ReplyPair:
-    """A preference.
-
-    Attributes:
-        source: ``plain``, ``role``, ``grounded``, ``breaks``, ``judge``, ``votes`` or ``swipes``.
-        id: The row, turn or message that it comes from.
-        role: Who replies.
-        language: ``en`` or ``zh``.
-        prompt: Messages, the system turn first, up to what is replied to.
-        chosen: The reply that is preferred.
-        rejected: The other one.
-    """
-
-    source: str
-    id: str
-    role: str
-    language: Language
-    prompt: tuple[Mapping[str, str], ...]
-    chosen: str
-    rejected: str
-
-    @property
-    def question(self) -> str:
-        """What is replied to."""
-        return self.prompt[-1]["content"]
-
-    @property
-    def sheet(self) -> Profile:
-        """The role, with all that the prompt says of it."""
-        return Profile(self.role, self.language, description=self.prompt[0]["content"])
-
-    @property
-    def log_ratio(self) -> float:
-        """The natural logarithm of the chosen reply's length over the rejected one's, in characters."""
-        return math.log(len(self.chosen) / len(self.rejected))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a line of ``pairs.jsonl``: TRL's columns in its conversational format, and where the pair is from."""
-        replies = {name: [{"role": "assistant", "content": getattr(self, name)}] for name in ("chosen", "rejected")}
-        names = {name: getattr(self, name) for name in ("id", "source", "role", "language")}
-        return {**names, "prompt": [dict(message) for message in self.prompt], **replies}
-
-
-def pair_plain(rows: Iterable[Row]) -> Iterator[ReplyPair]:
-    """Prefer a role's reply to the role-free answer of the same question."""
-    for row in rows:
-        if row.raw_reference and row.references:
-            yield _pair_row("plain", row, *_match_replies(row.references, [row.raw_reference], row.language))
-
-
-def pair_roles(rows: Iterable[Row]) -> Iterator[ReplyPair]:
-    """Prefer a role's own reply to another role's reply to the same question."""
-    by_question: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.references:
-            by_question[row.language, fold(row.question)].append(row)
-    for group in by_question.values():
-        for row in group:
-            others = [other for other in group if other.role != row.role]
-            # By content, so that other rows move nothing.
-            drawn = random.Random(f"{row.role}\0{row.question}").sample(others, min(_OTHER_ROLES, len(others)))
-            if replies := [reply for other in drawn for reply in other.references]:
-                yield _pair_row("role", row, *_match_replies(row.references, replies, row.language, row.raw_reference))
-
-
-def _pair_row(source: str, row: Row, chosen: str, rejected: str) -> ReplyPair:
-    return ReplyPair(source, row.id, row.role, row.language, tuple(make_messages(row)), chosen, rejected)
-
-
-def _match_replies(
-    chosen: Sequence[str], rejected: Sequence[str], language: Language, plain: str | None = None
-) -> tuple[str, str]:
-    """Choose a reply of each side: as near in length as can be and, of those, the two that differ most.
-
-    The nearest alone is mostly the one with the least of the role in it. The chosen one should differ from a plain
-    answer, too, or another role's style would be what is rejected.
-    """
-    first, second = ([text for text in texts if _is_long(text, language)] or texts for texts in (chosen, rejected))
-    likeness = {text: _compare(text, plain, language) if plain else 0.0 for text in first}
-    first = [text for text in first if likeness[text] < _SAME] or first
-    choices: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    for one, other in product(first, second):
-        choices[round(abs(math.log((len(one) + 1) / (len(other) + 1))) / _BIN)].append((one, other))
-
-    def rate(pair: tuple[str, str]) -> float:
-        return likeness[pair[0]] + _compare(*pair, language=language)
-
-    best = [min(choices[size], key=rate) for size in sorted(choices)]
-    return next((pair for pair in best if _compare(pair[0], pair[1], language) < _SAME), best[0])
-
-
-def _compare(reply: str, other: str, language: Language) -> float:
-    """The similarity of two replies' words, in Chinese characters, from 0 to 1."""
-    return float(Indel.normalized_similarity(list_words(reply, language), list_words(other, language)))
-
-
-def _is_long(text: str, language: Language) -> bool:
-    return len(list_words(text, language)) >= _FEWEST[language]
-
-
-def pair_grounded(run: Run[Any]) -> Iterator[ReplyPair]:
-    """Prefer an answer of ``rolellm instruct`` that passed its filters to one that was turned down for what it claims.
-
-    Both have to answer the same question, or nearly.
-    """
-    role, language = str(run.summary["role"]), run.manifest["language"]
-    home = run.folder.resolve().parent
-    part = Part(read_character(home)) if (home / PROFILE).is_file() else Part(Profile(role, language))
-    kept = run.records(KEPT)
-    questions = [fold(line["question"]) for line in kept]
-    for line in run.records(DROPPED):
-        if line["receipt"]["filter"]["by"] not in _UNGROUNDED:
-            continue
-        similarity = Indel.normalized_similarity
-        match = process.extractOne(fold(line["question"]), questions, scorer=similarity, score_cutoff=_SAME_QUESTION)
-        if match is not None:
-            better = kept[match[2]]
-            prompt = _make_prompt(part, [{"role": "user", "content": better["question"]}])
-            row_id = f"{role}/{better['id']}"
-            yield ReplyPair("grounded", row_id, role, part.sheet.language, prompt, better["answer"], line["answer"])
 
 
 def pair_breaks(talks: Iterable[Talk]) -> Iterator[ReplyPair]:
@@ -221,108 +88,12 @@ def pair_breaks(talks: Iterable[Talk]) -> Iterator[ReplyPair]:
             history = [*history, {"role": "assistant", "content": reply}]
     for turn_id, talk, message, rejected in broken:
         if replies := held.get((fold(talk.role), fold(message))):
-            chosen, _ = _match_replies([reply for _, reply in replies], [rejected], talk.language)
+            chosen, _ = match_replies([reply for _, reply in replies], [rejected], talk.language)
             history = next(history for history, reply in replies if reply == chosen)
             sheet = replace(talk.sheet, catchphrases=())
             yield ReplyPair(
-                "breaks", turn_id, talk.role, talk.language, _make_prompt(Part(sheet), history), chosen, rejected
+                "breaks", turn_id, talk.role, talk.language, make_pair_prompt(Part(sheet), history), chosen, rejected
             )
-
-
-def pair_judged(run: JudgeRun) -> Iterator[ReplyPair]:
-    """Prefer the answer that all judges put first, in both orders; canaries take no part."""
-    judgements = run.judgements()
-    named = ((one.row, one.order, one.ranks) for one in judgements if one.ranks is not None and not one.named)
-    yield from _pair_answers("judge", run, named, in_both_orders=True)
-
-
-def pair_votes(run: JudgeRun) -> Iterator[ReplyPair]:
-    """Prefer the answer that people put first, on the page of ``rolellm chat`` or of ``rolellm label``."""
-    people = (read_labels(run, name, RankingLabel).values() for name in list_annotators(run.folder, RankingLabel))
-    ranked = ((label.row, label.order, label.ranks) for labels in people for label in labels if label.ranks is not None)
-    yield from _pair_answers("votes", run, ranked)
-
-
-def _pair_answers(
-    source: str,
-    run: JudgeRun,
-    rankings: Iterable[tuple[str, Sequence[str], Sequence[float]]],
-    *,
-    in_both_orders: bool = False,
-) -> Iterator[ReplyPair]:
-    """ReplyPair the answers to a row on which all rankings agree.
-
-    Args:
-        source: The pairs' source.
-        run: The run with the rows and answers.
-        rankings: A row's id, systems in the order in which they were shown, and their ranks.
-        in_both_orders: Whether each of the two answers must have been shown before the other.
-    """
-    comparison = run.comparison
-    verdicts: dict[tuple[str, str, str], set[tuple[bool, int]]] = defaultdict(set)
-    for row_id, order, ranks in rankings:
-        for (name, rank), (other, other_rank) in combinations(zip(order, ranks, strict=True), 2):
-            is_sorted = name < other
-            sign = compute_sign(other_rank - rank) * (1 if is_sorted else -1)
-            verdicts[row_id, min(name, other), max(name, other)].add((is_sorted, sign))
-    rows = {row.id: row for row in comparison.rows}
-    for (row_id, first, second), values in verdicts.items():
-        signs = {sign for _, sign in values}
-        row = rows[row_id]
-        # A vote on two roles says nothing of either.
-        is_one_role = row.role_description is not None or " / " not in row.role
-        if len(signs) > 1 or signs == {0} or {first, second} & comparison.canaries or not is_one_role:
-            continue
-        if in_both_orders and len(values) < 2:
-            continue
-        winner, loser = (first, second) if signs == {1} else (second, first)
-        chosen, rejected = (comparison.answers[name][row_id] for name in (winner, loser))
-        yield _pair_row(source, replace(row, id=f"{run.folder.name}/{row_id}"), chosen, rejected)
-
-
-def pair_swipes(path: Path, parts: Mapping[str, Part]) -> Iterator[ReplyPair]:
-    """Prefer the reply that a user of SillyTavern went on with to those that were swiped away.
-
-    Greetings are left out, since their alternatives are the card's, and so is a last message, since nobody went on
-    with it.
-
-    Args:
-        path: The chat, ``.jsonl``.
-        parts: Roles by folded name; others have no description in their prompt.
-    """
-    lines = [(number, line) for number, line in read_jsonl(path) if isinstance(line.get("mes"), str)]
-    lines = [(number, line) for number, line in lines if not line.get("is_system")]
-    spoken = "\n".join(line["mes"] for _, line in lines)
-    turns: list[dict[str, str]] = []
-    for (number, line), (_, following) in pairwise([*lines, (0, {})]):
-        role, reply = str(line.get("name") or ""), line["mes"]
-        swipes = [text for text in line.get("swipes") or () if isinstance(text, str)]
-        if not line.get("is_user") and following.get("is_user") and turns and turns[-1]["role"] == "user":
-            part = parts.get(fold(role)) or Part(Profile(role, detect_language(spoken)))
-            prompt = _make_prompt(part, turns)
-            for swiped in dict.fromkeys(text for text in swipes if text != reply):
-                row_id = f"{path.name}/{number}"
-                yield ReplyPair("swipes", row_id, part.sheet.role, part.sheet.language, prompt, reply, swiped)
-        turns = _add_turn(turns, "user" if line.get("is_user") else "assistant", reply)
-
-
-def _add_turn(turns: Sequence[dict[str, str]], role: str, text: str) -> list[dict[str, str]]:
-    """Add a turn to a talk; two in a row of one speaker become one, as chat templates want it."""
-    if turns and turns[-1]["role"] == role:
-        return [*turns[:-1], {"role": role, "content": f"{turns[-1]['content']}\n\n{text}"}]
-    return [*turns, {"role": role, "content": text}]
-
-
-def _make_prompt(part: Part, turns: Sequence[Mapping[str, str]]) -> tuple[Mapping[str, str], ...]:
-    """The system turn of a role, and as much of the end of a talk as `_HISTORY` allows, from a user's turn on."""
-    sheet, first, room = part.sheet, len(turns) - 1, _HISTORY - len(turns[-1]["content"])
-    while first > 0 and (room := room - len(turns[first - 1]["content"])) >= 0:
-        first -= 1
-    recent = list(turns[first:])
-    if recent[0]["role"] != "user":
-        recent = [{"role": "user", "content": OPENING[sheet.language]}, *recent] if first == 0 else recent[1:]
-    system = part.system_turn(load_system_template(sheet.language))
-    return {"role": "system", "content": system}, *recent
 
 
 @dataclass(frozen=True)
@@ -425,9 +196,9 @@ def select_pairs(
         reasons = {
             "blank": not (pair.chosen.strip() and pair.rejected.strip() and pair.question.strip()),
             "held_out": pair in held_out,
-            "near_equal": _compare(pair.chosen, pair.rejected, pair.language) >= _SAME,
+            "near_equal": compare_replies(pair.chosen, pair.rejected, pair.language) >= SAME,
             "out_of_character": any(find_breaks(pair.chosen, pair.sheet)),
-            "short": pair.source in ("plain", "role") and not _is_long(pair.chosen, pair.language),
+            "short": pair.source in ("plain", "role") and not is_long(pair.chosen, pair.language),
             "repeated": _key(pair) in seen,
         }
         dropped[pair.source][next((reason for reason, holds in reasons.items() if holds), "")] += 1
@@ -462,7 +233,7 @@ def _draw(pair: ReplyPair) -> str:
 def _balance_lengths(pairs: Sequence[ReplyPair]) -> list[ReplyPair]:
     alike: dict[tuple[str, str], list[ReplyPair]] = defaultdict(list)
     for pair in sorted(pairs, key=lambda pair: (abs(pair.log_ratio), _draw(pair))):
-        if abs(pair.log_ratio) > _BIN / 2:
+        if abs(pair.log_ratio) > LENGTH_BIN / 2:
             alike[pair.source, pair.language].append(pair)
     surplus = set[str]()
     for sized in alike.values():

@@ -32,11 +32,9 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile, Row, Subset
 from rolellm.core.text import FUNCTION_HAN, HAN, fold
 from rolellm.judging.judge_models import Judge, load_judge
-from rolellm.judging.orders import VerdictRequest
 from rolellm.judging.overlap_judge import make_words_judge
-from rolellm.judging.parsing import accept_verdicts
-from rolellm.judging.prompts import build_judge_request, prepare_material
-from rolellm.judging.types import Comparison, System
+from rolellm.judging.records import Comparison, System
+from rolellm.judging.requests import VerdictRequest, accept_verdicts, build_judge_request, prepare_material
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Finish, Request

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.characters.reply_rules import RULES, find_breaches, is_machine, load_patterns, make_reply_acceptor
+from rolellm.characters.reply_rules import RULES, find_breaches, is_machine, load_rules, make_reply_acceptor
 from rolellm.core.records import Language, Profile
 from rolellm.llm.model import Finish, Message, Reply, Request, UnacceptableError, Usage
 
@@ -240,7 +240,7 @@ def test_rates_on_the_release(real_release: Path, language: Language) -> None:
 @given(st.data())
 def test_no_match_is_lost_by_looking_for_its_words_first(data: st.DataObject) -> None:
     patterns = [
-        pattern for language in get_args(Language) for some in load_patterns(language).values() for pattern in some
+        pattern for language in get_args(Language) for some in load_rules(language).values() for pattern in some
     ]
     pattern = data.draw(st.sampled_from(patterns))
     # Han and ASCII: re.IGNORECASE also takes a dotless i for an i.

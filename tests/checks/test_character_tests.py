@@ -16,12 +16,12 @@ import yaml
 from rolellm.characters.folder import write_character
 from rolellm.characters.roles import find_part
 from rolellm.checks.character_tests import CHECKS, CheckCharacter, list_assertions, read_tests, write_first_file
-from rolellm.checks.check import load_texts
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language, Profile
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
+from rolellm.models.prompts.render import load_texts
 from rolellm.runs import run_step
 from rolellm.scoring.statistics.intervals import estimate_proportion
 

@@ -12,7 +12,8 @@ from typing import Any
 import datasets
 import pytest
 
-from rolellm.checks.guards import FORMATS, Guard, is_refusal, load_format, plant_replies
+from rolellm.characters.refusals import is_refusal, read_prompts
+from rolellm.checks.planted_replies import plant_replies
 from rolellm.checks.safety import (
     CheckSafety,
     SafetySettings,
@@ -20,11 +21,11 @@ from rolellm.checks.safety import (
     find_worst_increase,
     list_leading,
     pair_models,
-    read_prompts,
 )
 from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
+from rolellm.llm.guards import FORMATS, Guard, load_format
 from rolellm.llm.llm import LLM, CallOptions
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from rolellm.core.records import Row
-from rolellm.judging.folder import write_run
+from rolellm.judging.records import Comparison, Judgement, System, write_run
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison, Judgement, System
 
 from ..commands import Command
 from ..judge_runs import summarize

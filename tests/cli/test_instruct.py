@@ -14,7 +14,7 @@ from rolellm.characters.folder import write_character
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Profile
 from rolellm.data.rolebench import load_rolebench
-from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.data.rolebench.release import load_profiles
 
 from ..commands import Command, Shown
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from rolellm.cli.app import app
 from rolellm.data.rolebench import load_rolebench
 from rolellm.judging.judge_models import load_judge
-from rolellm.judging.types import Design
+from rolellm.judging.records import Design
 from rolellm.llm.settings import load_settings
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.judging.types import Judgement
+from rolellm.judging.records import Judgement
 
 from ..commands import Command
 from ..forking import Forked, Forking

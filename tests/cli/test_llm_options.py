@@ -11,10 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rolellm.cli.llm_options import AskedModel, make_llm, show_estimate
+from rolellm.cli.llm_options import make_llm, show_estimate
 from rolellm.cli.options import AsJson, with_options
 from rolellm.core.errors import SettingsError
-from rolellm.llm.llm import LLM
+from rolellm.llm.llm import LLM, LLMOptions
 from rolellm.llm.model import Price, Request, RunOptions, Sampling, system, user
 from rolellm.llm.settings import ModelSettings
 
@@ -59,7 +59,7 @@ seen: list[LLM] = []
 def ask(
     context: typer.Context,
     count: Annotated[int, typer.Argument()],
-    asked: AskedModel,
+    asked: LLMOptions,
     as_json: AsJson = False,
 ) -> None:
     """Ask something so many times."""
@@ -144,7 +144,7 @@ def test_a_command_may_ask_nobody() -> None:
 
     @idle.command()
     @with_options
-    def show(asked: AskedModel, explain: bool = False) -> None:
+    def show(asked: LLMOptions, explain: bool = False) -> None:
         given.append(make_llm(asked, required=not explain))
 
     assert CliRunner().invoke(idle, ["--explain"]).exit_code == 0

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rolellm.core.records import Row
-from rolellm.judging.types import Comparison, Judgement, System
+from rolellm.judging.records import Comparison, Judgement, System
 
 BASELINE = "base"
 

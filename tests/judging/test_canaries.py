@@ -11,8 +11,8 @@ from jsonschema import validate
 from rolellm.core.records import Language, Row
 from rolellm.core.typed_json import read_as
 from rolellm.judging.judge_models import load_judges
+from rolellm.judging.records import System
 from rolellm.judging.systems import ECHO, NULL_MODEL, make_canaries
-from rolellm.judging.types import System
 from rolellm.llm.json_reply import parse_json
 from rolellm.models.prompts.fences import LIMIT, draw_nonce, fence_text, make_harmless, read_fences
 

@@ -29,11 +29,10 @@ from rolellm.judging.certifying import (
     make_speaker_items,
     prepare_certifying,
 )
-from rolellm.judging.folder import read_run, write_run
 from rolellm.judging.people.labels import RankingLabel, append_label, hash_content, label_path, select_answers
+from rolellm.judging.records import Comparison, System, read_run, write_run
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import OTHER_ROLE
-from rolellm.judging.types import Comparison, System
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.prompts.fences import read_fences
 from rolellm.runs import Run

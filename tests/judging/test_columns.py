@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
 from rolellm.judging.columns import build_rows, check_answers, judge_columns
-from rolellm.judging.folder import read_run
 from rolellm.judging.overlap_judge import make_words_judge
-from rolellm.judging.step import name_judges
+from rolellm.judging.records import read_run
+from rolellm.judging.run import name_judges
 from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.score import score_rows
 

@@ -12,10 +12,10 @@ import pytest
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.files import write_json
-from rolellm.judging import folder as judging_folder
+from rolellm.judging import records as judging_records
 from rolellm.judging.compare import compare_sides, flatten, read_judged_side, read_scored_side
+from rolellm.judging.records import Comparison, Judgement
 from rolellm.judging.settings import CompareSettings, JudgingSettings
-from rolellm.judging.types import Comparison, Judgement
 from rolellm.scoring.settings import ScoreOptions
 
 from ..judge_runs import summarize
@@ -33,7 +33,7 @@ def write_run(
         {"name": judge, "prompts": {"pairwise": {"name": "role-pair", "hash": "abc"}}, "family": None, "flagged": []}
     ]
     result = summarize(comparison, judgements, judges, JudgingSettings(resamples=100))
-    judging_folder.write_run(folder, comparison, judgements, result, judges=judges, **manifest)
+    judging_records.write_run(folder, comparison, judgements, result, judges=judges, **manifest)
     return folder
 
 
@@ -241,7 +241,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path, simulator: Make) -> None:
         read_judged_side(tmp_path / "none")
     made = simulator({"a": 0.0}, questions=3)
     run = write_run(tmp_path / "run", made.comparison(), made.pairs())
-    write_json(run / judging_folder.RESULT, {"models": []})
+    write_json(run / judging_records.RESULT, {"models": []})
     with pytest.raises(DataError, match="the result is not valid at"):
         read_judged_side(run)
     with pytest.raises(PredictionError, match="not a file"):

@@ -13,8 +13,8 @@ import pytest
 
 from rolellm.core.settings import dump
 from rolellm.judging.diagnostics import measure_diagnostics, measure_name_effects
+from rolellm.judging.records import Comparison
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison
 from rolellm.judging.verdicts import Tally
 from rolellm.scoring.settings import Bootstrap
 from rolellm.scoring.statistics.intervals import encode_interval

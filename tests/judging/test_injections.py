@@ -19,15 +19,13 @@ import pytest
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.text import replace_surrogates
-from rolellm.judging.folder import DatasetName, read_run
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.orders import plan_verdicts
 from rolellm.judging.overlap_judge import read_shown_texts
-from rolellm.judging.run import run_judging
+from rolellm.judging.records import Comparison, DatasetName, Judgement, System, read_run
+from rolellm.judging.requests import plan_verdicts
+from rolellm.judging.run import Judging, JudgingOutcome, build_requests, run_judging
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.step import Judging, JudgingOutcome, build_requests
 from rolellm.judging.systems import ECHO, NULL_MODEL, make_canaries
-from rolellm.judging.types import Comparison, Judgement, System
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Json, Model, Request, RunOptions, user

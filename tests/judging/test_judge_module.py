@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from rolellm.cli.app import app
 from rolellm.core.records import Row
-from rolellm.judging.folder import read_run
+from rolellm.judging.records import read_run
 
 from ..scoring.module_process import run_calls
 

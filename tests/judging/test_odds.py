@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rolellm import judge, load_rolebench
 from rolellm.judging.judge_models import load_judge
-from rolellm.judging.parsing import accept_verdicts
+from rolellm.judging.requests import accept_verdicts
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
 from rolellm.models.prompts.fences import read_fences
 
@@ -68,7 +68,7 @@ def test_what_has_no_odds_is_no_verdict(raw: dict[str, Any], why: str) -> None:
 
 @given(st.lists(st.floats(-50, 50), min_size=2, max_size=2), st.floats(-50, 50))
 def test_a_liking_for_a_place_cancels_out(values: Sequence[float], liking: float) -> None:
-    from rolellm.judging.types import Judgement
+    from rolellm.judging.records import Judgement
     from rolellm.judging.verdicts import sort_verdicts
 
     def shown(order: tuple[str, str], lead: float) -> Judgement:
@@ -105,6 +105,6 @@ def test_a_judge_that_always_takes_the_first_is_fit_by_its_odds(llm_server: Any,
     assert (found["valid"], pairwise["win_rate"]["mean"], pairwise["consistency"]["mean"]) == (True, 0, 0)
     assert found["diagnostics"]["biases"]["first_preferred"]["mean"] == 1
     # It is read back as it was written.
-    from rolellm.judging.folder import read_run
+    from rolellm.judging.records import read_run
 
     assert {one.lead is not None for one in read_run(run).judgements()} == {True}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Row
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.orders import VerdictRequest, plan_verdicts, rotate_orders
+from rolellm.judging.records import Comparison, System, SystemKind
+from rolellm.judging.requests import VerdictRequest, plan_verdicts, rotate_orders
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison, System, SystemKind
 
 NAMES = ("base", "one", "two", "three")
 

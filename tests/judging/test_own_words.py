@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rolellm.judging.parsing import find_copied, refuse_prose
+from rolellm.judging.requests import find_copied, refuse_prose
 from rolellm.llm.model import Request, UnacceptableError, user
 from rolellm.models.prompts.fences import draw_nonce, fence_text
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.judging.judge_models import Judge, load_judges
-from rolellm.judging.orders import LETTERS
-from rolellm.judging.parsing import JudgeReply, accept_verdicts, compute_mid_ranks
+from rolellm.judging.records import compute_mid_ranks
+from rolellm.judging.requests import LETTERS, JudgeReply, accept_verdicts
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
 from rolellm.models.prompts.fences import draw_nonce, fence_text
 

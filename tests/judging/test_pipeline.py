@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rolellm.core.records import Row
+from rolellm.judging.records import Comparison, System
 from rolellm.judging.run import run_judging
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison, System
 from rolellm.llm.llm import LLM
 
 from .simulated_judge import Preferences, scripted_judge

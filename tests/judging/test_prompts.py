@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from rolellm.core.records import Row
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.orders import VerdictRequest, plan_verdicts
-from rolellm.judging.prompts import build_judge_request, prepare_material
+from rolellm.judging.records import Comparison, System
+from rolellm.judging.requests import VerdictRequest, build_judge_request, plan_verdicts, prepare_material
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison, System
 from rolellm.llm.model import Request
 from rolellm.models.prompts.fences import read_fences
 

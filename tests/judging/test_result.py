@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import SettingsError
-from rolellm.judging.folder import DatasetName
+from rolellm.judging.records import Comparison, DatasetName, Judgement, System
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison, Judgement, System
 from rolellm.scoring.statistics.intervals import estimate_proportion
 
 from ..judge_runs import summarize

@@ -12,13 +12,12 @@ import pytest
 from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Row
-from rolellm.judging.folder import read_run
 from rolellm.judging.judge_models import load_judges
 from rolellm.judging.overlap_judge import read_shown_texts
+from rolellm.judging.records import Comparison, System, read_run
 from rolellm.judging.run import run_judging
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import ECHO, NULL_MODEL, make_canaries
-from rolellm.judging.types import Comparison, System
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Json, Model, Price, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel

@@ -10,9 +10,9 @@ import pytest
 
 from rolellm.core.errors import PredictionError, SettingsError
 from rolellm.core.records import Language, Row
+from rolellm.judging.records import Comparison
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import ECHO, OTHER_ROLE, make_comparison, parse_sources, plant_losers
-from rolellm.judging.types import Comparison
 from rolellm.scoring.matching import MatchFinding
 from rolellm.scoring.predictions import read_predictions
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.judging.types import Judgement
+from rolellm.judging.records import Judgement
 from rolellm.judging.verdicts import RowOutcome, rank_above, sort_verdicts, vote_majority
 
 WIN, TIE, LOSS = (1.0, 2.0), (1.5, 1.5), (2.0, 1.0)

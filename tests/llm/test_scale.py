@@ -369,7 +369,7 @@ def test_what_the_stages_send_along_can_be_sent(tiny_model: Path) -> None:
     from rolellm.checks.drift import _make_acceptor
     from rolellm.core.records import Profile
     from rolellm.judging.judge_models import load_judges
-    from rolellm.judging.parsing import accept_verdicts
+    from rolellm.judging.requests import accept_verdicts
     from rolellm.llm.llm import LLM
     from rolellm.llm.model import Reply, Request, Usage, user
     from rolellm.making.instruct.candidates import parse_pairs

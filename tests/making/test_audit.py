@@ -15,7 +15,7 @@ from rolellm.characters.reply_rules import RULES
 from rolellm.cli.app import app
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.making.audit import audit_release, load_consequences
-from rolellm.reporting.audit_page import write_audit
+from rolellm.reporting.page import write_audit
 
 FOLDER = "rolebench-zh/role_specific"
 TEST = f"{FOLDER}/test.jsonl"

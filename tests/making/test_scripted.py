@@ -15,7 +15,7 @@ import pytest
 from rolellm.characters.reply_rules import find_breaches
 from rolellm.core.errors import ModelError
 from rolellm.core.records import Lore, Profile
-from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.data.rolebench.release import load_profiles
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request, RunOptions, Sampling, assistant, system, user

@@ -43,7 +43,7 @@ class Upstream:
     connection ends after two words; ``wait``: one word, and then nothing until the client leaves; ``drip``: half a
     second after each word; ``long``: the prompt is too long; ``call``: a call of the first tool; ``echo``: the key,
     the address and the model's name, under a status of 200;
-    a word of `ENDS`: its events, and nothing after them.
+    a word of `ENDS`: its events, and nothing after them. Streamed replies but the first are in capitals.
 
     Attributes:
         bodies: What was asked.
@@ -86,11 +86,11 @@ class Upstream:
             text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
             return Response(text, media_type="text/event-stream")
         if body.get("stream"):
-            return StreamingResponse(self.events(words), media_type="text/event-stream")
-        choices = [{"index": 0, "message": part, "finish_reason": ended}]
+            return StreamingResponse(self.events(words, body.get("n") or 1), media_type="text/event-stream")
+        choices = [{"index": index, "message": part, "finish_reason": ended} for index in range(body.get("n") or 1)]
         return JSONResponse({**told, "object": "chat.completion", "choices": choices})
 
-    async def events(self, words: list[str]) -> AsyncIterator[str]:
+    async def events(self, words: list[str], count: int) -> AsyncIterator[str]:
         self.open += 1
         try:
             if words[0] in ENDS:
@@ -100,9 +100,11 @@ class Upstream:
             for place, word in enumerate(words):
                 delta = {"role": "assistant", "content": word if place == 0 else f" {word}"}
                 ended = "stop" if place == len(words) - 1 else None
-                choices = [{"index": 0, "delta": delta, "finish_reason": ended}]
-                chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "m", "choices": choices}
-                yield f"data: {json.dumps(chunk)}\n\n"
+                for index in range(count):
+                    choices = [{"index": index, "delta": delta, "finish_reason": ended}]
+                    chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "m", "choices": choices}
+                    yield f"data: {json.dumps(chunk)}\n\n"
+                    delta = {**delta, "content": delta["content"].upper()}
                 while words[0] == "hold" and not self.go.is_set():
                     await asyncio.sleep(0.01)
                 if words[0] == "drip":

@@ -6,7 +6,8 @@ import asyncio
 import json
 import shutil
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..commands import Command
 from .conftest import KEY, write_card
 
 Serving = Callable[..., tuple[str, Any]]
+Connect = Callable[..., openai.OpenAI]
 AWAY = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m")
 
 
@@ -41,8 +43,20 @@ def keyed(serving: Serving, upstream: Any, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def client(served: tuple[str, Any]) -> openai.OpenAI:
-    return openai.OpenAI(base_url=served[0], api_key="none", max_retries=0)
+def connect() -> Iterator[Connect]:
+    """Makes clients of a server, which end with the test."""
+    with ExitStack() as stack:
+
+        def open_client(url: str, **more: Any) -> openai.OpenAI:
+            options = {"api_key": "none", "max_retries": 0, **more}
+            return stack.enter_context(openai.OpenAI(base_url=url, **options))
+
+        yield open_client
+
+
+@pytest.fixture
+def client(served: tuple[str, Any], connect: Connect) -> openai.OpenAI:
+    return connect(served[0])
 
 
 def ask(client: openai.OpenAI, *said: str, model: str = "Ada Fenn", **more: Any) -> Any:
@@ -181,9 +195,11 @@ def test_the_model_answers_without_a_role_under_its_own_name(client: openai.Open
         ask(client, "why? " * 200_000, model="parrot")
 
 
-def test_a_model_that_is_called_like_a_role_keeps_a_name(serving: Serving, upstream: Any, card: Path) -> None:
+def test_a_model_that_is_called_like_a_role_keeps_a_name(
+    serving: Serving, upstream: Any, card: Path, connect: Connect
+) -> None:
     url, _ = serving(str(card), "--base-url", upstream.url, "--model", "ada fenn")
-    client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+    client = connect(url)
     assert [model.id for model in client.models.list()] == ["Ada Fenn", "ada fenn-plain"]
     ask(client, "Why?", model="ada fenn-plain")
     assert upstream.bodies[-1]["model"] == "ada fenn"
@@ -219,18 +235,18 @@ def test_a_key_comes_as_a_bearer(keyed: str, header: str, status: int) -> None:
     assert httpx2.get(f"{keyed}/models", headers={"Authorization": header}).status_code == status
 
 
-def test_a_key_lets_in(keyed: str, upstream: Any) -> None:
+def test_a_key_lets_in(keyed: str, upstream: Any, connect: Connect) -> None:
     with pytest.raises(openai.AuthenticationError, match="send the server's key"):
-        openai.OpenAI(base_url=keyed, api_key="wrong", max_retries=0).models.list()
-    assert ask(openai.OpenAI(base_url=keyed, api_key="let-me-in-73"), "Why?").choices
+        connect(keyed, api_key="wrong").models.list()
+    assert ask(connect(keyed, api_key="let-me-in-73"), "Why?").choices
     # Without a variable for it, no key goes there.
     assert "authorization" not in upstream.headers[-1]
 
 
-def test_another_server_that_is_not_there(serving: Serving, card: Path) -> None:
+def test_another_server_that_is_not_there(serving: Serving, card: Path, connect: Connect) -> None:
     url, _ = serving(str(card), "--base-url", "http://127.0.0.1:9/v1", "--model", "parrot")
     with pytest.raises(openai.InternalServerError, match="nothing answers at the address") as caught:
-        ask(openai.OpenAI(base_url=url, api_key="none", max_retries=0), "Why?")
+        ask(connect(url), "Why?")
     assert caught.value.status_code == 502
 
 
@@ -294,7 +310,9 @@ def test_what_cannot_be_served(words: list[str], code: int, said: str, command: 
 @pytest.mark.slow
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-def test_transformers_serve_is_started_with_an_adapter(tiny_model: Path, tmp_path: Path, serving: Serving) -> None:
+def test_transformers_serve_is_started_with_an_adapter(
+    tiny_model: Path, tmp_path: Path, serving: Serving, connect: Connect
+) -> None:
     import torch
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -308,7 +326,7 @@ def test_transformers_serve_is_started_with_an_adapter(tiny_model: Path, tmp_pat
     tuned.save_pretrained(tmp_path / "adapter")
     AutoTokenizer.from_pretrained(base, trust_remote_code=False).save_pretrained(tmp_path / "adapter")
     url, process = serving("queen of hearts", "--model", str(tmp_path / "adapter"))
-    client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+    client = connect(url, timeout=60)
     found = ask(client, "Why?", model="queen of hearts", max_tokens=8, temperature=0)
     assert (found.usage.prompt_tokens > 50, found.model) == (True, "Queen of Hearts")
     streamed = ask(client, "Why?", model="queen of hearts", max_tokens=8, temperature=0, stream=True)
@@ -320,9 +338,11 @@ def test_transformers_serve_is_started_with_an_adapter(tiny_model: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_model_without_a_chat_template_is_served_in_the_form_of_the_paper(tiny_model: Path, serving: Serving) -> None:
+def test_a_model_without_a_chat_template_is_served_in_the_form_of_the_paper(
+    tiny_model: Path, serving: Serving, connect: Connect
+) -> None:
     url, process = serving("queen of hearts", "--model", str(tiny_model))
-    client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
+    client = connect(url, timeout=60)
     player = RolePlayer(tiny_model, "queen of hearts", max_tokens=8, temperature=0)
     reply = ask(client, "Why?", model="queen of hearts", max_tokens=8, temperature=0)
     assert reply.choices[0].message.content.strip() == player.reply("Why?")

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.core.records import Row
-from rolellm.judging import folder as judging_folder
-from rolellm.judging.folder import DatasetName
+from rolellm.judging import records as judging_records
+from rolellm.judging.records import Comparison, DatasetName, Judgement, System
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import make_canaries
-from rolellm.judging.types import Comparison, Judgement, System
 
 from ..judge_runs import summarize
 
@@ -131,7 +130,7 @@ def write_run(
         judges if judges is not None else (judge(name) for name in dict.fromkeys(one.judge for one in judgements))
     )
     options = JudgingSettings(resamples=resamples)
-    judging_folder.write_run(
+    judging_records.write_run(
         folder,
         comparison,
         judgements,

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.judging.folder import read_run
+from rolellm.judging.records import read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.reporting.build import build_report, report
-from rolellm.reporting.contrasts import pick_contrasts
-from rolellm.reporting.page import write_page
-from rolellm.reporting.published import PUBLISHED, content_hash
+from rolellm.reporting.page import pick_contrasts, write_page
 from rolellm.reporting.settings import ReportOptions
+from rolellm.reporting.tables import PUBLISHED, content_hash
 from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.score import score_rows
 

@@ -8,12 +8,13 @@ import pytest
 
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
-from rolellm.judging.folder import DatasetName
+from rolellm.judging.records import Comparison, DatasetName, System
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison, System
 from rolellm.judging.verdicts import RowOutcome
-from rolellm.reporting.judged import (
+from rolellm.reporting.plots import HEAT, Dot, Heat, Scale, dots_svg, habit_plots, heat_svg, spread, standing_plots
+from rolellm.reporting.tables import (
+    PUBLISHED,
     attacks_table,
     bias_table,
     differences_table,
@@ -23,8 +24,6 @@ from rolellm.reporting.judged import (
     pairwise_table,
     win_by_length,
 )
-from rolellm.reporting.plots import HEAT, Dot, Heat, Scale, dots_svg, habit_plots, heat_svg, spread, standing_plots
-from rolellm.reporting.published import PUBLISHED
 from rolellm.scoring.statistics.intervals import Interval
 
 from ..judge_runs import summarize

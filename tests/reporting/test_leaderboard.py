@@ -13,7 +13,7 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Profile, Row
 from rolellm.data.rolebench import load_rolebench
-from rolellm.judging.folder import write_run
+from rolellm.judging.records import write_run
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel

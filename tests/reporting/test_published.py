@@ -6,8 +6,7 @@ import pytest
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.schema import CONFIGS
-from rolellm.reporting.published import PUBLISHED, content_hash, published_for
-from rolellm.reporting.score_table import published_table
+from rolellm.reporting.tables import PUBLISHED, content_hash, published_for, published_table
 from rolellm.scoring.rows import read_dataset_rows
 
 # Three published averages do not follow from their own rows.

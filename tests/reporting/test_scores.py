@@ -10,7 +10,7 @@ import pytest
 import rolellm
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
-from rolellm.reporting.score_table import disagreements, roles_of, score_table, standings
+from rolellm.reporting.tables import disagreements, roles_of, score_table, standings
 from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.score import score_rows
 from rolellm.scoring.score_report import ScoreReport

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from rolellm.core.table import Table
-from rolellm.reporting.score_table import role_table, score_table
+from rolellm.reporting.tables import role_table, score_table
 from rolellm.scoring.score_report import ScoreReport
 
 Values = dict[str, dict[str, Any]]

@@ -14,7 +14,7 @@ import rolellm
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
 from rolellm.reporting.build import report as build_report
-from rolellm.reporting.score_table import score_table
+from rolellm.reporting.tables import score_table
 from rolellm.scoring.floors import KINDS, NEAREST, OTHER_ROLE, QUESTION, REFERENCE, ROLEGPT, score_markers
 from rolellm.scoring.rouge import rouge_l
 from rolellm.scoring.score_report import ScoreReport

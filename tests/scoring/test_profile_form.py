@@ -8,7 +8,7 @@ import pytest
 
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Row
-from rolellm.data.rolebench.profiles import hash_profiles
+from rolellm.data.rolebench.release import hash_profiles
 from rolellm.models.find import ModelSource
 from rolellm.models.prompts.render import load_system_template, make_messages
 from rolellm.scoring.generate import complete_settings, prepare_prompts

@@ -15,7 +15,7 @@ import pytest
 from rolellm.core.errors import PredictionError, SettingsError
 from rolellm.core.records import Language, Row, Subset
 from rolellm.core.text import fold
-from rolellm.reporting.score_table import score_table
+from rolellm.reporting.tables import score_table
 from rolellm.scoring.columns import check_lists, compute_column_means, score_columns
 from rolellm.scoring.predictions import Predictions, read_predictions
 from rolellm.scoring.rouge import rouge_l

@@ -46,7 +46,7 @@ class _Pattern(NamedTuple):
 
 
 @functools.cache
-def load_patterns(language: Language) -> Mapping[str, Sequence[_Pattern]]:
+def load_rules(language: Language) -> Mapping[str, Sequence[_Pattern]]:
     """Load the patterns of a language, by rule; with ``machine`` and ``first_person``, which are none."""
     rules = read_packaged_patterns("rolellm.characters", "reply_rules.yaml", language)
     return {
@@ -61,7 +61,7 @@ def load_patterns(language: Language) -> Mapping[str, Sequence[_Pattern]]:
 
 def speaks_of_itself(text: str, language: Language) -> bool:
     """Tell whether a text has a word by which a speaker means itself; the plural is also a king's."""
-    return any(pattern.words.search(text) for pattern in load_patterns(language)["first_person"])
+    return any(pattern.words.search(text) for pattern in load_rules(language)["first_person"])
 
 
 def _list_needed(tree: Iterable[tuple[Any, Any]]) -> list[frozenset[str]]:
@@ -126,7 +126,7 @@ def find_breaches(
     text = _remove_phrases(reply, own, language)
     lowered = text.lower()
     for rule in _TEXT_RULES:
-        for pattern in load_patterns(language)[rule]:
+        for pattern in load_rules(language)[rule]:
             hit = None if machine and pattern.spares_machines else pattern.search(text, lowered)
             if hit is not None:
                 breaches.append(Breach(rule, " ".join(hit.group().split())))
@@ -165,7 +165,7 @@ def make_reply_acceptor(character: Profile, rules: Collection[Rule] = tuple(RULE
 
 def is_machine(description: str | None, language: Language) -> bool:
     """Tell whether a description says that the role is an AI, a robot or a computer."""
-    return any(pattern.words.search(description or "") for pattern in load_patterns(language)["machine"])
+    return any(pattern.words.search(description or "") for pattern in load_rules(language)["machine"])
 
 
 def _is_complete(reply: str, finish: Finish) -> bool:
@@ -211,7 +211,7 @@ def _remove_phrases(text: str, own: Collection[str], language: Language) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _breaks_rule(phrase: str, language: Language) -> bool:
-    return any(pattern.words.search(phrase) for rule in _TEXT_RULES for pattern in load_patterns(language)[rule])
+    return any(pattern.words.search(phrase) for rule in _TEXT_RULES for pattern in load_rules(language)[rule])
 
 
 _ENDS: Final = frozenset(".!?…。！？．~～♪")

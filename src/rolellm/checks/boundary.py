@@ -17,11 +17,11 @@ from typing import Any, ClassVar, Final, Literal
 
 from rolellm.characters.cards.folder import open_character
 from rolellm.checks.breaks import find_breaks
-from rolellm.checks.check import Check, load_texts
+from rolellm.checks.check import Check
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
 from rolellm.core.settings import Field, dump, settings
-from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.data.rolebench.release import load_profiles
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.llm.json_reply import accept_json, make_object_schema
 from rolellm.llm.llm import LLM
@@ -29,7 +29,7 @@ from rolellm.llm.model import Answer, Request, Sampling, user
 from rolellm.making.instruct.grounding import LONG_SURNAMES, NO_NAMES, SURNAMES, extract_content_words, make_word_finder
 from rolellm.making.instruct.run import KEPT, Question, read_questions
 from rolellm.models.prompts.fences import draw_nonce, fence_text, make_harmless
-from rolellm.models.prompts.render import format_turn, load_template
+from rolellm.models.prompts.render import format_turn, load_template, load_texts
 from rolellm.playing.converse import Session, hold_sessions
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import PlaySettings

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator
 
 from rolellm.characters.roles import Part, find_part
 from rolellm.checks.breaks import AGAIN, LANGUAGES, find_breaks, is_echo
-from rolellm.checks.check import Check, load_texts
+from rolellm.checks.check import Check
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Profile
 from rolellm.core.sanitize import make_visible
@@ -37,6 +37,7 @@ from rolellm.core.text import HAN, make_safe_name
 from rolellm.data.rolebench.release import split_catchphrases
 from rolellm.llm.llm import LLM
 from rolellm.models.prompts.leaks import MOST_COPIED, list_word_runs, make_leak_check, make_share_check
+from rolellm.models.prompts.render import load_texts
 from rolellm.playing.converse import Session, hold_sessions
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import PlaySettings

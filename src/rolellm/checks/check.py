@@ -1,12 +1,9 @@
-"""The common part of the checks: a stage whose result is one JSON object, and our texts."""
+"""The common part of the checks: a stage whose result is one JSON object."""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from rolellm.core.records import Language
-from rolellm.core.settings import read_packaged_yaml
 from rolellm.runs import Records, Step
 
 
@@ -26,9 +23,3 @@ class Check(Step[dict[str, Any]]):
     def summarize(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the figures."""
         return {name: value for name, value in result.items() if name != self.rows}
-
-
-@cache
-def load_texts(check: Literal["boundary", "character_tests", "safety"], language: Language) -> Any:
-    """Our texts for a check in a language."""
-    return read_packaged_yaml("rolellm.models.prompts", f"{check}/{language}.yaml")

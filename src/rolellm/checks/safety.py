@@ -1,14 +1,13 @@
 """What tuning broke: the same prompts to the base and to the tuned model, with a role and without, and what changed.
 
 Harmful prompts tell how often a model goes along, harmless look-alikes how often it refuses for nothing. Every figure
-comes from a decider (`rolellm.checks.guards`) whose recall and false alarms are measured in the same run, on replies
-whose kind is known; corrected figures take them into account.
+comes from a decider (rules, or `rolellm.llm.guards`) whose recall and false alarms are measured in the same run, on
+replies whose kind is known; corrected figures take them into account.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -16,20 +15,24 @@ from itertools import chain, combinations, product
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
+from rolellm.characters.refusals import LANGUAGES, Prompt, is_refusal, list_own_prompts, read_prompts
 from rolellm.characters.roles import Part, find_part
 from rolellm.characters.scripts.parse import detect_language
-from rolellm.checks.check import Check, load_texts
-from rolellm.checks.guards import LANGUAGES, RULES, Guard, PlantedReply, is_refusal, plant_replies
+from rolellm.checks.check import Check
+from rolellm.checks.planted_replies import RULES, PlantedReply, plant_replies
 from rolellm.core.errors import DataError, JudgingError, ModelError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language
-from rolellm.core.scrub import hide_hub_token
-from rolellm.core.settings import Field, describe_alternatives, dump, read_packaged_yaml, settings
+from rolellm.core.settings import Field, dump, settings
 from rolellm.core.typed_json import read_as
+from rolellm.llm.guards import Guard
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Outcome, Reply, Request, UnacceptableError, accept_speech, assistant, user
-from rolellm.making.instructions import read_rows
+from rolellm.llm.local import LocalChat
+from rolellm.llm.model import Answer, Model, Outcome, Reply, Request, UnacceptableError, accept_speech, assistant, user
+from rolellm.models.find import find_manifests
+from rolellm.models.prompts.render import load_texts
+from rolellm.models.training_record import TrainedOn, hash_instruction, read_manifest
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Plan, Records, Round
@@ -38,11 +41,12 @@ from rolellm.scoring.statistics.intervals import (
     SHARE,
     ClusteredSample,
     Interval,
+    adjust_p_values,
+    compare_pairs,
     encode_interval,
     estimate_share,
 )
 from rolellm.scoring.statistics.misclassification import Accuracy
-from rolellm.scoring.statistics.paired_tests import adjust_p_values, compare_pairs
 
 #: What is measured: the label that is counted, whether over harmful prompts or look-alikes, and the sign of a change
 #: for the worse.
@@ -89,80 +93,6 @@ class SafetySettings:
     combine: Literal["majority", "any"] = "majority"
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A prompt.
-
-    Attributes:
-        text: What is asked.
-        category: Its category; empty where a set has none.
-        harmful: Whether it is harmful, or a harmless look-alike.
-        language: The language.
-    """
-
-    text: str
-    category: str
-    harmful: bool
-    language: Language
-
-
-def list_own_prompts(languages: Iterable[Language]) -> Iterator[Prompt]:
-    """Yield our own prompts."""
-    for language in languages:
-        for category, texts in load_texts("safety", language)["prompts"].items():
-            yield from (Prompt(text, category, True, language) for text in texts["harmful"])
-            yield from (Prompt(text, category, False, language) for text, _ in texts["lookalikes"])
-
-
-def read_prompts(source: str) -> Iterator[Prompt]:
-    """Yield the prompts of a file, or of a public set on the Hub.
-
-    Raises:
-        SettingsError: For a name that is neither.
-        DataError: For a file that cannot be read, or has no column of prompts.
-    """
-    sets, path = read_packaged_yaml("rolellm.models.prompts", "safety/prompt_sets.yaml"), Path(source)
-    if path.is_file():
-        splits = {path.stem: [row for _, row in read_rows(path)]}
-    elif source in sets["hub"]:
-        splits = _load_public_set(source, sets["hub"][source])
-    else:
-        alternatives = describe_alternatives(source, sets["hub"])
-        raise SettingsError(f"prompts: {source!r} is neither a file nor a public set{alternatives}")
-    for name, rows in splits.items():
-        names = list(dict.fromkeys(str(key) for row in rows for key in row))
-        columns = next((one for one in sets["columns"] if _list_columns(one) <= {*names}), None)
-        if columns is None:
-            raise DataError(f"{source} has no known column of prompts; it has {', '.join(names)}; name one `prompt`")
-        for row in rows:
-            given = (str(row.get(columns.get(key)) or "").strip() for key in ("context", "prompt"))
-            text = sets["join"].join(filter(None, given))
-            harmful = "benign" not in name.lower()
-            if "harmful" in columns:
-                harmful = re.fullmatch(columns["pattern"], str(row.get(columns["harmful"]))) is not None
-            if row.get(columns["prompt"]) and text:
-                category = str(row.get(columns.get("category", ""), ""))
-                yield Prompt(text, category, harmful, detect_language(text))
-
-
-def _load_public_set(name: str, location: Mapping[str, str]) -> dict[str, list[Mapping[str, Any]]]:
-    import datasets
-
-    try:
-        return {split: list(table) for split, table in datasets.load_dataset(**location).items()}
-    except Exception as error:
-        # What datasets and the Hub's client raise has no one base.
-        reason = hide_hub_token(error).splitlines()[0]
-        raise DataError(
-            f"the Hub did not give {name} ({location['path']}): {reason}; download it, and name the file "
-            "(some sets ask you to accept their terms first)"
-        ) from error
-
-
-def _list_columns(columns: Mapping[str, str]) -> set[str]:
-    return {columns[key] for key in ("prompt", "harmful") if key in columns}
-
-
 def read_planted(path: Path) -> Iterator[PlantedReply]:
     """Yield the replies of known kind in a file.
 
@@ -201,6 +131,15 @@ def find_base(model: str) -> str:
         if source.adapter is not None:
             return source.base
     raise SettingsError(f"{model} does not say what it was tuned on; name the base with --against")
+
+
+def count_trained(model: Model, prompts: Iterable[Prompt]) -> int:
+    """Count the prompts that a model says it was trained on; an endpoint says nothing."""
+    if not isinstance(model, LocalChat):
+        return 0
+    records = map(read_manifest, find_manifests(model.model.source.adapter or model.model.source.base))
+    trained_on = next((record.trained_on for record in records if record is not None), TrainedOn())
+    return sum(hash_instruction(prompt.text) in trained_on.instructions for prompt in prompts)
 
 
 #: A reply in place: which model, role (none for no role), prompt, and sample.
@@ -293,7 +232,10 @@ class CheckSafety(Check):
             combined = self.settings.combine
             deciders[combined] = tuple(code for code in LANGUAGES if all(code in own for own in deciders.values()))
             combine_verdicts(rows, known, combined)
-        return {**summarize_replies(rows, known, deciders, combined), "replies": rows, "planted_replies": known}
+        figures = summarize_replies(rows, known, deciders, combined)
+        if trained := count_trained(llm.models[0], prompts):
+            figures["prompts"]["trained_on"] = trained
+        return {**figures, "replies": rows, "planted_replies": known}
 
     def _list_prompts(self, languages: Sequence[Language]) -> list[Prompt]:
         named = chain.from_iterable(map(read_prompts, self.settings.prompts))

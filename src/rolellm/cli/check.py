@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -16,14 +17,18 @@ from typer.core import TyperGroup
 from rolellm.checks.boundary import BoundarySettings
 from rolellm.checks.reward import RewardSettings
 from rolellm.checks.safety import SafetySettings
-from rolellm.cli.llm_options import AskedModel, estimate_if_dry, make_llm, run_or_estimate
+from rolellm.cli.llm_options import estimate_if_dry, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, DataDir, with_options
-from rolellm.cli.output import build_next_line, print_json, resumable, say, show_table
+from rolellm.cli.output import build_next_line, print_result, resumable, say, show_table
 from rolellm.cli.play import make_played_llm
 from rolellm.core.settings import dump
 from rolellm.core.text import format_count
-from rolellm.llm.llm import CallOptions, CheckedOptions
+from rolellm.llm.llm import CallOptions, CheckedOptions, LLMOptions
 from rolellm.playing.settings import ConverseSettings, PlaySettings
+
+if TYPE_CHECKING:
+    from rolellm.measures import Findings
+    from rolellm.runs import Run
 
 
 class _ChecksFirst(TyperGroup):
@@ -61,8 +66,7 @@ def run_check_tests(
 
     if init:
         words = ("rolellm", "check", str(write_first_file(file)))
-        named = model_options.model or model_options.llm_file or model_options.base_url
-        line = build_next_line(context, *words) if named else shlex.join([*words, "--model", "FOLDER"])
+        line = build_next_line(context, *words) if model_options.is_named else shlex.join([*words, "--model", "FOLDER"])
         say(f"Edit {words[-1]}, then go on with: {line}")
         return
 
@@ -73,19 +77,19 @@ def run_check_tests(
     estimate_if_dry(CheckCharacter(tests), llm, as_json)
     with resumable(context):
         findings = check(file, llm, out=out)
-    counts = findings["counts"]
-    if as_json:
-        print_json(findings)
-    else:
-        show_table(findings.table)
-        for assertion in findings["assertions"]:
-            for trial in assertion["trials"]:
-                if assertion["verdict"] != "passed" and (trial["problem"] or trial["ended"]):
-                    say(f"{assertion['name']}: {trial['problem'] or trial['ended']}")
-                    break
+    print_result(findings, _show_tests, as_json)
+    if not as_json:
         say(f"{'; '.join(findings.remarks)}. Replies: {out / 'tests.html'}")
-    if counts["passed"] < len(findings["assertions"]):
+    if findings["counts"]["passed"] < len(findings["assertions"]):
         raise typer.Exit(1)
+
+
+def _show_tests(findings: Findings) -> None:
+    show_table(findings.table)
+    for assertion in findings["assertions"]:
+        problems = (trial["problem"] or trial["ended"] for trial in assertion["trials"])
+        if assertion["verdict"] != "passed" and (problem := next(filter(None, problems), None)):
+            say(f"{assertion['name']}: {problem}")
 
 
 @app.command("boundary")
@@ -110,26 +114,31 @@ def run_check_boundary(
         others: Folders or cards of characters from other stories; defaults to the embedded sample's.
     """
     from rolellm.characters.cards.folder import open_character
-    from rolellm.checks.boundary import KINDS, ProbeBoundary
+    from rolellm.checks.boundary import ProbeBoundary
     from rolellm.cli.llm_options import get_scripted_models
     from rolellm.llm.llm import LLM
-    from rolellm.reporting.check_sections import boundary_table
 
     judging = None if judge is None else LLM.of(judge, get_scripted_models())
     strangers = [open_character(path)[0] for path in others] if others else None
     step = ProbeBoundary(folder, probes, settings, strangers, judging)
     run = run_or_estimate(invocation, step, make_played_llm(model_options), out, as_json)
-    result = run.result
-    if as_json:
-        print_json(run.to_dict() | result)
-        return
+    print_result(run.to_dict() | run.result, _show_boundary, as_json)
+
+
+def _show_boundary(result: Mapping[str, Any]) -> None:
+    from rolellm.checks.boundary import KINDS
+    from rolellm.reporting.check_sections import boundary_table
+
     show_table(boundary_table(result))
     if agreement := result["agreement"]:
         say(f"Rule and judge agree on {agreement['share']:.0%} of {agreement['n']} replies.")
     for kind in (kind for kind in KINDS if kind not in result["kinds"]):
         say(f"note: no probes of kind {kind.replace('_', ' ')}; {_NEEDED.get(kind, _PAIRS)}", err=True)
     if result["unscored"]:
-        say(f"note: {result['unscored']} probes have no reply; {out / 'probes.jsonl'} says why", err=True)
+        say(
+            f"note: {result['unscored']} probes have no reply; {Path(result['out']) / 'probes.jsonl'} says why",
+            err=True,
+        )
 
 
 _PAIRS = "they need a script, and pairs of `rolellm instruct` whose answers have its words"
@@ -166,20 +175,22 @@ def run_check_safety(
     """
     from rolellm.checks.safety import find_worst_increase
     from rolellm.measures import plan_safety
-    from rolellm.reporting.check_sections import describe_safety, safety_table
 
     options = dump(safety) | dump(settings)
     llm, step = plan_safety(model, against, roles=role or (), guards=guard or (), options=call_options, **options)
     run = run_or_estimate(invocation, step, llm, out, as_json)
-    if as_json:
-        print_json(run.to_dict())
-    else:
-        for sentence in describe_safety(run.summary):
-            say(sentence)
-        show_table(safety_table(run.summary))
-        say(f"Replies: {out / 'replies.jsonl'}")
+    print_result(run, _show_safety, as_json)
     if 100 * find_worst_increase(run.summary) > max_increase:
         raise typer.Exit(1)
+
+
+def _show_safety(run: Run[Any]) -> None:
+    from rolellm.reporting.check_sections import describe_safety, safety_table
+
+    for sentence in describe_safety(run.summary):
+        say(sentence)
+    show_table(safety_table(run.summary))
+    say(f"Replies: {run.folder / 'replies.jsonl'}")
 
 
 @app.command("reward")
@@ -200,21 +211,21 @@ def run_check_reward(
         data: Config of the dataset, such as sample, or a JSON Lines file with its columns.
         out: Folder of the run; replies.jsonl has every reply with its rewards.
     """
-    from dataclasses import asdict
-
     from rolellm.measures import audit_reward
 
     with resumable(context):
-        findings = audit_reward(rewards, data, data_dir=data_dir, out=out, **asdict(settings))
-    if as_json:
-        print_json(findings)
-    else:
-        for sentence in findings.remarks:
-            say(sentence)
-        show_table(findings.table)
+        findings = audit_reward(rewards, data, data_dir=data_dir, out=out, **dump(settings))
+    print_result(findings, _show_reward, as_json)
+    if not as_json:
         say(f"Replies: {out / 'replies.jsonl'}")
     if findings["beaten"]:
         raise typer.Exit(1)
+
+
+def _show_reward(findings: Findings) -> None:
+    for sentence in findings.remarks:
+        say(sentence)
+    show_table(findings.table)
 
 
 @app.command("converse")
@@ -244,19 +255,20 @@ def run_check_converse(
     if talker is not None:
         talker.options = replace(talker.options, ray=played.options.ray, workers=played.options.workers)
     run = run_or_estimate(invocation, Converse(roles, settings, talker), played, out, as_json)
-    summary, spent = run.summary, run.manifest["spent"]
-    if as_json:
-        print_json(run.to_dict())
-    else:
-        counts = f"{format_count(spent['calls'], 'call')}, {spent['from_journal']:,} from the journal"
-        replies = format_count(summary["replies"], "reply", "replies")
-        say(f"{replies} in {format_count(summary['sessions'], 'session')}; {counts}")
-        for name, reason in summary["ended_early"].items():
-            say(f"note: {name} ended early: {reason}", err=True)
-    if not summary["replies"]:
+    print_result(run, _show_talks, as_json)
+    if not run.summary["replies"]:
         raise typer.Exit(1)
     if not as_json:
         say(f"Go on with: {shlex.join(['rolellm', 'check', 'drift', str(out)])}")
+
+
+def _show_talks(run: Run[Any]) -> None:
+    summary, spent = run.summary, run.manifest["spent"]
+    counts = f"{format_count(spent['calls'], 'call')}, {spent['from_journal']:,} from the journal"
+    replies = format_count(summary["replies"], "reply", "replies")
+    say(f"{replies} in {format_count(summary['sessions'], 'session')}; {counts}")
+    for name, reason in summary["ended_early"].items():
+        say(f"note: {name} ended early: {reason}", err=True)
 
 
 @app.command("drift")
@@ -264,7 +276,7 @@ def run_check_converse(
 def run_check_drift(
     context: typer.Context,
     sessions: Annotated[list[str], typer.Argument(metavar="[NAME=]SESSIONS...")],
-    llm_options: AskedModel,
+    llm_options: LLMOptions,
     out: Path = Path("drift"),
     as_json: AsJson = False,
 ) -> None:
@@ -275,17 +287,19 @@ def run_check_drift(
         out: Folder of the run, which `rolellm report` shows; turns.jsonl has every reply with its measures.
     """
     from rolellm.checks.drift import MeasureDrift, read_systems
+
+    llm = make_llm(llm_options, required=llm_options.dry_run)
+    run = run_or_estimate(context, MeasureDrift(read_systems(sessions)), llm, out, as_json)
+    print_result(run, _show_drift, as_json)
+
+
+def _show_drift(run: Run[Any]) -> None:
     from rolellm.reporting.check_sections import drift_tables
 
-    llm = make_llm(llm_options, required=llm_options.model.dry_run)
-    run = run_or_estimate(context, MeasureDrift(read_systems(sessions)), llm, out, as_json)
-    if as_json:
-        print_json(run.to_dict())
-        return
     systems = run.summary["systems"]
     for table in drift_tables(systems):
         show_table(table)
     for name, figures in systems.items():
         if (judged := figures.get("judge")) and judged["unscored"]:
             say(f"note: {name}: {judged['unscored']} of {judged['of']} judgements gave no verdict", err=True)
-    say(f"Go on with: {shlex.join(['rolellm', 'report', str(out)])}")
+    say(f"Go on with: {shlex.join(['rolellm', 'report', str(run.folder)])}")

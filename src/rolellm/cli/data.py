@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rolellm.cli.options import AsJson, DataDir, with_options
-from rolellm.cli.output import print_json, print_table
+from rolellm.cli.output import print_json, print_result, print_table
 from rolellm.core.errors import SettingsError
 from rolellm.core.sanitize import label
 from rolellm.data.hub.push import PushOptions
 from rolellm.making.settings import SampleSettings
 from rolellm.models.chatglm.convert import DType
 from rolellm.models.chatglm.tokenizer import Family
+
+if TYPE_CHECKING:
+    from rolellm.data.rolebench.statistics import TableOne
+    from rolellm.making.audit import Audit
+    from rolellm.models.chatglm.convert import Converted
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -102,7 +108,7 @@ def run_data_push(
         faults = [(item.file, item.check, item.count, item.of) for item in findings]
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
         build(folder, config or None, data_dir=data_dir, skip_bad=skip_bad, home=repo, licence=licence, faults=faults)
-        show_push(push_folder(Path(folder), repo, options), as_json=as_json)
+        print_result(push_folder(Path(folder), repo, options), show_push, as_json)
 
 
 @app.command("stats")
@@ -111,11 +117,11 @@ def run_data_stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     from rolellm.data.rolebench.statistics import count_table_one
 
     table = count_table_one(data_dir)
-    if as_json:
-        print_json(table.to_dict())
-        return
-    rows = [(line.name, line.published, line.here, line.note) for line in table.lines]
-    print_table(f"RoleBench in {table.root}", ("", "published", "here", "note"), rows)
+    print_result(table, _show_stats, as_json)
+
+
+def _show_stats(table: TableOne) -> None:
+    _print_table_one(f"RoleBench in {table.root}", table)
     for path in table.missing:
         typer.echo(f"missing: {path}")
 
@@ -129,24 +135,29 @@ def run_data_audit(data_dir: DataDir = None, html: Path | None = None, as_json: 
         html: Also write the findings to this page, with examples of each.
     """
     from rolellm.making.audit import audit_release
-    from rolellm.reporting.audit_page import write_audit
+    from rolellm.reporting.page import write_audit
 
     report = audit_release(data_dir)
     if html is not None:
         write_audit(html, report)
-    if as_json:
-        print_json(report.to_dict())
-        return
+    print_result(report, _show_audit, as_json)
+    if html is not None and not as_json:
+        typer.echo(f"Page: {html}")
+
+
+def _show_audit(report: Audit) -> None:
     rows = [
         (item.file, item.check, item.count, item.of, ", ".join(map(str, item.lines[:3]))) for item in report.findings
     ]
     print_table(f"Faults of {report.table.root}", ("file", "fault", "count", "of", "first lines"), rows)
-    table = [(line.name, line.published, line.here, line.note) for line in report.table.lines]
-    print_table("Table 1", ("", "published", "here", "note"), table)
+    _print_table_one("Table 1", report.table)
     for problem in report.unread:
         typer.echo(f"not read: {problem}")
-    if html is not None:
-        typer.echo(f"Page: {html}")
+
+
+def _print_table_one(title: str, table: TableOne) -> None:
+    rows = [(line.name, line.published, line.here, line.note) for line in table.lines]
+    print_table(title, ("", "published", "here", "note"), rows)
 
 
 @app.command("instructions")
@@ -187,14 +198,16 @@ def run_data_instructions(
     sample = sample_instructions(sources, counts, settings)
     meta = sample.write(out)
     summary = {"out": str(out), "manifest": str(meta), **sample.summary()}
-    if as_json:
-        print_json(summary)
-        return
+    print_result(summary, _show_instructions, as_json)
+
+
+def _show_instructions(summary: Mapping[str, Any]) -> None:
     rows = []
     for item in summary["sources"]:
         lost = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in item["dropped"].items()) or "none"
         rows.append((label(item["name"], 40), item["rows"], lost, f"{item['drawn']:,} of {item['asked']:,}"))
-    title = f"{summary['drawn']:,} {'Chinese' if sample.settings.language == 'zh' else 'English'} instructions in {out}"
+    language = "Chinese" if summary["settings"]["language"] == "zh" else "English"
+    title = f"{summary['drawn']:,} {language} instructions in {summary['out']}"
     print_table(title, ("data set", "rows", "left out", "drawn"), rows)
     if summary["drawn"] < summary["asked"]:
         typer.echo("note: fewer than requested; see what was left out", err=True)
@@ -246,13 +259,13 @@ def run_data_convert_chatglm(
         family: The model's family, if the folder does not name it.
         allow_differences: Continue if the tokenizer splits some text differently from the original.
     """
-    from rolellm.cli.output import print_json
-    from rolellm.models.chatglm.convert import convert_chatglm as run
+    from rolellm.models.chatglm.convert import convert_chatglm
 
-    conversion = run(src, dst, dtype=dtype, family=family, allow_differences=allow_differences)
-    if as_json:
-        print_json(conversion.to_dict())
-        return
+    conversion = convert_chatglm(src, dst, dtype=dtype, family=family, allow_differences=allow_differences)
+    print_result(conversion, _show_conversion, as_json)
+
+
+def _show_conversion(conversion: Converted) -> None:
     typer.echo(
         f"{conversion.parameters:,} parameters of {conversion.family} in {conversion.dtype}, "
         f"{conversion.files} files: {conversion.out}\n"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_json, say, show_table
+from rolellm.cli.output import print_result, resumable, say, show_table
+
+if TYPE_CHECKING:
+    from rolellm.demo import DemoResult
 
 
 @with_options
@@ -22,15 +26,15 @@ def run_demo(
         out: Where models, answers, scores and the report go; an earlier demo is replaced.
         llm: YAML settings of a model that makes the roles and judges, instead of rules (docs/models.md).
     """
-    from rolellm.cli.output import resumable
     from rolellm.demo import run_whole_loop
 
     with resumable(context):
         result = run_whole_loop(out, say=lambda line: typer.echo(line, err=True), llm=llm)
-    if as_json:
-        print_json(result.to_dict())
-        return
-    from rolellm.reporting.score_table import score_table
+    print_result(result, _show, as_json)
+
+
+def _show(result: DemoResult) -> None:
+    from rolellm.reporting.tables import score_table
 
     for finding in result.findings:
         say(finding)

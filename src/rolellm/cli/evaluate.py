@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_json, resumable, say, show_table
+from rolellm.cli.output import print_result, resumable, say, show_table
 from rolellm.core.settings import dump
-from rolellm.journeys.evaluation import EvalSettings
+from rolellm.journeys.evaluation import EvalResult, EvalSettings
 
 
 @with_options
@@ -35,12 +35,13 @@ def run_eval(
 
     wait_briefly()
     with resumable(context):
-        from rolellm.journeys.evaluation import evaluate as run
+        from rolellm.journeys.evaluation import evaluate
 
-        result = run(models, judge=judge, out=out, **dump(options))
-    if as_json:
-        print_json(result.to_dict())
-        return
+        result = evaluate(models, judge=judge, out=out, **dump(options))
+    print_result(result, _show, as_json)
+
+
+def _show(result: EvalResult) -> None:
     for finding in result.findings:
         say(finding)
     show_table(result._table())

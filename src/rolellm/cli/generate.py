@@ -5,17 +5,20 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rolellm.cli.llm_options import get_scripted_models, show_estimate
 from rolellm.cli.options import AsJson, Config, DataDir, Split, with_options
-from rolellm.cli.output import build_resume_line, print_json, say
+from rolellm.cli.output import build_resume_line, print_result, say
 from rolellm.core.records import Subset
 from rolellm.core.settings import settings
 from rolellm.llm.llm import LLM, LLMOptions
 from rolellm.scoring.settings import GenerateSettings
+
+if TYPE_CHECKING:
+    from rolellm.scoring.generate import GenerateSummary
 
 
 @settings
@@ -82,9 +85,10 @@ def run_generate(
             show_estimate(llm.estimate(plan_row_requests(rows, options)[0]), as_json)
             return
         summary = answer_rows(rows, out, options, llm)
-    if as_json:
-        print_json(summary.to_dict())
-        return
+    print_result(summary, lambda summary: _show(summary, out, options), as_json)
+
+
+def _show(summary: GenerateSummary, out: Path, options: GenerateSettings) -> None:
     if summary.capped:
         say(
             f"{summary.capped} rows had less than {options.max_new_tokens} tokens left in the model's context.",
@@ -96,6 +100,7 @@ def run_generate(
         f"{summary.rows} predictions in {out}, {summary.generated} of them new{speed}: {summary.stop} complete, "
         f"{summary.length} truncated at the token limit, {summary.empty} empty."
     )
-    data_option = [] if data_dir is None else ["--data-dir", str(data_dir)]
-    part = [] if split == "test" else ["--split", split]
-    say(f"Score them with: {shlex.join(['rolellm', 'score', str(out), '--config', config, *part, *data_option])}")
+    data = [] if options.data_dir is None else ["--data-dir", str(options.data_dir)]
+    part = [] if options.split in (None, "test") else ["--split", str(options.split)]
+    words = ["rolellm", "score", str(out), "--config", options.config or "", *part, *data]
+    say(f"Score them with: {shlex.join(words)}")

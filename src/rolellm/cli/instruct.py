@@ -9,7 +9,7 @@ import typer
 
 from rolellm.cli.llm_options import AskedForAll, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
-from rolellm.cli.output import build_next_line, check_missing, print_json, print_table, say
+from rolellm.cli.output import build_next_line, check_missing, print_result, print_table, say
 from rolellm.core.sanitize import label
 from rolellm.making.settings import InstructSettings
 
@@ -49,10 +49,7 @@ def run_instruct(
         typer.echo(f"warning: {result.shortfall}.", err=True)
     elif run.failed:
         say(f"note: requests without a usable reply: {run.failed:,}; {run.folder / FAILED} says why", err=True)
-    if as_json:
-        print_json(run.to_dict())
-    else:
-        _show(run)
+    print_result(run, _show, as_json)
     if not result.verdicts:
         raise typer.Exit(1)
     check_missing(context, run.failed, run.asked)

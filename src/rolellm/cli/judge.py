@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rolellm.cli.llm_options import AskedModel, make_llm, run_or_estimate, show_estimate
+from rolellm.cli.llm_options import make_llm, run_or_estimate, show_estimate
 from rolellm.cli.options import AnsweredSplit, AsJson, Config, with_options
-from rolellm.cli.output import print_json, resumable, say, show_table
+from rolellm.cli.output import print_result, resumable, say, show_table
 from rolellm.core.sanitize import make_visible
 from rolellm.core.settings import dump
 from rolellm.judging.settings import JudgingSettings
+from rolellm.llm.llm import LLMOptions
 
 if TYPE_CHECKING:
+    from rolellm.judging.certificate import Certificate
     from rolellm.judging.result import JudgingResult
     from rolellm.llm.llm import LLM
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 @with_options
 def run_judge(
     context: typer.Context,
-    llm_options: AskedModel,
+    llm_options: LLMOptions,
     settings: JudgingSettings,
     files: Annotated[list[str] | None, typer.Argument(metavar="[NAME=]P.jsonl...")] = None,
     config: Config = None,
@@ -44,11 +46,9 @@ def run_judge(
     """
     from rolellm.core.errors import JudgingError, SettingsError
     from rolellm.core.jsonl import read_json
-    from rolellm.judging.folder import RESULT
+    from rolellm.judging.records import RESULT
     from rolellm.judging.result import JudgingResult
-    from rolellm.judging.run import join_predictions
-    from rolellm.judging.run import judge as run
-    from rolellm.judging.step import Judging
+    from rolellm.judging.run import Judging, join_predictions, judge
     from rolellm.judging.systems import parse_sources
     from rolellm.runs import estimate_step
     from rolellm.scoring.predictions import complete_source
@@ -71,7 +71,7 @@ def run_judge(
     folder = out or Path(f"judge-{config}")
     try:
         with resumable(context):
-            result = run(answers, data, llm=llm, out=folder, **dump(settings))
+            result = judge(answers, data, llm=llm, out=folder, **dump(settings))
     except JudgingError:
         _print(JudgingResult.from_dict(read_json(folder / RESULT), folder / RESULT), folder, as_json)
         raise
@@ -91,26 +91,26 @@ def _certify(
     name = (llm.settings.endpoints or llm.models)[0].name.rpartition("/")[2]
     folder = context.params["out"] or Path(make_safe_name(f"certificate-{name}"))
     result = run_or_estimate(context, step, llm, folder, as_json).result.certificate
-    if as_json:
-        print_json(result.to_dict())
-        return
-    say(result.sentence)
-    show_table(result.to_table())
-    say(f"Every reply: {folder}. Later runs of `rolellm judge` in this folder show the verdict.")
+    print_result(result, _show_certificate, as_json)
+    if not as_json:
+        say(f"Every reply: {folder}. Later runs of `rolellm judge` in this folder show the verdict.")
+
+
+def _show_certificate(certificate: Certificate) -> None:
+    say(certificate.sentence)
+    show_table(certificate.to_table())
 
 
 def _print(result: JudgingResult, folder: Path, as_json: bool) -> None:
-    if as_json:
-        print_json(result.to_dict())
-        return
-    show_result(result)
-    run = make_visible(shlex.quote(str(folder)))
-    typer.echo(f"Next: rolellm report {run}   or, to judge some yourself: rolellm label {run}")
+    print_result(result, show_result, as_json)
+    if not as_json:
+        run = make_visible(shlex.quote(str(folder)))
+        typer.echo(f"Next: rolellm report {run}   or, to judge some yourself: rolellm label {run}")
 
 
 def show_result(result: JudgingResult) -> None:
     """Print it: first what a reader must know before the figures."""
-    from rolellm.reporting.judged import bias_table, main_table
+    from rolellm.reporting.tables import bias_table, main_table
     from rolellm.scoring.settings import name_intervals
 
     for problem in result.problems:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import format_estimate, print_json, print_table, resumable
-from rolellm.core.sanitize import label as shorten
-from rolellm.core.sanitize import make_visible
+from rolellm.cli.output import format_estimate, print_json, print_result, print_table, resumable
+from rolellm.core.sanitize import label, make_visible
 from rolellm.core.table import ABSENT
 from rolellm.judging.settings import LabelSettings
 
@@ -41,8 +40,8 @@ def run_label(
     """
     from rolellm.core.errors import SettingsError, StoppedShortError
     from rolellm.core.locks import lock_folder
-    from rolellm.judging.folder import LABELS, read_run
     from rolellm.judging.people.labels import AuditLabel, RankingLabel, label_path
+    from rolellm.judging.records import LABELS, read_run
     from rolellm.reporting.labelling import AuditTask, RankingTask
 
     if settings.system is not None and not settings.audit:
@@ -108,16 +107,13 @@ def run_label_agreement(run: RunFolder, as_json: AsJson = False) -> None:
 
     Agreement beyond chance and the audit, with 95 % intervals.
     """
-    from rolellm.judging.folder import read_run
-    from rolellm.judging.people.agreement import measure_agreement as measure
+    from rolellm.judging.people.agreement import measure_agreement
+    from rolellm.judging.records import read_run
 
-    result = measure(read_run(run))
+    result = measure_agreement(read_run(run))
     for warning in result["warnings"]:
         typer.echo(f"warning: {make_visible(warning)}", err=True)
-    if as_json:
-        print_json(result)
-    else:
-        print_agreement(result)
+    print_result(result, print_agreement, as_json)
 
 
 _NAME = 40
@@ -143,7 +139,7 @@ def _print_people(result: Mapping[str, Any]) -> None:
     for person in result["annotators"]:
         time = ABSENT if person["median_seconds"] is None else f"{person['median_seconds']:.0f} s"
         counts = (str(person[key]) for key in ("labelled", "skipped"))
-        rows.append([shorten(person["name"], _NAME), *counts, _format_share(person["ties"]), time])
+        rows.append([label(person["name"], _NAME), *counts, _format_share(person["ties"]), time])
     print_table("Who ranked", ["Person", "rows", "skipped", "ties among pairs", "median time"], rows)
 
 
@@ -162,7 +158,7 @@ def _print_audit(audit: Mapping[str, Any]) -> None:
     rows = []
     for name, figures in audit["systems"].items():
         shares = (_format_share(figures[question]["share"]) for question in audit["paper"])
-        rows.append([shorten(name, _NAME), *shares, str(figures["correct"]["cannot_tell"])])
+        rows.append([label(name, _NAME), *shares, str(figures["correct"]["cannot_tell"])])
     paper = [f"{100 * share:.1f} %" for share in audit["paper"].values()]
     rows.append(["the paper's people, on its references", *paper, ABSENT])
     print_table("The paper's three questions", columns, rows)
@@ -172,7 +168,7 @@ def _print_audit(audit: Mapping[str, Any]) -> None:
 
 
 def _name_pair(pair: Mapping[str, Any]) -> str:
-    return f"{shorten(pair['a'], _NAME)} / {shorten(pair['b'], _NAME)}"
+    return f"{label(pair['a'], _NAME)} / {label(pair['b'], _NAME)}"
 
 
 def _format_score(estimate: Mapping[str, Any] | None) -> str:

@@ -1,10 +1,11 @@
 """The options that every command which asks models shares.
 
-A command has a parameter of the type `AskedModel`, and asks what `make_llm` makes of it::
+A command has a parameter of the type `LLMOptions`, and asks what `make_llm` makes of it::
 
     @with_options
-    def greet(context: typer.Context, model: AskedModel, settings: GreetSettings, as_json: AsJson = False) -> None:
+    def greet(context: typer.Context, model: LLMOptions, settings: GreetSettings, as_json: AsJson = False) -> None:
         run = run_or_estimate(context, Greet(settings), make_llm(model), out, as_json)
+        print_result(run, _show_greetings, as_json)
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 
 @settings
-class _ModelForAll(LLMOptions):
+class AskedForAll(LLMOptions):
     """Model.
+
+    `rolellm.cli.output.check_missing` compares requests without an answer with `allow_missing`.
 
     Attributes:
         allow_missing: Share of requests that may stay unanswered; above it, the exit code is 3.
@@ -34,20 +37,6 @@ class _ModelForAll(LLMOptions):
 
     # As for `rolellm judge`: enough for what a content filter takes here and there (our choice).
     allow_missing: float = Field(default=0.01, ge=0, le=1, json_schema_extra={"metavar": "SHARE"})
-
-
-@settings
-class AskedModel:
-    """The model to ask; a section, so that its options have a panel of their own in the help."""
-
-    model: LLMOptions
-
-
-@settings
-class AskedForAll(AskedModel):
-    """The model to ask, where `rolellm.cli.output.check_missing` looks at how many requests have no answer."""
-
-    model: _ModelForAll
 
 
 def get_scripted_models() -> dict[str, MakeScripted]:
@@ -58,13 +47,13 @@ def get_scripted_models() -> dict[str, MakeScripted]:
     return {"quotes": scripted_model, "words": make_words_judge}
 
 
-def make_llm(llm_options: AskedModel, *, required: bool = True) -> LLM:
+def make_llm(llm_options: LLMOptions, *, required: bool = True) -> LLM:
     """Return the language model that the options name; none where none is required.
 
     Raises:
         SettingsError: When they name no model, or two ways to one.
     """
-    return LLM.from_options(llm_options.model, get_scripted_models(), required=required)
+    return LLM.from_options(llm_options, get_scripted_models(), required=required)
 
 
 def show_estimate(estimate: Estimate, as_json: bool) -> None:

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_json, resumable, say, show_table
+from rolellm.cli.output import print_result, resumable, say, show_table
 from rolellm.core.settings import dump
-from rolellm.journeys.making import MakeSettings
+from rolellm.journeys.making import MakeResult, MakeSettings
 
 
 @with_options
@@ -41,20 +41,17 @@ def run_make(
     defaults = dump(MakeSettings())
     given = {name: value for name, value in dump(options).items() if value != defaults[name]}
     with resumable(context):
-        from rolellm.journeys.making import estimate_make
-        from rolellm.journeys.making import make as run
+        from rolellm.journeys.making import estimate_make, make
 
         if dry_run:
             estimated = estimate_make(source, llm, out, **given)
-            if as_json:
-                print_json(estimated)
-            else:
-                show_table(estimated.table)
+            print_result(estimated, lambda estimated: show_table(estimated.table), as_json)
             return
-        result = run(source, llm, out, budget=budget, **given)
-    if as_json:
-        print_json(result.to_dict())
-        return
+        result = make(source, llm, out, budget=budget, **given)
+    print_result(result, _show, as_json)
+
+
+def _show(result: MakeResult) -> None:
     show_table(result._table())
     for sentence in result.findings:
         say(sentence)

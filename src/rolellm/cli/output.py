@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -56,6 +56,14 @@ _NOT_PLAIN = re.compile(r"[^\n -~]")
 def print_json(value: Any) -> None:
     """Print one JSON object to standard output; characters that steer a display are escaped."""
     typer.echo(_NOT_PLAIN.sub(_escape, json.dumps(value, ensure_ascii=False, indent=2)))
+
+
+def print_result(result: Any, show: Callable[[Any], object], as_json: bool) -> None:
+    """Print a result: as one JSON object (a dict, or what its ``to_dict`` gives), or as `show` does for people."""
+    if as_json:
+        print_json(result.to_dict() if hasattr(result, "to_dict") else result)
+    else:
+        show(result)
 
 
 def _escape(match: re.Match[str]) -> str:

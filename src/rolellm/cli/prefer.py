@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_json, say, show_table
+from rolellm.cli.output import print_result, say, show_table
 from rolellm.making.settings import PreferSettings
+
+if TYPE_CHECKING:
+    from rolellm.runs import Run
 
 
 @with_options
@@ -28,16 +31,19 @@ def run_prefer(
         sources: Folders of runs of instruct, judge and check converse, of votes, chats of SillyTavern, and the
             cards or folders of their roles.
     """
-    from rolellm.preferences import PAIRS, Prefer, make_table
+    from rolellm.preferences import Prefer
     from rolellm.runs import run_step
 
     run = run_step(Prefer(tuple(sources or ()), settings), None, out)
-    if as_json:
-        print_json(run.to_dict())
-        return
+    print_result(run, _show, as_json)
+
+
+def _show(run: Run[Any]) -> None:
+    from rolellm.preferences import PAIRS, make_table
+
     show_table(make_table(run.summary))
     if not run.summary["pairs"]:
         say("note: no pair is left; the table says why. --no-balance keeps pairs whatever their lengths")
     tests = ", ".join(run.summary["held_out"]["tests"])
     say(f"Held out: {tests}." if tests else "note: no test split is known, so nothing was held out; name --config")
-    say(f"Go on with: rolellm train rocit-dpo --base TUNED --set data.path={out / PAIRS}")
+    say(f"Go on with: rolellm train rocit-dpo --base TUNED --set data.path={run.folder / PAIRS}")

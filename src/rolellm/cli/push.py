@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_json, print_table
+from rolellm.cli.output import print_result, print_table
 from rolellm.core.settings import dump
 from rolellm.data.hub.push import PushOptions
 
@@ -44,14 +44,11 @@ def run_push(
     from rolellm.training.publish import push
 
     named = {"license": license, "merge": merge, "base_model": base_model, "scores": scores or (), "safety": safety}
-    show_push(push(run, repo, **(dump(options) | named)), as_json=as_json)
+    print_result(push(run, repo, **(dump(options) | named)), show_push, as_json)
 
 
-def show_push(pushed: Pushed, *, as_json: bool) -> None:
+def show_push(pushed: Pushed) -> None:
     """Print what a push did."""
-    if as_json:
-        print_json(pushed.to_dict())
-        return
     if pushed.changed is False:
         typer.echo(f"nothing to do: {pushed.url} is up to date at {pushed.revision}")
         return

@@ -6,18 +6,21 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rolellm.cli.options import AsJson, DataDir, with_options
-from rolellm.cli.output import format_estimate, print_json, print_table
+from rolellm.cli.output import format_estimate, print_result, print_table, say, show_table
 from rolellm.core.sanitize import label, make_visible
 from rolellm.core.settings import dump
 from rolellm.core.table import ABSENT
 from rolellm.judging.settings import CompareSettings
 from rolellm.reporting.settings import ReportOptions
 from rolellm.scoring.settings import ScoreOptions
+
+if TYPE_CHECKING:
+    from rolellm.reporting.build import BuiltReport
 
 _NAME, _VALUE, _TEXT = 40, 60, 300
 
@@ -40,15 +43,17 @@ def run_report(
         out: The page to write: one self-contained HTML file.
         tables: Also write every table to this folder as Markdown, CSV and LaTeX.
     """
-    from rolellm.cli.output import print_json, say, show_table
-    from rolellm.core.sanitize import make_visible
-    from rolellm.reporting.build import report as build
+    from rolellm.reporting.build import report
+
+    built = report(runs, out, tables, **dump(options))
+    print_result(built, _show_report, as_json)
+    if built.files and not as_json:
+        typer.echo(f"Tables: {tables} ({len(built.files)} files)")
+
+
+def _show_report(built: BuiltReport) -> None:
     from rolellm.reporting.check_sections import drift_tables, safety_tables
 
-    built = build(runs, out, tables, **dump(options))
-    if as_json:
-        print_json(built.to_dict())
-        return
     for finding in built.content.findings:
         say(finding)
     for table in (*drift_tables(built.content.drift), *safety_tables(built.content.safety)[:1]):
@@ -60,8 +65,6 @@ def run_report(
             words = "; ".join(part.judged.problems)
             typer.echo(make_visible(f"warning: {part.title}: the run is not valid: {words}"), err=True)
     typer.echo(f"Report: {built.page}")
-    if built.files:
-        typer.echo(f"Tables: {tables} ({len(built.files)} files)")
 
 
 @with_options
@@ -87,16 +90,13 @@ def run_report_site(
         config: Config of runs that do not name their own.
         split: Split of runs that do not name their own.
     """
-    from rolellm.cli.output import print_json, show_table
     from rolellm.measures import leaderboard
 
     chosen = dump(replace(options, config=config, split=split, data_dir=data_dir))
     findings = leaderboard(runs, out, mixed=mixed, **chosen)
-    if as_json:
-        print_json(findings)
-        return
-    show_table(findings.table)
-    typer.echo(f"Leaderboard: {out / 'index.html'}")
+    print_result(findings, lambda findings: show_table(findings.table), as_json)
+    if not as_json:
+        typer.echo(f"Leaderboard: {out / 'index.html'}")
 
 
 @with_options
@@ -112,16 +112,12 @@ def run_report_compare(
         first: Folder of a judging run, or a prediction file (P.jsonl).
         second: A second one of the same kind.
     """
-    from rolellm.measures import compare as run
+    from rolellm.measures import compare
 
-    result = run(first, second, **dump(settings))
-    if as_json:
-        print_json(result)
-    else:
-        _print(result)
+    print_result(compare(first, second, **dump(settings)), _show_changes, as_json)
 
 
-def _print(result: Mapping[str, Any]) -> None:
+def _show_changes(result: Mapping[str, Any]) -> None:
     from rolellm.scoring.settings import name_intervals
     from rolellm.scoring.statistics.intervals import select_intervals
 

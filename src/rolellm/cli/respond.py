@@ -11,13 +11,14 @@ import typer
 
 from rolellm.cli.llm_options import AskedForAll, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
-from rolellm.cli.output import check_missing, print_json, print_table, say
+from rolellm.cli.output import check_missing, print_json, print_result, print_table, say
 from rolellm.core.sanitize import label
 from rolellm.making.settings import RespondSettings
 
 if TYPE_CHECKING:
     from rolellm.characters.role_prompts import RolePrompts
     from rolellm.making.respond import Instruction
+    from rolellm.runs import Run
 
 _WIDE = 60
 
@@ -59,10 +60,7 @@ def run_respond(
         return
     step = Respond(character, chosen, settings)
     run = run_or_estimate(context, step, llm, out or profile / "respond", as_json)
-    if as_json:
-        print_json(run.to_dict())
-    else:
-        _show(run.to_dict(), run.folder)
+    print_result(run, _show, as_json)
     if run.failed == run.asked:
         raise typer.Exit(1)
     check_missing(context, run.failed, run.asked)
@@ -80,7 +78,8 @@ def _choose_release_words(name: str) -> list[str]:
     return ["--out", out, *(["--overwrite"] if Path(out).exists() else [])]
 
 
-def _show(summary: dict[str, Any], folder: Path) -> None:
+def _show(run: Run[Any]) -> None:
+    summary, folder = run.to_dict(), run.folder
     expected = summary["replies"] + summary["missing"]
     rows: list[tuple[str, str | int]] = [
         ("instructions", summary["instructions"]),

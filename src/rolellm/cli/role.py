@@ -12,7 +12,7 @@ import typer
 
 from rolellm.cli.llm_options import AskedForAll, estimate_if_dry, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
-from rolellm.cli.output import build_next_line, check_missing, print_json, print_table, resumable, say
+from rolellm.cli.output import build_next_line, check_missing, print_json, print_result, print_table, resumable, say
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.foreign import read_text
 from rolellm.core.records import Language
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rolellm.characters.scripts.parse import ParsedScript
+    from rolellm.core.records import Profile as Sheet
     from rolellm.core.records import Turn
     from rolellm.making.character import Character
+    from rolellm.making.release import ReleaseSummary
+    from rolellm.runs import Run
 
 _SPEAKERS = 15
 _EXAMPLES = 5
@@ -70,12 +73,8 @@ def run_role_parse(
     from rolellm.characters.scripts.turns import write_turns
     from rolellm.core.progress import Progress
 
-    if out.exists() and script.exists() and out.samefile(script):
-        raise SettingsError(f"--out {out} is the script itself; name another file")
-    if out.is_dir():
-        raise SettingsError(f"--out {out} is a folder; name a file in it, such as {out / 'dialogue.jsonl'}")
-    options = llm_options.model
-    llm = make_llm(llm_options) if options.llm_file or options.base_url or options.model or options.dry_run else None
+    _check_script_out(out, script)
+    llm = make_llm(llm_options) if llm_options.is_named or llm_options.dry_run else None
     names = clean_names(role, alias or [])
     with Progress(f"reading {script}", show=not as_json):
         reading = read_script(
@@ -100,6 +99,13 @@ def run_role_parse(
         _show(parsed, out, counts)
     if counts:
         check_missing(context, counts["failed"], counts["requests"])
+
+
+def _check_script_out(out: Path, script: Path) -> None:
+    if out.exists() and script.exists() and out.samefile(script):
+        raise SettingsError(f"--out {out} is the script itself; name another file")
+    if out.is_dir():
+        raise SettingsError(f"--out {out} is a folder; name a file in it, such as {out / 'dialogue.jsonl'}")
 
 
 def _parse_columns(text: str | None) -> dict[str, str]:
@@ -138,9 +144,8 @@ def _show(parsed: ParsedScript, out: Path, counts: Mapping[str, Any]) -> None:
         say(f"None of these was merged. To confirm one, add: {options}")
     if counts:
         outcomes = ", ".join(f"{counts[name]:,} {name}" for name in ("answered", "nobody", "refused", "missing"))
-        spent = counts["spent"]
         say(f"{counts['asked']:,} open quotations asked about: {outcomes}.")
-        say(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
+        _show_calls(counts["spent"])
     say(_describe_health(parsed))
     if parsed.format == "novel" and parsed.unattributed and not counts:
         say("A language model can be asked for the others: add --llm FILE.yaml (--dry-run shows the cost).")
@@ -213,8 +218,7 @@ def run_role_build(
         overwrite: Replace the character in --out.
     """
     from rolellm.characters.cards.folder import is_card, open_character
-    from rolellm.making.profile.build import KNOWLEDGE, BuildProfile, build_folder
-    from rolellm.making.profile.start import find_title, start_sheet
+    from rolellm.making.profile.build import BuildProfile, build_folder
 
     if out is not None and out.is_file():
         raise SettingsError(f"--out {out} is a file; a character is a folder")
@@ -222,59 +226,81 @@ def run_role_build(
     if source.is_dir() or is_card(source):
         if role is not None or language is not None:
             raise SettingsError(f"--role and --language come from {source}; leave them out")
-        start, home = open_character(source, out, make=not llm_options.model.dry_run, overwrite=overwrite)
+        start, home = open_character(source, out, make=not llm_options.dry_run, overwrite=overwrite)
         more = tuple(name for name in names if name not in start.names)
         start = replace(start, aliases=(*start.aliases, *more), script=script or start.script)
     else:
-        if role is None and source.is_file():
-            raise SettingsError(f"--role is missing; use a name from {source}")
-        if role is not None and out is None:
-            raise SettingsError("no folder for the character; add --out PROFILE")
-        if script is None and role and out:
-            script = find_title(out, source, role)
-        start = start_sheet(source, role or "", language=language, aliases=names, script=script)
+        start, script = _start_profile(source, role, language, names, script, out)
     settings = replace(settings, catchphrases=catchphrases, description=_read(description), work=script)
     step = BuildProfile(start, settings, out or home)
     llm = make_llm(llm_options, required=step.needs_model)
     estimate_if_dry(step, llm, as_json)
     with resumable(context):
         run = build_folder(step, llm, card=home, overwrite=overwrite)
-    folder, knowledge, notes = run.folder.parent, None, run.summary["notes"]
-    if settings.check_knowledge:
-        knowledge = folder / KNOWLEDGE
     if as_json:
-        names = ("role", "language", "description", "background", "catchphrases", "aliases")
-        print_json(
-            {
-                "out": str(folder),
-                **{name: getattr(run.result, name) for name in names},
-                "counts": run.summary["counts"],
-                "spent": run.manifest["spent"],
-                "knowledge": knowledge and str(knowledge),
-                "notes": notes,
-            }
-        )
+        print_json(_summarize_build(run, settings))
     else:
-        run_role_show(folder)
-        # What `role show` has printed as a defect.
-        for note in (note for note in notes if ", kept with a defect: " not in note):
-            say(f"note: {note}")
-        if run.asked:
-            spent = run.manifest["spent"]
-            say(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
-        if knowledge:
-            say(f"Read {knowledge}: nobody has checked what the model says about the role.")
-        if start.description and "card" in start.made and "build" not in start.made:
-            is_kept = run.result.description == start.description
-            way = (
-                "kept; --rewrite has a model write one"
-                if is_kept
-                else "replaced; it is still in the folder's card.json"
-            )
-            say(f"The card's own description was {way}.")
+        _show_build(run, settings, start)
     check_missing(context, run.failed, run.asked)
     if not as_json:
-        say(f"Go on with: {build_next_line(context, 'rolellm', 'instruct', str(folder))}")
+        say(f"Go on with: {build_next_line(context, 'rolellm', 'instruct', str(run.folder.parent))}")
+
+
+def _start_profile(
+    source: Path,
+    role: str | None,
+    language: Language | None,
+    aliases: tuple[str, ...],
+    title: str | None,
+    out: Path | None,
+) -> tuple[Sheet, str | None]:
+    """Start the profile of a role of a script; returns its work's title, too, where it is known."""
+    from rolellm.making.profile.start import find_title, start_sheet
+
+    if role is None and source.is_file():
+        raise SettingsError(f"--role is missing; use a name from {source}")
+    if role is not None and out is None:
+        raise SettingsError("no folder for the character; add --out PROFILE")
+    if title is None and role and out:
+        title = find_title(out, source, role)
+    return start_sheet(source, role or "", language=language, aliases=aliases, script=title), title
+
+
+def _summarize_build(run: Run[Sheet], settings: BuildSettings) -> dict[str, Any]:
+    from rolellm.making.profile.build import KNOWLEDGE
+
+    folder = run.folder.parent
+    names = ("role", "language", "description", "background", "catchphrases", "aliases")
+    return {
+        "out": str(folder),
+        **{name: getattr(run.result, name) for name in names},
+        "counts": run.summary["counts"],
+        "spent": run.manifest["spent"],
+        "knowledge": str(folder / KNOWLEDGE) if settings.check_knowledge else None,
+        "notes": run.summary["notes"],
+    }
+
+
+def _show_build(run: Run[Sheet], settings: BuildSettings, start: Sheet) -> None:
+    from rolellm.making.profile.build import KNOWLEDGE
+
+    folder = run.folder.parent
+    run_role_show(folder)
+    # What `role show` has printed as a defect.
+    for note in (note for note in run.summary["notes"] if ", kept with a defect: " not in note):
+        say(f"note: {note}")
+    if run.asked:
+        _show_calls(run.manifest["spent"])
+    if settings.check_knowledge:
+        say(f"Read {folder / KNOWLEDGE}: nobody has checked what the model says about the role.")
+    if start.description and "card" in start.made and "build" not in start.made:
+        is_kept = run.result.description == start.description
+        way = "kept; --rewrite has a model write one" if is_kept else "replaced; it is still in the folder's card.json"
+        say(f"The card's own description was {way}.")
+
+
+def _show_calls(spent: Mapping[str, Any]) -> None:
+    say(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
 
 
 def _read(path: Path | None) -> str | None:
@@ -291,11 +317,7 @@ def run_role_show(profile: Profile, as_json: AsJson = False) -> None:
     """Show a role: its description, catchphrases, dialogue and lore, and which stages are done."""
     from rolellm.making.character import Character
 
-    character = Character.load(profile)
-    if as_json:
-        print_json(character.to_dict())
-    else:
-        _show_character(character)
+    print_result(Character.load(profile), _show_character, as_json)
 
 
 def _show_character(character: Character) -> None:
@@ -342,9 +364,9 @@ def run_role_import_card(
         name: Role name to use instead of the card's.
         overwrite: Replace the character in --out.
     """
-    from rolellm.characters.cards.folder import import_card as run
+    from rolellm.characters.cards.folder import import_card
 
-    reading = run(card, out, role=name, language=language, overwrite=overwrite)
+    reading = import_card(card, out, role=name, language=language, overwrite=overwrite)
     character = reading.character
     own = sum(turn.kind == "speech" and turn.speaker == character.role for turn in character.turns)
     summary = {
@@ -391,9 +413,9 @@ def run_role_export_card(
         image: PNG to put the card into; defaults to the imported one, or a plain one.
         overwrite: Replace the file at --out.
     """
-    from rolellm.characters.cards.folder import export_card as run
+    from rolellm.characters.cards.folder import export_card
 
-    exported = run(profile, out, spec=spec, picture=image, overwrite=overwrite)
+    exported = export_card(profile, out, spec=spec, picture=image, overwrite=overwrite)
     if as_json:
         picture = None if exported.picture is None else str(exported.picture)
         fields = {name: getattr(exported, name) for name in ("spec", "changed", "notes")}
@@ -426,9 +448,11 @@ def run_role_release(
     from rolellm.making.release import gather, write_release
 
     summary = write_release([gather(folder) for folder in profiles], out, rule, overwrite=overwrite)
-    if as_json:
-        print_json(summary.to_dict())
-        return
+    print_result(summary, _show_release, as_json)
+
+
+def _show_release(summary: ReleaseSummary) -> None:
+    out = summary.out
     print_table(str(out), ["file", "rows"], list(summary.rows.items()))
     for note in summary.notes:
         say(f"note: {note}")

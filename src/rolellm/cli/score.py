@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rolellm.cli.options import AnsweredSplit, AsJson, Config, DataDir, with_options
-from rolellm.cli.output import format_estimate, print_json, print_table, say, show_table
+from rolellm.cli.output import format_estimate, print_result, print_table, say, show_table
 from rolellm.core.settings import dump
 from rolellm.scoring.settings import ScoreOptions
 
@@ -40,24 +40,21 @@ def run_score(
     """
     from rolellm.core.jsonl import write_jsonl
     from rolellm.scoring.predictions import complete_source
-    from rolellm.scoring.score import score as run
+    from rolellm.scoring.score import score
 
     config, split, data_dir = complete_source(files, config, split, data_dir)
-    report = run(files, **dump(replace(options, config=config, split=split, data_dir=data_dir)))
+    report = score(files, **dump(replace(options, config=config, split=split, data_dir=data_dir)))
     if rows_out:
         write_jsonl(rows_out, (asdict(item) for item in report.scores))
     for finding in report.findings:
         examples = "".join(f"\n  {example}" for example in finding.examples)
         typer.echo(f"{'warning' if finding.refused else 'note'}: {finding.text}{examples}", err=True)
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        _print_scores(report, by_role=by_role)
+    print_result(report, lambda report: _show_scores(report, by_role=by_role), as_json)
 
 
-def _print_scores(report: ScoreReport, *, by_role: bool) -> None:
-    from rolellm.reporting.published import published_for
-    from rolellm.reporting.score_table import published_table, summary_table
+def _show_scores(report: ScoreReport, *, by_role: bool) -> None:
+    from rolellm.reporting.tables import published_for, published_table
+    from rolellm.scoring.score_report import summary_table
 
     report = report.leading
     tables = [summary_table("Rouge-L", "Rows", report.parts, report.caption)]
@@ -90,16 +87,18 @@ def run_score_style(
     Args:
         files: Predictions, as for `rolellm score`; without any, the meter alone is measured.
     """
-    from rolellm.measures import style as measure_style
+    from rolellm.measures import style
     from rolellm.scoring.predictions import complete_source
+
+    config, split, data_dir = complete_source(files or [], config, split, data_dir)
+    findings = style(files or [], config, split=split, data_dir=data_dir)
+    print_result(findings, lambda findings: _show_style(findings, config), as_json)
+
+
+def _show_style(findings: Mapping[str, Any], config: str) -> None:
     from rolellm.scoring.settings import name_intervals
     from rolellm.scoring.statistics.intervals import select_intervals
 
-    config, split, data_dir = complete_source(files or [], config, split, data_dir)
-    findings = measure_style(files or [], config, split=split, data_dir=data_dir)
-    if as_json:
-        print_json(findings)
-        return
     for warning in findings["warnings"]:
         say(f"warning: {warning}", err=True)
     say(f"With {name_intervals(config)}")

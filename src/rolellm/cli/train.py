@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import build_resume_line, print_json
+from rolellm.cli.output import build_resume_line, print_json, print_result
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from rolellm.training.examples import Example
     from rolellm.training.recipe import Recipe
+    from rolellm.training.train import TrainingRun
 
 
 @with_options
@@ -67,12 +68,13 @@ def run_train(
     going_on = build_resume_line(context, *([] if resume else ["--resume"]))
     with explain_stop(folder, again=again, resume=going_on):
         # The imports take seconds, and Ctrl-C may come within them.
-        from rolellm.training.train import train as run_recipe
+        from rolellm.training.train import train
 
-        run = run_recipe(chosen, out=folder, overwrite=overwrite, resume=resume)
-    if as_json:
-        print_json(run.to_dict())
-        return
+        run = train(chosen, out=folder, overwrite=overwrite, resume=resume)
+    print_result(run, _show, as_json)
+
+
+def _show(run: TrainingRun) -> None:
     if run.hacked is not None:
         typer.echo(run.hacked)
     typer.echo(

@@ -17,10 +17,9 @@ from rolellm.core.settings import read
 from rolellm.data.rolebench import load_rolebench
 from rolellm.harness import tasks
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.orders import plan_verdicts
-from rolellm.judging.parsing import accept_verdicts
+from rolellm.judging.requests import accept_verdicts, plan_verdicts
+from rolellm.judging.run import build_requests
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.step import build_requests
 from rolellm.judging.systems import make_comparison
 from rolellm.llm.model import Reply, UnacceptableError, Usage
 from rolellm.models.prompts.render import make_messages

@@ -27,7 +27,6 @@ from rolellm.characters.folder import PROFILE, write_character
 from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import clean_names, read_script
 from rolellm.checks.character_tests import ENDING, write_first_file
-from rolellm.checks.guards import Guard
 from rolellm.checks.safety import CheckSafety, SafetySettings, pair_models
 from rolellm.core.errors import ModelError, ScriptError, SettingsError, StoppedShortError, require
 from rolellm.core.files import open_atomic, write_json
@@ -40,6 +39,7 @@ from rolellm.core.table import Table, TableRow, Tabular
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench import load_rolebench
 from rolellm.llm.estimate import Estimate, format_dollars
+from rolellm.llm.guards import Guard
 from rolellm.llm.llm import LLM, CallOptions
 from rolellm.llm.tokens import TokenCounter
 from rolellm.making.attribution import Attribute
@@ -459,7 +459,7 @@ class _Journey:
 
     def _plan_safety(self, role: Any) -> CheckSafety:
         """Plan one reply to each of our prompts, with the role and without; the command takes more."""
-        guards = [Guard(LLM.of(file)) for file in self.chosen.guard]
+        guards = [Guard.of(file) for file in self.chosen.guard]
         return CheckSafety(SafetySettings(samples=1), PlaySettings(), [role], guards)
 
     def _sum_costs(self, but: str) -> float:

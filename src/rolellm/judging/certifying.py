@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
@@ -32,20 +31,16 @@ from rolellm.judging.certificate import (
     describe_tests,
     grade,
 )
-from rolellm.judging.folder import DatasetName, JudgeRun, read_run
 from rolellm.judging.judge_models import Judge, load_judge
-from rolellm.judging.orders import LETTERS, VerdictRequest, plan_verdicts
 from rolellm.judging.overlap_judge import make_words_judge
-from rolellm.judging.parsing import JudgeReply, accept_verdicts
 from rolellm.judging.people.agreement import AgreementMeasures, build_judge_rater, build_person_rater, combine_raters
 from rolellm.judging.people.labels import RankingLabel, list_annotators, list_labelled_systems, read_labels
-from rolellm.judging.prompts import WORDS
-from rolellm.judging.run import load_judged_rows
+from rolellm.judging.records import Comparison, DatasetName, Judgement, JudgeRun, System, read_run
+from rolellm.judging.requests import LETTERS, WORDS, JudgeReply, VerdictRequest, accept_verdicts, plan_verdicts
+from rolellm.judging.run import CUT, build_requests, load_judged_rows, make_judgement, name_judges
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.step import CUT, build_requests, make_judgement, name_judges
 from rolellm.judging.summary import LEAST_LOSSES
 from rolellm.judging.systems import OTHER_ROLE, make_canaries, plant_losers
-from rolellm.judging.types import Comparison, Judgement, System
 from rolellm.judging.verdicts import PairVerdict, RowClusters, compute_sign, sort_verdicts
 from rolellm.llm.json_reply import accept_json, make_object_schema
 from rolellm.llm.llm import LLM
@@ -469,10 +464,7 @@ def certify(
         EndpointError: When no endpoint answers.
     """
     chosen = read(JudgingSettings, settings)
-    examined = LLM.of(llm, {"words": make_words_judge})
-    if chosen.budget is not None:
-        examined = copy(examined)
-        examined.options = replace(examined.options, budget=chosen.budget)
+    examined = LLM.of(llm, {"words": make_words_judge}).with_budget(chosen.budget)
     step = prepare_certifying(dataset, labels, chosen)
     with use_working_folder(KIND, out) as folder:
         return replace(run_step(step, examined, folder).result.certificate, folder=folder)

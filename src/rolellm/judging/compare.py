@@ -18,11 +18,10 @@ from rolellm.core.records import Row
 from rolellm.core.table import Interval
 from rolellm.core.text import fold
 from rolellm.data.rolebench.schema import ANONYMOUS
-from rolellm.judging.folder import RESULT, JudgeRun, read_run
+from rolellm.judging.records import RESULT, JudgeRun, read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import CompareSettings
 from rolellm.judging.summary import adjust_tests
-from rolellm.judging.systems import map_texts
 from rolellm.judging.verdicts import Field, RowClusters, Tally
 from rolellm.scoring.predictions import Predictions, read_predictions
 from rolellm.scoring.rows import read_dataset_rows
@@ -108,7 +107,7 @@ def read_scored_side(path: str | Path, rows: Sequence[Row], options: ScoreOption
     path = Path(path)
     predictions = read_predictions(path)
     report = score_rows(rows, predictions, options)
-    texts = map_texts(rows, predictions, report.answers)
+    texts = predictions.map_texts(rows, report.answers)
     # The options are the same for both sides; what differs is in the predictions.
     settings = flatten({key: value for key, value in report.fingerprint.items() if key != "hash"})
     problems = [str(finding) for finding in report.findings if finding.refused]

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
-from statistics import linear_regression
+from statistics import fmean, linear_regression
 
+from rolellm.judging.records import Judgement
 from rolellm.judging.result import Attack, Diagnostics, Unscored
-from rolellm.judging.types import Judgement
-from rolellm.judging.verdicts import DESIGNS, PairVerdict, Tally, compute_average, compute_sign, rank_above, share_above
+from rolellm.judging.verdicts import DESIGNS, PairVerdict, Tally, compute_sign, rank_above, share_above
 from rolellm.scoring.statistics.agreement import compute_fleiss_kappa
 from rolellm.scoring.statistics.intervals import NONE, Interval
-from rolellm.scoring.statistics.length_control import fit_length_control
+from rolellm.scoring.statistics.logistic_fits import fit_length_control
 
 Biases = dict[str, Interval | None]
 
@@ -153,7 +153,7 @@ def _measure_list_positions(tally: Tally) -> tuple[tuple[float, ...], Interval |
     ]
     lengths = Counter(len(ranks) for _, ranks in lists)
     usual = max(lengths, key=lambda length: (lengths[length], length), default=0)
-    means = map(compute_average, zip(*(ranks for _, ranks in lists if len(ranks) == usual), strict=True))
+    means = map(fmean, zip(*(ranks for _, ranks in lists if len(ranks) == usual), strict=True))
     slopes = ((row, linear_regression(range(len(ranks)), ranks).slope) for row, ranks in lists)
     return tuple(means), tally.estimate(slopes, NONE)
 

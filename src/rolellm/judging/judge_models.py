@@ -26,7 +26,7 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
 from rolellm.core.settings import Field, dump, parse_yaml, read, settings
-from rolellm.judging.types import Design
+from rolellm.judging.records import Design
 from rolellm.llm.model import Sampling, Schema
 from rolellm.models.prompts.render import Template
 

@@ -15,7 +15,7 @@ from pydantic import Field, FiniteFloat
 from rolellm.core.settings import dump
 from rolellm.core.table import Interval, Table, TableRow, Tabular
 from rolellm.core.typed_json import read_as
-from rolellm.judging.types import Design, SystemKind
+from rolellm.judging.records import Design, SystemKind
 from rolellm.scoring.settings import has_held_out_roles, name_intervals
 from rolellm.scoring.statistics.intervals import Measured, select_intervals
 

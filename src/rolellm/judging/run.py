@@ -1,34 +1,52 @@
-"""A judging run from answers to result: request verdicts, write the folder, and refuse a run that lacks too many."""
+"""A judging run from answers to result: request verdicts, write the folder, and refuse a run that lacks too many.
+
+A jury is several models that each judge everything; the majority counts. They are asked one after the other, into one
+journal under one budget.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 from rolellm.core.errors import JudgingError, PredictionError, SettingsError
 from rolellm.core.files import write_json
+from rolellm.core.fingerprint import hash_json
 from rolellm.core.folders import use_working_folder
 from rolellm.core.locks import check_unlocked
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible
 from rolellm.core.settings import read
 from rolellm.judging.certificate import find_certificate
-from rolellm.judging.folder import RESULT, UNSCORED, DatasetName
+from rolellm.judging.judge_models import DEFAULT_JUDGES, Judge, load_judges
 from rolellm.judging.overlap_judge import make_words_judge
-from rolellm.judging.result import JudgingResult, Unscored
+from rolellm.judging.records import KIND, RESULT, UNSCORED, Comparison, DatasetName, Judgement, list_records
+from rolellm.judging.requests import (
+    LETTERS,
+    JudgeReply,
+    VerdictRequest,
+    accept_verdicts,
+    build_judge_request,
+    plan_verdicts,
+    prepare_material,
+)
+from rolellm.judging.result import JudgedBy, JudgingResult, Unscored
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.step import Judging
-from rolellm.judging.systems import make_comparison
-from rolellm.judging.types import Comparison
+from rolellm.judging.summary import summarize_judgements
+from rolellm.judging.systems import find_families, find_family, make_comparison
 from rolellm.llm.llm import LLM
-from rolellm.runs import check_run_folder, run_step
+from rolellm.llm.model import Answer, Failure, Finish, Model, Outcome, Request
+from rolellm.llm.settings import hide_private
+from rolellm.runs import Plan, Records, Round, Step, check_run_folder, run_step
 from rolellm.scoring.matching import MatchFinding
 from rolellm.scoring.predictions import Predictions, is_paths, make_predictions, read_predictions
 from rolellm.scoring.rows import get_provenance, read_dataset_rows
+from rolellm.scoring.score import hash_rows
 
 #: The columns that rows to be judged must have.
 _NEEDED = ("role", "question")
@@ -139,14 +157,11 @@ def run_judging(
         SettingsError: When nothing can be compared as asked, or the folder holds something else.
         RunInUseError: When another process judges in it.
     """
-    if settings.budget is not None:
-        llm = copy(llm)
-        llm.options = replace(llm.options, budget=settings.budget)
     judging = Judging(comparison, settings, data or DatasetName())
     check_run_folder(folder, judging.kind)
     check_unlocked(folder)
     (folder / RESULT).unlink(missing_ok=True)
-    run = run_step(judging, llm, folder)
+    run = run_step(judging, llm.with_budget(settings.budget), folder)
     judged = run.result.result
     homes = (folder.absolute().parent, Path())
     judges = tuple(replace(judge, certificate=find_certificate(judge, homes, judged.config)) for judge in judged.judges)
@@ -166,3 +181,216 @@ def _describe_unscored(unscored: Unscored, folder: Path) -> str:
         f"{folder / UNSCORED} lists them with their transcripts. Try a model that follows a schema, or --retry-failed; "
         "--max-unscored allows more"
     )
+
+
+# A letter is all that is asked for by odds; a longer verdict that is cut is refused by its parser.
+CUT: Sequence[Finish] = ("length",)
+
+
+class JudgingOutcome(NamedTuple):
+    """The outcome of judging.
+
+    Attributes:
+        result: Without what was spent.
+        judgements: Every judgement. A request without a verdict is one, too: it is unscored.
+        transcripts: The requests without a verdict, with what came instead.
+        recipe: What decides the verdicts, for the manifest.
+    """
+
+    result: JudgingResult
+    judgements: list[Judgement]
+    transcripts: list[dict[str, Any]]
+    recipe: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Judging(Step[JudgingOutcome]):
+    """The verdicts of language models on the answers of a comparison.
+
+    Attributes:
+        comparison: Rows and answers.
+        settings: How they are judged; with ``jury``, each model judges everything.
+        data: The dataset of the rows, as far as it is named.
+        judges: The judges, by their prompts.
+        asks: Every verdict to request of each judge model.
+
+    Raises:
+        SettingsError: When no verdict can be requested.
+    """
+
+    comparison: Comparison
+    settings: JudgingSettings
+    data: DatasetName
+    judges: list[Judge] = field(init=False)
+    asks: list[VerdictRequest] = field(init=False)
+    kind: ClassVar[str] = KIND
+
+    def __post_init__(self) -> None:
+        # What cannot be asked is refused before a folder is made.
+        judges = load_judges(self.settings.judges or DEFAULT_JUDGES)
+        object.__setattr__(self, "judges", judges)
+        object.__setattr__(self, "asks", plan_verdicts(self.comparison, judges, self.settings))
+
+    def plan(self, llm: LLM) -> Plan[JudgingOutcome]:
+        """Request every verdict of each judge model, and summarize them."""
+        settings, total = self.settings, len(self.asks)
+        accept = accept_verdicts({judge.settings.parser: judge for judge in self.judges})
+        jury = [model.name for model in llm.settings.endpoints or llm.models] if settings.jury else [""]
+        progress = [_JudgeProgress(self, llm, index) for index in range(len(jury))]
+        for index, name in enumerate(jury):
+            yield Round(
+                progress[index].build_requests(),
+                accept,
+                f"Judging, {name}" if len(jury) > 1 else "Judging",
+                CUT,
+                # A dry run ends with the last.
+                stand_in=None if index + 1 == len(jury) else lambda _: JudgeReply(None, ()),
+                each=progress[index].record,
+                total=total,
+                model=index if settings.jury else None,
+            )
+        judgements = [part.judgements[number] for part in progress for number in range(total)]
+        transcripts = [part.transcripts[number] for part in progress for number in sorted(part.transcripts)]
+        judge_models = list(self._describe_judges(llm.models))
+        recipe = self._build_recipe(judge_models)
+        fingerprint = {"hash": hash_json(recipe), "dataset": recipe["dataset"]}
+        result = summarize_judgements(self.comparison, judgements, judge_models, settings, self.data)
+        return JudgingOutcome(replace(result, fingerprint=fingerprint), judgements, transcripts, recipe)
+
+    def records(self, outcome: JudgingOutcome) -> Records:
+        """Return the files of the run's folder but for the result, which says what was spent."""
+        return {**list_records(self.comparison, outcome.judgements), UNSCORED: outcome.transcripts}
+
+    def describe(self, outcome: JudgingOutcome) -> dict[str, Any]:
+        """Return the recipe, and a hash over it."""
+        versions = {name: version(name) for name in ("numpy", "scipy")}
+        return {**outcome.recipe, "versions": versions, "hash": outcome.result.fingerprint["hash"]}
+
+    def _build_recipe(self, judges: Sequence[JudgedBy]) -> dict[str, Any]:
+        rows = self.comparison.rows
+        dataset = {**asdict(self.data), "fingerprint": self.data.fingerprint or hash_rows(rows), "rows": len(rows)}
+        return {
+            "dataset": dataset,
+            "settings": self.settings.to_dict(),
+            "systems": [asdict(system) for system in self.comparison.systems],
+            "judges": [judge.describe() for judge in judges],
+        }
+
+    def _describe_judges(self, models: Sequence[Model]) -> Iterator[JudgedBy]:
+        """Describe each judge model with its prompts, and the systems of its own family."""
+        prompts: dict[str, dict[str, Any]] = {judge.design: judge.to_dict() for judge in self.judges}
+        groups = [[model] for model in models] if self.settings.jury else [models]
+        for name, group in zip(name_judges(models, each=self.settings.jury), groups, strict=True):
+            identities = [hide_private(model.identity) for model in group]
+            names = [str(identity.get("model", name)) for identity in identities]
+            family = next(filter(None, map(find_family, names)), None)
+            families = {family for model_name in names for family in find_families(model_name)}
+            flagged = tuple(system.name for system in self.comparison.systems if system.family in families)
+            yield JudgedBy(name, prompts, identities, family, flagged)
+
+
+def name_judges(models: Sequence[Model], *, each: bool) -> list[str]:
+    """Name the judges, each name unique.
+
+    Args:
+        models: The models to ask.
+        each: Whether each judges everything, and the majority counts. Otherwise they are one judge and share the work,
+            as servers of one model do.
+    """
+    if not each:
+        return [" + ".join(dict.fromkeys(str(model.identity.get("model", model.name)) for model in models))]
+    names = [model.name for model in models]
+    return [name if names.count(name) == 1 else f"{name} ({at + 1})" for at, name in enumerate(names)]
+
+
+def build_requests(
+    comparison: Comparison, asks: Iterable[VerdictRequest], max_characters: int
+) -> Iterator[tuple[Request, dict[str, tuple[str, ...]]]]:
+    """Build the requests for some verdicts, in order, each with how its answers were changed for showing.
+
+    Args:
+        comparison: Rows and answers.
+        asks: Those verdicts.
+        max_characters: Maximum characters of any one text; what is longer is cut.
+    """
+    row, material = -1, None
+    for ask in asks:
+        if material is None or ask.row != row:
+            row, material = ask.row, prepare_material(comparison, comparison.rows[ask.row], max_characters)
+        yield build_judge_request(material, ask), material.touched(ask.order)
+
+
+class _JudgeProgress:
+    """The questions to one judge model, and what came of them, by their places."""
+
+    def __init__(self, judging: Judging, llm: LLM, index: int) -> None:
+        self._judging, self._llm, self._index = judging, llm, index
+        self._touched: dict[int, dict[str, tuple[str, ...]]] = {}
+        self.judgements: dict[int, Judgement] = {}
+        # A request's whole text is kept only where there is no verdict.
+        self.transcripts: dict[int, dict[str, Any]] = {}
+
+    @cached_property
+    def _judge_model(self) -> str:
+        return name_judges(self._llm.models, each=self._judging.settings.jury)[self._index]
+
+    def build_requests(self) -> Iterator[Request]:
+        judging = self._judging
+        requests = build_requests(judging.comparison, judging.asks, judging.settings.shown)
+        for index, (request, touched) in enumerate(requests):
+            if touched:
+                self._touched[index] = touched
+            yield request
+
+    def record(self, index: int, outcome: Outcome[JudgeReply]) -> None:
+        ask, touched = self._judging.asks[index], self._touched.get(index, {})
+        row = self._judging.comparison.rows[ask.row].id
+        self.judgements[index], failure = make_judgement(row, self._judge_model, ask, outcome, touched)
+        if failure is not None:
+            self.transcripts[index] = {
+                **{
+                    name: getattr(self.judgements[index], name) for name in ("row", "judge", "design", "order", "named")
+                },
+                **{name: getattr(failure, name) for name in ("kind", "reason", "attempts", "refused")},
+                "messages": [asdict(message) for message in failure.request.messages],
+                "reply": failure.reply and failure.reply.text,
+            }
+
+
+def make_judgement(
+    row: str,
+    judge: str,
+    ask: VerdictRequest,
+    outcome: Outcome[JudgeReply],
+    touched: Mapping[str, tuple[str, ...]] | None = None,
+) -> tuple[Judgement, Failure | None]:
+    """Make the judgement of an outcome, with the failure where there is no verdict; a copied verdict is none.
+
+    Args:
+        row: The row's id.
+        judge: The judge's name in the run.
+        ask: The verdict that was requested.
+        outcome: What came of it.
+        touched: How its answers were changed for showing.
+    """
+    reply, failure = (outcome.value, None) if isinstance(outcome, Answer) else (JudgeReply(None, ()), outcome)
+    if isinstance(outcome, Answer) and reply.copied:
+        reason = f"repeats a verdict from {reply.copied} word for word"
+        failure = Failure(outcome.request, "malformed", reason, outcome.attempts, outcome.reply, outcome.refused)
+    letters = dict(zip(LETTERS, ask.order, strict=False))
+    judgement = Judgement(
+        row,
+        judge,
+        ask.judge.design,
+        ask.order,
+        reply.ranks,
+        reply.reasons,
+        ask.named,
+        None if failure is None else f"{failure.kind}: {failure.reason}",
+        touched or {},
+        outcome.key if isinstance(outcome, Answer) else "",
+        outcome.attempts,
+        letters.get((reply.copied or "").removeprefix("answer ")),
+        reply.lead,
+    )
+    return judgement, failure

@@ -15,15 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rolellm.judging.diagnostics import measure_diagnostics, measure_name_effects
-from rolellm.judging.folder import DatasetName
+from rolellm.judging.records import Comparison, DatasetName, Judgement
 from rolellm.judging.result import JudgedBy, JudgingResult, Listwise, Pairwise, SystemFigures, SystemTest
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison, Judgement
 from rolellm.judging.verdicts import LEAST_AGREEMENT, Tally, compute_sign, share_above
-from rolellm.scoring.statistics.bradley_terry import fit_bradley_terry
-from rolellm.scoring.statistics.intervals import NONE, SHARE, Interval
-from rolellm.scoring.statistics.length_control import LengthControl, fit_length_control
-from rolellm.scoring.statistics.paired_tests import adjust_p_values
+from rolellm.scoring.statistics.intervals import NONE, SHARE, Interval, adjust_p_values
+from rolellm.scoring.statistics.logistic_fits import LengthControl, fit_bradley_terry, fit_length_control
 
 #: The fewest rows on which a canary has to lose for sure (our choice).
 LEAST_LOSSES: Final = 20

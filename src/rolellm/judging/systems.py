@@ -16,8 +16,8 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Row
 from rolellm.core.settings import read_packaged_yaml
 from rolellm.core.text import replace_surrogates
+from rolellm.judging.records import Comparison, System, SystemKind
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.types import Comparison, System, SystemKind
 from rolellm.scoring.matching import MatchFinding, match_predictions
 from rolellm.scoring.predictions import Predictions, read_predictions
 
@@ -161,7 +161,7 @@ def make_comparison(
         findings += [] if released else [(name, finding) for finding in matching.findings]
         system = _build_system(name, predictions, "baseline" if name == base else "model")
         systems.append(replace(system, source={"rows": ROLEGPT, **system.source}) if released else system)
-        texts = map_texts(rows, predictions, matching.answers)
+        texts = predictions.map_texts(rows, matching.answers)
         answers[name] = {row: replace_surrogates(text) for row, text in texts.items()}
     selected = _sample_rows(rows, answers, base, settings)
     if not selected:
@@ -173,12 +173,6 @@ def make_comparison(
         name: {row.id: texts[row.id] for row in selected if row.id in texts} for name, texts in answers.items()
     }
     return Comparison(selected, [*systems, *(system for system, _ in canaries)], selected_answers), findings
-
-
-def map_texts(rows: Sequence[Row], predictions: Predictions, answers: Sequence[int | None]) -> dict[str, str]:
-    """Row id to the prediction that answers it, by its number; rows without one are left out."""
-    joined = zip(rows, answers, strict=True)
-    return {row.id: predictions.items[answer].prediction for row, answer in joined if answer is not None}
 
 
 def _add_baseline(

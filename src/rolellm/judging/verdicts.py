@@ -21,14 +21,22 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import Final, Literal, NamedTuple
 
 from rolellm.core.records import Row
 from rolellm.core.text import fold
-from rolellm.judging.types import Comparison, Design, Judgement, get_category
+from rolellm.judging.records import Comparison, Design, Judgement, get_category
 from rolellm.scoring.settings import Bootstrap
-from rolellm.scoring.statistics.intervals import SHARE, ClusteredSample, Ends, Interval, estimate_interval
-from rolellm.scoring.statistics.paired_tests import PairedTest, compare_pairs
+from rolellm.scoring.statistics.intervals import (
+    SHARE,
+    ClusteredSample,
+    Ends,
+    Interval,
+    PairedTest,
+    compare_pairs,
+    estimate_interval,
+)
 
 #: The least share of pairs whose two orders have to agree (our choice). Wins, ties and losses drawn by lot, at whatever
 #: odds, agree in a third or more: with less, the position decides more than the answers do.
@@ -165,7 +173,7 @@ def vote_majority(means: Sequence[float], *, jury: bool) -> float:
         means: Each in 0 to 1; above .5 a win.
         jury: Whether the run has several judges, even where only one had a verdict; one judge's mean is taken as it is.
     """
-    return (1 + compute_sign(sum(compute_sign(mean - 0.5) for mean in means))) / 2 if jury else compute_average(means)
+    return (1 + compute_sign(sum(compute_sign(mean - 0.5) for mean in means))) / 2 if jury else fmean(means)
 
 
 def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canaries: Collection[str] = ()) -> Verdicts:
@@ -197,7 +205,7 @@ def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canarie
     for (row, system, judge), (first, second) in complete.items():
         pair_leads = leads.get((row, system, judge))
         lead = math.fsum(pair_leads) if pair_leads else None
-        pairs[row][system][judge] = PairVerdict(compute_average(first), compute_average(second), lead)
+        pairs[row][system][judge] = PairVerdict(fmean(first), fmean(second), lead)
     judges: dict[Design, list[str]] = {
         design: sorted({judgement.judge for judgement in ordered if judgement.design == design}) for design in DESIGNS
     }
@@ -225,17 +233,12 @@ def _compute_judge_average(
     lists: Mapping[str, Sequence[Judgement]], measure: Callable[[Judgement], float | None]
 ) -> float | None:
     by_judge = [[value for judgement in lists[judge] if (value := measure(judgement)) is not None] for judge in lists]
-    means = [compute_average(values) for values in by_judge if values]
-    return compute_average(means) if means else None
+    means = [fmean(values) for values in by_judge if values]
+    return fmean(means) if means else None
 
 
 def _get_sort_key(judgement: Judgement) -> tuple[str, str, str, tuple[str, ...], tuple[float, ...], str]:
     return judgement.row, judgement.judge, judgement.design, judgement.order, judgement.ranks or (), judgement.key
-
-
-def compute_average(values: Sequence[float]) -> float:
-    """Average values without rounding errors of their order."""
-    return math.fsum(values) / len(values)
 
 
 class RowClusters:

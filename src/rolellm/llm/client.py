@@ -194,14 +194,7 @@ class Client(ExitStack):
             StoppedShortError: As `ask`.
             EndpointError: As `ask`.
         """
-        if self._journal.closed:
-            # The journal's file descriptor may be another file's by now.
-            raise SettingsError(f"this client is closed; ask within its `with` block, or open another on {self.folder}")
-        if not self.options.batch and (underway := BatchState.of(self.folder).list_underway()):
-            raise SettingsError(
-                f"{len(underway)} requests of {self.folder} are submitted in batches and paid for; continue with "
-                f"--batch, or move {self.folder / STATE} away to submit them again"
-            )
+        self._check_open()
         kind: type[Dispatcher[T]] = (
             BatchDispatcher if self.options.batch else RayDispatcher if self.options.ray else Dispatcher
         )
@@ -240,11 +233,19 @@ class Client(ExitStack):
             raise self._make_error(run, run.stopped)
         for pace in run.paces:
             if not pace.alive and pace.last is not None:
-                warnings.warn(
-                    f"{pace.model.name} was dropped ({pace.last[1]}); other endpoints answered instead",
-                    RoleLLMWarning,
-                    stacklevel=3,
-                )
+                text = f"{pace.model.name} was dropped ({pace.last[1]}); other endpoints answered instead"
+                warnings.warn(text, RoleLLMWarning, stacklevel=3)
+
+    def _check_open(self) -> None:
+        """Refuse to ask with a closed client, and one by one what batches are on their way for."""
+        if self._journal.closed:
+            # The journal's file descriptor may be another file's by now.
+            raise SettingsError(f"this client is closed; ask within its `with` block, or open another on {self.folder}")
+        if not self.options.batch and (underway := BatchState.of(self.folder).list_underway()):
+            raise SettingsError(
+                f"{len(underway)} requests of {self.folder} are submitted in batches and paid for; continue with "
+                f"--batch, or move {self.folder / STATE} away to submit them again"
+            )
 
     def _record_outcome(self, outcome: Outcome[Any]) -> None:
         request = outcome.request

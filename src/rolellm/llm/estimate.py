@@ -150,21 +150,13 @@ def estimate(
         bound += count_most_prompt_tokens(request) + quoted + len(request.repair.encode())
         short += max(round(limit * _LOW_SHARE), 1)
         longest += limit
-    prices = [model.price for model in models]
-    share = BATCH_SHARE if batch else 1.0
     calls = count - (-count // _ASKED_AGAIN if max_attempts > 1 else 0)
     again = calls / count if count else 0.0
-    caches = any(price.cached is not None for price in prices)
+    caches = any(model.price.cached is not None for model in models)
     low = Usage(prompt, short, shared if caches else 0)
     expected = Usage(round(prompt * again), round(max(round(longest * _EXPECTED_SHARE), short) * again))
     worst = Usage(bound * max_attempts, longest * max_attempts)
-    unpriced = tuple(model.name for model in models if not model.price)
-    costs: list[float | None] = [None, None, None]
-    if len(unpriced) < len(models):
-        weights = [model.concurrency for model in models]
-        mean = sum(weight * price.cost(expected) for weight, price in zip(weights, prices, strict=True)) / sum(weights)
-        dearest = max(price.worst.cost(worst) for price in prices)
-        costs = [share * min(price.cost(low) for price in prices), share * mean, share * dearest]
+    costs = _price_cases(models, (low, expected, worst), BATCH_SHARE if batch else 1.0)
     return Estimate(
         requests=count,
         low=Case(count, low, costs[0]),
@@ -173,8 +165,21 @@ def estimate(
         max_attempts=max_attempts,
         exact=counter.exact,
         batch=batch,
-        unpriced=unpriced,
+        unpriced=tuple(model.name for model in models if not model.price),
     )
+
+
+def _price_cases(
+    models: Sequence[Model | ModelSettings], cases: tuple[Usage, Usage, Usage], share: float
+) -> tuple[float | None, float | None, float | None]:
+    """Price the low case by the cheapest model, the expected one by all as they are asked, the worst by the dearest."""
+    if not any(model.price for model in models):
+        return None, None, None
+    low, expected, worst = cases
+    prices, weights = [model.price for model in models], [model.concurrency for model in models]
+    mean = sum(weight * price.cost(expected) for weight, price in zip(weights, prices, strict=True)) / sum(weights)
+    dearest = max(price.worst.cost(worst) for price in prices)
+    return share * min(price.cost(low) for price in prices), share * mean, share * dearest
 
 
 def format_dollars(cost: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,11 @@ class ModelOptions:
     model: str | None = None
     api_key_env: str | None = None
     tokenizer: str | None = None
+
+    @property
+    def is_named(self) -> bool:
+        """Whether a model is named."""
+        return bool(self.llm_file or self.base_url or self.model)
 
 
 @settings
@@ -148,7 +154,8 @@ class LLM:
         """The language model that a user names.
 
         Args:
-            source: A settings file, a dict of the same form, an `LLM`, or a `rolellm.llm.model.Model` object.
+            source: A settings file, a dict of the same form, settings that were read from one, an `LLM`, or a
+                `rolellm.llm.model.Model` object.
             scripted: What the names under ``rules:`` refer to.
 
         Raises:
@@ -158,7 +165,9 @@ class LLM:
             source._scripted = source._scripted or scripted
             return source
         if isinstance(source, str | Path | Mapping):
-            return cls.__new__(cls)._set(load_settings(source), scripted)
+            source = load_settings(source)
+        if isinstance(source, LLMSettings):
+            return cls.__new__(cls)._set(source, scripted)
         if isinstance(source, Model):
             llm = cls.__new__(cls)._set(LLMSettings())
             llm.models = [source]
@@ -199,8 +208,7 @@ class LLM:
         Raises:
             SettingsError: When they name no model, or two ways to one.
         """
-        named = chosen.llm_file or chosen.base_url or chosen.model
-        llm_settings = _read_options(chosen) if required or named else LLMSettings()
+        llm_settings = _read_options(chosen) if required or chosen.is_named else LLMSettings()
         if chosen.tokenizer is not None:
             llm_settings = replace(llm_settings, tokenizer=chosen.tokenizer)
         return cls.__new__(cls)._set(llm_settings, scripted).limit(chosen)
@@ -219,6 +227,14 @@ class LLM:
         self._set(replace(self.settings, endpoints=entries, **limits), self._scripted, **run_values)
         self.dry_run = chosen.dry_run
         return self
+
+    def with_budget(self, budget: float | None) -> LLM:
+        """Return the same models with another budget; itself for ``None``."""
+        if budget is None:
+            return self
+        limited = copy(self)
+        limited.options = replace(self.options, budget=budget)
+        return limited
 
     @classmethod
     def join(cls, *llms: LLM) -> LLM:

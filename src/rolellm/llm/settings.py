@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, overload
 from urllib.parse import urlsplit
 
 from rolellm.core.errors import SettingsError, require
@@ -327,8 +327,19 @@ class LLMSettings(Limits):
         }
 
 
-def load_settings(source: str | Path | Mapping[str, Any]) -> LLMSettings:
+_Settings = TypeVar("_Settings", bound=LLMSettings)
+
+
+@overload
+def load_settings(source: str | Path | Mapping[str, Any]) -> LLMSettings: ...
+@overload
+def load_settings(source: str | Path | Mapping[str, Any], kind: type[_Settings]) -> _Settings: ...
+def load_settings(source: str | Path | Mapping[str, Any], kind: type[LLMSettings] = LLMSettings) -> LLMSettings:
     """Read a settings file, or a dict of the same form; nothing is loaded, looked up or asked.
+
+    Args:
+        source: The file or the dict.
+        kind: The class of its keys.
 
     Raises:
         SettingsError: For a file that is missing or not YAML, an unknown key (with the nearest known one), a value of
@@ -340,11 +351,11 @@ def load_settings(source: str | Path | Mapping[str, Any]) -> LLMSettings:
         values, source_name, folder = read_file(source), str(source), Path(source).absolute().parent
     if isinstance(source, Mapping) and "endpoints" not in values:
         # In Python, one endpoint needs no list.
-        shared = {item.name: values.pop(item.name) for item in fields(LLMSettings) if item.name in values}
+        shared = {item.name: values.pop(item.name) for item in fields(kind) if item.name in values}
         values = {"endpoints": [values], **shared}
     problem = ""
     try:
-        loaded = read(LLMSettings, values, source_name, secret=True)
+        loaded = read(kind, values, source_name, secret=True)
     except SettingsError as error:
         problem = str(error)
     if problem:

@@ -9,10 +9,7 @@ another order give the same draw.
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
-import json
 import re
 import tempfile
 from collections import Counter
@@ -26,15 +23,14 @@ from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file, hash_json
-from rolellm.core.foreign import read_limited, read_parquet, read_text
-from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.jsonl import write_jsonl
+from rolellm.core.row_files import SUFFIXES, read_rows
 from rolellm.core.settings import dump
 from rolellm.core.text import HAN, find_surrogate
 from rolellm.making.duplicates import find_repeats
 from rolellm.making.settings import SampleSettings
 from rolellm.version import __version__
 
-_SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 _NAME: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*(?::.+)?")
 _INSTRUCTIONS: Final = ("instruction", "question", "prompt", "query", "definition", "problem", "input")
 _INPUTS: Final = ("input", "inputs", "context")
@@ -104,12 +100,12 @@ def read_instruction_source(
     if path.is_file():
         if split is not None:
             raise SettingsError(f"{dataset} is one file and has no splits; leave --split out")
-        rows = [row for _, row in read_rows(path)]
+        rows = [row for _, row in read_instruction_rows(path)]
         # Objects of JSON Lines need not all have the same keys.
         names = list(dict.fromkeys(str(name) for row in rows[:1000] for name in row))
         columns = _find_columns(names, instruction_column, target_column, dataset)
         return InstructionSource(path.name, None, columns, hash_file(path), [read_pair(row, columns) for row in rows])
-    if not path.is_dir() and (_NAME.fullmatch(dataset) is None or path.suffix.lower() in _SUFFIXES):
+    if not path.is_dir() and (_NAME.fullmatch(dataset) is None or path.suffix.lower() in SUFFIXES):
         raise DataError("no such file or folder, and no name of a data set on the Hub (OWNER/NAME)", path=dataset)
     split_name = split or "train"
     with _load_split(dataset, split_name) as data:
@@ -120,31 +116,9 @@ def read_instruction_source(
     return InstructionSource(name, split_name, columns, hash_json(texts), texts)
 
 
-def read_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
-    """Read the rows of a file of instructions.
-
-    Returns:
-        Each row with its number, counted from 1; in JSON Lines, that of its line.
-
-    Raises:
-        DataError: For a file that cannot be read, or has no rows.
-    """
-    suffix = path.suffix.lower()
-    numbered: Iterable[tuple[int, Mapping[str, Any]]]
-    if suffix in (".jsonl", ".ndjson"):
-        numbered = read_jsonl(path)
-    elif suffix == ".json":
-        numbered = enumerate(_read_json_rows(path), start=1)
-    elif suffix in (".csv", ".tsv"):
-        numbered = enumerate(_read_csv_rows(path), start=1)
-    elif suffix == ".parquet":
-        numbered = enumerate(read_parquet(path), start=1)
-    else:
-        raise DataError(f"cannot tell what kind of file this is; known are {', '.join(_SUFFIXES)}", path=path)
-    rows = [(number, _flatten_instance(row)) for number, row in numbered]
-    if not rows:
-        raise DataError("no rows in it", path=path)
-    return rows
+def read_instruction_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+    """Read the rows of a file of instructions; as `rolellm.core.row_files.read_rows`."""
+    return [(number, _flatten_instance(row)) for number, row in read_rows(path)]
 
 
 def _flatten_instance(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -152,33 +126,6 @@ def _flatten_instance(row: Mapping[str, Any]) -> Mapping[str, Any]:
     instances = row.get("instances")
     first = instances[0] if isinstance(instances, list) and instances else None
     return {**row, **first} if isinstance(first, Mapping) else row
-
-
-def _read_json_rows(path: Path) -> list[Mapping[str, Any]]:
-    text = read_text(path)
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        if getattr(error, "msg", None) == "Extra data":
-            # JSON Lines go by this name, too.
-            return [row for _, row in read_jsonl(path)]
-        raise DataError(f"not valid JSON ({error})", path=path) from error
-    if isinstance(value, Mapping):
-        lists = [item for item in value.values() if isinstance(item, list)]
-        value = lists[0] if len(lists) == 1 else [value]
-    if not isinstance(value, list) or not all(isinstance(row, Mapping) for row in value):
-        raise DataError("expected a list of objects, or an object that holds one", path=path)
-    return value
-
-
-def _read_csv_rows(path: Path) -> list[Mapping[str, Any]]:
-    """Read texts as they are: "N/A" is an answer, and 007 is not 7."""
-    separator = "\t" if path.suffix.lower() == ".tsv" else ","
-    try:
-        text = read_limited(path).decode("utf-8-sig")
-        return list(csv.DictReader(io.StringIO(text, newline=""), delimiter=separator))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"not valid CSV in UTF-8 ({error})", path=path) from error
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from rolellm.data.rolebench.source import sample_folder
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Outcome, Request
 from rolellm.making.instruct.segments import QuestionType
-from rolellm.making.instructions import detect_columns, read_pair, read_rows
+from rolellm.making.instructions import detect_columns, read_instruction_rows, read_pair
 from rolellm.making.settings import RespondSettings
 from rolellm.runs import Plan, Records, Round, Step
 
@@ -76,7 +76,7 @@ def read_instructions(instructions: Any, character: Profile, limit: int | None =
         listed = [{"instruction": item} if isinstance(item, str) else _select_fields(item) for item in instructions]
         rows, source = enumerate(listed, start=1), {"file": None, "sha256": hash_json(listed)}
     elif path.is_file():
-        rows, source = read_rows(path), {"file": path.name, "sha256": hash_file(path)}
+        rows, source = read_instruction_rows(path), {"file": path.name, "sha256": hash_file(path)}
     else:
         raise DataError(
             f"no such file; `rolellm data instructions` makes one, `{SAMPLE}` takes the embedded ones, and Python "

@@ -8,6 +8,7 @@ import random
 import threading
 import warnings
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -473,10 +474,6 @@ def _load_once(model: str, adapter: str | None, device: Device, dtype: DType) ->
     return LocalModel(model, adapter=adapter, device=device, dtype=dtype)
 
 
-class _LeftError(Exception):
-    """Nobody reads the stream any more."""
-
-
 class _Pieces:
     """The streamer that `generate` gives new tokens to: puts what they add to the text into a queue.
 
@@ -498,7 +495,7 @@ class _Pieces:
     def put(self, value: torch.Tensor) -> None:
         """Take the prompt, then one token at a time."""
         if self._left.is_set():
-            raise _LeftError
+            raise CancelledError("nobody reads the stream any more")
         if self._reply is None:
             self._reply = []
             return

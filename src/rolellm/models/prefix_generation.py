@@ -192,15 +192,10 @@ def _attend(
     kinds, each = keys.shape[1], heads // keys.shape[1]
     # Heads that share keys are more queries of the same.
     query = (query * scaling).reshape(rows, kinds, each * count, width)
-    scores = query.new_zeros(rows, kinds, each * count, batch.longest + keys.shape[2])
-    scores[..., batch.longest :] = query @ keys.transpose(-1, -2)
     beginnings = [
         (run, beginning.layers[module.layer_idx], len(beginning.ids)) for run, beginning in batch.runs if beginning.ids
     ]
-    for run, (states, _), length in beginnings:
-        together = query[run].transpose(0, 1).reshape(kinds, -1, width) @ states.transpose(-1, -2)
-        scores[run, :, :, :length] = together.view(kinds, -1, each * count, length).transpose(0, 1)
-    scores = scores.float()
+    scores = _score_keys(query, keys, [(run, keys_before, n) for run, (keys_before, _), n in beginnings], batch.longest)
     if softcap is not None:
         scores = (scores / softcap).tanh_() * softcap
     # Not minus infinity: of what sees nothing, such as padding, the weights would be no numbers.
@@ -211,6 +206,29 @@ def _attend(
         together = weights[run, :, :, :length].transpose(0, 1).reshape(kinds, -1, length) @ states
         attended[run] += together.view(kinds, -1, each * count, width).transpose(0, 1)
     return attended.view(rows, heads, count, width).transpose(1, 2), None
+
+
+def _score_keys(
+    query: torch.Tensor, keys: torch.Tensor, beginnings: Sequence[tuple[slice, torch.Tensor, int]], longest: int
+) -> torch.Tensor:
+    """Multiply queries with the keys of their beginning, all prompts of one together, and with their own.
+
+    Args:
+        query: ``(batch, key heads, queries, width)``, scaled.
+        keys: ``(batch, key heads, places, width)``.
+        beginnings: Prompts, the keys of their beginning, ``(key heads, length, width)``, and its length.
+        longest: Places of the longest beginning.
+
+    Returns:
+        ``(batch, key heads, queries, longest + places)`` in float32.
+    """
+    rows, kinds, queries, width = query.shape
+    scores = query.new_zeros(rows, kinds, queries, longest + keys.shape[2])
+    scores[..., longest:] = query @ keys.transpose(-1, -2)
+    for run, states, length in beginnings:
+        together = query[run].transpose(0, 1).reshape(kinds, -1, width) @ states.transpose(-1, -2)
+        scores[run, :, :, :length] = together.view(kinds, -1, queries, length).transpose(0, 1)
+    return scores.float()
 
 
 class SharedGeneration:

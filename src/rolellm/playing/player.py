@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import warnings
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -52,6 +52,7 @@ from rolellm.llm.model import (
 from rolellm.llm.tokens import count_fewest_tokens
 from rolellm.models.prompts.encode import limit_prompt
 from rolellm.models.prompts.render import OPENING, load_system_template
+from rolellm.playing.guarding import StopWords, TalkGuard
 from rolellm.playing.settings import PlaySettings
 
 #: The share of the context that lore may fill: SillyTavern's default.
@@ -76,6 +77,7 @@ class TalkPrompt:
         dropped: Earlier turns that were left out.
         dropped_lore: Lore that was called up and left out.
         tokens: Of the prompt; for a model behind an API an estimate, unless it has a tokenizer.
+        turn: The user's last turn, as it was said.
     """
 
     messages: tuple[Message, ...]
@@ -83,6 +85,7 @@ class TalkPrompt:
     dropped: int
     dropped_lore: int
     tokens: int
+    turn: str
 
     @property
     def warning(self) -> str:
@@ -100,12 +103,15 @@ class RolePlayer:
             dict, or a settings file.
         character: A character's folder, a card, the name of a role of RoleBench, or a `rolellm.Character`.
         adapter: A PEFT adapter to put on a full model.
+        guard: A guard that reads each turn and reply: its settings file (docs/playing.md), a dict of the same form, or
+            a `rolellm.playing.guarding.TalkGuard`.
         options: Fields of `rolellm.playing.settings.PlaySettings`, such as ``temperature`` or ``max_tokens``.
 
     Attributes:
         part: The role.
         model: The model.
         settings: How it is played.
+        guard: The guard, if there is one.
 
     Raises:
         SettingsError: For an unknown role (with the nearest names), or a setting that cannot be used.
@@ -114,8 +120,11 @@ class RolePlayer:
         MissingExtraError: Without the packages that the model needs.
     """
 
-    def __init__(self, model: Any, character: Any, *, adapter: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, model: Any, character: Any, *, adapter: str | None = None, guard: Any = None, **options: Any
+    ) -> None:
         self.settings = read(PlaySettings, options)
+        self.guard = None if guard is None else TalkGuard.of(guard)
         self._play(find_part(character))
         llm = LLM.resolve(getattr(model, "model_dir", model), adapter)
         self.model, self._counter = llm.models[0], llm.counter
@@ -237,9 +246,9 @@ class RolePlayer:
             tokens = build_prompt(way - 1)[1] + tool_tokens
             raise ModelError(f"the prompt has {tokens:,} tokens without any earlier turn, too many for {_fit(context)}")
         start, notes_kept = ways[way]
-        return TalkPrompt(
-            build_prompt(way)[0], tuple(notes_kept), start, called_count - len(notes_kept), build_prompt(way)[1]
-        )
+        messages, tokens = build_prompt(way)
+        turn = next((turn.content for turn in reversed(turns) if turn.role == "user"), "")
+        return TalkPrompt(messages, tuple(notes_kept), start, called_count - len(notes_kept), tokens, turn)
 
     def _find_lore(self, turns: Sequence[Message]) -> tuple[list[Retrieved], int]:
         """The lore that the last turns call up, as far as its share of the context takes it, and how much there is."""
@@ -296,6 +305,8 @@ class RolePlayer:
     ) -> Iterator[str]:
         """The reply to a prompt, as it arrives, without thoughts; leaving the loop early ends the work.
 
+        With a guard, each piece has been read by it; where it stops something, the last piece is of `StopWords`.
+
         Args:
             prompt: What to send.
             repeat: Which of several replies to it this is, from 0.
@@ -304,7 +315,45 @@ class RolePlayer:
         Raises:
             EndpointError: When the server gave no reply.
         """
-        yield from _skip_thoughts(_stream_reply(self.model, self.request(prompt, repeat=repeat), ended))
+        from anyio import CancelScope
+        from anyio.from_thread import start_blocking_portal
+
+        model, request = self.model, self.request(prompt, repeat=repeat)
+        stream: Callable[..., AsyncGenerator[str]] = getattr(model, "stream", partial(_call_whole, model))
+        guard = None if self.guard is None else self.guard.copy()
+        arrived: SimpleQueue[str | Exception | None] = SimpleQueue()
+
+        async def work() -> None:
+            try:
+                async with aclosing(stream(request, ended)) as pieces:
+                    speech = _skip_thoughts(pieces)
+                    if guard is None:
+                        async for piece in speech:
+                            arrived.put(piece)
+                    else:
+                        await guard.watch(speech, prompt.turn, self.part.sheet.language, arrived.put)
+            except (CallError, UnacceptableError) as error:
+                more = "; give the length of its context with --context" if getattr(error, "too_long", False) else ""
+                arrived.put(EndpointError(f"{model.name}: {error.reason}{more}"))
+            except Exception as error:
+                arrived.put(error)
+            finally:
+                arrived.put(None)
+                with CancelScope(shield=True):
+                    await model.close()
+                    if guard is not None:
+                        await guard.close()
+
+        # A thread of its own has the event loop: a notebook runs one already.
+        with start_blocking_portal() as portal:
+            working = portal.start_task_soon(work)
+            try:
+                while (piece := arrived.get()) is not None:
+                    if isinstance(piece, Exception):
+                        raise piece
+                    yield piece
+            finally:
+                working.cancel()
 
     def request(self, prompt: TalkPrompt, *, repeat: int = 0) -> Request:
         """Build the request for a reply: the prompt, and no more tokens than there is room for.
@@ -365,10 +414,10 @@ def _ask_context(model: Model) -> int | None:
         return length
 
 
-def _skip_thoughts(pieces: Iterator[str]) -> Iterator[str]:
+async def _skip_thoughts(pieces: AsyncIterator[str]) -> AsyncIterator[str]:
     """Pieces of a reply without the thoughts that it begins with."""
     text, speaks = "", False
-    for piece in pieces:
+    async for piece in pieces:
         text = piece if speaks else (text + piece).lstrip()
         while not speaks and text.startswith("<think>") and "</think>" in text:
             text = text.partition("</think>")[2].lstrip()
@@ -377,41 +426,6 @@ def _skip_thoughts(pieces: Iterator[str]) -> Iterator[str]:
             yield text
     if not speaks and text and not text.startswith("<think>"):
         yield text
-
-
-def _stream_reply(model: Model, request: Request, ended: Callable[[Finish], object] | None = None) -> Iterator[str]:
-    """A reply as it arrives, or in one piece from a model that does not stream."""
-    from anyio import CancelScope
-    from anyio.from_thread import start_blocking_portal
-
-    arrived: SimpleQueue[str | Exception | None] = SimpleQueue()
-    stream: Callable[..., AsyncGenerator[str]] = getattr(model, "stream", partial(_call_whole, model))
-
-    async def work() -> None:
-        try:
-            async with aclosing(stream(request, ended)) as pieces:
-                async for piece in pieces:
-                    arrived.put(piece)
-        except (CallError, UnacceptableError) as error:
-            more = "; give the length of its context with --context" if getattr(error, "too_long", False) else ""
-            arrived.put(EndpointError(f"{model.name}: {error.reason}{more}"))
-        except Exception as error:
-            arrived.put(error)
-        finally:
-            arrived.put(None)
-            with CancelScope(shield=True):
-                await model.close()
-
-    # A thread of its own has the event loop: a notebook runs one already.
-    with start_blocking_portal() as portal:
-        working = portal.start_task_soon(work)
-        try:
-            while (piece := arrived.get()) is not None:
-                if isinstance(piece, Exception):
-                    raise piece
-                yield piece
-        finally:
-            working.cancel()
 
 
 async def _call_whole(model: Model, request: Request, ended: Callable[[Finish], object] | None) -> AsyncGenerator[str]:
@@ -432,7 +446,8 @@ class Chat:
         turns: What was said: messages of the ``user`` and, for the role, the ``assistant``.
         prompt: What was sent for the last reply.
         note: What is wrong with the last reply, such as that it was cut off; empty for a whole one.
-        message: The user's last message; empty before the first. It is not among the turns where nothing came back.
+        message: The user's last message; empty before the first.
+        is_answered: Whether it is among the turns, with a reply.
     """
 
     def __init__(self, player: RolePlayer) -> None:
@@ -441,7 +456,7 @@ class Chat:
         self.prompt: TalkPrompt | None = None
         self.note = ""
         self.message = ""
-        self._is_answered = False
+        self.is_answered = False
         self._repeat = 0
         self._saved: Path | None = None
 
@@ -453,6 +468,7 @@ class Chat:
         """Say something, and get the reply.
 
         What arrived of a reply that breaks off is kept as the role's turn; a message with an empty reply is not kept.
+        Where a guard stops something, its operator's words are given, and not kept.
 
         Args:
             text: What to say.
@@ -480,9 +496,9 @@ class Chat:
         """
         if not self.message:
             raise SettingsError("there is no message yet; say something first")
-        if self._is_answered:
+        if self.is_answered:
             del self.turns[-2:]
-            self._is_answered = False
+            self.is_answered = False
         return self._say(self.message if text is None else text, self._repeat + 1, stream)
 
     def save(self, path: str | Path) -> Path:
@@ -526,22 +542,23 @@ class Chat:
         if not text.strip():
             raise SettingsError("the message is empty; say something")
         before, prompt = self.prompt, self.player.prompt([*self.turns, user(text)])
-        self.prompt, self.message, self._repeat, self._is_answered = prompt, text, repeat, False
+        self.prompt, self.message, self._repeat, self.is_answered = prompt, text, repeat, False
         if prompt.warning and (before is None or prompt.warning != before.warning):
             warnings.warn(prompt.warning, RoleLLMWarning, stacklevel=3)
         pieces = self._stream_turn(prompt, text, repeat)
         return pieces if stream else strip_thoughts("".join(pieces))
 
     def _stream_turn(self, prompt: TalkPrompt, text: str, repeat: int) -> Iterator[str]:
-        reply, self.note, ends = "", "", list[Finish]()
+        reply, self.note, ends, is_stopped = "", "", list[Finish](), False
         try:
             for piece in self.player.answer(prompt, repeat=repeat, ended=ends.append):
-                reply += piece
+                is_stopped = isinstance(piece, StopWords)
+                reply += "" if is_stopped else piece
                 yield piece
         finally:
             reply = strip_thoughts(reply)
-            self._is_answered = bool(reply.strip())
-            if self._is_answered:
+            self.is_answered = bool(reply.strip())
+            if self.is_answered:
                 self.turns += [user(text), assistant(reply)]
-            empty = "" if self._is_answered else "the reply is empty; ask again"
-            self.note = _NOTES.get(ends[0], empty) if ends else ""
+            empty = "" if self.is_answered else "the reply is empty; ask again"
+            self.note = _NOTES.get(ends[0], empty) if ends and not is_stopped else ""

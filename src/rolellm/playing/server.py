@@ -3,7 +3,7 @@
 What the other server says passes through as it comes, streamed or not, errors included; only the model is called by the
 name that the client knows. The other server's model answers as it is, too, under its own name. A client that leaves
 takes its request with it. Keys are kept apart: the client's is not sent on, and the other server's is not shown, nor is
-its address.
+its address. With a guard, nothing of a reply is passed on before the guard has read it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import json
 import re
 import secrets
 import socket
+import time
 import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -34,7 +36,9 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from rolellm.characters.roles import suggest_names
+from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import ModelError, RoleLLMError, RoleLLMWarning, SettingsError
+from rolellm.core.records import Language
 from rolellm.core.scrub import HIDDEN
 from rolellm.core.text import find_name, fold_name
 from rolellm.llm.endpoint import Endpoint, find_proxy
@@ -43,6 +47,7 @@ from rolellm.llm.openai_format import UNREADABLE, encode_body, parse_body, read_
 from rolellm.llm.settings import find_key
 from rolellm.llm.tokens import count_fewest_tokens
 from rolellm.models.prompts.render import OPENING
+from rolellm.playing.guarding import HeldReply, TalkGuard
 from rolellm.playing.player import RolePlayer, play_roles
 
 #: The longest request that is read, in bytes (our choice).
@@ -58,6 +63,11 @@ _PASSED = ("retry-after", "retry-after-ms")
 #: Servers that go on with an assistant's turn at the end only when told to; others do it by themselves, or cannot.
 _TOLD_TO_CONTINUE: Final = ("vllm", "sglang")
 _CONTINUE: Final = {"continue_final_message": True, "add_generation_prompt": False}
+_STREAM_START: Final = {
+    "type": "http.response.start",
+    "status": 200,
+    "headers": [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")],
+}
 _MODEL = re.compile(r'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
@@ -69,6 +79,7 @@ def build_application(
     key: str = "",
     hosts: tuple[str, ...] = ("*",),
     origins: Iterable[str] = (),
+    guard: TalkGuard | None = None,
 ) -> Starlette:
     """The server as an ASGI application.
 
@@ -78,6 +89,7 @@ def build_application(
         key: What clients have to send as their key; empty for none.
         hosts: The names by which it may be called; ``*`` for any.
         origins: Web pages of these origins may use it; ``*`` for all.
+        guard: Reads each turn and reply, those of the model without a role included.
 
     Raises:
         SettingsError: For a model that is not behind an API, or an origin that cannot be one.
@@ -103,7 +115,7 @@ def build_application(
         lifespan=_open_upstream,
     )
     app.state.upstream, app.state.players, app.state.names = _Upstream(endpoint), players, [*players, plain]
-    app.state.key, app.state.hosts = key, hosts
+    app.state.key, app.state.hosts, app.state.guard = key, hosts, guard
     return app
 
 
@@ -116,10 +128,13 @@ async def _open_upstream(app: Starlette) -> AsyncIterator[None]:
     upstream.continuing = _CONTINUE if owner in _TOLD_TO_CONTINUE else {}
     async with upstream.open_session():
         yield
+    if app.state.guard is not None:
+        await app.state.guard.close()
 
 
-async def _report_health(_: Request) -> Response:
-    return JSONResponse({"status": "ok"})
+async def _report_health(request: Request) -> Response:
+    guard: TalkGuard | None = request.app.state.guard
+    return JSONResponse({"status": "ok", **({} if guard is None else {"guard": guard.counts.to_dict()})})
 
 
 async def _list_models(request: Request) -> Response:
@@ -140,6 +155,7 @@ async def _complete(request: Request) -> _Relay:
     body = await _read_body(request)
     name = _find_model(body.get("model"), request.app.state.names)
     sent = {**body, **settings.extra_body, "model": settings.model}
+    guard: TalkGuard | None = request.app.state.guard
     try:
         # It may count many tokens.
         if name in players:
@@ -148,6 +164,8 @@ async def _complete(request: Request) -> _Relay:
                 sent |= upstream.continuing
         else:
             await run_sync(_check_length, next(iter(players.values())), body)
+        if guard is not None:
+            return _GuardedRelay(upstream, sent, name, guard, _read_guarded_turn(body, players.get(name)))
     except RoleLLMError as error:
         code = "context_length_exceeded" if isinstance(error, ModelError) else None
         raise _InvalidRequestError(400, str(error), code) from error
@@ -428,7 +446,7 @@ class _Relay:
                 value = parse_body(await _read(response, upstream.max_bytes))
                 if UNREADABLE in value:
                     raise _AnswerError("its answer is not JSON")
-                await _make_json_response(upstream.clean(value, self._name))(scope, receive, send)
+                await self._send_reply(value, scope, receive, send)
         except (aiohttp.ClientError, TimeoutError, _AnswerError) as error:
             reason = next((words for kind, words in _FAILURES.items() if isinstance(error, kind)), str(error))
             failure = {"error": _build_error(f"the model's server: {reason}", "upstream_error")}
@@ -437,6 +455,9 @@ class _Relay:
                 await send({"type": "http.response.body", "body": f"data: {json.dumps(failure)}\n\n".encode()})
             else:
                 await JSONResponse(failure, 502)(scope, receive, send)
+
+    async def _send_reply(self, value: dict[str, Any], scope: Scope, receive: Receive, send: Send) -> None:
+        await _make_json_response(self._upstream.clean(value, self._name))(scope, receive, send)
 
     async def _make_error(self, response: aiohttp.ClientResponse) -> Response:
         content = b""
@@ -449,17 +470,201 @@ class _Relay:
         return _make_json_response(self._upstream.clean_error(response.status, content, self._name), status, headers)
 
     async def _stream(self, response: aiohttp.ClientResponse, send: Send) -> None:
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send(_STREAM_START)
         partial = b""
         async for chunk in response.content.iter_any():
             lines, end, partial = (partial + chunk).rpartition(b"\n")
-            if len(partial) > self._upstream.max_bytes:
-                raise _AnswerError(f"a line of its answer is longer than {self._upstream.max_bytes:,} bytes")
+            self._check_line(partial)
             if end:
                 content = self._upstream.clean_lines(lines + end, self._name)
                 await send({"type": "http.response.body", "body": content, "more_body": True})
         await send({"type": "http.response.body", "body": self._upstream.clean_lines(partial, self._name)})
+
+    def _check_line(self, line: bytes) -> None:
+        if len(line) > self._upstream.max_bytes:
+            raise _AnswerError(f"a line of its answer is longer than {self._upstream.max_bytes:,} bytes")
+
+
+#: What a client is sent of an event of the other server, where a guard reads along.
+_GUARDED: Final = ("id", "object", "created", "model", "choices", "usage", "system_fingerprint", "error")
+#: OpenAI's limit of ``n``.
+_MOST_CHOICES: Final = 128
+#: What of a choice is not text.
+_NOT_TEXT: Final = frozenset({"index", "role", "id", "type", "object", "finish_reason", "logprobs"})
+
+
+@dataclass(frozen=True)
+class _GuardedTurn:
+    """What a guard needs to know of a request.
+
+    Attributes:
+        text: What the user and tools said since the last reply.
+        begun: A reply that is to be continued.
+        language: The language of the talk.
+        choices: Number of replies.
+        streams: Whether the client wants them as they arrive.
+    """
+
+    text: str
+    begun: str
+    language: Language
+    choices: int
+    streams: bool
+
+
+def _read_guarded_turn(body: dict[str, Any], player: RolePlayer | None) -> _GuardedTurn:
+    """Read what the guard has to see; `_play` has looked at the messages to a role, those to the plain model are new.
+
+    Raises:
+        SettingsError: For messages that are not text.
+    """
+    items, choices = body.get("messages"), body.get("n")
+    if not isinstance(items, list) or not items:
+        raise SettingsError("messages has to be a list of messages")
+    turns = [_read_message(item, index, len(items)) for index, item in enumerate(items)]
+    begun = turns.pop().content if turns[-1].role == "assistant" else ""
+    replies = [index for index, turn in enumerate(turns) if turn.role == "assistant"]
+    last_turns = turns[replies[-1] + 1 :] if replies else turns
+    text = "\n\n".join(turn.content for turn in last_turns if turn.role in ("user", "tool"))
+    language = detect_language(text) if player is None else player.part.sheet.language
+    count = min(max(choices, 1), _MOST_CHOICES) if isinstance(choices, int) else 1
+    return _GuardedTurn(text, begun, language, count, bool(body.get("stream")))
+
+
+class _GuardedRelay(_Relay):
+    """An answer that a guard reads before the client gets it.
+
+    Args:
+        upstream: The other server.
+        body: What to ask there, once the guard has let the user's turn through.
+        name: What the client calls the model.
+        guard: The guard.
+        turn: What it needs to know of the request.
+    """
+
+    def __init__(
+        self, upstream: _Upstream, body: dict[str, Any], name: str, guard: TalkGuard, turn: _GuardedTurn
+    ) -> None:
+        super().__init__(upstream, body, name)
+        self._guard, self._turn = guard, turn
+        self._head: dict[str, Any] = {
+            "id": f"chatcmpl-{secrets.token_hex(12)}",
+            "object": "chat.completion.chunk" if turn.streams else "chat.completion",
+            "created": int(time.time()),
+            "model": name,
+        }
+
+    async def _send_answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        turn = self._turn
+        words = await self._guard.check_turn(turn.text, turn.language) if turn.text.strip() else ""
+        if not words:
+            await super()._send_answer(scope, receive, send)
+        elif turn.streams:
+            await send(_STREAM_START)
+            for index in range(turn.choices):
+                await send(self._encode_stop(index, words))
+            await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+        else:
+            choices = [_stop_choice(index, words) for index in range(turn.choices)]
+            usage = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
+            await JSONResponse({**self._head, "choices": choices, "usage": usage})(scope, receive, send)
+
+    async def _send_reply(self, value: dict[str, Any], scope: Scope, receive: Receive, send: Send) -> None:
+        for index, choice in enumerate(_list_choices(value)):
+            held = self._hold()
+            held.put(choice, _join_texts(choice))
+            held.end()
+            async for _ in held.release():
+                pass
+            if held.words:
+                value["choices"][index] = _stop_choice(choice.get("index", index), held.words)
+        await super()._send_reply({name: value[name] for name in _GUARDED if name in value}, scope, receive, send)
+
+    def _hold(self) -> HeldReply[Any]:
+        return HeldReply(self._guard, self._turn.text, self._turn.language, self._turn.begun)
+
+    async def _stream(self, response: aiohttp.ClientResponse, send: Send) -> None:
+        await send(_STREAM_START)
+        replies: dict[int, HeldReply[dict[str, Any]]] = {}
+        ending, problem, reading = b"", None, anyio.CancelScope()
+
+        async def pass_on(index: int, reply: HeldReply[dict[str, Any]]) -> None:
+            async for event in reply.release():
+                await send(self._encode(event))
+            if reply.words:
+                await send(self._encode_stop(index, reply.words))
+                if sum(bool(other.words) for other in replies.values()) >= self._turn.choices:
+                    reading.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            try:
+                with reading:
+                    async for event in self._iterate_events(response):
+                        self._head |= {name: event[name] for name in ("id", "created") if name in event}
+                        choices = _list_choices(event) if event.get("choices") else []
+                        ending += b"" if choices else self._encode(event)["body"]
+                        for choice in choices:
+                            index = choice.get("index", 0)
+                            if index not in replies:
+                                replies[index] = self._hold()
+                                tasks.start_soon(pass_on, index, replies[index])
+                            replies[index].put({**event, "choices": [choice]}, _join_texts(choice))
+            except (aiohttp.ClientError, TimeoutError, _AnswerError) as error:
+                problem = error
+            for reply in replies.values():
+                reply.end()
+        await send({"type": "http.response.body", "body": ending, "more_body": True})
+        if problem is not None:
+            raise problem
+        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n"})
+
+    async def _iterate_events(self, response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
+        """Events as far as a client may see them; comments and what else is in the stream are left out."""
+        partial = b""
+        async for chunk in response.content.iter_any():
+            *lines, partial = (partial + chunk).split(b"\n")
+            self._check_line(partial)
+            for line in lines:
+                if not line.startswith(b"data:") or line[5:].strip() == b"[DONE]":
+                    continue
+                event = parse_body(line[5:])
+                if UNREADABLE in event:
+                    raise _AnswerError("an event of its answer is not JSON")
+                yield {name: event[name] for name in _GUARDED if name in event}
+
+    def _encode(self, event: dict[str, Any]) -> dict[str, Any]:
+        body = b"data: " + self._upstream.clean(event, self._name) + b"\n\n"
+        return {"type": "http.response.body", "body": body, "more_body": True}
+
+    def _encode_stop(self, index: int, words: str) -> dict[str, Any]:
+        """The operator's words for a choice, and that a filter ended it."""
+        choices = (
+            {"index": index, "delta": {"role": "assistant", "content": words}, "finish_reason": None},
+            {"index": index, "delta": {}, "finish_reason": "content_filter"},
+        )
+        events = [self._encode({**self._head, "choices": [choice]})["body"] for choice in choices]
+        return {"type": "http.response.body", "body": b"".join(events), "more_body": True}
+
+
+def _stop_choice(index: int, words: str) -> dict[str, Any]:
+    message = {"role": "assistant", "content": words}
+    return {"index": index, "message": message, "finish_reason": "content_filter"}
+
+
+def _list_choices(value: dict[str, Any]) -> list[dict[str, Any]]:
+    choices = value.get("choices")
+    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        raise _AnswerError("its answer is not a chat completion")
+    return choices
+
+
+def _join_texts(value: Any) -> str:
+    """All that a choice says, thoughts and arguments of tools included, whatever a server calls them."""
+    if isinstance(value, dict):
+        return "".join(_join_texts(part) for name, part in value.items() if name not in _NOT_TEXT)
+    if isinstance(value, list):
+        return "".join(map(_join_texts, value))
+    return value if isinstance(value, str) else ""
 
 
 def _make_json_response(content: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -32,7 +32,7 @@ from markupsafe import Markup
 
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible, truncate
-from rolellm.judging.types import get_category
+from rolellm.judging.records import get_category
 from rolellm.judging.verdicts import RowOutcome
 from rolellm.reporting.plots import sign
 from rolellm.reporting.templates import environment, read_template

@@ -20,10 +20,9 @@ from rolellm.core.records import Row
 from rolellm.core.settings import read
 from rolellm.core.table import Table, write_tables
 from rolellm.core.text import make_safe_name
-from rolellm.judging.folder import RESULT, JudgeRun, read_run
+from rolellm.judging.records import RESULT, Judgement, JudgeRun, read_run
 from rolellm.judging.result import JudgingResult
-from rolellm.judging.systems import ROLEGPT_NAME, map_texts, parse_sources
-from rolellm.judging.types import Judgement
+from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import Verdicts, sort_verdicts
 from rolellm.reporting.browse import BrowsePart
 from rolellm.reporting.check_sections import (
@@ -35,11 +34,10 @@ from rolellm.reporting.check_sections import (
     window_table,
 )
 from rolellm.reporting.findings import describe_scores, describe_verdicts
-from rolellm.reporting.judged import win_by_length
 from rolellm.reporting.page import PageContent, write_page
-from rolellm.reporting.published import PUBLISHED, published_for
 from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
+from rolellm.reporting.tables import PUBLISHED, published_for, win_by_length
 from rolellm.runs import find_runs
 from rolellm.scoring.floors import add_scale, score_markers
 from rolellm.scoring.predictions import Predictions, complete_source, read_predictions
@@ -258,7 +256,7 @@ def _score_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -
     scored = {row_score.id for report in reports.values() for row_score in report.scores}
     markers = score_markers(rows, scored, scoring, read_dataset_rows(training) if training else [])
     reports = {name: add_scale(report, markers) for name, report in reports.items()}
-    answers = {name: map_texts(rows, read[name], report.answers) for name, report in reports.items()}
+    answers = {name: read[name].map_texts(rows, report.answers) for name, report in reports.items()}
     kinds = {ROLEGPT_NAME: "baseline"} if ROLEGPT_NAME in read else {}
     # The baseline's own replies are not there for every row.
     by_all = [{row_score.id for row_score in report.scores} for name, report in reports.items() if name in systems]

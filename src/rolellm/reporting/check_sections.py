@@ -32,12 +32,6 @@ COLUMNS: Final[Mapping[str, str]] = {
     "rubric_coherence": "Coherence %",
     "rubric_interest": "Interest %",
 }
-_DRIFT_NOTE: Final = (
-    "Unbroken: sessions without a break up to that turn. In character, language, person: replies without any break, in "
-    "the role's language, and in the first person. Repetition: word runs that were said before in the session. "
-    "Style: word pairs from the role's own lines. The other columns are a judge model's. Intervals: 95 %, for "
-    "these roles."
-)
 #: An interval this wide says nothing: half of the scale (our choice).
 _WIDE: Final = 0.5
 #: Measures and contrasts of `rolellm check safety`, in words.
@@ -63,10 +57,6 @@ _LAPSES: Final = {
 _EXAMPLES: Final = 3
 #: A change is said to be one below this p, after Holm's correction.
 _LEVEL: Final = 0.05
-_TESTS_NOTE: Final = (
-    "Passes: share of replies that pass, with Wilson's 95 % interval. Flaky: the same message passes once and fails "
-    "once; for catchphrases, a bound lies inside the interval. Unscored: the model gave no reply."
-)
 
 
 def read_drift(runs: Iterable[Run[None]]) -> dict[str, Any]:
@@ -139,7 +129,6 @@ def drift_view(systems: Mapping[str, Any]) -> dict[str, Any]:
         "lives": Markup(life_table(systems).to_html()),
         "curve": curve_svg(curves),
         "windows": Markup(window_table(systems).to_html()),
-        "note": _DRIFT_NOTE,
     }
 
 
@@ -178,7 +167,6 @@ def tests_view(results: Mapping[str, Any]) -> dict[str, Any]:
     ]
     return {
         "table": Markup(tests_table(results).to_html()),
-        "note": _TESTS_NOTE,
         "assertions": assertions,
         "language": results["language"],
     }
@@ -348,6 +336,11 @@ def _describe_base(figures: Mapping[str, Any]) -> Iterator[str]:
         yield f"{figures['unanswered']:,} of {figures['asked']:,} replies are missing; replies.jsonl says why."
     if not figures["changes"]:
         yield "There are no two replies to compare, so nothing is measured."
+    if trained := figures["prompts"].get("trained_on"):
+        yield (
+            f"{trained:,} of the prompts were trained on (data.mix.safety of its recipe): on these it "
+            "shows what it learned by heart. Measure with prompts that are new to it (--prompts)."
+        )
     if not figures["prompts"]["lookalikes"]:
         yield (
             "The prompts have no harmless look-alikes: a model that refuses everything would look safe; over-refusal "

@@ -11,8 +11,7 @@ from rolellm.core.text import format_count
 from rolellm.judging.result import JudgingResult
 from rolellm.scoring.score_report import METRICS, ScoreReport
 from rolellm.scoring.settings import has_held_out_roles
-from rolellm.scoring.statistics.intervals import read_interval
-from rolellm.scoring.statistics.paired_tests import PairedTest, adjust_p_values, compare_pairs
+from rolellm.scoring.statistics.intervals import PairedTest, adjust_p_values, compare_pairs, read_interval
 
 #: Fewer rows than this decide little (our choice).
 SMALL: Final = 30

@@ -33,19 +33,19 @@ from rolellm.core.jsonl import read_json, write_jsonl
 from rolellm.core.settings import dump
 from rolellm.core.text import make_safe_name
 from rolellm.core.typed_json import strip_folders
-from rolellm.judging.folder import RESULT, read_run
+from rolellm.judging.records import RESULT, read_run
 from rolellm.judging.systems import parse_sources
 from rolellm.models.find import is_hub_id
 from rolellm.reporting import plots
 from rolellm.reporting.browse import source_hash
 from rolellm.reporting.check_sections import list_safety_cells
 from rolellm.reporting.page import facts
-from rolellm.reporting.score_table import COLUMNS, roles_of
+from rolellm.reporting.tables import roles_of
 from rolellm.reporting.templates import environment, read_template
 from rolellm.runs import Run, find_runs
 from rolellm.scoring.predictions import PredictionFile, Predictions, get_sidecar_path, read_predictions, read_sidecar
 from rolellm.scoring.score import score
-from rolellm.scoring.score_report import METRICS, ScoreReport
+from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 from rolellm.scoring.statistics.intervals import Interval
 from rolellm.version import __version__

@@ -1,5 +1,7 @@
 """The report as one HTML file: scores with their intervals, answers side by side, and how each number came about.
 
+`write_audit` writes another one: the faults of a release, with examples of each, and Table 1.
+
 The file holds all it needs: no address outside it, and no script but the one that unpacks the questions to browse,
 where a report has them; the page's own policy lets nothing else run or load. Text of models and data sets is escaped,
 and what a reader could not see in it is spelled out.
@@ -11,22 +13,20 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-from markupsafe import Markup
+from typing import Any, NamedTuple
 
 from rolellm.core.errors import DataError
 from rolellm.core.files import open_atomic
+from rolellm.core.records import Row
 from rolellm.core.sanitize import truncate
 from rolellm.judging.compare import flatten
+from rolellm.making.audit import Audit, load_consequences
 from rolellm.reporting.browse import BrowsePart, browse
 from rolellm.reporting.check_sections import drift_view, safety_view, tests_view
 from rolellm.reporting.construct_section import Made, made_table
-from rolellm.reporting.contrasts import pick_contrasts
 from rolellm.reporting.section import Section
-from rolellm.reporting.templates import environment, read_template
+from rolellm.reporting.templates import generate_page
 from rolellm.scoring.score_report import ScoreReport
-from rolellm.version import __version__
 
 _MAX_FACTS = 400
 _MAX_VALUE = 1_000
@@ -76,7 +76,10 @@ def write_page(out: Path, content: PageContent) -> Path:
     Raises:
         DataError: When there is nothing to report.
     """
-    pieces = page_pieces(content)
+    return _write(out, page_pieces(content))
+
+
+def _write(out: Path, pieces: Iterator[str]) -> Path:
     with open_atomic(out) as stream:
         stream.writelines(pieces)
     return out
@@ -93,29 +96,68 @@ def page_pieces(content: PageContent) -> Iterator[str]:
         raise DataError("nothing to report: expected the scores of at least one system")
     several = len(content.parts) > 1
     heads, lines = made_table(content.made) if content.made is not None else ([], [])
-    return (
-        environment()
-        .get_template("page.html.jinja")
-        .generate(
-            content=content,
-            css=Markup(read_template("page.css")),
-            version=__version__,
-            parts=[part.view(f"part-{at}-" if several else "") for at, part in enumerate(content.parts, start=1)],
-            several=several,
-            questions=browse(content.questions) if content.questions else None,
-            all_examples={part.name: pick_contrasts(part) for part in content.questions},
-            recipe=facts(content.recipe) if content.recipe else (),
-            origins=[
-                (part, facts(part.manifest) if part.manifest else (), provenance(part.reports))
-                for part in content.parts
-            ],
-            drift=drift_view(content.drift) if content.drift else None,
-            tests=tests_view(content.tests) if content.tests else None,
-            safety=[safety_view(run) for run in content.safety],
-            made_heads=heads,
-            made_lines=lines,
-        )
+    return generate_page(
+        "page.html.jinja",
+        content=content,
+        parts=[part.view(f"part-{at}-" if several else "") for at, part in enumerate(content.parts, start=1)],
+        several=several,
+        questions=browse(content.questions) if content.questions else None,
+        all_examples={part.name: pick_contrasts(part) for part in content.questions},
+        recipe=facts(content.recipe) if content.recipe else (),
+        origins=[
+            (part, facts(part.manifest) if part.manifest else (), provenance(part.reports)) for part in content.parts
+        ],
+        drift=drift_view(content.drift) if content.drift else None,
+        tests=tests_view(content.tests) if content.tests else None,
+        safety=[safety_view(run) for run in content.safety],
+        made_heads=heads,
+        made_lines=lines,
     )
+
+
+#: Rows shown for each of the two systems (our choice).
+_EACH = 2
+#: A smaller difference of Rouge-L is no example (our choice).
+_LEAST = 0.1
+
+
+class ScoredReply(NamedTuple):
+    """A system's answer, and its Rouge-L from 0 to 1."""
+
+    system: str
+    text: str
+    score: float
+
+
+class Contrast(NamedTuple):
+    """A row, and the answers of two systems to it."""
+
+    row: Row
+    replies: tuple[ScoredReply, ScoredReply]
+
+
+def pick_contrasts(part: BrowsePart) -> list[Contrast]:
+    """Pick the rows on which the first two systems' Rouge-L differs most: two in favor of the first, then two against.
+
+    Where there is one model only, the baseline is the second; canaries are left out.
+    """
+    names = sorted(
+        (name for name in part.rouge if part.kinds.get(name) != "canary"),
+        key=lambda name: part.kinds.get(name) == "baseline",
+    )
+    if len(names) < 2:
+        return []
+    first, second = (part.rouge[name] for name in names[:2])
+    rows = {row.id: row for row in part.rows if row.id in first and row.id in second}
+    by_gain = sorted(rows, key=lambda row_id: first[row_id] - second[row_id], reverse=True)
+    gains = [row_id for row_id in by_gain[:_EACH] if first[row_id] - second[row_id] >= _LEAST]
+    losses = [row_id for row_id in by_gain[: -_EACH - 1 : -1] if second[row_id] - first[row_id] >= _LEAST]
+    return [_make_contrast(rows[row_id], part, names) for row_id in (*gains, *losses)]
+
+
+def _make_contrast(row: Row, part: BrowsePart, names: list[str]) -> Contrast:
+    first, second = (ScoredReply(name, part.answers[name][row.id], part.rouge[name][row.id]) for name in names[:2])
+    return Contrast(row, (first, second))
 
 
 Fact = tuple[str, str]
@@ -159,3 +201,27 @@ def _format_value(value: Any) -> str:
         return value
     values = value if isinstance(value, list | tuple) else [value]
     return ", ".join(json.dumps(item, ensure_ascii=False, default=str) for item in values)
+
+
+def write_audit(out: Path, audit: Audit) -> Path:
+    """Write what `rolellm.making.audit.audit_release` found, complete or not at all.
+
+    Args:
+        out: The HTML file to write; its folder is made where needed.
+        audit: What to show.
+
+    Returns:
+        The file written.
+    """
+    checks = dict.fromkeys(finding.check for finding in audit.findings)
+    page = generate_page(
+        "audit.html.jinja",
+        files=len({finding.file for finding in audit.findings}),
+        checks={check: [item for item in audit.findings if item.check == check] for check in checks},
+        names=list(checks),
+        severities={name: of for name, of in load_consequences().items() if of.keys() & checks.keys()},
+        lines=audit.table.lines,
+        missing=audit.table.missing,
+        unread=audit.unread,
+    )
+    return _write(out, page)

@@ -15,9 +15,9 @@ from typing import Any
 
 from rolellm.core.sanitize import label, measure_width
 from rolellm.core.table import ABSENT, Interval, format_number
+from rolellm.judging.records import Design
 from rolellm.judging.result import JudgingResult, SystemFigures
-from rolellm.judging.types import Design
-from rolellm.reporting.score_table import roles_of
+from rolellm.reporting.tables import roles_of
 from rolellm.reporting.templates import environment
 from rolellm.scoring.score_report import METRICS, ScoreReport
 

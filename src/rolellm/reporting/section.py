@@ -13,10 +13,12 @@ from rolellm.core.table import Cell, Interval, Table, TableRow
 from rolellm.judging.result import JudgingResult
 from rolellm.reporting import plots
 from rolellm.reporting.findings import describe_standing
-from rolellm.reporting.judged import judged_tables, main_table
-from rolellm.reporting.published import PUBLISHED, PublishedTable
-from rolellm.reporting.score_table import (
+from rolellm.reporting.tables import (
+    PUBLISHED,
+    PublishedTable,
     disagreements,
+    judged_tables,
+    main_table,
     recipe,
     role_table,
     roles_of,

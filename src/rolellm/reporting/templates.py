@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import functools
+from collections.abc import Iterator
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.sanitize import make_visible, truncate
+from rolellm.version import __version__
 
 MAX_TEXT = 2_000
 """Characters of any one text that are shown; the rest is counted."""
@@ -33,6 +35,14 @@ def environment() -> Environment:
     jinja_environment.filters |= {"inline": _inline, "svg_file": lambda svg: encode_file(svg, "image/svg+xml")}
     jinja_environment.filters["px"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
     return jinja_environment
+
+
+def generate_page(name: str, **values: Any) -> Iterator[str]:
+    """Render a template as a whole page, in pieces: with the style sheet of all pages, and the package's version."""
+    from markupsafe import Markup
+
+    css = Markup(read_template("page.css"))
+    return environment().get_template(name).generate(css=css, version=__version__, **values)
 
 
 def read_template(name: str) -> str:

@@ -14,7 +14,7 @@ import time
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -213,7 +213,7 @@ def prepare_prompts(settings: GenerateSettings, rows: Iterable[Row]) -> tuple[As
         # Both languages, whichever the rows are in, so that a run over more of the rows has the same settings.
         prompts = DescriptionPrompts(template)
         return prompts, {"template_hash": prompts.hashes}
-    from rolellm.data.rolebench.profiles import hash_profiles, load_profiles
+    from rolellm.data.rolebench.release import hash_profiles, load_profiles
 
     retrieved = settings.retrieved or RETRIEVED
     profiles = load_profiles(settings.config, settings.data_dir, roles=(row.role for row in rows))
@@ -418,20 +418,16 @@ def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings
         # Only now are the files of a model from the Hub here.
         meta |= {"base": model.source.base, "parameters": model.parameters}
         write_json(get_sidecar_path(out), meta)
-        tokens, started = 0, time.perf_counter()
-        with Progress("answering", len(rows), done=len(done), unit="rows") as bar, JsonlAppender(out) as stream:
-            parts = (
-                (
-                    [(rows[index], prompts[index], shared[index]) for index in batch.rows],
-                    replace(settings, max_new_tokens=batch.max_new_tokens),
-                )
-                for batch in work
+        parts = (
+            (
+                [(rows[index], prompts[index], shared[index]) for index in batch.rows],
+                replace(settings, max_new_tokens=batch.max_new_tokens),
             )
-            for batch_lines in map_parts(_generate_lines, model, parts, settings.ray, settings.workers):
-                lines = [line for line in batch_lines if line["id"] not in done]
-                stream.append(lines)
-                tokens += sum(line["new_tokens"] for line in lines)
-                bar.advance(len(lines))
+            for batch in work
+        )
+        started = time.perf_counter()
+        with Progress("answering", len(rows), done=len(done), unit="rows") as bar:
+            tokens = _append_answers(model, parts, settings, out, done, bar)
         seconds = time.perf_counter() - started
         finished = read_finished_lines(out, rows)
         write_jsonl(out, [finished[row.id] for row in rows])
@@ -442,7 +438,26 @@ def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings
 
 
 #: A row, its prompt, and the length of the beginning that it shares.
-_Part = tuple[list[tuple[Row, Sequence[int], int]], GenerateSettings]
+_Part = tuple[list[tuple[Row, "array[int]", int]], GenerateSettings]
+
+
+def _append_answers(
+    model: LocalModel,
+    parts: Iterable[_Part],
+    settings: GenerateSettings,
+    out: Path,
+    done: Container[str],
+    bar: Progress,
+) -> int:
+    """Answer rows part by part, and append what is new to the file; returns the tokens of it."""
+    tokens = 0
+    with JsonlAppender(out) as stream:
+        for part_lines in map_parts(_generate_lines, model, parts, settings.ray, settings.workers):
+            lines = [line for line in part_lines if line["id"] not in done]
+            stream.append(lines)
+            tokens += sum(line["new_tokens"] for line in lines)
+            bar.advance(len(lines))
+    return tokens
 
 
 def _generate_lines(model: LocalModel, part: _Part) -> list[dict[str, Any]]:

@@ -90,6 +90,11 @@ class Predictions:
                 return file
         return None
 
+    def map_texts(self, rows: Sequence[Row], answers: Sequence[int | None]) -> dict[str, str]:
+        """Row id to the prediction that answers it, by its number; rows without one are left out."""
+        joined = zip(rows, answers, strict=True)
+        return {row.id: self.items[answer].prediction for row, answer in joined if answer is not None}
+
     def locate(self, index: int) -> str:
         """``file:line`` of a prediction, or its place in the list where it came from memory."""
         file = self.find_file(index)

@@ -158,17 +158,7 @@ def score(
             chosen = _complete_options(files, chosen)
             table = load_rolebench(chosen.config, chosen.split, data_dir=chosen.data_dir)
             training = training if training is not None or not floors else load_training_rows(chosen)
-    if isinstance(predictions, Sequence) and not predictions:
-        raise DataError("no predictions to score")
-    is_table = isinstance(predictions, Mapping) or any(
-        hasattr(predictions, name) for name in ("column_names", "columns")
-    )
-    if table is predictions and not is_table and not any(isinstance(item, Mapping) for item in predictions):
-        raise SettingsError("texts alone cannot be scored; pass the rows that they answer as dataset=…")
-    rows = read_dataset_rows(table, needed=("references",))
-    bare = next((number for number, row in enumerate(rows) if not row.references), None)
-    if bare is not None:
-        raise DataError(f"row {bare} has no reference: give at least one, or leave the row out")
+    rows = _read_references(predictions, table)
     provenance = get_provenance(table)
     chosen = replace(
         chosen, config=chosen.config or provenance.get("config"), split=chosen.split or provenance.get("split")
@@ -184,6 +174,22 @@ def score(
     scored = {item.id for item in report.scores}
     training_rows = read_dataset_rows(training) if training else []
     return add_scale(report, score_markers(rows, scored, chosen, training_rows))
+
+
+def _read_references(predictions: Any, table: Any) -> list[Row]:
+    """Read the rows with references that predictions answer."""
+    if isinstance(predictions, Sequence) and not predictions:
+        raise DataError("no predictions to score")
+    is_table = isinstance(predictions, Mapping) or any(
+        hasattr(predictions, name) for name in ("column_names", "columns")
+    )
+    if table is predictions and not is_table and not any(isinstance(item, Mapping) for item in predictions):
+        raise SettingsError("texts alone cannot be scored; pass the rows that they answer as dataset=…")
+    rows = read_dataset_rows(table, needed=("references",))
+    bare = next((number for number, row in enumerate(rows) if not row.references), None)
+    if bare is not None:
+        raise DataError(f"row {bare} has no reference: give at least one, or leave the row out")
+    return rows
 
 
 def load_training_rows(options: ScoreOptions) -> Any:

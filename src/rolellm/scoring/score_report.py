@@ -28,6 +28,8 @@ from rolellm.scoring.statistics.intervals import (
 Metric = Literal["CUS", "RAW", "SPE"]
 ReferenceKind = Literal["script_based", "script_agnostic", "mixed"]
 METRICS: tuple[Metric, ...] = ("CUS", "RAW", "SPE")
+#: What a table of scores shows: the three scores and their mean.
+COLUMNS = (*METRICS, "avg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def summarize_scores(scores: Iterable[RowScore]) -> Summary:
     samples = [make_sample(by_metric[metric]) for metric in METRICS]
     means = [estimate_mean([sample], bounds=SHARE) if sample.values else None for sample in samples]
     average = estimate_mean(samples, [1 / len(METRICS)] * len(METRICS), SHARE) if all(means) else None
-    return dict(zip((*METRICS, "avg"), (*means, average), strict=True))
+    return dict(zip(COLUMNS, (*means, average), strict=True))
 
 
 def make_sample(scores: Sequence[RowScore]) -> ClusteredSample:
@@ -101,8 +103,14 @@ def summarize_by(scores: Sequence[RowScore], key: Callable[[RowScore], str | Non
 #: CUS, RAW, SPE and avg; in JSON, a metric that is left out is ``None``.
 Summary = Annotated[
     dict[str, Measured],
-    BeforeValidator(lambda value: {**dict.fromkeys((*METRICS, "avg")), **value} if isinstance(value, dict) else value),
+    BeforeValidator(lambda value: {**dict.fromkeys(COLUMNS), **value} if isinstance(value, dict) else value),
 ]
+
+
+def summary_table(title: str, head: str, summaries: Mapping[str, Summary], note: str = "") -> Table:
+    """Build a table of anything that has CUS, RAW, SPE and avg, a line each."""
+    rows = (TableRow((name,), tuple(map(summary.get, COLUMNS))) for name, summary in summaries.items())
+    return Table(title, (head,), COLUMNS, tuple(rows), note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,9 +305,7 @@ class ScoreReport(Tabular):
         return pandas.DataFrame(lines, columns=["part", "metric", *Interval(0).to_columns()])
 
     def _table(self) -> Table:
-        columns = (*METRICS, "avg")
-        rows = (TableRow((name,), tuple(map(part.get, columns))) for name, part in self.leading.parts.items())
-        return Table("Rouge-L", ("Rows",), columns, tuple(rows), self.caption)
+        return summary_table("Rouge-L", "Rows", self.leading.parts, self.caption)
 
     def _remarks(self) -> Sequence[str]:
         return self.warnings

@@ -130,9 +130,7 @@ def measure_file_style(files: Sequence[Path], config: str, split: str, data_dir:
         read = read_predictions(list(files))
         joined = match_predictions(rows, read, where=f"{config}/{split}")
         findings = joined.findings
-        answers = {
-            row.id: read.items[at].prediction for row, at in zip(rows, joined.answers, strict=True) if at is not None
-        }
+        answers = read.map_texts(rows, joined.answers)
     return {
         "config": config,
         "split": split,

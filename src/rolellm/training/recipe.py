@@ -30,6 +30,7 @@ from rolellm.core.settings import (
     dump,
     list_keys,
     read,
+    read_packaged_yaml,
     settings,
 )
 
@@ -37,56 +38,6 @@ Count = Annotated[int, Field(gt=0)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
-
-# Fields of libraries' classes that cannot be set, as patterns, by the reason.
-_REFUSED = {
-    "trl": {
-        "rolellm tokenizes and masks replies, and rows packed into one sequence share no prefixes; see shared_prefix": (
-            "packing packing_strategy padding_free eval_packing completion_only_loss assistant_only_loss dataset_* "
-            "truncation_mode pad_* eos_token remove_unused_columns label_names include_num_input_tokens_seen"
-        ),
-        "the order of replies is fixed before training, so that a run resumes exactly; change seed for another order": (
-            "shuffle_dataset train_sampling_strategy length_column_name dataloader_drop_last data_seed "
-            "ignore_data_skip accelerator_config"
-        ),
-        "a step always covers as many replies; lower per_device_train_batch_size, raise gradient_accumulation_steps": (
-            "auto_find_batch_size"
-        ),
-        "its effect is not exact with shared prefixes": "*liger_kernel* neftune_noise_alpha use_cache",
-        "a step's loss is the mean over its trained tokens, on all devices": "average_tokens_across_devices",
-        "gradients that overflow in float16 look like divergence; use bf16": "fp16* bf16_full_eval",
-        "it has not been tested with shared prefixes": "torch_compile*",
-        "checkpoints are written every save_steps, whole, so that the run can be resumed": (
-            "save_strategy save_only_model save_on_each_node enable_jit_checkpoint "
-            "restore_callback_states_from_checkpoint"
-        ),
-        "the newest save_total_limit checkpoints are kept, so the best step may have none, and a run ends with the "
-        "weights of its last step; use early_stopping_patience to stop in time": "load_best_model_at_end",
-        "metrics.jsonl has one line for every step": "logging_* disable_tqdm",
-        "it belongs in the accelerate config (--config_file)": "fsdp* deepspeed parallelism_config local_rank",
-        "publishing is set in output: push_to_hub, hub_repo, license, private and merge": "push_to_hub hub_*",
-        "rolellm sets it": (
-            "output_dir do_* resume_from_checkpoint chat_template_path model_init_kwargs "
-            "activation_checkpointing_kwargs ddp_find_unused_parameters debug prediction_loss_only batch_eval_metrics "
-            "include_for_metrics eval_do_concat_batches eval_use_gather_object eval_accumulation_steps"
-        ),
-        "code from model repositories is never run": "trust_remote_code",
-    },
-    "trl.SFTConfig": {
-        "the loss is the mean negative log-likelihood of the trained tokens": (
-            "loss_type label_smoothing_factor router_aux_loss_coef"
-        ),
-    },
-    "peft": {
-        "rolellm sets it": (
-            "task_type peft_type peft_version auto_mapping base_model_name_or_path revision inference_mode "
-            "runtime_config"
-        ),
-        "tokens of a pack stand next to other replies, so what depends on a place in the sequence is not exact": (
-            "alora_invocation_tokens"
-        ),
-    },
-}
 #: Fields of `training` that do not change a run's result, so that a resumed run may have others.
 _ON_THE_SIDE = (
     *("save_steps", "save_total_limit", "report_to", "run_name", "project", "log_level", "log_level_replica"),
@@ -96,10 +47,18 @@ _ON_THE_SIDE = (
 
 @settings
 class Mix:
-    """The share of rows kept from each subset; row ids and the seed decide which rows."""
+    """The share of rows kept from each subset; row ids and the seed decide which rows.
+
+    Attributes:
+        general: Of the general rows, the share to keep.
+        role_specific: Of the role-specific ones.
+        safety: Of all training replies, the share of the base's own refusals of harmful prompts and answers to harmless
+            look-alikes, in the roles' voices.
+    """
 
     general: Share = 1.0
     role_specific: Share = 1.0
+    safety: float = Field(default=0.0, ge=0, le=0.5)
 
 
 @settings
@@ -116,7 +75,8 @@ class DataRecipe:
         data_dir: Local copy of the release; found by default.
         roles: Use only these roles.
         languages: Use only these languages.
-        mix: The share of rows kept from each subset.
+        mix: The share of rows kept from each subset, and of refusals mixed in.
+        safety_prompts: With ``mix.safety``, a file of prompts (columns prompt and harmful) in the place of our own.
         max_rows: Use only the first N rows, after all other choices.
         replies: Train on all references of a row, or on the first.
         held_out: With ``training.eval_strategy``, share of instructions held out for eval_loss.
@@ -131,6 +91,7 @@ class DataRecipe:
     roles: tuple[str, ...] | None = Field(default=None, min_length=1)
     languages: tuple[Language, ...] | None = Field(default=None, min_length=1)
     mix: Mix = Field(default_factory=Mix)
+    safety_prompts: Path | None = None
     max_rows: Count | None = None
     replies: Literal["all", "first"] = "all"
     held_out: float = Field(default=0.05, gt=0, lt=1)
@@ -231,8 +192,9 @@ class _Section:
     @classmethod
     def find_refusal(cls, library: str, key: str) -> str | None:
         """Why a field of the library's class cannot be set, if it cannot."""
-        refused = (_REFUSED[library.partition(".")[0]] | _REFUSED.get(library, {})).items()
-        return next((reason for reason, names in refused if any(fnmatch(key, name) for name in names.split())), None)
+        refused = _load_refused()
+        reasons = refused[library.partition(".")[0]] | refused.get(library, {})
+        return next((why for why, names in reasons.items() if any(fnmatch(key, name) for name in names.split())), None)
 
     @classmethod
     def check(cls, values: Values, section: Values) -> None:
@@ -453,10 +415,18 @@ def select_decisive(recipe: Values) -> Values:
     sections["data"].pop("data_dir", None)
     for key in _ON_THE_SIDE:
         sections["training"].pop(key, None)
-    for section, key in (("base", "path"), ("base", "adapter"), ("data", "path"), ("prompt", "system_template")):
+    files = (*(("base", "path"), ("base", "adapter")), *(("data", "path"), ("data", "safety_prompts")))
+    for section, key in (*files, ("prompt", "system_template")):
         if sections[section].get(key) is not None:
             sections[section][key] = Path(sections[section][key]).name
     return sections
+
+
+@lru_cache
+def _load_refused() -> dict[str, dict[str, str]]:
+    """Fields of libraries' classes that cannot be set, as patterns, by the reason."""
+    refused: dict[str, dict[str, str]] = read_packaged_yaml("rolellm.training", "refused_fields.yaml")
+    return refused
 
 
 @lru_cache

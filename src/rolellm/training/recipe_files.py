@@ -160,6 +160,10 @@ def check_recipe(recipe: Recipe) -> None:
         )
     if training.trainer != "sft" and recipe.data.source == "script":
         raise RecipeError(f"data.source: script has nothing for training.trainer: {training.trainer} to learn from")
+    if recipe.data.mix.safety and training.trainer != "sft":
+        raise RecipeError(f"data.mix.safety: only trainer: sft learns replies, refusals too; not {training.trainer}")
+    if recipe.data.safety_prompts is not None and not recipe.data.mix.safety:
+        raise RecipeError("data.safety_prompts needs a share in data.mix.safety, such as 0.05")
     if training.eval_strategy == "steps" and training.eval_steps is None:
         raise RecipeError("training.eval_strategy: steps needs training.eval_steps; or evaluate every epoch")
     if training.early_stopping_patience is not None and training.eval_strategy == "no":
@@ -191,7 +195,9 @@ def _extend(values: Values, source: str, folder: Path, above: tuple[Path, ...]) 
     trainer = (extended.get("training") or {}).get("trainer")
     read(Recipe, values if trainer is None else merge_values({"training": {"trainer": trainer}}, values), source)
     yield resolve_paths(
-        values, folder.absolute(), "data.data_dir", "data.path", "base.path", "base.adapter", "prompt.system_template"
+        values,
+        folder.absolute(),
+        *("data.data_dir", "data.path", "data.safety_prompts", "base.path", "base.adapter", "prompt.system_template"),
     )
 
 

@@ -25,7 +25,7 @@ from rolellm.models.prompts.render import (
     shorten_turn,
 )
 from rolellm.models.training_record import TrainedOn, hash_instruction
-from rolellm.training.recipe import DataRecipe, Mix, Recipe
+from rolellm.training.recipe import DataRecipe, Recipe
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -118,7 +118,7 @@ def prepare_ask(recipe: Recipe, rows: Sequence[Row]) -> DescriptionPrompts:
     prompt = recipe.prompt
     if prompt.profile == "description":
         return DescriptionPrompts(prompt.system_template)
-    from rolellm.data.rolebench.profiles import load_profiles
+    from rolellm.data.rolebench.release import load_profiles
     from rolellm.models.prompts.retrieval import RetrievalPrompts
 
     profiles = load_profiles(recipe.data.config, recipe.data.data_dir, roles=sorted({row.role for row in rows}))
@@ -375,9 +375,9 @@ def load_script_profiles(data: DataRecipe) -> list[Profile]:
         ReleaseNotFoundError: When there is no release, or it has no dialogue of these roles.
         ReleaseFormatError: At a row that is not as published.
     """
-    from rolellm.data.rolebench.profiles import load_profiles
+    from rolellm.data.rolebench.release import load_profiles
 
-    if data.mix != Mix():
+    if (data.mix.general, data.mix.role_specific) != (1, 1):
         raise RecipeError("data.mix: script dialogue is neither general nor role-specific; leave the key out")
     rows = select_rows(_read_split(data), replace(data, max_rows=None), seed=0)
     return load_profiles(data.config, data.data_dir, roles=dict.fromkeys(row.role for row in rows))

@@ -19,12 +19,13 @@ from rolellm.core.errors import HubError, RecipeError, RoleLLMWarning, require
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.folders import use_working_folder
-from rolellm.core.foreign import read_parquet
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.locks import check_unlocked, lock_folder
 from rolellm.core.records import Row
+from rolellm.core.row_files import read_rows
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import find_manifests, hash_model
+from rolellm.models.prompts.render import DescriptionPrompts
 from rolellm.models.prompts.settle import list_switches
 from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
 from rolellm.training import bases, run_folder
@@ -34,6 +35,7 @@ from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe import OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
 from rolellm.training.rewards import (
+    RewardChange,
     check_rewards,
     describe_hacking,
     find_reward,
@@ -41,9 +43,12 @@ from rolellm.training.rewards import (
     measure_changes,
     name_reward,
 )
+from rolellm.training.safety import answer_in_role
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from rolellm.training.fit import Fitted
 
 # Rows in a forward pass where they share no prefixes, at most (our choice).
 _ROWS = 8
@@ -59,9 +64,10 @@ class Prepared:
         tokenizer: The base's tokenizer.
         training: How to train: as the recipe has it, row by row where packs are not known to be exact for the base.
         examples: One for each trained reply: a (row, reference), a line of a script, an assistant turn, a preference.
-        system_hashes: The hash of the system instruction's template, by language.
+        ask: Makes the messages that ask a row's question of its role.
         held_out: The replies that `training.eval_strategy` computes the loss of.
         fingerprint: A content hash of a dataset that was given.
+        safety: What the base said to harmful prompts and look-alikes, which is trained on, too.
     """
 
     rows: list[Row]
@@ -69,9 +75,10 @@ class Prepared:
     tokenizer: PreTrainedTokenizerBase
     training: TrainingRecipe
     examples: list[Example]
-    system_hashes: dict[str, str]
+    ask: DescriptionPrompts
     held_out: Sequence[Example] = ()
     fingerprint: str | None = None
+    safety: Sequence[data.Conversation] = ()
 
 
 def prepare(
@@ -120,6 +127,8 @@ def prepare(
     examples, held_out_examples = encode_items(replies), encode_items(held_out)
     if training.shared_prefix and config is not None:
         longest = max(example.length for example in (*examples, *held_out_examples))
+        if recipe.data.mix.safety:
+            longest = training.max_length  # replies that are still to come
         if reason := explain_not_shared(config, longest):
             training = _disable_sharing(training)
             warnings.warn(
@@ -134,7 +143,7 @@ def prepare(
         tokenizer=tokenizer,
         training=training,
         examples=examples,
-        system_hashes=ask.hashes,
+        ask=ask,
         held_out=held_out_examples,
         fingerprint=None if rows is None else hash_json([asdict(item) for item in replies]),
     )
@@ -253,7 +262,9 @@ def train(
     chosen = load_recipe(recipe, base=base, **training)
     functions = [find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
     if train_dataset is None and chosen.data.path is not None:
-        train_dataset = _load_file(chosen.data.path)
+        if not chosen.data.path.is_file():
+            raise RecipeError(f"data.path: no file at {chosen.data.path}")
+        train_dataset = [row for _, row in read_rows(chosen.data.path)]
     rows = None if train_dataset is None else data.read_dataset(train_dataset, chosen.training.trainer)
     if rows is not None:
         languages = tuple(sorted({row.language for row in rows}))
@@ -269,12 +280,6 @@ def train(
         again = f"the same call with out={str(folder)!r}"
         with run_folder.explain_stop(folder, again=again, resume=f"{again} and resume=True"):
             return _train_in_folder(chosen, rows, held_out, folder, start, callbacks, functions)
-
-
-def _load_file(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        raise RecipeError(f"data.path: no file at {path}")
-    return list(read_parquet(path)) if path.suffix == ".parquet" else [item for _, item in read_jsonl(path)]
 
 
 @contextmanager
@@ -330,31 +335,56 @@ def _train_in_folder(
         )
         check_settings(job)
         base = bases.build_base(fixed, prepared.rows, run, prepared.tokenizer)
+        if recipe.data.mix.safety:
+            prepared = _mix_safety(recipe, prepared, base, run, processes)
         # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
         job = replace(job, facts={"recipe": recipe.hash, "base": hash_model(str(base)), **_hash_adapter(recipe)})
         model = bases.load_model(base, recipe.method, recipe.training, recipe.base.adapter)
         fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
-        last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
-        result = TrainingRun(
-            out=run,
-            base=base,
-            rows=len(prepared.replies),
-            examples=len(prepared.examples),
-            steps=len(fitted.losses),
-            first_loss=fitted.losses[0],
-            last_loss=sum(last) / len(last),
-            seconds=round(time.monotonic() - began, 2),
-            training_seconds=round(fitted.seconds, 2),
-        )
-        changes = measure_changes(result.metrics, recipe.training.extra.get("reward_weights"))
-        result = replace(result, hacked=describe_hacking(changes))
-        rewarded = {"rewards": [change._asdict() for change in changes]} if rewards else {}
+        result = _sum_up(recipe, prepared, fitted, run, base, began)
         if processes.is_main_process:
-            write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes) | rewarded)
+            write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes))
         processes.wait_for_everyone()
     # After the others were let go: an upload may take longer than processes wait for each other.
     return _publish(recipe.output, result) if processes.is_main_process and recipe.output.push_to_hub else result
+
+
+def _sum_up(recipe: Recipe, prepared: Prepared, fitted: Fitted, run: Path, base: Path, began: float) -> TrainingRun:
+    last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
+    result = TrainingRun(
+        out=run,
+        base=base,
+        rows=len(prepared.replies),
+        examples=len(prepared.examples),
+        steps=len(fitted.losses),
+        first_loss=fitted.losses[0],
+        last_loss=sum(last) / len(last),
+        seconds=round(time.monotonic() - began, 2),
+        training_seconds=round(fitted.seconds, 2),
+    )
+    return replace(result, hacked=describe_hacking(_measure_rewards(recipe, result)))
+
+
+def _measure_rewards(recipe: Recipe, result: TrainingRun) -> list[RewardChange]:
+    return measure_changes(result.metrics, recipe.training.extra.get("reward_weights"))
+
+
+def _mix_safety(recipe: Recipe, prepared: Prepared, base: Path, run: Path, processes: Any) -> Prepared:
+    """Add what the base says to harmful prompts and look-alikes; the first process asks it."""
+    from accelerate.utils import broadcast_object_list
+
+    chats: list[list[data.Conversation]] = [[]]
+    if processes.is_main_process:
+        count = len(prepared.examples)
+        answers = answer_in_role(recipe, prepared.replies, prepared.ask, count, base, run).result
+        chats = [answers.mixed]
+        share = len(answers.mixed) / (count + len(answers.mixed))
+        sys.stderr.write(f"data.mix.safety: {answers}; {len(answers.mixed):,} are mixed in, {share:.1%} of all\n")
+    (safety,) = broadcast_object_list(chats)
+    limit = recipe.training.max_length
+    examples = encode(safety, prepared.tokenizer, max_length=limit, truncate_replies=True)
+    return replace(prepared, examples=[*prepared.examples, *examples], safety=safety)
 
 
 def _prepare_rewards(
@@ -395,7 +425,9 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, proc
     from rolellm.data.rolebench import dataset_fingerprint
     from rolellm.data.rolebench.source import find_own_manifest
 
-    examples = prepared.examples
+    examples, changes = prepared.examples, _measure_rewards(recipe, result)
+    trained_on = data.collect_trained_on(recipe, prepared.replies) | _read_earlier_training(recipe)
+    trained_on |= TrainedOn.of(prepared.safety)
     read = sum(len(example.prompt_ids) for example in examples)
     return {
         "format": 1,
@@ -413,12 +445,13 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, proc
             "tokens_read": read,
             "tokens_trained": sum(len(example.reply_ids) for example in examples),
             **({} if not prepared.held_out else {"held_out": len(prepared.held_out)}),
+            **({} if not prepared.safety else {"safety": len(prepared.safety)}),
         },
-        "trained_on": (data.collect_trained_on(recipe, prepared.replies) | _read_earlier_training(recipe)).to_dict(),
+        "trained_on": trained_on.to_dict(),
         "prompt": {
             "form": recipe.prompt.form,
             "profile": recipe.prompt.profile,
-            "system_templates": prepared.system_hashes,
+            "system_templates": prepared.ask.hashes,
             "chat_template": hash_bytes(str(prepared.tokenizer.chat_template).encode("utf-8")),
             "switches": list_switches(str(prepared.tokenizer.chat_template)),
         },
@@ -437,4 +470,5 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, proc
         "processes": processes,
         "versions": run_folder.list_versions(),
         "files": run_folder.hash_model_files(result.out),
+        **({"rewards": [change._asdict() for change in changes]} if recipe.training.trainer == "grpo" else {}),
     }

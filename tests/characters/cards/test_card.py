@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.characters.cards.card import parse_card
+from rolellm.characters.cards.containers import MAX_CARD
 from rolellm.characters.cards.folder import load_card
-from rolellm.characters.cards.png import MAX_CARD
 from rolellm.core.errors import CardError
 
 MakeCard = Callable[..., bytes]

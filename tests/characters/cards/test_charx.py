@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.characters.cards import charx
+from rolellm.characters.cards import containers
 from rolellm.characters.cards.folder import export_card, import_card, load_card
 from rolellm.characters.folder import read_character
 from rolellm.core.errors import CardError, SettingsError
@@ -110,7 +110,7 @@ def test_what_cannot_be_read_is_refused(make: Callable[[Path], Any], says: str, 
 
 
 def test_a_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charx, "MAX_FILE", 1000)
+    monkeypatch.setattr(containers, "MAX_FILE", 1000)
     with pytest.raises(CardError, match="remove some of its assets"):
         load_card(write(tmp_path / "a.charx", ("card.json", b"{}"), ("zeros", bytes(2000))))
 

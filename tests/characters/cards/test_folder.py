@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from rolellm.characters.cards.containers import read_png
 from rolellm.characters.cards.folder import export_card, import_card, load_card
-from rolellm.characters.cards.png import read_png
 from rolellm.characters.folder import read_character, write_character
 from rolellm.core.errors import CardError, DataError, SettingsError
 

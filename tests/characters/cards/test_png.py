@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.characters.cards import png
+from rolellm.characters.cards import containers
 from rolellm.characters.cards.card import parse_card
+from rolellm.characters.cards.containers import read_png, write_png
 from rolellm.characters.cards.folder import load_card
-from rolellm.characters.cards.png import read_png, write_png
 from rolellm.core.errors import CardError
 
 MakeCard = Callable[..., bytes]
@@ -114,7 +114,7 @@ def test_a_png_without_a_card_that_can_be_read_is_refused(
 
 def test_a_png_without_its_header_is_refused(chunk: Chunk, tmp_path: Path) -> None:
     file = tmp_path / "a.png"
-    file.write_bytes(png.SIGNATURE + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
+    file.write_bytes(containers.SIGNATURE + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
     with pytest.raises(CardError, match="IHDR first"):
         load_card(file)
 
@@ -201,8 +201,8 @@ def test_a_text_chunk_of_50_mb_is_refused_unread(chunk: Chunk, write_png_file: W
 def test_a_file_over_the_limit_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "large.png"
     with file.open("wb") as stream:
-        stream.write(png.SIGNATURE)
-        stream.truncate(png.MAX_FILE + 1)
+        stream.write(containers.SIGNATURE)
+        stream.truncate(containers.MAX_FILE + 1)
     with pytest.raises(CardError, match="a card's picture may have"):
         load_card(file)
 

@@ -9,7 +9,7 @@ from rolellm.characters.scripts.parse import parse_script
 from rolellm.characters.scripts.source import make_source
 from rolellm.core.errors import ScriptError, SettingsError
 from rolellm.core.records import UNKNOWN
-from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.data.rolebench.release import load_profiles
 from rolellm.data.rolebench.source import sample_folder
 
 SCRIPT = """\

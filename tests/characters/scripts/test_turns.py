@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rolellm.characters.scripts.turns import read_turns, write_turns
 from rolellm.core.errors import DataError
 from rolellm.core.records import Turn
-from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.data.rolebench.release import load_profiles
 
 TURNS = (
     Turn("scene", "A vineyard.", "narration", 0, 0, 11),

@@ -11,7 +11,7 @@ import pytest
 from rolellm.core.errors import ReleaseFormatError, ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Profile, Turn
 from rolellm.data.rolebench.build import MissingFilesWarning
-from rolellm.data.rolebench.profiles import hash_profiles, load_profiles
+from rolellm.data.rolebench.release import hash_profiles, load_profiles
 from rolellm.data.rolebench.source import sample_folder
 
 CONFIG = "instruction-generalization-eng"
@@ -192,7 +192,7 @@ def test_places_are_tried_in_order(write_release: Any, monkeypatch: pytest.Monke
 
 def test_the_hub_is_asked_for_profiles_only(write_release: Any, fake_hub: Any, clean_env: dict[str, str]) -> None:
     hub = fake_hub(write_release(**{path("Fox"): FOX, path("Owl"): OWL, "unrelated/huge.bin": "x"}))
-    code = "from rolellm.data.rolebench.profiles import load_profiles; print([item.role for item in load_profiles()])"
+    code = "from rolellm.data.rolebench.release import load_profiles; print([item.role for item in load_profiles()])"
     env = {**clean_env, "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
     shown = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
     assert shown.stdout.strip() == "['Fox', 'Owl']", shown.stderr

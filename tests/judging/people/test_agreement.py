@@ -12,8 +12,6 @@ import pytest
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import write_jsonl
-from rolellm.judging.folder import JudgeRun, read_run
-from rolellm.judging.parsing import compute_mid_ranks
 from rolellm.judging.people.agreement import ENOUGH_ROWS, JURY, PEOPLE, measure_agreement
 from rolellm.judging.people.labels import (
     REFERENCE,
@@ -24,7 +22,7 @@ from rolellm.judging.people.labels import (
     label_path,
     select_answers,
 )
-from rolellm.judging.types import Judgement, SystemKind
+from rolellm.judging.records import Judgement, JudgeRun, SystemKind, compute_mid_ranks, read_run
 from rolellm.scoring.statistics.agreement import compute_cohen_kappa, compute_spearman
 
 from ...judge_runs import make_comparison, make_rows, write_run

@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.judging.folder import JudgeRun, read_run
-from rolellm.judging.parsing import compute_mid_ranks
 from rolellm.judging.people.labels import (
     REFERENCE,
     AuditLabel,
@@ -29,7 +27,7 @@ from rolellm.judging.people.labels import (
     sample_rows,
     select_answers,
 )
-from rolellm.judging.types import Comparison
+from rolellm.judging.records import Comparison, JudgeRun, compute_mid_ranks, read_run
 
 from ...judge_runs import CONTESTANTS, make_comparison, make_rows, write_run
 

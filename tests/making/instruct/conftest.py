@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rolellm.core.records import Profile
-from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.data.rolebench.release import load_profiles
 from rolellm.making.instruct.candidates import Candidate, Origin, parse_candidate
 from rolellm.making.instruct.segments import Segment
 

@@ -16,7 +16,7 @@ from rolellm.core.errors import DataError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Lore, Profile, Turn
-from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.data.rolebench.release import load_profiles
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Model, Price, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel

@@ -6,13 +6,13 @@ from rolellm.core.records import Profile
 from rolellm.llm.model import Reply, Request, Sampling, UnacceptableError, Usage
 from rolellm.making.profile.build import (
     accept_picks,
-    hash_templates,
     pick_phrases,
     request_knowledge,
     request_second_person,
     request_third_person,
 )
 from rolellm.making.profile.phrases import Phrase
+from rolellm.models.prompts.render import hash_templates
 
 PHRASES = [Phrase("Count the steps!", 3, 0, 2.0), Phrase("{role} {most}", 2, 1, 1.0), Phrase("Nine.", 1, 0, 0.0)]
 
@@ -107,6 +107,6 @@ def test_the_second_person_holds_the_portrait() -> None:
 
 
 def test_hashes_differ_by_language() -> None:
-    english, chinese = hash_templates("en"), hash_templates("zh")
+    english, chinese = hash_templates("en", "profile_"), hash_templates("zh", "profile_")
     assert english.keys() == chinese.keys()
     assert not set(english.values()) & set(chinese.values())

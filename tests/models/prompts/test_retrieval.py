@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Profile, Row, Turn
-from rolellm.data.rolebench.profiles import load_profiles
+from rolellm.data.rolebench.release import load_profiles
 from rolellm.models.prompts.render import Template, load_system_template, make_messages
 from rolellm.models.prompts.retrieval import RetrievalPrompts, find_exchanges
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.judging.folder import read_run
+from rolellm.judging.records import read_run
 from rolellm.reporting.labelling import AuditTask, LabelServer, RankingTask, serving
 
 from ...judge_runs import make_comparison, make_rows, write_run

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rolellm.judging.folder import read_run
 from rolellm.judging.people.labels import AuditLabel, RankingLabel, read_labels
+from rolellm.judging.records import read_run
 from rolellm.reporting.labelling import LabelServer
 
 from ...judge_runs import CONTESTANTS, make_comparison, make_rows, write_run

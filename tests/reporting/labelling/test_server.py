@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rolellm.judging.folder import read_run
 from rolellm.judging.people.labels import AuditLabel, RankingLabel, label_path, read_labels
+from rolellm.judging.records import read_run
 from rolellm.reporting.labelling import LabelServer, RankingTask, serving
 from rolellm.reporting.labelling.server import MAX_BODY
 from rolellm.reporting.labelling.tasks import MAX_TEXT

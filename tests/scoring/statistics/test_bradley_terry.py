@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize
 
 from rolellm.scoring.settings import Bootstrap
-from rolellm.scoring.statistics.bradley_terry import fit_bradley_terry
+from rolellm.scoring.statistics.logistic_fits import fit_bradley_terry
 
 STRENGTHS = np.array([0.9, 0.2, -0.3, -0.8])
 

@@ -9,9 +9,8 @@ from scipy.stats import norm
 
 from rolellm.scoring.settings import Bootstrap
 from rolellm.scoring.statistics.agreement import compute_cohen_kappa
-from rolellm.scoring.statistics.bradley_terry import fit_bradley_terry
 from rolellm.scoring.statistics.intervals import ClusteredSample, Interval, estimate_share
-from rolellm.scoring.statistics.length_control import fit_length_control
+from rolellm.scoring.statistics.logistic_fits import fit_bradley_terry, fit_length_control
 
 pytestmark = pytest.mark.slow
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from rolellm.scoring.settings import Bootstrap
-from rolellm.scoring.statistics import length_control
-from rolellm.scoring.statistics.length_control import LengthControl, fit_length_control
+from rolellm.scoring.statistics import logistic_fits
+from rolellm.scoring.statistics.logistic_fits import LengthControl, fit_length_control
 
 Numbers = npt.NDArray[np.float64]
 
@@ -120,7 +120,7 @@ def test_rows_of_one_question_are_drawn_together() -> None:
 def test_points_in_place_of_rows_hardly_move_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes, own, other = judged(7, 1500, theta=-0.4, phi=3.0)
     fast = fit_length_control(outcomes, own, other, range(1500))
-    monkeypatch.setattr(length_control, "_POINTS", 10**6)
+    monkeypatch.setattr(logistic_fits, "_POINTS", 10**6)
     slow = fit_length_control(outcomes, own, other, range(1500))
     assert fast.rate is not None and fast.coefficient is not None
     assert fast.rate[:3] == pytest.approx(slow.rate[:3], abs=5e-5)

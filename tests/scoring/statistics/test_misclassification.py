@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rolellm.scoring.statistics.intervals import ClusteredSample, estimate_proportion
+from rolellm.scoring.statistics.intervals import ClusteredSample, compare_pairs, estimate_proportion
 from rolellm.scoring.statistics.misclassification import Accuracy
-from rolellm.scoring.statistics.paired_tests import compare_pairs
 
 
 @pytest.mark.parametrize(

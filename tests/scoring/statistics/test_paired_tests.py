@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rolellm.scoring.statistics.paired_tests import adjust_p_values, compare_pairs
+from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs
 
 
 def test_p_is_uniform_under_the_null_and_only_because_questions_are_clusters() -> None:

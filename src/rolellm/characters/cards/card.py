@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rolellm.characters.cards.png import MAX_CARD
+from rolellm.characters.cards.containers import MAX_CARD
 from rolellm.core.errors import CardError
 from rolellm.core.text import find_surrogate
 

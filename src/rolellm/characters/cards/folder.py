@@ -11,11 +11,11 @@ import zipfile
 from dataclasses import fields, replace
 from pathlib import Path
 
+from rolellm.characters.ages import warn_of_minor_age
 from rolellm.characters.cards.card import Card, Spec, backfill_v2, parse_card
-from rolellm.characters.cards.charx import read_charx, write_charx
+from rolellm.characters.cards.containers import MAX_CARD, SIGNATURE, read_charx, read_png, write_charx, write_png
 from rolellm.characters.cards.convert import CardReading, read_as_character
 from rolellm.characters.cards.export import ExportedCard, export_character
-from rolellm.characters.cards.png import MAX_CARD, SIGNATURE, read_png, write_png
 from rolellm.characters.folder import CARD, PROFILE, check_free, read_character, write_character
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.files import open_atomic, open_atomic_binary
@@ -80,6 +80,9 @@ def import_card(
     Raises:
         CardError: When the card cannot be read; nothing is written then.
         SettingsError: When the folder holds anything already and may not be overwritten, or the name given is none.
+
+    Warns:
+        RoleLLMWarning: When its text gives an age under eighteen.
     """
     target = Path(folder)
     check_free(target, overwrite, (PROFILE, CARD))
@@ -102,9 +105,12 @@ def _make_character(
     card: Card, path: str | Path, role: str | None = None, language: Language | None = None
 ) -> CardReading:
     try:
-        return read_as_character(card, role=role, language=language, file=Path(path).name)
+        reading = read_as_character(card, role=role, language=language, file=Path(path).name)
     except CardError as error:
         raise CardError(error.problem, path=path) from error
+    texts = (card.description, card.personality, card.scenario, card.system_prompt, card.first_mes)
+    warn_of_minor_age(reading.character.role, *texts)
+    return reading
 
 
 def is_card(path: str | Path) -> bool:

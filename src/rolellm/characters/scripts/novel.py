@@ -14,7 +14,7 @@ from typing import Final
 
 from rolellm.characters.scripts.names import OPENERS, find_names, is_name
 from rolellm.characters.scripts.quotes import Paragraph, Quotation, find_quotations, get_narration, read_paragraphs
-from rolellm.characters.scripts.reading import ReaderHints, ScriptSource, ScriptTurn, load_patterns, trim
+from rolellm.characters.scripts.reading import ReaderHints, ScriptSource, ScriptTurn, load_script_patterns, trim
 from rolellm.core.records import Language, TurnKind
 from rolellm.core.text import load_chinese_tagger
 
@@ -84,7 +84,7 @@ def _is_spoken(text: str, quotation: Quotation, paragraph: Paragraph, language: 
     return language == "zh" and len(speech) > 1 and speech[-1] in "。！？…"
 
 
-_EN, _ZH = map(load_patterns, ("en", "zh"))
+_EN, _ZH = map(load_script_patterns, ("en", "zh"))
 # Behind a name, these make another subject: 孔明的, 宝玉和.
 _NOT_ALONE: Final = (*"的之和与與及等家、", "媳妇", "媳婦")
 # What speakers do, and adverbs: jieba takes these for the end of a name that it does not know, 贾政道 …

@@ -24,13 +24,14 @@ from rolellm.characters.scripts.reading import (
     is_foreign_act,
     is_slug,
     iterate_lines,
+    load_script_patterns,
 )
 from rolellm.characters.scripts.source import make_source, read_source
 from rolellm.characters.scripts.turns import NARRATORS
 from rolellm.core.errors import ScriptError, SettingsError
 from rolellm.core.records import UNKNOWN, Language, Turn
 from rolellm.core.text import HAN
-from rolellm.data.rolebench.profiles import get_turn_kind
+from rolellm.data.rolebench.release import get_turn_kind
 
 _SAMPLE: Final = 100_000
 # A guess that less than half of the text bears out is none.
@@ -42,11 +43,6 @@ _LATIN: Final = re.compile("[A-Za-z\u00c0-\u024f]")
 _LETTERS_A_HAN: Final = 5
 _QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTILINE)
 _SAID_QUOTED: Final = re.compile("[^\\S\n]*[“「『\"«„‘']")
-# Acts, scenes, entrances and exits.
-_STAGED: Final = re.compile(
-    r"^[ \t]*(?:(?:ACT|SCENE|Act|Scene)\s+[IVXLC\d]{1,6}|[\[_(]{0,2}(?:Enter|Exit|Exeunt|ENTER|EXIT|EXEUNT))\b",
-    re.MULTILINE,
-)
 _CHINESE_ACT: Final = re.compile(r"^[ \t\u3000]*第[一二三四五六七八九十\d]{1,3}幕", re.MULTILINE)
 _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
 _PREVIEWED: Final = 3
@@ -153,9 +149,8 @@ def _locate_play_cues(text: str, hints: ReaderHints) -> list[int]:
     requested = frozenset(map(normalize_name, hints.names))
     cast = play.detect_cast(text, requested)
     is_bare = cast is not None and cast.way == "bare"
-    staged = (
-        _STAGED.search(text) or any(map(is_foreign_act, iterate_lines(text))) or (is_bare and _CHINESE_ACT.search(text))
-    )
+    acts = [load_script_patterns("play")["acts"], *([_CHINESE_ACT] if is_bare else [])]
+    staged = any(pattern.search(text) for pattern in acts) or any(map(is_foreign_act, iterate_lines(text)))
     # A line such as "JOHN: Well." is a transcript's, and names alone are a screenplay's, but for acts and entrances.
     ways = ["colon", "bare", "small", *(["gap"] if any(is_slug(line.text) for line in iterate_lines(text)) else [])]
     if cast is None or (cast.way in ways and not staged):

@@ -28,53 +28,22 @@ from rolellm.characters.scripts.reading import (
     is_foreign_act,
     iterate_lines,
     iterate_paragraphs,
+    load_script_patterns,
 )
 from rolellm.characters.scripts.screenplay import iterate_screenplay_lines
 from rolellm.core.text import HAN
 
 Way = Literal["colon alone", "colon", "stop alone", "stop", "capital", "bracket", "gap", "run", "bare", "small"]
 
-_TITLE: Final = (
-    r"(?:(?:MRS|MR|MS|DR|ST|MME|MLLE|PROF|REV|Mrs|Mr|Ms|Dr|St|Mme|Mlle|Prof|Rev|M)\. ?|(?:[A-Z]\. ?){1,3}|\d{1,2}\. ?)?"
-)
-_MARGIN: Final = r"[ \t\u3000]{0,40}"
-_NAME: Final = rf"(?P<name>{_TITLE}[^\W_][^\n:：.\[\](){{}}（）【】_*\"“”!?;]{{0,48}})"
-_ASIDE: Final = r"(?P<aside>,?[ \t]*(?:\([^()\n]{1,200}\)|\[[^\[\]\n]{1,200}\]|（[^（）\n]{1,200}）))"
-_CUE: Final = re.compile(rf"{_MARGIN}(?P<mark>[_*]{{0,2}}){_NAME}(?P=mark)?{_ASIDE}?(?P<stop>[:：.]?)(?P=mark)?")
-_WORD: Final = r"[^\s:：.,，。、\[\](){}（）【】_*\"“”!?;]+(?:\.(?= ))?"
-_WORDS: Final = rf"{_WORD}(?: {_WORD}){{0,5}}"
-# Printed Chinese plays pad a name of two characters.
-_PADDED: Final = r"[\u4e00-\u9fff][ \u3000]{1,2}[\u4e00-\u9fff]"
-_GAP: Final = re.compile(
-    rf"{_MARGIN}(?P<name>{_PADDED}|{_WORDS}){_ASIDE}?(?P<gap>(?! [^ \t\u3000])[ \t\u3000]++)(?![－—–-]+\s)(?=\S)"
-)
-# A French play: DE GUICHE, tout près d'elle Vous m'affolez !
-_RUN: Final = re.compile(
-    rf"{_MARGIN}(?P<name>[^\W\d_a-zß-ÿ]{{2}}[^\Wa-zß-ÿ]*(?:[ '’.-]+[^\W\d_a-zß-ÿ]{{2}}[^\Wa-zß-ÿ]*){{0,3}})"
-    r"(?P<aside>, [^\W\dA-Z_][^.!?:;\n]{0,80}?)? +(?=[^\W\d_a-zß-ÿ](?:[^\W\dA-Z_]|['’ ])|\.\.\.|…)"
-)
-_OPEN: Final = re.compile(rf"{_MARGIN}(?P<name>{_WORDS}) (?=\([^()\n]*$)")
-_ENTER: Final = re.compile(
-    r"\W*(?:(?:Re-?)?[Ee]nter|(?:Re-?)?ENTER|Exit|Exeunt|EXIT|EXEUNT|Alarums?|Flourish|Sennet|Tucket|Hautboys|Cornets|"
-    r"Curtain|CURTAIN|ACT[ -]DROP|Tableau|TABLEAU|Manet|Manent|FINIS|Finis|THE END|The End|THE CURTAIN)\b"
-)
+_PATTERNS: Final = load_script_patterns("play")
 _LEAVES: Final = re.compile(r"\s*(?:(?:Re-?enter|Enter|Exit|Exeunt)\b[^.!?]{0,120}[.]?)\s*$")
 _ROMAN: Final = re.compile(r"[IVXLC]+$")
 _AS_WORD: Final = 4
 _REFRAIN: Final = 3
-_NAMED: Final = re.compile(
-    r"(?<=[^\W\dA-Z_] |, )[^\W\da-z_][^\W_]+\.?(?: [^\W\da-z_][^\W_]+)*|\b[^\W\da-z_]{2,}(?: [^\W\da-z_]{2,})*"
-)
 _SMALL: Final = re.compile(r"(?<= )[^\W\dA-Z_]+\b")
 # A direction of a Chinese play; the bracket is left open in print.
 _DIRECTION: Final = re.compile(r"\s*(?:〔|\[[\u4e00-\u9fff][^\]\n]*$)", re.MULTILINE)
 _UNCLOSED: Final = re.compile(r"\[[^\[\]\n]{1,200}$", re.MULTILINE)
-# Names under such a title say nothing, up to the heading of an act or scene.
-_PERSONS: Final = re.compile(
-    r"^[^\w\n]*(?:剧中人物|[登出]场人物|人物|[^，。\n]{0,10}人物列?表|dramatis person(?:ae|æ)"
-    r"|(?:the )?persons (?:of|in) the play|characters)[^\w\n]*$",
-    re.IGNORECASE | re.MULTILINE,
-)
 _LONGEST_LIST: Final = 5000
 
 
@@ -115,16 +84,16 @@ class _Occurrence(NamedTuple):
 
 def _read_cues(line: str) -> Sequence[Cue]:
     """Read a line as if it named a speaker; the likeliest reading first."""
-    if find_heading(line) is not None or _ENTER.match(line):
+    if find_heading(line) is not None or _PATTERNS["enter"].match(line):
         return ()
     cues: list[Cue] = []
     # Tried only where it can match: names in front of gaps are in capitals, or in a script that has none.
-    gap = _GAP.match(line) if "\t" in line or not line.lstrip()[1:2].islower() else None
+    gap = _PATTERNS["gap"].match(line) if "\t" in line or not line.lstrip()[1:2].islower() else None
     if gap and (not any(map(str.islower, gap["name"])) or "\t" in gap["gap"]):
         cues.append(read_cue(gap, "gap"))
-    if (run := _RUN.match(line)) and run["name"].isupper():
+    if (run := _PATTERNS["run"].match(line)) and run["name"].isupper():
         cues.append(read_cue(run, "run"))
-    match = _CUE.match(line)
+    match = _PATTERNS["cue"].match(line)
     if match is None:
         return cues
     name, aside = " ".join(match["name"].split()), match.span("aside") if match["aside"] else (0, 0)
@@ -150,7 +119,7 @@ def _read_cues(line: str) -> Sequence[Cue]:
         way = "colon" if after.strip() else "colon alone"
     if is_cue:
         cues.append(make_cue(strip_extensions(name), match.end(), aside, way))
-    if line.rfind("(") > line.rfind(")") and (opened := _OPEN.match(line)):
+    if line.rfind("(") > line.rfind(")") and (opened := _PATTERNS["open"].match(line)):
         # A direction that goes on in the next line; "stop" and "capital" name the same speakers here.
         way = "stop" if opened["name"].isupper() else "capital"
         cues.append(make_cue(strip_extensions(opened["name"]), opened.end(), way=way, opens=True))
@@ -257,7 +226,9 @@ def _keep_names(
         indent, count = indents.most_common(1)[0]
         # Where only the lines with names are so indented, a word is a name there.
         if not indent or sum(line.indent == indent for line in iterate_lines(text)) >= 2 * count:
-            once &= directed | {normalize_name(name) for name in {match[0] for match in _NAMED.finditer(text)}}
+            once &= directed | {
+                normalize_name(name) for name in {match[0] for match in _PATTERNS["named"].finditer(text)}
+            }
             # One that now and then is a whole sentence, such as "Silence.".
             small = Counter(match[0] for match in _SMALL.finditer(text))
             often = {name for name in often if name in requested or small[name] <= _AS_WORD * len(occurrences[name])}
@@ -296,7 +267,7 @@ def read_play(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]:
 def _find_lists(text: str) -> dict[int, int]:
     """Find where lists of the persons of a play begin, and where the headings under them do."""
     lists: dict[int, int] = {}
-    for title in _PERSONS.finditer(text):
+    for title in _PATTERNS["persons"].finditer(text):
         under = iterate_lines(text[title.end() : title.end() + _LONGEST_LIST])
         end = next((title.end() + line.start for line in under if not line.blank and find_heading(line.text)), None)
         if end is not None:
@@ -338,7 +309,7 @@ class Dialogue(Collector):
 
     def add_paragraph(self, paragraph: ScriptLine) -> None:
         """Add a paragraph outside of speeches."""
-        is_direction = _ENTER.match(paragraph.text) or _DIRECTION.match(paragraph.text)
+        is_direction = _PATTERNS["enter"].match(paragraph.text) or _DIRECTION.match(paragraph.text)
         self.add_text(paragraph.start, paragraph.end, "direction" if is_direction else "narration")
 
     def line(self, line: ScriptLine, cue: Cue | None, *, first: bool) -> None:
@@ -372,7 +343,7 @@ class Dialogue(Collector):
 
     def _is_direction(self, text: str, *, first: bool) -> bool:
         """Tell whether a line in a speech is a direction. Brackets inside a line are left to `find_asides`."""
-        if (first and _ENTER.match(text)) or (text[:1] == text[-1:] == "_" and text.count("_") == 2):
+        if (first and _PATTERNS["enter"].match(text)) or (text[:1] == text[-1:] == "_" and text.count("_") == 2):
             return True
         words = text.split()
         return _LEAVES.match(text) is not None and (

@@ -292,13 +292,13 @@ class Collector:
         self._spoken = self._spoken or kind == "speech"
 
 
-def load_patterns(section: str) -> dict[str, re.Pattern[str]]:
+def load_script_patterns(section: str) -> dict[str, re.Pattern[str]]:
     """Load the patterns of a section of ``patterns.yaml``."""
     patterns = read_packaged_patterns("rolellm.characters.scripts", "patterns.yaml", section)
     return {name: re.compile(text) for name, text in patterns.items()}
 
 
-HEADINGS: Final = load_patterns("headings")
+HEADINGS: Final = load_script_patterns("headings")
 _SHORT: Final = 60
 _RULE: Final = re.compile(r"(?:[*#~=_—–-]\s*){3,}$")
 

@@ -24,24 +24,12 @@ from rolellm.characters.scripts.reading import (
     is_slug,
     iterate_lines,
     iterate_paragraphs,
+    load_script_patterns,
     trim,
 )
 from rolellm.core.text import HAN
 
-# Notes, the boneyard, the title page and page furniture; what is opened and not closed is text.
-_DROPPED: Final = re.compile(
-    r"/\*(?:(?!/\*)[\s\S])*?\*/|\[\[(?:(?!\[\[)[\s\S])*?\]\]"
-    r"|\A\s*(?:Title|Credit|Authors?|Source|Notes|Draft date|Date|Contact|Copyright|Revision|Written by)\s*:"
-    r".*(?:\n.*\S.*)*"
-    r"|^[ \t]*(?:\(MORE\)|\(?CONTINUED:?\)?(?:\s*\(\d+\))?|\d{1,4}\.?|={3,}"
-    r"|[A-Z]?\d{1,4}[A-Z]?\.?\s+\(?CONTINUED:?\)?.{0,12}|Page \d+\.?|\d{1,2}/\d{1,2}/\d{2,4})[ \t]*$",
-    re.IGNORECASE | re.MULTILINE,
-)
-_TRANSITION: Final = re.compile(
-    r"\s*(?:[A-Z' ]{1,40}\bTO:|CUT TO .{1,40}[:.]|(?:FADE (?:IN|OUT|UP|TO [A-Z ]{1,20})|DISSOLVE|(?:THE )?END|"
-    r"(?:END|ROLL) CREDITS|(?:END (?:OF )?)?MONTAGE|BLACK SCREEN|CREDITS|(?:MOMENTS )?LATER|BACK|FLASHBACK|CONTINUOUS|"
-    r"SERIES OF SHOTS)[.:]?|(?:(?:SMASH|MATCH|JUMP|HARD) CUT|INTERCUT|MONTAGE|TITLE CARD|SUPER:).{0,80})\s*$"
-)
+_PATTERNS: Final = load_script_patterns("screenplay")
 _CUE: Final = re.compile(r"\s*(?P<forced>@?)(?P<name>[^\W_][^\n()^]{0,58}?)(?:\s*\([^()\n]{1,40}\)){0,3}\s*\^?\s*$")
 # Under a name: words, or blank lines, and under these perhaps a direction.
 _FULL: Final = re.compile(r"\n[^\S\n]*\S")
@@ -50,10 +38,6 @@ _BLANK: Final = re.compile(
 )
 _SHORTENED: Final = re.compile(r"\b(?:JR|SR|[A-Z])\.$")
 _PARENTHETICAL: Final = re.compile(r"^[ \t]*([(（])([^()（）]{1,300})[)）]", re.MULTILINE)
-# A heading has its scene's number in front and behind, as printed, or as ``#1A#``.
-_SLUG: Final = re.compile(
-    r"\s*(?:(?P<number>[A-Z]?\d{1,4}[A-Z]?)[.)]?\s+)?\.?(?P<heading>.*?)(?:\s*#[^#\n]{1,20}#|\s+(?P=number)\.?)?\s*$"
-)
 # Sections and synopses of Fountain.
 _UNPRINTED: Final = re.compile(r"\s*(?:#|=(?!=))")
 _INDENTED: Final = 8
@@ -97,7 +81,7 @@ def list_cues(text: str) -> list[tuple[str, int]]:
 
 def _mask_dropped(text: str) -> str:
     """A text with spaces for what is dropped."""
-    return _DROPPED.sub(lambda dropped: re.sub(r"[^\n]", " ", dropped[0]), text)
+    return _PATTERNS["dropped"].sub(lambda dropped: re.sub(r"[^\n]", " ", dropped[0]), text)
 
 
 def iterate_screenplay_lines(text: str) -> Iterator[ScriptLine]:
@@ -145,7 +129,7 @@ def _is_possible_cue(line: str) -> bool:
     is_loud = is_name(name, once=True) if HAN.search(name) else name.isupper()
     if is_long or not is_loud or name.count('"') % 2 or name.endswith((*"!?:;,-–—", "..")):
         return False
-    return not (is_slug(line) or _TRANSITION.match(line) or find_heading(line))
+    return not (is_slug(line) or _PATTERNS["transition"].match(line) or find_heading(line))
 
 
 def _find_cues(masked: str) -> list[ScriptLine]:
@@ -178,7 +162,7 @@ def _is_forced(line: ScriptLine) -> bool:
 
 
 def _find_heading(line: str, *, first: bool) -> tuple[int, int] | None:
-    match = _SLUG.match(line) if is_slug(line) or re.match(r"\s*\.[^\W_].{0,300}$", line) else None
+    match = _PATTERNS["slug"].match(line) if is_slug(line) or re.match(r"\s*\.[^\W_].{0,300}$", line) else None
     span = match.span("heading") if match else find_heading(line) if first else None
     return span if span and span[0] < span[1] else None
 
@@ -188,7 +172,7 @@ class _Screenplay(Collector):
         """Add a paragraph of action, or a line that says how the picture changes."""
         start, end = trim(self.text, paragraph.start, paragraph.end)
         text = self.text[start:end]
-        if "\n" not in text and (_TRANSITION.match(text) or text[0] == ">"):
+        if "\n" not in text and (_PATTERNS["transition"].match(text) or text[0] == ">"):
             self.add_told("direction", start + (text[0] == ">"), end - (text[-1] == "<"))
         elif "\n" not in text and text[0] == "(" and text[-1] == ")":
             self.add_text(start, end)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from rolellm.characters.scripts.reading import ScriptSource
+from rolellm.characters.scripts.reading import ScriptSource, load_script_patterns
 from rolellm.core.errors import ScriptError
 from rolellm.core.foreign import read_limited
 
@@ -57,53 +57,10 @@ def _guess_encoding(data: bytes, path: Path | None) -> tuple[str, str | None]:
 
 
 _NEWLINES: Final = "\r\x0b\x0c\x85\u2028\u2029"
-# Control, format (bidi, zero width, tags) and surrogate characters of Unicode; ranges, for a look-up at import is slow.
-_HIDDEN: Final = (
-    "\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f"
-    "\u202a-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f"
-)
-_INTERESTING: Final = re.compile(f"[<&{{{_NEWLINES}{_HIDDEN}]")
-_HIDDEN_ONE: Final = re.compile(f"[{_HIDDEN}]")
-
-# The tags of pages that part lines, and those of pages and subtitles that do not; anything else in brackets is text. A
-# voice tag of subtitles, such as <v John>, says who speaks.
-_BLOCK: Final = (
-    "p|div|body|html|main|article|section|header|footer|center|pre|blockquote|hr|h[1-6]|li|ul|ol|dl|dt|dd|table|tbody|"
-    "thead|tr|td|th|title"
-)
-_INLINE: Final = (
-    "a|abbr|b|big|c|cite|code|del|dfn|em|font|i|img|ins|kbd|lang|link|mark|meta|q|rp|rt|ruby|s|samp|small|span|strike|"
-    "strong|sub|sup|tt|u|var|wbr|script|style|head"
-)
-_TAG_END: Final = r"(?:[\s/.][^<>]{0,1000})?>"
-_ENTITY: Final = r"(?P<entity>&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});)"
-_CRUMB: Final = re.compile(
-    # Neither looks farther than to the next of its kind: a text of nothing but openings is gone through once.
-    rf"<!--(?:(?!<!--)[\s\S])*?-->|(?i:<(?P<unseen>script|style|head){_TAG_END}(?:(?!<(?P=unseen))[\s\S])*?</(?P=unseen)>)"
-    rf"|(?P<line>(?i:<br\s{{0,3}}/?>[ \t]{{0,8}}(?:\r\n?|\n)?|</?(?:br|{_BLOCK}){_TAG_END})|\r(?!\n)|[{_NEWLINES[1:]}])"
-    rf"|{_ENTITY}|(?i:</?(?:{_INLINE}){_TAG_END}|</v{_TAG_END}|<(?:!DOCTYPE|\?xml)[^<>]{{0,500}}>)|\{{\\[^{{}}\n]{{0,200}}\}}|[\r{_HIDDEN}]"
-)
-
-# A play of the Text Encoding Initiative, such as those of DraCor, becomes one as it is printed.
-_TEI: Final = re.compile(r"<TEI\b")
-_TEI_CRUMB: Final = re.compile(
-    r"<(?P<unseen>teiHeader|note)\b[^<>]*(?<!/)>(?:(?!<(?P=unseen))[\s\S])*?</(?P=unseen)>"
-    r"|<!--(?:(?!<!--)[\s\S])*?-->|<speaker\b[^<>]*>(?P<name>(?:(?!<speaker)[\s\S])*?)</speaker>\s*"
-    r"|(?P<stage><stage\b[^<>]*(?<!/)>\s*)|(?P<staged></stage>\s*)"
-    r"|(?P<head><head\b[^<>]*>\s*)|(?P<part></?(?:sp|head|div|castList)\b[^<>]*>\s*)|(?P<line></(?:l|p|ab|castItem)>\s*|<lb\b[^<>]*>\s*)"
-    rf"|<(?:l|lg|p|ab)\b[^<>]*>\s*|<[^<>]+>|{_ENTITY}|[\r{_HIDDEN}]"
-)
-# A screenplay of Final Draft (.fdx) becomes one in Fountain; what follows its text are settings.
-_FDX: Final = re.compile(r"<FinalDraft\b")
-_FDX_CRUMB: Final = re.compile(
-    r"<(?P<unseen>TitlePage|SceneProperties|ScriptNote)\b[^<>]*(?<!/)>(?:(?!<(?P=unseen))[\s\S])*?</(?P=unseen)>\s*"
-    r"|</Content>[\s\S]*|<Paragraph\b[^<>]{0,500}?\bType=\"Character\"[^<>]{0,500}>(?P<cue>(?:(?!<Paragraph)[\s\S])*?)</Paragraph>\s*"
-    r"|(?P<slug><Paragraph\b[^<>]{0,500}?\bType=\"Scene Heading\"[^<>]{0,500}>\s*)"
-    r"|(?P<cut><Paragraph\b[^<>]{0,500}?\bType=\"Transition\"[^<>]{0,500}>\s*)"
-    r"|(?P<line><Paragraph\b[^<>]{0,500}?\bType=\"(?:Dialogue|Parenthetical)\"[^<>]{0,500}>\s*)|(?P<told><Paragraph\b[^<>]*>\s*)"
-    rf"|<Text\b[^<>]*(?<!/)>|<[^<>]+>\s*|{_ENTITY}|[\r{_HIDDEN}]"
-)
+_CRUMBS: Final = load_script_patterns("crumbs")
+_HIDDEN_ONE: Final = _CRUMBS.pop("hidden")
+_INTERESTING: Final = re.compile(f"[<&{{{_NEWLINES}{_HIDDEN_ONE.pattern[1:]}")
+_XML: Final = re.compile(r"<(TEI|FinalDraft)\b")
 _SPELLED: Final = {"line": "\n", "part": "\n\n", "head": "\n\n***\n\n", "stage": "[", "staged": "]\n"} | {
     "slug": "\n\n.",
     "cut": "\n\n> ",
@@ -168,8 +125,8 @@ def make_source(decoded: str, *, encoding: str = "utf-8", path: Path | None = No
     at, interesting = 0, _INTERESTING
     if 3 * len(_MARKED.findall(decoded)) > len(re.findall(r"^.*\S", decoded, re.MULTILINE)):
         interesting = re.compile(f"^(?:{_MARK.pattern})|{_INTERESTING.pattern}", re.MULTILINE)
-    formats = ((_TEI, _TEI_CRUMB), (_FDX, _FDX_CRUMB))
-    crumbs = next((crumb for sign, crumb in formats if sign.search(decoded, 0, _SAMPLE)), _CRUMB)
+    kind = _XML.search(decoded, 0, _SAMPLE)
+    crumbs = _CRUMBS[kind[1].lower() if kind else "page"]
     for book_start, stop in _find_books(decoded):
         at = max(at, book_start)
         for match in interesting.finditer(decoded, at, stop):

@@ -19,20 +19,13 @@ from rolellm.characters.scripts.reading import (
     ScriptSource,
     ScriptTurn,
     iterate_lines,
+    load_script_patterns,
 )
 from rolellm.core.text import HAN
 
-TIMES: Final = re.compile(
-    r"[ \t]{0,9}(?:\d{1,3}:)?\d{1,2}:\d{1,2}[.,]\d{1,3}[ \t]{0,9}-->[ \t]{0,9}(?:\d{1,3}:)?\d{1,2}:\d{1,2}[.,]\d{1,3}"
-)
+_PATTERNS: Final = load_script_patterns("subtitles")
+TIMES: Final = _PATTERNS["times"]
 _DASH: Final = re.compile(r"\s*(?:[-–—‐]|>>)+\s*")
-_TAG: Final = re.compile(
-    r"\s*<v(?:\.[^\s>]{1,60})?\s+(?P<voice>[^<>\n]{1,80})>"
-    r"|\s*(?P<label>[^\W_][^:：()（）\[\]【】<>\"“”\n,]{0,48}?)\s*+"
-    r"(?:(?P<aside>\([^()\n]{1,80}\)|\[[^\[\]\n]{1,80}\]|（[^（）\n]{1,80}）)\s*+)?[:：](?=\s|$|[^\d/\s])"
-    r"|\s*[\[(（【](?P<bracket>[^\[\]()（）【】\n,，]{1,60})(?:[,，][^\[\]()（）【】\n]{0,60})?[\])）】]\s*:?"
-)
-
 # Names in brackets that are looked for in the whole text.
 _MOST_NAMES: Final = 1000
 
@@ -84,7 +77,7 @@ def _read_tag(line: ScriptLine) -> tuple[int, re.Match[str] | None]:
     """Read where a line's words begin behind a dash, and the tag that they begin with."""
     dash = _DASH.match(line.text)
     at = dash.end() if dash else 0
-    return at, _TAG.match(line.text, at)
+    return at, _PATTERNS["tag"].match(line.text, at)
 
 
 def _read_speaker(tag: re.Match[str], names: set[str], is_called: Callable[[str], bool]) -> str | None:

@@ -25,22 +25,14 @@ from rolellm.characters.scripts.reading import (
     find_heading,
     iterate_lines,
     iterate_paragraphs,
-    load_patterns,
+    load_script_patterns,
 )
 from rolellm.core.text import HAN
 
-_LABEL: Final = re.compile(
-    r"[ \t\u3000]{0,60}"
-    r"(?:[\[(（【]?\d{1,2}[:：]\d{2}(?:[:：]\d{2})?(?:[.,]\d{1,3})?[\])）】]?[ \t]{0,4}[-–—]?[ \t]{0,4})?"
-    r"(?P<mark>[*_]{0,3})"
-    r"(?P<name>[^\W_](?:(?:[^:：()（）\[\]【】<>*_\"“”「」『』\n]|(?<=[\w.'])_(?=[\w#])){0,58}[^\s:：()（）\[\]【】<>*_\"“”「」『』])?)"
-    r"[*_]{0,3}[ \t\u3000]{0,4}[*_]{0,3}"
-    r"(?P<aside>\([^()\n]{0,120}\)|（[^（）\n]{0,120}）|\[[^\[\]\n]{0,120}\]|【[^【】\n]{0,120}】)?[ \t\u3000]{0,4}"
-    r"[*_]{0,3}(?P<colon>[:：])[*_]{0,3}"
-)
+_LABEL: Final = load_script_patterns("transcript")["label"]
 _LIKELY: Final = re.compile(r"<|\d[:.：]\d\d|^\s.*\"\s*$")
 #: How logs open a message, with the date in front of the name or behind it; the message follows, or is below.
-_LOGS: Final = load_patterns("logs")
+_LOGS: Final = load_script_patterns("logs")
 _STAMPED: Final = _LOGS.pop("stamped")
 _NOTICE: Final = re.compile(r"<[^<>\n]{3,60}>\s*")
 # Ren'Py: define e = Character("Eileen").

@@ -3,7 +3,7 @@
 The first is ``{"role", "speaker", "content", "kind", "scene", "start", "end"}``: ``role`` is the name asked for where
 the speaker is that role under any alias, else the speaker's own. The second is ``{"role", "content", "act_id",
 "diag_id"}``: narration goes by ``narrator`` or ``旁白``, a direction by ``stage direction`` or ``舞台提示``, ``act_id``
-is the scene and ``diag_id`` counts in it; offsets are not kept. Reading it follows `rolellm.data.rolebench.profiles`.
+is the scene and ``diag_id`` counts in it; offsets are not kept. Reading it follows `rolellm.data.rolebench.release`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language, Turn, TurnKind
 from rolellm.core.text import find_surrogate
 from rolellm.core.typed_json import read_as
-from rolellm.data.rolebench.profiles import get_turn_kind, is_role, read_dialogue
-from rolellm.data.rolebench.release import Text
+from rolellm.data.rolebench.release import Text, get_turn_kind, is_role, read_dialogue
 
 Layout = Literal["turns", "release"]
 

@@ -18,8 +18,6 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from rolellm.core.errors import SettingsError
-from rolellm.judging.folder import JudgeRun
-from rolellm.judging.parsing import compute_mid_ranks
 from rolellm.judging.people.labels import (
     AUDIT_QUESTIONS,
     AuditLabel,
@@ -28,7 +26,7 @@ from rolellm.judging.people.labels import (
     list_labelled_systems,
     read_labels,
 )
-from rolellm.judging.types import Judgement
+from rolellm.judging.records import Judgement, JudgeRun, compute_mid_ranks
 from rolellm.judging.verdicts import RowClusters, Verdicts, compute_sign, sort_verdicts
 from rolellm.scoring.statistics.agreement import (
     CorrectedAgreement,

@@ -20,9 +20,7 @@ from rolellm.core.jsonl import JsonlAppender, read_jsonl
 from rolellm.core.records import Row
 from rolellm.core.text import make_safe_name, replace_surrogates
 from rolellm.core.typed_json import read_as
-from rolellm.judging.folder import LABELS, JudgeRun
-from rolellm.judging.parsing import compute_mid_ranks
-from rolellm.judging.types import Comparison
+from rolellm.judging.records import LABELS, Comparison, JudgeRun, compute_mid_ranks
 
 #: What the data set's own first reference is called where it is audited, as the paper audited it.
 REFERENCE: Final = "reference"

@@ -17,15 +17,14 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
 
-from rolellm.core.fingerprint import hash_bytes, hash_json
+from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
 from rolellm.core.text import fold
 from rolellm.llm.model import Message, Request, Sampling, assistant, system, user
 from rolellm.making.instruct.candidates import build_pairs_schema
 from rolellm.making.instruct.segments import Count, QuestionType, Segment, SegmentKind
-from rolellm.models.prompts.render import load_template
+from rolellm.models.prompts.render import hash_templates, load_template
 
-_TEMPLATES = ("system", "profile", "script", "lore", "round", "asked", "unknown", "focus_profile", "focus_script")
 _EXAMPLES = "instruct_examples.json"
 
 
@@ -60,9 +59,7 @@ def list_focuses(language: Language, kind: SegmentKind) -> tuple[str, ...]:
 @functools.cache
 def hash_prompts(language: Language) -> str:
     """Hash all templates and examples of a language (SHA-256); receipts and manifests name the wording by it."""
-    names = ("repair", *(f"instruct_{name}" for name in _TEMPLATES))
-    hashes = [load_template(language, name).hash for name in names]
-    return hash_json([*hashes, hash_bytes(_read_examples(language).encode("utf-8"))])
+    return hash_json(hash_templates(language, "instruct_"))
 
 
 def build_request(character: Profile, task: Task, sampling: Sampling) -> Request:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rolellm.core.records import Profile, Turn
 from rolellm.models.prompts.render import format_turn
@@ -72,17 +72,17 @@ class Segment:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """A line of a chunk, with its origin."""
+class _Unit(NamedTuple):
+    """A line of a chunk, the turn or the part of one that it shows, and the turn's place."""
 
+    place: int
+    turn: Turn
     text: str
     tokens: int
-    place: int
-    scene: int
-    start: int = -1
-    end: int = -1
-    own: bool = False
+
+    @property
+    def scene(self) -> int:
+        return self.turn.scene
 
 
 def build_segments(character: Profile, count: Count, *, chunk_tokens: int, overlap_tokens: int) -> list[Segment]:
@@ -111,7 +111,7 @@ def build_segments(character: Profile, count: Count, *, chunk_tokens: int, overl
     ]
     sources: dict[SegmentKind, Sequence[Turn]] = {"script": character.turns, "lore": lore}
     for kind, turns in sources.items():
-        units = list(_split_units(turns, format_line, character.owns, count, chunk_tokens))
+        units = list(_split_units(turns, format_line, count, chunk_tokens))
         for index, chunk in enumerate(_pack_chunks(units, chunk_tokens, overlap_tokens, count)):
             text = _join_chunk(chunk)
             segments.append(
@@ -123,10 +123,10 @@ def build_segments(character: Profile, count: Count, *, chunk_tokens: int, overl
                     first=chunk[0].place,
                     last=chunk[-1].place,
                     scenes=(chunk[0].scene, chunk[-1].scene),
-                    start=chunk[0].start,
-                    end=chunk[-1].end,
+                    start=chunk[0].turn.start,
+                    end=chunk[-1].turn.end,
                     # A lorebook is about its character's world whether or not an entry names the character.
-                    about_role=kind == "lore" or any(unit.own for unit in chunk) or bool(named(text)),
+                    about_role=kind == "lore" or any(character.owns(unit.turn) for unit in chunk) or bool(named(text)),
                 )
             )
     return segments
@@ -142,13 +142,13 @@ def _join_chunk(chunk: Sequence[_Unit]) -> str:
 
 
 def _split_units(
-    turns: Sequence[Turn], format_line: Callable[[Turn], str], owns: Callable[[Turn], bool], count: Count, budget: int
+    turns: Sequence[Turn], format_line: Callable[[Turn], str], count: Count, budget: int
 ) -> Iterator[_Unit]:
     for index, turn in enumerate(turns):
         for piece in _split_turn(turn, lambda part: count(format_line(part) + "\n") <= budget):
             if piece.content:
                 text = format_line(piece)
-                yield _Unit(text, count(text + "\n"), index, turn.scene, piece.start, piece.end, owns(turn))
+                yield _Unit(index, piece, text, count(text + "\n"))
 
 
 def _split_turn(turn: Turn, fits: Callable[[Turn], bool]) -> Iterator[Turn]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
+from rolellm.characters.ages import describe_minor_age, find_minor_age
 from rolellm.characters.folder import PROFILE, read_character, write_character
 from rolellm.core.errors import EndpointError, ModelError, ScriptError, SettingsError
 from rolellm.core.files import open_atomic
@@ -41,22 +42,11 @@ from rolellm.making.profile.portrait import (
     find_own_defects,
 )
 from rolellm.making.settings import BuildSettings
-from rolellm.models.prompts.render import load_template
+from rolellm.models.prompts.render import hash_templates, load_template
 from rolellm.models.prompts.retrieval import find_exchanges
 from rolellm.runs import Plan, Round, Run, Step, run_step
 
 SAMPLING: Final = BuildSettings().sampling
-_TEMPLATES: Final = (
-    *("third_rules", "third", "notes", "excerpts", "second_rules", "second"),
-    *("phrases_rules", "phrases", "phrase_line", "knowledge_rules", "knowledge", "problems"),
-)
-
-
-def hash_templates(language: Language) -> dict[str, str]:
-    """Hash each template, by its file's name."""
-    return {
-        name: load_template(language, name).hash for name in ("repair", *(f"profile_{name}" for name in _TEMPLATES))
-    }
 
 
 def request_third_person(
@@ -215,7 +205,7 @@ class BuildProfile(Step[Profile]):
         built = replace(start, background=background, description=description, catchphrases=catchphrases)
         receipt = {
             "settings": {**dump(settings), "description": "written" if settings.description is None else "given"},
-            "templates": hash_templates(start.language),
+            "templates": hash_templates(start.language, "profile_"),
             **self._receipt,
             "excerpts": excerpts and {name: value for name, value in asdict(excerpts).items() if name != "text"},
             "offered": len(offered) if settings.picks else 0,
@@ -308,6 +298,11 @@ class BuildProfile(Step[Profile]):
                 for defect in defects
             ),
         ]
+        # What a card gives was said when it was read.
+        if not find_minor_age(get_notes(self.start)) and (
+            note := describe_minor_age(result.description or "", result.background or "")
+        ):
+            notes.append(note)
         return {"counts": count_parts(result), "notes": notes}
 
 

@@ -16,7 +16,7 @@ from rolellm.core.fingerprint import hash_file
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language, Profile, Turn
 from rolellm.core.text import fold, fold_name, join_names
-from rolellm.data.rolebench.profiles import is_role
+from rolellm.data.rolebench.release import is_role
 
 
 def find_title(folder: str | Path, dialogue: str | Path, role: str) -> str | None:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, get_args
+from typing import Any, Final, Literal, get_args
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.foreign import read_text
 from rolellm.core.records import Language, Row, Turn
+from rolellm.core.settings import read_packaged_yaml
 
 SLOT: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
@@ -96,6 +97,14 @@ def load_template(language: Language, name: str) -> Template:
     if not source.is_file():
         raise SettingsError(f"no prompt template {language}/{name}.txt ships with this library")
     return Template(source.read_text(encoding="utf-8").strip(), f"{language}/{name}.txt")
+
+
+@functools.cache
+def hash_templates(language: Language, prefix: str) -> dict[str, str]:
+    """The hash of each file whose name begins so, and of the request for a repair, by its name without the ending."""
+    files = resources.files("rolellm.models.prompts").joinpath(language).iterdir()
+    chosen = sorted((file.name, file.read_bytes()) for file in files if file.name.startswith((prefix, "repair")))
+    return {name.partition(".")[0]: hash_bytes(content) for name, content in chosen}
 
 
 def load_system_template(language: Language, path: str | Path | None = None, *, retrieval: bool = False) -> Template:
@@ -219,3 +228,9 @@ def format_turn(turn: Turn, language: Language, *, is_full: bool = False) -> str
         text = text[1:-1].strip()
     opening, closing = _BRACKETS[language]
     return f"{opening}{text if is_full else shorten_turn(text)}{closing}"
+
+
+@functools.cache
+def load_texts(name: Literal["boundary", "character_tests", "safety", "safety/training"], language: Language) -> Any:
+    """Our texts for a check, or for mixing into training, in a language."""
+    return read_packaged_yaml("rolellm.models.prompts", f"{name}/{language}.yaml")

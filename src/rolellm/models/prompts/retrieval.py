@@ -176,7 +176,7 @@ class RetrievalPrompts(DescriptionPrompts):
     whose profile has no exchange, is asked without any, so that no row is lost.
 
     Args:
-        profiles: The roles' scripts, as from `rolellm.data.rolebench.profiles.load_profiles` with the rows' roles.
+        profiles: The roles' scripts, as from `rolellm.data.rolebench.release.load_profiles` with the rows' roles.
         count: The most exchanges in a prompt.
         path: A system instruction of the user's own, see `rolellm.models.prompts.render.load_system_template`.
 

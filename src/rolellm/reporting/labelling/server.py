@@ -49,6 +49,12 @@ _HEADERS: Final = {
 }
 
 
+def explain_port(port: int, error: OSError) -> SettingsError:
+    """Make the error for a port that cannot be had."""
+    reason = os.strerror(error.errno) if error.errno else error
+    return SettingsError(f"port {port} is not available ({reason}); omit --port to use any free port")
+
+
 class _RefusedError(Exception):
     """A request that is not carried out: the status of the answer, and the problem in words."""
 
@@ -82,8 +88,7 @@ class LabelServer(ThreadingHTTPServer):
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else error
-            raise SettingsError(f"port {port} is not available ({reason}); omit --port to use any free port") from error
+            raise explain_port(port, error) from error
         self.hosts = frozenset({f"{HOST}:{self.server_port}", f"localhost:{self.server_port}"})
         self.url = f"http://{HOST}:{self.server_port}/{self.token}/"
 

@@ -1,6 +1,6 @@
 """The page of ``rolellm chat --web``: a role, or two side by side on the same messages, and a blind vote on replies.
 
-Votes are kept as a judging run without judges (`rolellm.judging.folder`), for ``rolellm label --agreement``: a row for
+Votes are kept as a judging run without judges (`rolellm.judging.records`), for ``rolellm label --agreement``: a row for
 each vote, both replies to its message, and who was preferred.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import html
 import logging
-import os
 import random
 import re
 import secrets
@@ -37,11 +36,11 @@ from rolellm.core.locks import lock_folder
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible
 from rolellm.core.text import find_name
-from rolellm.judging.folder import RESULT, read_run, write_run
 from rolellm.judging.people.labels import RankingLabel, append_label, check_annotator, hash_content, label_path
-from rolellm.judging.types import Comparison, System
+from rolellm.judging.records import RESULT, Comparison, System, read_run, write_run
 from rolellm.llm.local import LocalChat
 from rolellm.playing.player import Chat, RolePlayer
+from rolellm.reporting.labelling.server import explain_port
 
 _HOST: Final = "127.0.0.1"
 #: The longest request that is read, in bytes (our choice).
@@ -178,8 +177,7 @@ class TalkPage:
             with socket.create_server((_HOST, port)) as free:
                 port = free.getsockname()[1]
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else error
-            raise SettingsError(f"port {port} is not available ({reason}); omit --port to use any free port") from error
+            raise explain_port(port, error) from error
         token = secrets.token_urlsafe(16)
         guards = [
             Middleware(_Guard, token=token, hosts=() if share else (f"{_HOST}:{port}", f"localhost:{port}")),
@@ -307,8 +305,9 @@ class TalkPage:
             problem = problem or chat.note
             if not reply:
                 raise SettingsError("the reply is empty; say it again or something else")
-            talk.replied.add(number)
-            talk.ready = time.monotonic()
+            if chat.is_answered:
+                talk.replied.add(number)
+                talk.ready = time.monotonic()
         except RoleLLMError as error:
             # The reason names the model.
             problem = "There was no reply; a talk that is not blind says why." if talk.hidden else str(error)

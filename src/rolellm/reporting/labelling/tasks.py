@@ -15,8 +15,6 @@ from rolellm.core.jsonl import JsonlAppender
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible, truncate
 from rolellm.core.typed_json import read_as
-from rolellm.judging.folder import JudgeRun
-from rolellm.judging.parsing import compute_mid_ranks
 from rolellm.judging.people.labels import (
     REFERENCE,
     AuditLabel,
@@ -32,7 +30,8 @@ from rolellm.judging.people.labels import (
     sample_rows,
     select_answers,
 )
-from rolellm.judging.prompts import select_references as references_shown
+from rolellm.judging.records import JudgeRun, compute_mid_ranks
+from rolellm.judging.requests import select_references as references_shown
 
 Status = Literal["open", "done", "skipped"]
 

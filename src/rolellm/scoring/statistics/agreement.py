@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
@@ -36,7 +37,7 @@ class CorrectedAgreement:
     @property
     def value(self) -> float | None:
         """1 for full agreement, 0 for that of chance; ``None`` where chance alone always agrees."""
-        return None if self.chance >= 1 else self._correct(math.fsum(self.values) / len(self.values))
+        return None if self.chance >= 1 else self._correct(fmean(self.values))
 
     def estimate(self, clusters: Sequence[Hashable], roles: Sequence[Hashable] = ()) -> Interval | None:
         """The value with its intervals; ``None`` where it is not defined.

@@ -15,8 +15,9 @@ Two questions can be asked of a mean over several roles, and each has its interv
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
@@ -95,7 +96,7 @@ def estimate_share(sample: ClusteredSample, bounds: Ends = SHARE) -> Interval:
     lowest, width = bounds[0], bounds[1] - bounds[0]
     values, codes = (np.asarray(sample.values, float) - lowest) / width, number_clusters(sample.clusters)
     n, counts = len(values), np.bincount(codes)
-    clusters, interval = len(counts), Interval(_compute_mean(sample.values), None, None, n, len(counts))
+    clusters, interval = len(counts), Interval(fmean(sample.values), None, None, n, len(counts))
     if clusters < 2:
         return interval
     size, unseen = float(counts @ counts) / n, 2 * _UNSEEN
@@ -134,7 +135,7 @@ def estimate_mean(
     >>> estimate_mean([ClusteredSample([1.0, 2.0, 3.0], "abc")]).format_ends(2)
     '[-0.48, 4.48]'
     """
-    mean = math.fsum(weight * _compute_mean(sample.values) for sample, weight in zip(samples, weights, strict=True))
+    mean = math.fsum(weight * fmean(sample.values) for sample, weight in zip(samples, weights, strict=True))
     counts = (len(samples[0].values), len(set(samples[0].clusters))) if len(samples) == 1 else (0, 0)
     interval, errors = (
         Interval(mean, None, None, *counts),
@@ -188,7 +189,7 @@ def _compute_variance(samples: Sequence[ClusteredSample], codes: Sequence[Codes]
         values = np.asarray(sample.values, float)
         order = np.lexsort((values, numbers))
         values, numbers = values[order], numbers[order]
-        deviations = values - _compute_mean(sample.values)
+        deviations = values - fmean(sample.values)
         # A spread that is rounding is none.
         deviations[np.abs(deviations) <= _ROUNDING * np.abs(values)] = 0
         moved += weight * np.bincount(numbers, deviations, size) / (len(values) - np.bincount(numbers, minlength=size))
@@ -232,10 +233,6 @@ def compute_t_quantile(freedom: float, tail: float = (1 - LEVEL) / 2) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 1 - tail))
-
-
-def _compute_mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 def number_clusters(clusters: Sequence[Any]) -> Codes:
@@ -344,3 +341,78 @@ def compute_percentiles(values: Floats) -> tuple[float | None, float | None]:
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(finite, [tail, 1 - tail])
     return round(float(low), _DIGITS), round(float(high), _DIGITS)
+
+
+class PairedTest(NamedTuple):
+    """Two models on the same rows.
+
+    Attributes:
+        difference: Mean of first minus second, with its intervals.
+        p: Two-sided, of no difference for these roles: below .05 exactly if 0 lies outside the interval.
+        p_new_roles: The same for new roles; ``None`` with fewer than two roles.
+    """
+
+    difference: Interval
+    p: float
+    p_new_roles: float | None = None
+
+
+def compare_pairs(
+    first: Sequence[float],
+    second: Sequence[float],
+    clusters: Sequence[Hashable],
+    roles: Sequence[Hashable] = (),
+) -> PairedTest:
+    """Compare two models row by row: a paired t test over questions, and one over roles and questions.
+
+    Where the difference is the same in every row, no spread tells how sure it is. The test is then the sign test over
+    questions, and the interval the one that belongs to it.
+
+    Args:
+        first: Shape (n,), n at least 1: one model's values.
+        second: Shape (n,): the other's, of the same rows.
+        clusters: Shape (n,): the question of each row.
+        roles: Shape (n,), or empty where roles do not matter.
+
+    >>> round(compare_pairs([1, 1, 0], [0, 0, 0], ["a", "b", "c"]).p, 4)
+    0.1835
+    """
+    differences = (np.asarray(first, float) - np.asarray(second, float)).tolist()
+    sample = ClusteredSample(differences, clusters, roles)
+    interval, errors = estimate_mean([sample]), compute_spreads([sample])
+    if interval.ends is None and errors and interval.mean:
+        error = abs(interval.mean) / Spread(1.0, interval.clusters - 1).compute_reach(0.5**interval.clusters)
+        errors = [spread._replace(error=error) for spread in errors]
+        interval = add_ends(
+            interval,
+            [(interval.mean - spread.compute_reach(), interval.mean + spread.compute_reach()) for spread in errors],
+        )
+    chances = [_compute_p_value(interval.mean, spread) for spread in errors]
+    return PairedTest(interval, chances[0] if chances else 1.0, chances[1] if chances[1:] else None)
+
+
+def _compute_p_value(mean: float, spread: Spread) -> float:
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(spread.freedom, -abs(mean) / spread.error)) if spread.error else 1.0
+
+
+def adjust_p_values(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted for how many there are, by Holm (1979): all below .05 hold together with error below 5 %.
+
+    The smallest is multiplied by m, the next by m - 1, and so on; none is less than one before it, none above 1. It
+    holds whatever the dependence among the tests, as between pairs of the same models.
+
+    Args:
+        p_values: Shape (m,), each from 0 to 1; m may be 0.
+
+    Returns:
+        Shape (m,), in the order given.
+
+    >>> adjust_p_values([0.03, 0.01, 0.02])
+    [0.04, 0.03, 0.04]
+    """
+    numbers = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(numbers, kind="stable")
+    steps = np.minimum(numbers[order] * np.arange(len(numbers), 0, -1), 1.0)
+    return list(np.maximum.accumulate(steps)[np.argsort(order)].tolist())

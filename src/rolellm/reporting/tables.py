@@ -1,20 +1,182 @@
-"""The tables of a judging run."""
+"""All tables: Rouge-L by system and role, with floors, baselines, recipe and the paper's rows; and what judges found.
+
+The published numbers of RoleLLM are in one place, `published.yaml` (source: arXiv 2310.00746 Findings of ACL 2024). Its
+Rouge-L is what this library calls protocol ``paper``: recall by PyPI ``rouge`` 1.0.1, the highest among a row's
+references; numbers under another protocol, or of other rows than the release's test rows, do not compare with these.
+All are kept as published. In English role generalization the averages of LLaMA, Alpaca and Vicuna are not the mean of
+their three scores (.1700, .2810 and .2469); nothing published says why.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.records import Row, Subset
 from rolellm.core.sanitize import make_visible
+from rolellm.core.settings import read_packaged_yaml
 from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow, format_number
+from rolellm.core.text import join_names
+from rolellm.core.typed_json import read_as
+from rolellm.judging.records import Comparison, Design
 from rolellm.judging.result import Group, JudgingResult, Pairwise, SystemFigures
-from rolellm.judging.types import Comparison, Design
 from rolellm.judging.verdicts import RowClusters, RowOutcome
-from rolellm.reporting.published import PublishedTable
-from rolellm.reporting.score_table import COLUMNS
-from rolellm.scoring.score_report import ScoreReport
+from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport, summary_table
+from rolellm.scoring.settings import name_intervals
 from rolellm.scoring.statistics.intervals import ClusteredSample, estimate_share
+
+Scores = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A published table.
+
+    Attributes:
+        title: Its heading.
+        rows: System to CUS, RAW, SPE and avg: Rouge-L from 0 to 1, ``avg`` as printed there.
+        win_rates: System to the judge's win rate against RoleGPT, in percent.
+        released: Subset to the number of the release's test rows, and their `content_hash` where we have it.
+    """
+
+    title: str
+    rows: Mapping[str, Scores]
+    win_rates: Mapping[str, float]
+    released: Mapping[Subset, tuple[int, str | None]]
+    protocol: str = "paper"
+    source: str = "arXiv 2310.00746, Findings of ACL 2024"
+
+
+PUBLISHED: Mapping[str, PublishedTable] = {
+    config: read_as(PublishedTable, table, config)
+    for config, table in read_packaged_yaml("rolellm.reporting", "published.yaml").items()
+}
+"""The paper's tables, by the config of this library that holds their rows."""
+
+
+def published_for(config: str | None, split: str | None, rows: Iterable[Row]) -> PublishedTable | None:
+    """Find the paper's table for scores of these rows, if they are the release's test rows, not others.
+
+    A partial copy of the release counts as the release where a whole subset is there; a sample of its rows does not,
+    since nothing tells its rows from others.
+
+    Args:
+        config: The config that the rows claim to be of.
+        split: The split that they claim to be of.
+        rows: All rows that were scored.
+    """
+    table = PUBLISHED.get(config or "")
+    if table is None or split != "test":
+        return None
+    subsets: dict[Subset, list[Row]] = defaultdict(list)
+    for row in rows:
+        subsets[row.subset].append(row)
+    same = [
+        len(subset_rows) == table.released[subset][0] and table.released[subset][1] in (None, content_hash(subset_rows))
+        for subset, subset_rows in subsets.items()
+    ]
+    return table if same and all(same) else None
+
+
+def content_hash(rows: Iterable[Row]) -> str:
+    """Hash roles, questions and references, in any order of the rows."""
+    return hash_json(sorted(hash_json([row.role, row.question, *row.references]) for row in rows))
+
+
+def roles_of(reports: Iterable[ScoreReport]) -> tuple[str, ...]:
+    """List the roles that any of the reports breaks down, as first met."""
+    return tuple(dict.fromkeys(role for report in reports for role in report.by_role))
+
+
+def score_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L") -> Table:
+    """Build a table of systems by CUS, RAW, SPE and avg.
+
+    Args:
+        reports: System name to its score report.
+        title: The table's heading.
+    """
+    table = summary_table(title, "System", {name: report.metrics for name, report in reports.items()})
+    return replace(with_markers(table, reports), note=". ".join([recipe(reports), *standings(reports)]))
+
+
+def with_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
+    """Add a line for each floor, baseline and reference of the systems that is not yet one of the table's lines.
+
+    Systems that answered other rows have other floors; each is then marked with the systems whose rows it is on.
+    """
+    lines_by_name: dict[str, list[tuple[TableRow, list[str]]]] = {}
+    names = {row.names[-1] for row in table.rows}
+    for system, report in reports.items():
+        for name, marker in (report.scale.markers if report.scale else {}).items():
+            marks = (marker.kind,) if marker.label(name) != name else ()
+            line = TableRow((name,), tuple(map(marker.metrics.get, table.columns)), marks, marker.kind)
+            entries = lines_by_name.setdefault(name, [])
+            same = next((systems for row, systems in entries if row == line), None)
+            if same is not None:
+                same.append(system)
+            elif name not in names:
+                entries.append((line, [system]))
+    lines = [
+        line if len(variants) == 1 else replace(line, marks=(*line.marks, f"rows of {join_names(systems)}"))
+        for variants in lines_by_name.values()
+        for line, systems in variants
+    ]
+    return replace(table, rows=(*table.rows, *lines))
+
+
+def standings(reports: Mapping[str, ScoreReport]) -> list[str]:
+    """Say where each system is between floor and reference, and what is absent."""
+    scales = {name: report.scale for name, report in reports.items() if report.scale}
+    shown = {name for scale in scales.values() for name in scale.markers}
+    every = dict.fromkeys(note for scale in scales.values() for note in scale.notes)
+    # What one system lacks, another may have.
+    notes = [note for note in every if not any(f"“{name}”" in note for name in shown)]
+    return [*(f"{name}: {scale.text}" for name, scale in scales.items() if scale.text), *notes]
+
+
+def role_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L by role") -> Table:
+    """Build a table of roles, and within each role the systems, by CUS, RAW and SPE.
+
+    Args:
+        reports: System name to its score report.
+        title: The table's heading.
+    """
+    rows = tuple(
+        TableRow((role, name), tuple(report.by_role.get(role, {}).get(metric) for metric in METRICS))
+        for role in roles_of(reports.values())
+        for name, report in reports.items()
+    )
+    return Table(title, ("Role", "System"), METRICS, rows, recipe(reports))
+
+
+def published_table(table: PublishedTable) -> Table:
+    """Build a table of the paper in the form of ours; the paper gives neither intervals nor counts."""
+    rows = tuple(TableRow((name,), tuple(map(Interval, scores))) for name, scores in table.rows.items())
+    return Table(table.title, ("System",), COLUMNS, rows, f"Published: {table.source}; protocol {table.protocol}.")
+
+
+def disagreements(reports: Mapping[str, ScoreReport]) -> dict[str, tuple[str, ...]]:
+    """Find what must be equal for numbers to compare and is not: protocol, config or split to its values."""
+    differing = {}
+    for name in ("protocol", "config", "split"):
+        values = tuple(dict.fromkeys(str(getattr(report.options, name)) for report in reports.values()))
+        if len(values) > 1:
+            differing[name] = values
+    return differing
+
+
+def recipe(reports: Mapping[str, ScoreReport]) -> str:
+    """Describe the recipe that all lines share, or warn that they share none."""
+    odd = disagreements(reports)
+    if odd:
+        text = "; ".join(f"{name}: {', '.join(values)}" for name, values in odd.items())
+        return f"Not comparable: the lines differ in {text}."
+    options = next((report.options for report in reports.values()), None)
+    named = [f"{name} {value}" for name in ("protocol", "config", "split") if (value := getattr(options, name, None))]
+    return ", ".join([*named, name_intervals(options.config)] if options else named)
+
 
 PAIRS, LENGTH_FREE, LISTS = "Win rate, %", "LC win rate, %", "Above base, %"
 RANK, STRENGTH, CONSISTENT, NAMED = "Avg. rank", "Strength", "Consistency, %", "Name effect, %"

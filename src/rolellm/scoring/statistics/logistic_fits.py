@@ -1,6 +1,7 @@
-"""What a win rate would be at equal length: judges like long answers, and a win by length is not a win by quality.
+"""Logistic models of who wins, with intervals over questions: strengths (Bradley-Terry), and wins at equal length.
 
-The model is P(win) = sigmoid(theta + phi * tanh(difference / s)): the difference in length, the model's less the
+What a win rate would be at equal length: judges like long answers, and a win by length is not a win by quality. The
+model is P(win) = sigmoid(theta + phi * tanh(difference / s)): the difference in length, the model's less the
 baseline's, over s, its standard deviation. The controlled rate is sigmoid(theta). Outcomes may be fractions (ties,
 means of two orders or several judges): the fit is quasi-binomial. Intervals refit it on resampled questions, s kept.
 
@@ -26,10 +27,11 @@ baseline's length, it is about 90 %, and what the model says of equal length dep
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from rolellm.scoring.settings import Bootstrap
 from rolellm.scoring.statistics.intervals import (
@@ -44,16 +46,122 @@ from rolellm.scoring.statistics.intervals import (
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-#: Weight of the ridge on the coefficient of length: a normal prior of deviation 10.
+#: Weight of the ridge on strengths, or on the coefficient of length: log-likelihood - RIDGE / 2 * sum of their squares,
+#: as a normal prior of deviation 10 would.
 RIDGE = 0.01
+_STEPS = 200
+# In log-odds; Newton's steps shrink quadratically, so what is left after one this small is rounding.
+_CLOSE = 1e-9
+# Two models with equal results differ by rounding alone, which this many digits hide.
+_STRENGTH_DIGITS = 10
+_DIGITS = 12
 #: Fewer questions than this get no controlled rate: their intervals would be too narrow by far.
 MIN_QUESTIONS = 30
 # Points that stand for the length terms of all rows in the resamples; 257 move an end of the rate by less than 0.0001.
 _POINTS = 257
-_STEPS = 200
-# In log-odds; Newton's steps shrink quadratically, so what is left after one this small is rounding.
-_CLOSE = 1e-9
-_DIGITS = 12
+
+
+def fit_bradley_terry(
+    tables: npt.ArrayLike,
+    settings: Bootstrap = Bootstrap(),
+    *,
+    against: int | None = None,
+) -> list[Interval]:
+    """Bradley-Terry log-strengths of k models, with cluster-bootstrap percentile intervals.
+
+    P(i beats j) = sigmoid(strength i - strength j) (Bradley & Terry, 1952). A tie is half a win for each (our choice,
+    as in Arena-Hard). The likelihood is maximized with a small ridge on the strengths (``RIDGE``, a normal prior of
+    deviation 10; our choice), so that a model that never lost, or never won, stays finite: its number then means "far
+    above" or "far below" and grows with the number of rows. Where every model won and lost something, over a few dozen
+    rows or more, the ridge shows in the third digit at most.
+
+    A model that never lost, or never won, has a strength that only the ridge keeps finite. Resamples cannot
+    show how far off it might be, so it gets no interval: with ``against``, every model without a chain of wins to that
+    model and one back from it; without, every model outside the largest group within which such chains run.
+
+    Args:
+        tables: Shape (clusters, k, k), k at least 2: how often the model of the line beat that of the column,
+            within each question.
+        settings: Resamples and seed.
+        against: Number of the model relative to which strengths are given, which itself gets 0; without it they are
+            relative to the mean of all.
+
+    Returns:
+        One per model, in natural log-odds; ``n`` counts its comparisons (rounded), ``clusters`` the questions
+        they come from.
+
+    Raises:
+        ValueError: On models that no chain of comparisons connects, so that nothing says which of them is stronger.
+
+    >>> [round(one.mean, 2) for one in fit_bradley_terry([[[0, 3], [1, 0]]])]  # log(3) = 1.10 apart, less the ridge
+    [0.55, -0.55]
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    wins = np.asarray(tables, dtype=np.float64)
+    groups, group = connected_components(wins.sum(axis=0) > 0, directed=False)
+    if groups > 1:
+        apart = np.flatnonzero(group != group[0]).tolist()
+        raise ValueError(f"models {apart} were never compared with model 0, not even through other models")
+    clusters, k, _ = wins.shape
+    flat = wins.reshape(clusters, k * k)
+    # In one order, whatever order the clusters came in.
+    flat = flat[np.lexsort(flat.T)]
+    sparse = csr_array(flat)  # most cells of a question are 0
+    sums = [flat.sum(axis=0)[None], *(counts @ sparse for counts in draw_counts(clusters, settings))]
+    strengths = _fit_strengths(np.concatenate(sums).reshape(-1, k, k))
+    if against is not None:
+        strengths = strengths - strengths[:, [against]]
+    strengths = strengths.round(_STRENGTH_DIGITS)
+    # Those whose strengths the results bound on both sides (Ford, 1957).
+    _, group = connected_components(wins.sum(axis=0) > 0, directed=True, connection="strong")
+    firm = group == (np.argmax(np.bincount(group)) if against is None else group[against])
+    games = (wins + wins.transpose(0, 2, 1)).sum(axis=2)
+    intervals = []
+    for model in range(k):
+        present = int(np.count_nonzero(games[:, model]))
+        low, high = compute_percentiles(strengths[1:, model]) if firm[model] and present > 1 else (None, None)
+        intervals.append(Interval(float(strengths[0, model]), low, high, round(games[:, model].sum()), present))
+    return intervals
+
+
+def _fit_strengths(wins: Floats) -> Floats:
+    """Fit strengths of shape (tables, k)."""
+    games = wins + wins.transpose(0, 2, 1)
+    won, k = wins.sum(axis=2), wins.shape[-1]
+
+    def find_step(strengths: Floats) -> tuple[Floats, Floats]:
+        chance = 1 / (1 + np.exp(strengths[:, None, :] - strengths[:, :, None]))
+        slope = won - (games * chance).sum(axis=2) - RIDGE * strengths
+        weight = games * chance * (1 - chance)
+        curve = np.eye(k) * (weight.sum(axis=2) + RIDGE)[:, :, None] - weight
+        step = np.linalg.solve(curve, slope[:, :, None])[:, :, 0]
+        return step, np.ptp(step, axis=1)
+
+    strengths = _climb(np.zeros(won.shape), find_step)
+    # A resample without any comparison of a model says nothing about it.
+    strengths = strengths - strengths.mean(axis=1, keepdims=True)
+    return np.where(games.sum(axis=2) > 0, strengths, np.nan)
+
+
+def _climb(values: Floats, find_step: Callable[[Floats], tuple[Floats, Floats]]) -> Floats:
+    """Maximize the likelihoods of logistic models by Newton's method, for all fits at once.
+
+    Each step is shortened to log(1 + d) / d of itself, d the most that it moves any log-odds: with the logistic's
+    curvature that always climbs (Sun & Tran-Dinh, 2019), and near the top it is a full step.
+
+    Args:
+        values: Shape (fits, parameters): where to start.
+        find_step: Newton's step from values, in their shape, and d of each fit.
+    """
+    for _ in range(_STEPS):
+        step, reach = find_step(values)
+        damped = np.where(reach > 0, np.log1p(reach) / np.where(reach > 0, reach, 1), 1)
+        values = values + damped[:, None] * step
+        if not len(reach) or reach.max() < _CLOSE:
+            break
+    return values
 
 
 class LengthControl(NamedTuple):
@@ -108,7 +216,7 @@ def fit_length_control(
         return LengthControl(None, None, problem)
     rates, coefficients = _resample_fits(data, settings)
     won, tilted = data.outcomes.sum(keepdims=True), (data.outcomes @ data.terms)[None]
-    (theta,), (phi,) = _fit(data.terms, np.ones((1, len(data.terms))), won, tilted)
+    (theta,), (phi,) = _fit_length(data.terms, np.ones((1, len(data.terms))), won, tilted)
     rate, coefficient = (
         Interval(round(float(mean), _DIGITS), *compute_percentiles(values), len(data.terms), questions)
         for mean, values in ((_compute_sigmoid(theta), rates), (phi, coefficients))
@@ -157,7 +265,7 @@ def _resample_fits(data: LengthData, settings: Bootstrap) -> tuple[Floats, Float
     # All won: theta has no end, and the rate is 1 whatever the length; the same with all lost.
     rates, coefficients = wins / total, np.full(len(total), np.nan)
     mixed = (wins > 0) & (wins < total * (1 - 1e-12))
-    theta, phi = _fit(points, weights[mixed], wins[mixed], tilted[mixed])
+    theta, phi = _fit_length(points, weights[mixed], wins[mixed], tilted[mixed])
     rates[mixed], coefficients[mixed] = _compute_sigmoid(theta), phi
     return rates, coefficients
 
@@ -179,11 +287,8 @@ def _bin_terms(data: LengthData) -> tuple[Floats, csr_array]:
     return points, csr_array((values, (np.tile(data.codes, 2), columns)), shape=shape)
 
 
-def _fit(points: Floats, weights: Floats, wins: Floats, tilted: Floats) -> tuple[Floats, Floats]:
-    """Theta and phi, each of shape (fits,), by Newton's method for all fits at once.
-
-    Each step is shortened to log(1 + d) / d of itself, d the most that it moves any log-odds: with the logistic's
-    curvature that always climbs (Sun & Tran-Dinh, 2019), and near the top it is a full step.
+def _fit_length(points: Floats, weights: Floats, wins: Floats, tilted: Floats) -> Floats:
+    """Fit theta and phi, shape (2, fits).
 
     Args:
         points: Shape (p,): length terms.
@@ -191,22 +296,20 @@ def _fit(points: Floats, weights: Floats, wins: Floats, tilted: Floats) -> tuple
         wins: Shape (fits,): sum of the outcomes.
         tilted: Shape (fits,): sum of outcome times length term.
     """
-    theta, phi = np.zeros(len(weights)), np.zeros(len(weights))
     powers = np.stack([np.ones_like(points), points, points**2], axis=1)
-    for _ in range(_STEPS):
+
+    def find_step(values: Floats) -> tuple[Floats, Floats]:
+        theta, phi = values.T
         chance = _compute_sigmoid(theta[:, None] + phi[:, None] * points)
         expected = (weights * chance) @ powers[:, :2]
         flat, slant, steep = ((weights * chance * (1 - chance)) @ powers).T
         steep = steep + RIDGE
         up, along = wins - expected[:, 0], tilted - expected[:, 1] - RIDGE * phi
         area = flat * steep - slant**2
-        shift, turn = (steep * up - slant * along) / area, (flat * along - slant * up) / area
-        reach = np.abs(shift) + np.abs(turn)
-        damped = np.where(reach > 0, np.log1p(reach) / np.where(reach > 0, reach, 1), 1)
-        theta, phi = theta + damped * shift, phi + damped * turn
-        if not len(reach) or reach.max() < _CLOSE:
-            break
-    return theta, phi
+        step = np.stack([(steep * up - slant * along) / area, (flat * along - slant * up) / area], axis=1)
+        return step, np.abs(step).sum(axis=1)
+
+    return np.ascontiguousarray(_climb(np.zeros((len(weights), 2)), find_step).T)
 
 
 def _compute_sigmoid(values: Floats) -> Floats:

@@ -1,0 +1,382 @@
+"""The verdicts to request of a judge: the orders of the answers, the prompts, and what makes ranks of a reply.
+
+Every pair is shown in both orders, every list in rotations of one drawn by content. What is drawn is drawn from the
+row's id and the names, not from a stream of random numbers: other rows, another system or another order of the data
+change nothing about it, so a run that grows asks only for what is new.
+
+A judge is shown role, question and reference, and the answers under letters, each text behind a fence. Which reference:
+of a role-specific row its own, of which Context-Instruct made it; of a general row the instruction's role-free target.
+The styled references of general rows are RoleGPT's, siblings of the baseline that the others are compared with, so a
+judge that saw them would be shown whom to prefer (our choice).
+
+A verdict is one JSON object and nothing else (see `refuse_prose`) that follows the judge's schema and ranks each answer
+once. Anything else is refused and asked again, except for a copied verdict: the same text would be copied again.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from rolellm.core.errors import SettingsError
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.records import Row
+from rolellm.core.sanitize import label
+from rolellm.core.settings import read_packaged_yaml
+from rolellm.judging.judge_models import Judge
+from rolellm.judging.records import Comparison, compute_mid_ranks
+from rolellm.judging.settings import JudgingSettings
+from rolellm.llm.json_reply import accept_json, find_json
+from rolellm.llm.model import Accept, Reply, Request, UnacceptableError, strip_thoughts, system, user
+from rolellm.models.prompts.fences import LIMIT, HarmlessText, draw_nonce, fence_text, make_harmless, read_fences
+from rolellm.models.prompts.leaks import make_leak_check
+
+#: What answers are called; a list has no more of them.
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictRequest:
+    """One verdict to ask for.
+
+    Attributes:
+        row: Index of the row.
+        judge: Who is asked.
+        order: Names of the systems, as shown.
+        named: Whether their names are shown.
+    """
+
+    row: int
+    judge: Judge
+    order: tuple[str, ...]
+    named: bool = False
+
+
+def plan_verdicts(comparison: Comparison, judges: Sequence[Judge], settings: JudgingSettings) -> list[VerdictRequest]:
+    """Every verdict to ask for, row by row, so that what rows share is asked together.
+
+    A pair is asked for where the system and the baseline both answered; a list where every system but canaries did.
+
+    Raises:
+        SettingsError: When pairs are to be judged and there is no baseline, or lists of more answers than there are
+            letters; and where no verdict can be asked for at all.
+    """
+    for judge in judges:
+        _check(comparison, judge)
+    probed = _select_probes(comparison, settings)
+    asks = [
+        VerdictRequest(index, judge, order, named)
+        for index, row in enumerate(comparison.rows)
+        for judge in judges
+        for order, named in _iter_orders(comparison, judge, settings, row.id, probe=row.id in probed)
+    ]
+    if not asks:
+        raise SettingsError("nothing to judge: no list or pair has all its answers; give more predictions")
+    return asks
+
+
+def _check(comparison: Comparison, judge: Judge) -> None:
+    system_count = len(comparison.systems)
+    if judge.design == "pairwise" and comparison.baseline is None:
+        raise SettingsError(
+            f"{judge.settings.name} compares with a baseline, and this run has none; name one with --baseline"
+        )
+    if judge.design == "listwise" and system_count > len(LETTERS):
+        raise SettingsError(
+            f"{system_count} systems are more than a list holds ({len(LETTERS)}); judge pairs: --judge role-pair"
+        )
+
+
+def _iter_orders(
+    comparison: Comparison, judge: Judge, settings: JudgingSettings, row: str, *, probe: bool
+) -> Iterator[tuple[tuple[str, ...], bool]]:
+    """The orders in which a judge sees a row, and whether it sees the names."""
+    names = [name for name, texts in comparison.answers.items() if row in texts]
+    baseline, canaries = comparison.baseline, comparison.canaries
+    if judge.design == "listwise":
+        if comparison.answers.keys() - canaries <= set(names):
+            yield from ((order, False) for order in rotate_orders(names, settings, row))
+    elif baseline is not None and baseline in names:
+        for name in names:
+            if name != baseline:
+                # Probes follow the masked pair: the texts are the same, which servers cache.
+                for named in (False, True) if probe and name not in canaries else (False,):
+                    yield (name, baseline), named
+                    yield (baseline, name), named
+
+
+def rotate_orders(names: Sequence[str], settings: JudgingSettings, row_id: str) -> list[tuple[str, ...]]:
+    """The orders in which a row's list is shown: one drawn by content, then that turned by equal steps."""
+    first = sorted(names, key=lambda name: hash_json([settings.seed, row_id, name]))
+    turns = min(settings.rotations, len(first))
+    steps = [turn * len(first) // turns for turn in range(turns)]
+    return [tuple(first[step:] + first[:step]) for step in steps]
+
+
+def _select_probes(comparison: Comparison, settings: JudgingSettings) -> frozenset[str]:
+    """Rows for the probe of names, of those that have a pair to show them with."""
+    if comparison.baseline is None:
+        return frozenset()
+    models = [comparison.answers[system.name] for system in comparison.systems if system.kind == "model"]
+    paired = [row for row in comparison.answers[comparison.baseline] if any(row in answers for answers in models)]
+    row_ids = {row.id for row in comparison.rows}
+    ranked = sorted((hash_json(["names", settings.seed, row]), row) for row in row_ids.intersection(paired))
+    return frozenset(name for _, name in ranked[: settings.name_probe])
+
+
+#: What a judge is told between texts, by language.
+WORDS: Mapping[str, Mapping[str, str]] = read_packaged_yaml("rolellm.judging", "words.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class RowMaterial:
+    """A row's answers, made harmless for showing.
+
+    Attributes:
+        row: The row.
+        common: What every request about it shows, by the names of the fences.
+        answers: System to answer.
+    """
+
+    row: Row
+    common: Mapping[str, str]
+    answers: Mapping[str, HarmlessText]
+
+    def touched(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Return those of these systems whose answers were changed, cut or look like an attack, and how."""
+        return {name: self.answers[name].touched for name in names if self.answers[name].touched}
+
+
+def prepare_material(comparison: Comparison, row: Row, limit: int = LIMIT) -> RowMaterial:
+    """Prepare what can be shown of a row of a comparison.
+
+    Args:
+        comparison: With the answers.
+        row: One of its rows.
+        limit: Characters of any one text that are shown; what is longer is cut, and counted.
+    """
+    texts = {system.name: comparison.answers[system.name].get(row.id) for system in comparison.systems}
+    answers = {name: make_harmless(text, limit) for name, text in texts.items() if text is not None}
+    return RowMaterial(
+        row, {name: make_harmless(text, limit).text for name, text in _collect_texts(row).items()}, answers
+    )
+
+
+def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
+    """The request for one verdict.
+
+    Args:
+        material: The row, made harmless.
+        ask: Who is asked, and in which order.
+    """
+    row, letters = material.row, LETTERS[: len(ask.order)]
+    words = WORDS[row.language]
+    answers = [material.answers[name].text or words["no_answer"] for name in ask.order]
+    # Of what is shown and nothing else, in no order: both orders share it, and another system does not change it.
+    mark = draw_nonce(*sorted([*material.common.values(), *answers]))
+    fences = {name: fence_text(name, text, mark) for name, text in material.common.items()}
+    reference_fences = [fences[name] for name in fences if name.startswith("reference")]
+    system_prompt, user_prompt = ask.judge.prompts[row.language]
+    content = user_prompt.fill(
+        mark=mark,
+        character=f"{fences['role']}\n{fences['description']}",
+        question=fences["question"],
+        reference="\n".join([words[row.subset] if reference_fences else words["no_reference"], *reference_fences]),
+        answers="\n\n".join(
+            fence_text(f"answer {letter}", text, mark) for letter, text in zip(letters, answers, strict=True)
+        ),
+        names=_format_names(words, letters, ask.order) if ask.named else "",
+        letters=words["joined"].join(letters),
+    )
+    messages = (system(system_prompt.text), user(content))
+    tag = f"judge/{ask.judge.settings.name}/{row.id}"
+    return Request(
+        messages,
+        ask.judge.sampling(len(letters)),
+        schema=ask.judge.schema,
+        tag=tag,
+        repair=words["repair"],
+        quotes=False,
+    )
+
+
+def _collect_texts(row: Row) -> dict[str, str]:
+    return {
+        "role": row.role,
+        "description": row.role_description or WORDS[row.language]["no_description"],
+        "question": row.question,
+        **{f"reference {number}": text for number, text in enumerate(select_references(row), start=1)},
+    }
+
+
+def select_references(row: Row) -> Sequence[str]:
+    """Select what a judge is shown of a row's references."""
+    if row.subset == "general":
+        return [row.raw_reference] if row.raw_reference and row.raw_reference.strip() else []
+    return [text for text in dict.fromkeys(row.references) if text.strip()][:3]
+
+
+def _format_names(words: Mapping[str, str], letters: Sequence[str], order: Sequence[str]) -> str:
+    named = [
+        words["is"].format(letter=letter, name=label(name, 60)) for letter, name in zip(letters, order, strict=True)
+    ]
+    return words["names"].format(named=words["joined"].join(named))
+
+
+# Words that lead to a verdict without naming one or telling whose it is. With any other, nobody can say without
+# understanding the text whether the object is quoted, so a longer list would be a worse guard.
+_HARMLESS: Final = re.compile(
+    r"(?:[\s:：,，.。!！*#`-]|here['’]s\b|\b(?:sure|certainly|ok|okay|here|below|is|my|the|a|as|in|final|verdict|"
+    r"judge?ment|evaluation|ranking|json|object|format|done)\b|好的|当然|以下|下面|是|为|我的|最终|评判|裁决|排名|结果|如下)*+",
+    re.IGNORECASE,
+)
+_TEXT: Final = r'"(?:[^"\\]|\\.)*+"'
+# Tried at every place, also within what was found: a stray quotation mark before it hides no member.
+_MEMBER: Final = re.compile(rf"(?<!\\)(?=({_TEXT})\s*+:\s*+({_TEXT}))", re.DOTALL)
+
+
+def find_copied(request: Request, reply: str) -> str | None:
+    """The name of the shown text that a reply has a reason from, such as ``answer A``; ``None`` for none.
+
+    A judge whose reason is, word for word, that of a verdict that it was shown repeats that verdict. The order of keys,
+    escapes and white space make no difference. Thoughts marked as such may quote anything.
+    """
+    reply_reasons = _find_reasons(strip_thoughts(reply))
+    texts = read_fences(request.messages[-1].content) if reply_reasons else {}
+    return next((name for name, text in texts.items() if reply_reasons & _find_reasons(text)), None)
+
+
+def refuse_prose(reply: str) -> None:
+    """Refuse a reply that is more than one JSON object, at most in a code fence and with words that say nothing.
+
+    Raises:
+        UnacceptableError: With the kind ``malformed``.
+    """
+    json_part = find_json(strip_thoughts(reply), "object")
+    if not _HARMLESS.fullmatch(json_part.before + json_part.after):
+        raise UnacceptableError("says more than its verdict, which it may quote or contradict", "malformed")
+    json.loads(json_part.source, strict=False, object_pairs_hook=_refuse_duplicates)
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise UnacceptableError("says more than one thing under one key", "malformed")
+
+
+# A row's texts are shown in both orders and in every list.
+@functools.lru_cache(maxsize=256)
+def _find_reasons(text: str) -> frozenset[str]:
+    """Find what JSON in a text, be it whole or broken, has under the key ``reason``."""
+    reasons = set()
+    for key, value in _MEMBER.findall(text):
+        with suppress(ValueError):
+            if json.loads(key) == "reason":
+                reasons.add("".join(json.loads(value, strict=False).split()))
+    return frozenset(reasons)
+
+
+_LONGEST_REASON = 2_000
+
+
+class JudgeReply(NamedTuple):
+    """A judge's reply about the answers, in the order shown.
+
+    Attributes:
+        ranks: From 1 (best); answers that tie share the mean of their places. ``None`` for a copied verdict.
+        reasons: One for each answer, or a single one for a pair; cut at 2,000 characters.
+        copied: The shown text that the judge repeated a verdict from, such as ``answer A``, instead of giving its own.
+        lead: Log odds of the first answer over the second; ``None`` for a verdict in words.
+    """
+
+    ranks: tuple[float, ...] | None
+    reasons: tuple[str, ...]
+    copied: str | None = None
+    lead: float | None = None
+
+
+def accept_verdicts(judges: Mapping[str, Judge]) -> Accept[JudgeReply]:
+    """An `accept` for the requests of some judges, by their parsers, which are also their schemas' names.
+
+    Returns:
+        A function that raises `UnacceptableError` for whatever is not a verdict, saying why.
+    """
+
+    def accept(request: Request, reply: Reply) -> JudgeReply:
+        if request.schema is None:
+            return _read_odds(reply)
+        source = find_copied(request, reply.text)
+        if source is not None:
+            return JudgeReply(None, (), source)
+        judge = judges[request.schema.name]
+        assert judge.schema is not None
+        answers = sum(name.startswith("answer ") for name in read_fences(request.messages[-1].content))
+        read = _read_pair if judge.design == "pairwise" else _read_ranking
+        verdict = accept_json(judge.schema, lambda value: read(value, answers))(request, reply)
+        refuse_prose(reply.text)
+        for language, (system_prompt, _) in judge.prompts.items():
+            leak = make_leak_check(language, request.messages[-1].content, (system_prompt.text,))
+            if any(map(leak, verdict.reasons)):
+                raise UnacceptableError("repeats the instructions instead of giving a reason", "malformed")
+        return verdict
+
+    return accept
+
+
+def _read_pair(value: Mapping[str, Any], answers: int) -> JudgeReply:
+    """One verdict, or one for each criterion: the answer that is better by more criteria is better."""
+    criteria = {"": value} if "better" in value else value
+    lead = sum({"A": 1, "B": -1, "tie": 0}[criterion["better"]] for criterion in criteria.values())
+    reasons = (
+        f"{name} ({criterion['better']}): {criterion['reason']}" if name else criterion["reason"]
+        for name, criterion in criteria.items()
+    )
+    return JudgeReply(compute_mid_ranks((0, lead)), (" ".join(reasons)[:_LONGEST_REASON],))
+
+
+#: The least share of the first token's probability that the two letters must have (our choice).
+_LEAST_MASS = 0.5
+
+
+def _read_odds(reply: Reply) -> JudgeReply:
+    """A letter, by the probabilities of both; one that is not among the likeliest tokens counts as the last of them."""
+    try:
+        first = reply.raw["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        likeliest = [(str(option["token"]).strip().upper(), float(option["logprob"])) for option in first]
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise UnacceptableError(
+            "came without log probabilities; this server needs another judge", "malformed"
+        ) from None
+    shares = [math.fsum(math.exp(of) for token, of in likeliest if token == letter) for letter in LETTERS[:2]]
+    if not sum(shares) >= _LEAST_MASS:
+        raise UnacceptableError("begins with neither letter", "malformed")
+    least = math.exp(min(of for _, of in likeliest))
+    a, b = (max(share, least, 1e-12) for share in shares)
+    lead = math.log(a / b)
+    return JudgeReply(compute_mid_ranks((0, lead)), (), lead=lead)
+
+
+def _read_ranking(value: Mapping[str, Any], answers: int) -> JudgeReply:
+    entries = {}
+    for entry in value["ranking"]:
+        letter = entry["answer"].strip().removeprefix("answer ").upper()
+        if letter in entries:
+            raise UnacceptableError(f"ranks answer {letter!r:.20} twice", "malformed")
+        entries[letter] = entry
+    letters = LETTERS[:answers]
+    if set(entries) != set(letters):
+        lacking = ", ".join(sorted(set(letters) - set(entries))) or "none"
+        unknown = ", ".join(f"{letter!r:.20}" for letter in sorted(set(entries) - set(letters))[:5]) or "none"
+        raise UnacceptableError(f"does not rank each answer once (missing: {lacking}; unknown: {unknown})", "malformed")
+    # One rank, or one for each criterion: their sum decides.
+    criteria = [name for name, rank in entries[letters[0]].items() if isinstance(rank, int)]
+    ranks = [compute_mid_ranks([entries[letter][name] for letter in letters]) for name in criteria]
+    rank_sums = [sum(of_answer) for of_answer in zip(*ranks, strict=True)]
+    return JudgeReply(
+        compute_mid_ranks(rank_sums), tuple(entries[letter]["reason"][:_LONGEST_REASON] for letter in letters)
+    )
