@@ -156,6 +156,7 @@ def test_a_check_of_safety_is_priced(card: Path, base: Path, tmp_path: Path, gua
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_guard_says_what_tuning_did_to_safety(
     made: MakeResult, card: Path, tmp_path: Path, guard: tuple[Path, Any]
 ) -> None:
