@@ -158,7 +158,12 @@ def main() -> None:
         rows = asked[name]
         answers = {
             run: rolellm.generate(
-                folder, rows, out=arguments.out / f"{run}-{name}.jsonl", max_new_tokens=100, batch_size=16, dtype="bfloat16"
+                folder,
+                rows,
+                out=arguments.out / f"{run}-{name}.jsonl",
+                max_new_tokens=100,
+                batch_size=16,
+                dtype="bfloat16",
             )
             for run, folder in runs.items()
         }

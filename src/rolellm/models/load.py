@@ -101,8 +101,8 @@ def load_whole(path: str | Path, **options: Any) -> PreTrainedModel:
             f"{path} lacks {len(missing)} of the model's weights ({', '.join(missing[:5])}); is it complete?"
         )
     _check_sizes(model, path)
-    # A frozen output layer is copied for each row of a batch whose last states lie apart: PyTorch multiplies them row by
-    # row (at::matmul, 2.13), in half precision on a CPU 150 times slower. Contiguous states are multiplied at once.
+    # Last states lie apart in a batch, and at::matmul (PyTorch 2.13) then copies a frozen output layer for each row: in
+    # half precision on a CPU, 150 times slower. Contiguous states are multiplied at once.
     model.get_output_embeddings().register_forward_pre_hook(lambda _, args: (args[0].contiguous(), *args[1:]))
     return model
 
