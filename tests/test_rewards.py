@@ -160,7 +160,7 @@ def test_a_judge_s_liking_for_a_place_cancels_out(
     monkeypatch.setenv(rewards.JUDGE_VARIABLE, str(tmp_path / "judge.yaml"))
     replies = ["It fell into the well.", "It fell, I think.", "It broke."]
     columns = {name: values * 3 for name, values in ABOUT.items()} | {"rolegpt": ["It fell down."] * 3}
-    better, same, alike = asyncio.run(rewards.verdict(completions=replies, **columns))
+    better, same, alike = asyncio.run(rewards.judge(completions=replies, **columns))
     assert better == pytest.approx(1 / (1 + math.exp(-1)))
     assert same == alike == pytest.approx(0.5)
     assert (tmp_path / "judge-reward").is_dir()
@@ -170,7 +170,7 @@ def test_a_judge_without_a_model_says_how_to_name_one(monkeypatch: pytest.Monkey
     monkeypatch.delenv(rewards.JUDGE_VARIABLE, raising=False)
     rewards._make_default_judge.cache_clear()
     with pytest.raises(SettingsError, match="set ROLELLM_JUDGE to its settings file"):
-        asyncio.run(rewards.verdict(completions=["Aye."], **ABOUT))
+        asyncio.run(rewards.judge(completions=["Aye."], **ABOUT))
     with pytest.raises(SettingsError, match="ranks lists"):
         rewards.make_judge(WORDS, "out", "role-list")
 

@@ -319,7 +319,7 @@ def make_judge(llm: Any, out: str | Path, name: str = "role-odds") -> AsyncRewar
         name: A judge of pairs; ``role-odds`` reads the odds of a letter, ``role-pair`` a verdict in words.
 
     Returns:
-        An async reward function; see `verdict`.
+        An async reward function; see `judge`.
 
     Raises:
         SettingsError: For a model or a judge that is not there, or a judge of lists.
@@ -354,12 +354,12 @@ def make_judge(llm: Any, out: str | Path, name: str = "role-odds") -> AsyncRewar
                 leads[index].append(sign * lead)
         return [float(expit(fmean(leads[index]))) if len(leads[index]) == 2 else None for index in range(len(replies))]
 
-    async def verdict(
+    async def judge_replies(
         completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any
     ) -> list[float | None]:
         return await asyncio.to_thread(ask, _read_batch(completions, prompts, columns))
 
-    return verdict
+    return judge_replies
 
 
 def _build_verdict_requests(reply: _Completion, chosen: Judge) -> Iterator[tuple[int, Request]]:
@@ -380,13 +380,13 @@ def _make_default_judge() -> AsyncReward:
     file = os.environ.get(JUDGE_VARIABLE)
     if not file:
         raise SettingsError(
-            f"rolellm.rewards.verdict needs a model: set {JUDGE_VARIABLE} to its settings file (docs/models.md), or "
+            f"rolellm.rewards.judge needs a model: set {JUDGE_VARIABLE} to its settings file (docs/models.md), or "
             "pass rolellm.rewards.make_judge(llm, out) from Python"
         )
     return make_judge(file, Path(file).parent / "judge-reward")
 
 
-async def verdict(
+async def judge(
     completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any
 ) -> list[float | None]:
     """Reward what a judge model prefers to the role's own reply, by the odds of both orders.
