@@ -386,9 +386,7 @@ def _make_default_judge() -> AsyncReward:
     return make_judge(file, Path(file).parent / "judge-reward")
 
 
-async def judge(
-    completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any
-) -> list[float | None]:
+async def judge(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
     """Reward what a judge model prefers to the role's own reply, by the odds of both orders.
 
     The model is that of the settings file that ``$ROLELLM_JUDGE`` names; its journal is ``judge-reward/`` next to the
