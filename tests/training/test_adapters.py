@@ -41,7 +41,8 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, write_recipe: Any) -> Traini
 
 
 def test_dpo_goes_on_and_its_reference_is_the_adapter(tuned: TrainingRun, tmp_path: Path) -> None:
-    run = train("rocit-dpo", base=tuned.out, train_dataset=PAIRS, out=tmp_path / "run", warmup_steps=0, **DPO)
+    options = DPO | {"warmup_steps": 0, "loss_type": ["sigmoid"], "loss_weights": [1]}
+    run = train("rocit-dpo", base=tuned.out, train_dataset=PAIRS, out=tmp_path / "run", **options)
     first, last = run.metrics[0], run.metrics[-1]
     # With the plain base for reference, rewards would begin elsewhere.
     assert first["loss"] == pytest.approx(math.log(2), abs=1e-6)
