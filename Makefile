@@ -25,11 +25,12 @@ test-all: test .venv-inspect/installed .venv-lighteval/installed
 		{ echo "Chromium and its driver are missing; on Debian: apt-get install chromium chromium-driver"; exit 1; }
 	$(PYTEST) -m "slow or browser" $(TESTS)
 
-# The quick tests beside the lowest versions that pyproject.toml allows, and the newest; then what loading and scoring need,
-# beside the oldest releases that other people's trainers pin.
+# The quick tests and what goes on from checkpoints, beside the lowest versions that pyproject.toml allows, and the newest;
+# then what loading and scoring need, beside the oldest releases that other people's trainers pin.
 test-versions: .venv-lowest/installed .venv-newest/installed .venv-core/installed
 	for versions in lowest newest; do \
 		.venv-$$versions/bin/python -m pytest $(PARALLEL) -m "not slow and not browser" $(TESTS) || exit 1; \
+		.venv-$$versions/bin/python -m pytest tests/training/test_adapters.py || exit 1; \
 	done
 	.venv-core/bin/python -m pytest $(PARALLEL) -W ignore::pytest.PytestUnraisableExceptionWarning \
 		-m "not slow and not browser" tests/data tests/scoring/test_rouge.py tests/scoring/test_score.py

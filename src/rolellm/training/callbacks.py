@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import threading
 import time
 from collections import ChainMap
@@ -399,6 +400,9 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
             folder = run / f"checkpoint-{state.global_step}"
             # A pickle of our own settings, which the recipe holds; unpickling a stranger's runs code.
             (folder / "training_args.bin").unlink(missing_ok=True)
+            # The adapter that preferences are measured against is the one that training began with. transformers 5.20
+            # would load it in the place of the tuned one.
+            shutil.rmtree(folder / "ref", ignore_errors=True)
             seal_checkpoint(folder, state.global_step, self._facts)
             keep_newest(run, self._limit)
         self._accelerator.wait_for_everyone()
