@@ -67,14 +67,17 @@ def serve_upstream(tell: Connection) -> None:
 
 
 async def load(port: int, model: str, clients: int, seconds: float) -> tuple[float, list[float]]:
-    """Ask for a while; answers per second (those begun in the last moments finish), and seconds to first tokens."""
+    """Ask for a while; answers per second, and seconds to first tokens.
+
+    Each client's rate is over its own time, since answers that are begun in the last moments finish.
+    """
     body = json.dumps({"model": model, "stream": True, "messages": [{"role": "user", "content": QUESTION}]}).encode()
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     request = b"%sContent-Length: %d\r\n\r\n%s" % (head, len(body), body)
     firsts: list[float] = []
     started = time.perf_counter()
 
-    async def client() -> int:
+    async def client() -> float:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         done = 0
         while time.perf_counter() - started < seconds:
@@ -86,10 +89,9 @@ async def load(port: int, model: str, clients: int, seconds: float) -> tuple[flo
             await reader.readuntil(b"\r\n0\r\n\r\n")
             done += 1
         writer.close()
-        return done
+        return done / (time.perf_counter() - started)
 
-    answers = sum(await asyncio.gather(*(client() for _ in range(clients))))
-    return answers / (time.perf_counter() - started), firsts
+    return sum(await asyncio.gather(*(client() for _ in range(clients)))), firsts
 
 
 def main() -> None:
