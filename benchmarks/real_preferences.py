@@ -68,14 +68,13 @@ def split_release(release: Path, out: Path) -> None:
 
 def measure_replies(rows: list[Row], replies: list[str], meter: StyleMeter) -> dict[str, list[float]]:
     """Measure replies by what needs no other reply: style, breaks, repetition and length."""
-    roles = [(row, reply) for row, reply in zip(rows, replies, strict=True)]
-    styled = [StyleReply(row.role, fold(row.question), reply) for row, reply in roles]
+    styled = [StyleReply(row.role, fold(row.question), reply) for row, reply in zip(rows, replies, strict=True)]
     runs = [list(list_word_runs(reply, 3)) for reply in replies]
     return {
         "style": meter.measure(styled),
         "breaks": [
             float(bool(find_breaks(reply, Profile(row.role, row.language, row.role_description), row.question)))
-            for row, reply in roles
+            for row, reply in zip(rows, replies, strict=True)
         ],
         "distinct trigrams": [len(set(each)) / len(each) if each else 0.0 for each in runs],
         "words": [float(len(reply.split())) for reply in replies],

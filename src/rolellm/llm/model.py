@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import NonNegativeFloat
 
@@ -325,6 +325,11 @@ def request_key(model: Model, request: Request) -> str:
         # How JSON is asked for changes nothing where none is; "auto" is what journals have from when it counted.
         identity["structured"] = "auto"
     return hash_json([identity, request.payload()])
+
+
+def convert_turns(turns: Iterable[Mapping[str, str]]) -> tuple[Message, ...]:
+    """Messages of turns as chat templates have them, with ``role`` and ``content``."""
+    return tuple(Message(cast(Any, turn["role"]), turn["content"]) for turn in turns)
 
 
 def system(content: str) -> Message:

@@ -117,7 +117,7 @@ def page_pieces(content: PageContent) -> Iterator[str]:
 
 #: Rows shown for each of the two systems (our choice).
 _EACH = 2
-#: A smaller difference of Rouge-L is no example (our choice).
+#: Rows whose Rouge-L differs by less are not shown as examples (our choice).
 _LEAST = 0.1
 
 

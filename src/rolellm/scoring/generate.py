@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rolellm.core.errors import DataError, ModelError, RoleLLMWarning, SettingsError, require
 from rolellm.core.files import write_json
@@ -32,7 +32,7 @@ from rolellm.core.records import Row
 from rolellm.core.settings import read
 from rolellm.core.text import join_names
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Finish, Message, Request, Sampling, accept_text
+from rolellm.llm.model import Answer, Finish, Request, Sampling, accept_text, convert_turns
 from rolellm.llm.scale import map_parts
 from rolellm.llm.settings import describe_model
 from rolellm.models.find import ModelSource, find_manifests, find_model
@@ -545,11 +545,7 @@ def plan_row_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[
         max_tokens=settings.max_new_tokens,
         seed=settings.seed or None,
     )
-
-    def build_messages(row: Row) -> tuple[Message, ...]:
-        return tuple(Message(cast(Any, message["role"]), message["content"]) for message in ask(row))
-
-    return [Request(build_messages(row), sampling, tag=row.id) for row in rows], prompted
+    return [Request(convert_turns(ask(row)), sampling, tag=row.id) for row in rows], prompted
 
 
 def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -> GenerateSummary:

@@ -20,7 +20,7 @@ from rolellm.core.errors import RecipeError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Message, Reply, Request, Sampling, UnacceptableError, accept_speech
+from rolellm.llm.model import Answer, Reply, Request, Sampling, UnacceptableError, accept_speech, convert_turns
 from rolellm.runs import Plan, Records, Round, Run, Step, run_step
 from rolellm.training.recipe import DataRecipe, Recipe
 from rolellm.training.rows import Ask, Conversation, Replies
@@ -106,7 +106,7 @@ class AnswerInRole(Step[Answers]):
         settings: The recipe's data section.
         prompts: The prompts, as `make_prompts` makes them.
         count: Replies of each kind to keep.
-        seed: Of the sampling.
+        seed: The seed that replies are sampled with.
     """
 
     settings: DataRecipe
@@ -129,10 +129,7 @@ class AnswerInRole(Step[Answers]):
                 batch += [(kind, chat) for chat in more]
             if not batch:
                 break
-            requests = [
-                Request(tuple(Message(**turn) for turn in chat.messages), sampling, tag=chat.row_id)  # type: ignore[arg-type]
-                for _, chat in batch
-            ]
+            requests = [Request(convert_turns(chat.messages), sampling, tag=chat.row_id) for _, chat in batch]
             outcomes = yield Round(requests, _accept, label="asking the base in its roles")
             for (kind, chat), outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, Answer):
