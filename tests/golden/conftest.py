@@ -216,7 +216,6 @@ def _furnish(folder: Path, sample: Path, shell: Shell) -> None:
         file.write("not JSON\n")
     (folder / "bad.jsonl").write_text('{"id": "x"}\nnot JSON\n', encoding="utf-8")
     (folder / "description.txt").write_text("You are a queen who counts her tarts.\n", encoding="utf-8")
-    (folder / "other.txt").write_text("Nobody speaks here.\n", encoding="utf-8")
     scripted = "endpoints: [{backend: scripted, rules: %s%s}]\n"
     price = ", price: {prompt: 1000, completion: 1000}, concurrency: 1"
     (folder / "rules.yaml").write_text(scripted % ("quotes", ""), encoding="utf-8")
