@@ -108,7 +108,6 @@ def test_a_variant_differs_from_rolellama_in_what_its_name_says(name: str, keys:
 
 def test_the_converted_base_lies_beside_the_recipes() -> None:
     path = load_recipe(FILES["roleglm2-6b-qlora"]).base.path
-    assert path is not None
     assert path.resolve() == ROOT / "models" / "chatglm2-6b"
 
 

@@ -105,7 +105,6 @@ def test_only_what_the_config_promises_contaminates_and_both_are_counted(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = check_contamination(make_rows(6), find_model(str(model_copy)), config=config, split="test")
-    assert found is not None
     counted = found.to_dict()
     assert (counted["contaminated"], counted["by_role"], counted["by_instruction"]) == counts
     assert len(caught) == bool(counts[0])
@@ -176,7 +175,6 @@ def test_an_adapters_training_and_its_bases_count_together(
     note(adapter, rows[1:5], split="test")
     with pytest.warns(RoleLLMWarning, match=r"5 of 6 \(.*adapter was tuned on sample/test; .*sample/train\)"):
         found = check_contamination(rows, source, config="sample", split="test")
-    assert found is not None
     assert [entry["instructions"] for entry in found.trained_on] == [4, 2]
     (model_copy / MANIFEST).unlink()
     with pytest.warns(RoleLLMWarning, match=r"trained on: 4 of 6"):
@@ -202,7 +200,6 @@ def test_an_adapter_on_a_base_of_its_own_run_is_one_training(tmp_path: Path, mak
     note(run, asked_anew(make_rows(2)))
     source = ModelSource(base=str(run / "base-0123"), adapter=str(run), tokenizer=str(run))
     found = check_contamination(make_rows(2), source, config="sample", split="test")
-    assert found is not None
     assert [entry["model"] for entry in found.trained_on] == [str(run)]
 
 
@@ -472,7 +469,6 @@ def test_chinese_instruction_generalization_is_contaminated_by_its_own_train_and
     test = split_rows(config, "test", real_release)
     with pytest.warns(RoleLLMWarning, match=rf"1,458 of 1,690 \({tmp_path} was tuned on {config}/train\)"):
         found = check_contamination(test, source, config=config, split="test")
-    assert found is not None
     general = [row for row in found.contaminated if row.subset == "general"]
     assert len(general) == sum(row.subset == "general" for row in test) == 1451
     assert len(TrainedOn.of(general).instructions) == 970
@@ -481,5 +477,4 @@ def test_chinese_instruction_generalization_is_contaminated_by_its_own_train_and
     config = f"{config}-strict"
     test = split_rows(config, "test", real_release)
     strict = check_contamination(test, source, config=config, split="test", strict=True)
-    assert strict is not None
     assert strict.to_dict()["contaminated"] == 0

@@ -101,11 +101,9 @@ def test_each_metric_is_the_mean_of_its_rows(language: Language, protocol: str, 
     }
     for metric, found in values.items():
         measured = report.metrics[metric]
-        assert measured is not None
         assert measured.mean == pytest.approx(fmean(found), abs=1e-12)
         assert measured.n == len(found)
     average = report.metrics["avg"]
-    assert average is not None
     assert average.mean == pytest.approx(fmean(fmean(found) for found in values.values()), abs=1e-12)
     assert fmean(values["CUS"]) > 0.1
 
@@ -120,10 +118,7 @@ def test_intervals_come_from_questions_folded() -> None:
     assert (expected.n, expected.clusters) == (18, 6)
     assert {item.question for item in general} == {fold(f"question {n}, EN?") for n in range(6)}
     raw, average = report.metrics["RAW"], report.metrics["avg"]
-    assert raw is not None
     assert (raw.n, raw.clusters) == (12, 4)
-    assert average is not None
-    assert average.low is not None
     assert average.low < average.mean < average.high  # type: ignore[operator]
 
 
@@ -178,8 +173,6 @@ def test_missing_zero_counts_them_as_zero() -> None:
     zeroed = score_rows(rows, half, ScoreOptions(missing="zero", strict=True))
     for metric, total in (("CUS", 18), ("RAW", 12), ("SPE", 6)):
         some, all_of = skipped.metrics[metric], zeroed.metrics[metric]
-        assert some is not None
-        assert all_of is not None
         assert all_of.n == total
         assert all_of.mean == pytest.approx(some.mean * some.n / total)
     assert "count as 0" in zeroed.findings[0].text
@@ -274,7 +267,6 @@ class TestReport:
         for config, words in (("role-generalization-eng", "new"), ("instruction-generalization-eng", "these")):
             report = score_rows(rows, answers(rows), ScoreOptions(config=config, split="test"))
             cus = report.metrics["CUS"]
-            assert cus is not None and cus.ends is not None and cus.new_roles is not None
             assert cus.new_roles[0] < cus.ends[0] and cus.ends[1] < cus.new_roles[1]
             wide, narrow = (f"[{', '.join(f'{end:.3f}' for end in ends)}]" for ends in (cus.new_roles, cus.ends))
             page, table = report._repr_html_(), score_table({"A": report.leading}).to_markdown()
