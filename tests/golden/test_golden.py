@@ -243,7 +243,6 @@ EVERY = [(group, name) for group, cases in GROUPS.items() for name in cases]
 
 #: Bad input that no test of the command line gives; the exit codes are in the recording.
 FAILURES = {
-    "no such command": "nonesuch",
     "data build: no release": "data build --data-dir nowhere --out never",
     "data build: no such config": "data build --config samples --out never",
     "data build: a bad row": "data build --data-dir damaged --config instruction-generalization-eng --out never",

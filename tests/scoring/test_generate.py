@@ -206,30 +206,55 @@ def _no_tokenizer(folder: Path) -> None:
         path.unlink()
 
 
+def edit(name: str, **changes: Any) -> Callable[[Path], None]:
+    """Changes values in a file of a checkpoint."""
+    return lambda folder: edit_json(folder / name, **changes)
+
+
+def unlink(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def fill(name: str) -> Callable[[Path], object]:
+    """Puts into a file of a checkpoint what is no JSON."""
+    return lambda folder: (folder / name).write_text("{")
+
+
+ADAPTER = "adapter_config.json"
+NO_BASE = "tuned on ./gone, which cannot be used .*--model BASE --adapter"
+NO_KEYS = "does not fit its base model.*missing adapter keys"
+
+
 @pytest.mark.parametrize(
-    ("spoil", "named"),
+    ("kind", "spoil", "named"),
     [
-        pytest.param(_truncate, "its model cannot be loaded", id="truncated-weights"),
-        pytest.param(_drop_weight, "lacks 1 of the model's weights .*up_proj", id="missing-weight"),
-        pytest.param(_no_tokenizer, "its tokenizer cannot be loaded", id="no-tokenizer"),
-        pytest.param(lambda at: (at / "config.json").unlink(), "holds no model: neither", id="no-config"),
+        pytest.param("model_copy", _truncate, "its model cannot be loaded", id="truncated-weights"),
+        pytest.param("model_copy", _drop_weight, "lacks 1 of the model's weights .*up_proj", id="missing-weight"),
+        pytest.param("model_copy", _no_tokenizer, "its tokenizer cannot be loaded", id="no-tokenizer"),
+        pytest.param("model_copy", unlink("config.json"), "holds no model: neither", id="no-config"),
+        pytest.param("model_copy", fill("config.json"), "its config cannot be loaded", id="broken-config"),
+        pytest.param("model_copy", edit("config.json", model_type="t5"), "cannot be loaded", id="not-causal"),
+        pytest.param("model_copy", unlink("model.safetensors"), "holds no weights", id="no-weights"),
+        pytest.param("model_copy", edit("config.json", hidden_size=64), "its model cannot be loaded", id="other-shape"),
+        pytest.param("model_copy", fill(ADAPTER), "not valid JSON", id="broken-adapter"),
+        pytest.param("adapter", edit(ADAPTER, base_model_name_or_path="./gone"), NO_BASE, id="base-gone"),
+        pytest.param("adapter", edit(ADAPTER, base_model_name_or_path=None), "does not say which base", id="no-base"),
         pytest.param(
-            lambda at: (at / "config.json").write_text("{"), "its config cannot be loaded", id="broken-config"
+            "adapter", edit(ADAPTER, target_modules=["nothing"]), "does not fit its base model", id="other-modules"
         ),
-        pytest.param(lambda at: edit_json(at / "config.json", model_type="t5"), "cannot be loaded", id="not-causal"),
-        pytest.param(lambda at: (at / "model.safetensors").unlink(), "holds no weights", id="no-weights"),
         pytest.param(
-            lambda at: edit_json(at / "config.json", hidden_size=64), "its model cannot be loaded", id="other-shape"
+            "adapter", edit(ADAPTER, target_modules=["q_proj", "v_proj", "o_proj"]), NO_KEYS, id="weights-missing"
         ),
-        pytest.param(lambda at: (at / "adapter_config.json").write_text("{"), "not valid JSON", id="broken-adapter"),
+        pytest.param("adapter", unlink("adapter_model.safetensors"), "holds no weights|does not go", id="none"),
     ],
 )
-def test_a_broken_checkpoint_is_refused_and_nothing_is_written(
-    model_copy: Path, answers: Answers, spoil: Callable[[Path], object], named: str
+def test_what_is_broken_is_refused_and_nothing_is_written(
+    answers: Answers, request: pytest.FixtureRequest, kind: str, spoil: Callable[[Path], object], named: str
 ) -> None:
-    spoil(model_copy)
+    folder = request.getfixturevalue(kind)
+    spoil(folder)
     with pytest.raises(ModelError, match=named):
-        answers.run(2, model=str(model_copy))
+        answers.run(2, model=str(folder))
     assert answers.content == (None, None)
 
 
@@ -310,41 +335,6 @@ def test_an_adapter_answers_as_its_merged_model_does(
         model = LocalModel(str(folder), device="cpu")
         replies.append(model.generate_batch([model.encode(make_messages(row)) for row in rows], GREEDY))
     assert replies[0] == replies[1]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "named"),
-    [
-        pytest.param(
-            lambda at: edit_json(at / "adapter_config.json", base_model_name_or_path="./gone"),
-            "tuned on ./gone, which cannot be used .*--model BASE --adapter",
-            id="base-gone",
-        ),
-        pytest.param(
-            lambda at: edit_json(at / "adapter_config.json", base_model_name_or_path=None),
-            "does not say which base",
-            id="no-base",
-        ),
-        pytest.param(
-            lambda at: edit_json(at / "adapter_config.json", target_modules=["nothing"]),
-            "does not fit its base model",
-            id="other-modules",
-        ),
-        pytest.param(
-            lambda at: edit_json(at / "adapter_config.json", target_modules=["q_proj", "v_proj", "o_proj"]),
-            "does not fit its base model.*missing adapter keys",
-            id="weights-missing",
-        ),
-        pytest.param(lambda at: (at / "adapter_model.safetensors").unlink(), "holds no weights|does not go", id="none"),
-    ],
-)
-def test_an_adapter_that_does_not_fit_is_refused(
-    adapter: Path, answers: Answers, spoil: Callable[[Path], object], named: str
-) -> None:
-    spoil(adapter)
-    with pytest.raises(ModelError, match=named):
-        answers.run(2, model=str(adapter))
-    assert answers.content == (None, None)
 
 
 def test_adapters_do_not_stack(tiny_model: Path, adapter: Path) -> None:
