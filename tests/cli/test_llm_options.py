@@ -57,10 +57,7 @@ seen: list[LLM] = []
 @app.command()
 @with_options
 def ask(
-    context: typer.Context,
-    count: Annotated[int, typer.Argument()],
-    asked: LLMOptions,
-    as_json: AsJson = False,
+    context: typer.Context, count: Annotated[int, typer.Argument()], asked: LLMOptions, as_json: AsJson = False
 ) -> None:
     """Ask something so many times."""
     llm = make_llm(asked)

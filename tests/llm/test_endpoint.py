@@ -98,8 +98,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixtur
 
 #: What a fault tells of how long to wait, the absurd for the run to cap; another tells nothing, or nothing of sense.
 WAITS = {
-    "limited_seconds": 1.25,
-    "limited_ms": 1.25,
+    **dict.fromkeys(("limited_seconds", "limited_ms", "error_503"), 1.25),
     "limited_date": pytest.approx(0.6, abs=0.65),
     "limited_absurd": 1e9,
 }
@@ -169,10 +168,7 @@ def test_every_fault_has_its_outcome_here(llm_server: Callable[..., Any]) -> Non
 
 @pytest.mark.parametrize("fault", [*CALLS_THAT_FAIL, *REPLIES])
 def test_a_fault_ends_in_a_typed_outcome_without_the_key(
-    fault: str,
-    serve: Serve,
-    logged: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
+    fault: str, serve: Serve, logged: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     # A busy machine takes its time over the long bodies.
     server, at = serve(fault=fault, at={"timeout": 0.4 if fault in ("drip", "silent") else 30.0})
@@ -527,10 +523,7 @@ def test_a_far_server_is_reached_through_the_proxy_and_this_machine_is_not(
 
 @pytest.mark.slow
 def test_a_run_through_every_fault_ends_with_each_request_typed_and_no_key_on_the_disk(
-    serve: Serve,
-    logged: pytest.LogCaptureFixture,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    serve: Serve, logged: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pacing, "_FIRST_BACKOFF", 0.01)
     kinds = sorted({*CALLS_THAT_FAIL, *REPLIES} - {"huge", "bomb"})
@@ -580,10 +573,7 @@ def test_spend_stays_within_the_budget_by_the_servers_count(serve: Serve, tmp_pa
 
 @pytest.mark.parametrize("said", [0, 1, 2_000_000_000])
 def test_a_server_cannot_void_a_budget(
-    said: int,
-    serve: Serve,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    said: int, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import llm_faults
 

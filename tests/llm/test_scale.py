@@ -391,9 +391,4 @@ def test_what_the_stages_send_along_can_be_sent(tiny_model: Path) -> None:
     ):
         sent = cloudpickle.loads(cloudpickle.dumps(llm.models))[0]
         (model,) = llm.models
-        assert (sent.name, sent.identity, sent.concurrency, sent.price) == (
-            model.name,
-            model.identity,
-            3,
-            model.price,
-        )
+        assert (sent.name, sent.identity, sent.concurrency, sent.price) == (model.name, model.identity, 3, model.price)

@@ -70,15 +70,8 @@ def test_a_step_is_on_128_replies_in_4_bits(name: str) -> None:
     recipe = load_recipe(FILES[name])
     assert recipe.training.replies_per_step == 128
     assert recipe.training.per_device_train_batch_size == 32
-    assert (
-        recipe.method.name,
-        recipe.method.quantization.bnb_4bit_quant_type,
-        recipe.method.quantization.bnb_4bit_use_double_quant,
-    ) == (
-        "qlora",
-        "nf4",
-        True,
-    )
+    held = recipe.method.quantization
+    assert (recipe.method.name, held.bnb_4bit_quant_type, held.bnb_4bit_use_double_quant) == ("qlora", "nf4", True)
     assert recipe.training.gradient_checkpointing
 
 

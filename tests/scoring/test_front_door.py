@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,7 +110,8 @@ class TestGenerate:
         assert set(first["finish"]) == {"stop"}
         again = rolellm.generate(None, part, llm=llm, out=tmp_path / "p.jsonl")
         assert again["prediction"][:] == first["prediction"][:]
-        assert server.counts.calls == 3
+        asked = Counter(body["messages"][-1]["content"] for body in server.bodies)
+        assert sum(asked[question] for question in part["question"]) == 3
         texts = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file()]
         assert any('"top_k": 7' in text for text in texts)
         assert not [text for text in texts if key in text]

@@ -44,11 +44,7 @@ BAD = {
 SIMPLE = {
     "lists": {"predictions": ["the raven sits still"], "references": [["a raven", "the raven never sits"]]},
     "texts": {"predictions": ["a b", "c"], "references": ["a b", "d"], "questions": ["x", "y"]},
-    "chinese": {
-        "predictions": ["油灯从不熄灭"],
-        "references": [["油灯不熄"]],
-        "tokenizer": "characters",
-    },
+    "chinese": {"predictions": ["油灯从不熄灭"], "references": [["油灯不熄"]], "tokenizer": "characters"},
     "recall": {"predictions": ["a b c d"], "references": [["a b", "a b x x"]], "protocol": "paper"},
 }
 

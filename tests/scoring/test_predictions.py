@@ -231,11 +231,7 @@ class TestMatching:
         )
         found = match_predictions([row("r1")], Predictions(items))
         assert found.answers == (0,)
-        assert counts(found) == {
-            "duplicates_differing": 1,
-            "duplicates_same": 1,
-            "repeated_ids": 1,
-        }
+        assert counts(found) == {"duplicates_differing": 1, "duplicates_same": 1, "repeated_ids": 1}
         assert found.unmatched_predictions == ()
         assert [finding.refused for finding in found.findings] == [True, False, False]
 
