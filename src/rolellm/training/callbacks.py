@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 import threading
 import time
 from collections import ChainMap
@@ -31,7 +30,7 @@ from rolellm.core.jsonl import JsonlAppender, write_jsonl
 from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
 from rolellm.training.examples import Example
-from rolellm.training.run_folder import find_last_step, keep_newest, seal_checkpoint
+from rolellm.training.run_folder import find_last_step, keep_newest, remove_foreign_files, seal_checkpoint
 from rolellm.training.schedule import EMPTY, Schedule
 
 
@@ -398,11 +397,7 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
         if state.is_world_process_zero:
             run = Path(args.output_dir)
             folder = run / f"checkpoint-{state.global_step}"
-            # A pickle of our own settings, which the recipe holds; unpickling a stranger's runs code.
-            (folder / "training_args.bin").unlink(missing_ok=True)
-            # The adapter that preferences are measured against is the one that training began with. transformers 5.20
-            # would load it in the place of the tuned one.
-            shutil.rmtree(folder / "ref", ignore_errors=True)
+            remove_foreign_files(folder)
             seal_checkpoint(folder, state.global_step, self._facts)
             keep_newest(run, self._limit)
         self._accelerator.wait_for_everyone()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,19 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError, ModelError, RecipeError, RoleLLMWarning
+from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Profile, Row, Turn
 from rolellm.core.text import join_names
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.data.rolebench.source import find_own_manifest
 from rolellm.models.prompts.encode import encode_prompt, limit_prompt
-from rolellm.models.prompts.render import (
-    ONWARD,
-    OPENING,
-    DescriptionPrompts,
-    Template,
-    format_turn,
-    shorten_turn,
-)
+from rolellm.models.prompts.render import ONWARD, OPENING, DescriptionPrompts, Template, format_turn, shorten_turn
 from rolellm.models.training_record import TrainedOn, hash_instruction
 from rolellm.training.recipe import DataRecipe, Recipe
 
@@ -268,8 +261,7 @@ def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
 
 
 def _draw(row_id: str, seed: int) -> float:
-    digest = hashlib.sha256(f"{seed}\0{row_id}".encode()).digest()
-    return int.from_bytes(digest[:7], "big") / 2**56
+    return int(hash_bytes(f"{seed}\0{row_id}".encode())[:14], 16) / 16**14
 
 
 def make_conversations(

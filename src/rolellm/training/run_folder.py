@@ -72,6 +72,15 @@ def name_base(folder: Path, base: str | None, revision: str | None) -> None:
         write_json(file, config | {"base_model_name_or_path": base_folder.relative_to(folder.resolve()).as_posix()})
 
 
+def remove_foreign_files(folder: Path) -> None:
+    """Remove what transformers and TRL write next to a model or into a checkpoint, and nobody should load."""
+    # A pickle of our own settings, which recipe and manifest hold; unpickling a stranger's runs code.
+    (folder / "training_args.bin").unlink(missing_ok=True)
+    # The adapter that preferences are measured against is the one that training began with. transformers 5.20 would
+    # load it in the place of the tuned one.
+    shutil.rmtree(folder / "ref", ignore_errors=True)
+
+
 def check_training_folder(run: Path, recipe: Recipe, start: Start) -> None:
     """Refuse a folder that holds something that the run would destroy, or nothing that it can continue.
 
