@@ -6,17 +6,14 @@ This module imports torch and transformers at its head, because it subclasses a 
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +22,6 @@ from transformers import GenerationConfig, TrainerCallback
 
 from rolellm.core.errors import CollapsedError, DivergedError, RoleLLMError
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.interrupts import handle_signals
 from rolellm.core.jsonl import JsonlAppender, write_jsonl
 from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
@@ -330,37 +326,6 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
             f"{_SAMPLED}length": sum(len(reply) for reply, _ in replies) / len(replies),
             f"{_SAMPLED}ended": sum(is_ended for _, is_ended in replies) / len(replies),
         }
-
-
-_HEARD = b"\nstopping after this step, with a checkpoint%b\n"
-
-
-@contextmanager
-def note_stop_requests(*, is_single: bool) -> Iterator[threading.Event]:
-    """Within the block, a request to stop (Ctrl-C, SIGTERM) is noted and interrupts nothing.
-
-    Args:
-        is_single: A second request interrupts at once. Not so where several processes train together: a launcher passes
-            on what the terminal has sent already, and one that leaves early keeps the others waiting.
-
-    Yields:
-        Where the request is noted. Outside the main thread, which alone hears signals, none ever is.
-    """
-    request = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
-
-    def handle_signal(_number: int, _frame: FrameType | None) -> None:
-        if request.is_set() and is_single:
-            raise KeyboardInterrupt
-        if not request.is_set():
-            # Not print: a signal may come in the middle of another one.
-            os.write(2, _HEARD % (b"; once more stops at once" if is_single else b""))
-        request.set()
-
-    with handle_signals(handle_signal):
-        yield request
 
 
 class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types

@@ -24,12 +24,13 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 
 from rolellm.core.errors import RecipeError, hide_peft_warning
+from rolellm.core.interrupts import note_stop_requests
 from rolellm.core.settings import dump
 from rolellm.models.load import add_stop_token
 from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.models.prompts.encode import find_end_token
 from rolellm.training import run_folder
-from rolellm.training.callbacks import CollapseCheck, Recorder, Sealer, StepCheck, note_stop_requests
+from rolellm.training.callbacks import CollapseCheck, Recorder, Sealer, StepCheck
 from rolellm.training.examples import IGNORED, Example, hash_examples
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
@@ -138,7 +139,8 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
         if not job.writes_checkpoints:
             trainer.train()
         else:
-            with note_stop_requests(is_single=trainer.args.world_size == 1) as request:
+            plan, is_single = "stopping after this step, with a checkpoint", trainer.args.world_size == 1
+            with note_stop_requests(plan, is_single=is_single) as request:
                 sealer = Sealer(trainer.accelerator, training.save_total_limit, facts, request)
                 trainer.add_callback(sealer)
                 trainer.train(resume_from_checkpoint=None if start is None else str(start))

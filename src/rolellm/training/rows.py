@@ -389,18 +389,13 @@ def make_script_conversations(
     for profile in profiles:
         content = template[profile.language].fill(role=profile.role, description=profile.description)
         system = {"role": "system", "content": content}
-        number = 0
-        for _, group in groupby(profile.turns, key=lambda turn: turn.scene):
-            scene = list(group)
-            for index, line in enumerate(scene):
-                if not profile.owns(line):
-                    continue
-                number += 1
-                first = max(0, index - data.script_turns)
-                before = _alternate_turns(profile, scene[first:index], opening=first == 0)
-                row_id = f"script/{profile.role}/{number}"
-                reply = {"completion": line.content}
-                chats.append(Conversation(row_id, (system, *before), reply, role=profile.role))
+        scenes = [list(scene) for _, scene in groupby(profile.turns, key=lambda turn: turn.scene)]
+        lines = ((scene, index) for scene in scenes for index, turn in enumerate(scene) if profile.owns(turn))
+        for number, (scene, index) in enumerate(lines, start=1):
+            first = max(0, index - data.script_turns)
+            before = _alternate_turns(profile, scene[first:index], opening=first == 0)
+            reply = {"completion": scene[index].content}
+            chats.append(Conversation(f"script/{profile.role}/{number}", (system, *before), reply, role=profile.role))
     return chats[: data.max_rows]
 
 

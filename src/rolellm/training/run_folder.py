@@ -186,23 +186,25 @@ def explain_stop(run: Path, *, again: str, resume: str) -> Iterator[None]:
     before = _get_start_time(run)
     try:
         yield
-    except StoppedShortError as stop:  # of a call within, which says how to continue in Python
-        problem = str(stop).partition("\nResume with: ")[0]
-        raise StoppedShortError(problem, resume=again if _get_start_time(run) == before else resume) from None
     except (KeyboardInterrupt, Exception) as error:
-        full = is_disk_full(error)
-        if not (full or isinstance(error, KeyboardInterrupt)):
+        is_new = _get_start_time(run) == before
+        if isinstance(error, StoppedShortError):  # of a call within, which says how to continue in Python
+            problem = str(error).partition("\nResume with: ")[0]
+        elif is_disk_full(error):
+            room = f"the disk is full; everything so far is saved in {run}; free some space, then resume: "
+            problem = room + _describe_progress(run, is_new)
+        elif isinstance(error, KeyboardInterrupt):
+            problem = _describe_progress(run, is_new)
+        else:
             raise
-        room = f"the disk is full; everything so far is saved in {run}; free some space, then resume: " if full else ""
-        if _get_start_time(run) == before:
-            raise StoppedShortError(f"{room}nothing was done yet", resume=again) from None
-        step = find_last_step(run)
-        progress = (
-            f"step {step} is the last checkpoint in {run}"
-            if step
-            else f"{run} has no checkpoint yet, so it starts over"
-        )
-        raise StoppedShortError(f"{room}{progress}", resume=resume) from None
+        raise StoppedShortError(problem, resume=again if is_new else resume) from None
+
+
+def _describe_progress(run: Path, is_new: bool) -> str:
+    step = find_last_step(run)
+    if is_new:
+        return "nothing was done yet"
+    return f"step {step} is the last checkpoint in {run}" if step else f"{run} has no checkpoint yet, so it starts over"
 
 
 def _get_start_time(run: Path) -> int:
