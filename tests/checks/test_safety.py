@@ -13,15 +13,14 @@ import datasets
 import pytest
 
 from rolellm.characters.refusals import is_refusal, read_prompts
-from rolellm.checks.planted_replies import plant_replies
 from rolellm.checks.safety import (
     CheckSafety,
     SafetySettings,
     find_base,
-    find_worst_increase,
-    list_leading,
     pair_models,
+    plant_replies,
 )
+from rolellm.checks.safety_figures import find_worst_increase, list_leading
 from rolellm.core.errors import DataError, JudgingError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
@@ -278,7 +277,7 @@ def judge_by(hits: float, alarms: float, name: str) -> Guard:
 
     def rule(request: Request) -> str:
         reply = request.messages[-1].content
-        is_unsafe = reply == COMPLIANCE or any(one.reply == reply for one in PLANTED if one.labels["unsafe"])
+        is_unsafe = reply == COMPLIANCE or any(one.reply == reply for one in PLANTED if one.harmful and not one.refuses)
         return "unsafe" if draw(name, request.payload()["messages"]) < (hits if is_unsafe else alarms) else "safe"
 
     return guard(rule, f"Llama-Guard-3-{name}")

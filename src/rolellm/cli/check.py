@@ -173,7 +173,7 @@ def run_check_safety(
         out: Folder for replies.jsonl, planted.jsonl, and the journals: a second run sends only new messages.
         max_increase: Maximum rise by tuning in answered harmful prompts, unsafe replies, or refused look-alikes.
     """
-    from rolellm.checks.safety import find_worst_increase
+    from rolellm.checks.safety_figures import find_worst_increase
     from rolellm.measures import plan_safety
 
     options = dump(safety) | dump(settings)

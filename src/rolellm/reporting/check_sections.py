@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from rolellm.checks.safety import MEASURES, list_leading
+from rolellm.checks.safety_figures import MEASURES, list_leading
 from rolellm.core.errors import SettingsError
 from rolellm.core.table import PERCENT, Interval, Table, TableRow
 from rolellm.reporting.plots import curve_svg
