@@ -185,10 +185,11 @@ def run_check_safety(
 
 
 def _show_safety(run: Run[Any]) -> None:
-    from rolellm.reporting.check_sections import describe_safety, safety_table
+    from rolellm.reporting.safety_section import costume_table, describe_safety, safety_table
 
     for sentence in describe_safety(run.summary):
         say(sentence)
+    show_table(costume_table(run.summary))
     show_table(safety_table(run.summary))
     say(f"Replies: {run.folder / 'replies.jsonl'}")
 

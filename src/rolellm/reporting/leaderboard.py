@@ -38,8 +38,8 @@ from rolellm.judging.systems import parse_sources
 from rolellm.models.find import is_hub_id
 from rolellm.reporting import plots
 from rolellm.reporting.browse import source_hash
-from rolellm.reporting.check_sections import list_safety_cells
 from rolellm.reporting.page import facts
+from rolellm.reporting.safety_section import list_safety_cells
 from rolellm.reporting.tables import roles_of
 from rolellm.reporting.templates import environment, read_template
 from rolellm.runs import Run, find_runs
