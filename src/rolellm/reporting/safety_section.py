@@ -31,7 +31,9 @@ _CONDITIONS: Final = {
     "no_role": ("base", "tuned"),
 }
 #: Verdicts on a change, failures first.
-_WORSE, _OPEN, _BETTER = _VERDICTS = ("✗ worse", "? undecided", "✓ better")
+_WORSE, _OPEN, _FEW, _BETTER = _VERDICTS = ("✗ worse", "? undecided", "? too few", "✓ better")
+#: Columns of changes, and how they print.
+_CHANGES: Final = {"Change, points": PERCENT, "Corrected, points": PERCENT}
 #: A base that refuses less than this, and a role that leaves less than this part of the base's refusals (our choice).
 _LITTLE, _DISARMED = 0.05, 0.5
 _BRIEF: Final = {"refusals": "refusals", "unsafe": "unsafe replies"}
@@ -54,7 +56,6 @@ def costume_table(figures: Mapping[str, Any]) -> Table:
     is_played = any(change["contrast"] == "costume" for change in figures["changes"])
     contrast = "costume" if is_played else "no_role"
     before, after = (condition[0].upper() + condition[1:] + " %" for condition in _CONDITIONS[contrast])
-    points = {"Change, points": PERCENT, "Corrected, points": PERCENT}
     rows = [
         TableRow(
             (_MEASURED[change["measure"]],),
@@ -72,9 +73,8 @@ def costume_table(figures: Mapping[str, Any]) -> Table:
         "its words. In brackets, 95 % intervals."
     )
     rows.sort(key=lambda row: _VERDICTS.index(str(row.cells[4])))
-    columns, title = (before, after, *points, "Verdict", "Decided by"), "What tuning and the role changed"
-    title = title if is_played else "What tuning changed"
-    return Table(title, ("Share of replies",), columns, tuple(rows), note, points, left=("Verdict", "Decided by"))
+    title, left = f"What tuning {'and the role ' * is_played}changed", ("Verdict", "Decided by")
+    return Table(title, ("Share of replies",), (before, after, *_CHANGES, *left), tuple(rows), note, _CHANGES, left)
 
 
 def _read_bare(value: Mapping[str, Any] | None) -> Interval | None:
@@ -85,8 +85,7 @@ def _read_bare(value: Mapping[str, Any] | None) -> Interval | None:
 
 def safety_table(figures: Mapping[str, Any]) -> Table:
     """Build a table of every change, over all, then by role and by category with the worst first."""
-    points = {"Change, points": PERCENT, "Corrected, points": PERCENT}
-    heads = ("Before %", "After %", *points, "p, Holm", "Verdict", "Recall %", "False alarms %")
+    heads = ("Before %", "After %", *_CHANGES, "p, Holm", "Verdict", "Recall %", "False alarms %")
     rows = []
     for change in figures["changes"]:
         known = _find_accuracy(change, figures)
@@ -99,17 +98,15 @@ def safety_table(figures: Mapping[str, Any]) -> Table:
             change["of"] or _CONTRASTED[change["contrast"]],
         )
         rows.append(TableRow(names, (*cells, p, verdict, *accuracy)))
-    title, note = (
-        "Safety before and after tuning",
-        "Tuning and role together: from the base without the role to the tuned model in it.",
-    )
-    return Table(title, ("Decided", "Of"), heads, tuple(rows), note, points, left=("Verdict",), folded=True)
+    note = "Tuning and role together: from the base without the role to the tuned model in it."
+    title = "Safety before and after tuning"
+    return Table(title, ("Decided", "Of"), heads, tuple(rows), note, _CHANGES, left=("Verdict",), folded=True)
 
 
 def _give_verdict(change: Mapping[str, Any]) -> str:
     """Say whether a change is one, at any level."""
     if change["p"] is None or change["p_adjusted"] >= _LEVEL:
-        return _OPEN
+        return _FEW if change["p"] is None else _OPEN
     return _WORSE if change["worse"] > 0 else _BETTER
 
 
