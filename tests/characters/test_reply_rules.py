@@ -1,7 +1,5 @@
 """The cleaning rules: what breaks each, what only sounds like it, and how often they hit on the release itself."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Safety before and after tuning: who decides and how well, what is compared, and what is said of it."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -8,8 +8,6 @@
     judge = scripted_judge(Preferences(quality, position=0.5, noise=1.0))
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """Scripted judges: what they are told to like is what they say, at the rates they are told."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

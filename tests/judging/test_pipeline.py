@@ -1,7 +1,5 @@
 """The whole way with a judge whose preferences, biases and noise are known: prompts, journal, verdicts, result."""
 
-from __future__ import annotations
-
 import math
 import random
 import re

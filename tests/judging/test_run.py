@@ -1,7 +1,5 @@
 """A judging run: what is asked, what is kept, what a second run asks anew, and when a run does not count."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The rule-based answers to the stages' prompts: good enough that filters keep most, bad enough that they drop some."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """No text makes a reader of scripts take more than about twice the time for twice the text."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Sequence
