@@ -108,13 +108,6 @@ def test_a_judge_of_the_last_place_has_the_steepest_slope() -> None:
     assert diagnosed(made.comparison(), judgements)["biases"]["rank_slope"]["mean"] == -1
 
 
-def test_a_taste_for_length_is_measured() -> None:
-    made = Simulator({"a": 0.0, "b": 0.0}, questions=120, spread=150, length=0.8)
-    found = diagnosed(made.comparison(), made.pairs())["biases"]
-    assert found["longer_preferred"]["ci95"][0] > 0.5
-    assert found["length_coefficient"]["ci95"][0] > 0
-
-
 def test_answers_of_one_length_say_nothing_of_length() -> None:
     made = Simulator({"a": 1.0}, questions=40)
     biases = diagnosed(made.comparison(), made.pairs())["biases"]

@@ -35,22 +35,14 @@ def numbers(value: Any) -> Any:
     return json.dumps(value, sort_keys=True)
 
 
-def test_the_true_ranking_is_recovered() -> None:
-    made = Simulator({"best": 1.2, "good": 0.5, "poor": -0.9}, questions=80, first=0.4, seed=1)
-    result = summarize(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
-    found = by_name(result)
-    rates = [found[name]["pairwise"]["win_rate"]["mean"] for name in ("best", "good", "poor")]
-    ranks = [found[name]["listwise"]["average_rank"]["mean"] for name in ("best", "good", "base", "poor")]
-    assert rates == sorted(rates, reverse=True)
-    assert ranks == sorted(ranks)
-    # Preferences were drawn by Bradley and Terry's law, so the strengths given come back.
-    for name, strength in {"best": 1.2, "good": 0.5, "poor": -0.9}.items():
-        assert found[name]["listwise"]["strength"]["mean"] == pytest.approx(strength, abs=0.25), name
-    assert found["base"]["listwise"]["strength"]["mean"] == 0
-    assert found["base"]["pairwise"] is None
-    assert found["base"]["listwise"]["win_rate"] is None
-    assert result["valid"]
-    assert result["problems"] == []
+def test_strengths_are_recovered_and_measured_from_the_baseline() -> None:
+    # Preferences are drawn by Bradley and Terry's law, so the strengths given come back.
+    strengths = {"best": 1.2, "good": 0.5, "poor": -0.9}
+    made = Simulator(strengths, questions=80, first=0.4, seed=1)
+    found = by_name(summarize(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK))
+    recovered = {name: one["listwise"]["strength"]["mean"] for name, one in found.items()}
+    assert recovered == pytest.approx({**strengths, "base": 0}, abs=0.25) and recovered["base"] == 0
+    assert found["base"]["pairwise"] is found["base"]["listwise"]["win_rate"] is None
 
 
 def test_the_shape_is_the_contracts() -> None:
@@ -77,16 +69,6 @@ def test_questions_are_clusters_however_they_are_spelt() -> None:
     made = Simulator({"a": 0.3}, questions=30, roles=("Ada", "Brom", "Cy"))
     estimate = by_name(summarize(made.comparison(), made.pairs(), JUDGES, QUICK))["a"]["pairwise"]["win_rate"]
     assert (estimate["n"], estimate["questions"]) == (90, 30)
-
-
-def test_wins_by_length_alone_are_undone_by_length_control() -> None:
-    lengths = {"long": 330, "base": 200}
-    made = Simulator({"long": 0.0}, questions=250, lengths=lengths, spread=200, length=1.0, seed=3)
-    result = summarize(made.comparison(), made.pairs(), JUDGES, QUICK)
-    pairs = by_name(result)["long"]["pairwise"]
-    assert pairs["win_rate"]["ci95"][0] > 0.55
-    assert contains(pairs["lc_win_rate"], 0.5)
-    assert pairs["marginal_length_coefficient"]["ci95"][0] > 0
 
 
 def test_without_a_taste_for_length_the_controlled_rate_is_the_raw_one() -> None:
@@ -286,22 +268,6 @@ def test_a_canary_above_all_is_found_without_a_baseline() -> None:
     assert sum(found[name]["listwise"]["strength"]["mean"] for name in "ab") == pytest.approx(0, abs=1e-8)
     assert found["null"]["listwise"]["strength"]["mean"] > 0
     assert all(one["listwise"]["win_rate"] is None for one in found.values())
-
-
-def test_judges_of_a_systems_family_are_flagged() -> None:
-    made = Simulator({"a": 1.0, "b": 1.0}, questions=5, noise=0.1)
-    comparison = made.comparison()
-    people = [replace(one, family="llama") if one.name == "a" else one for one in comparison.systems]
-    judges = [
-        {"name": "own", "prompts": {}, "family": "llama", "flagged": ["a"]},
-        {"name": "other", "prompts": {}, "family": "qwen", "flagged": []},
-        {"name": "who", "prompts": {}, "family": None, "flagged": []},
-    ]
-    result = summarize(Comparison(comparison.rows, people, comparison.answers), made.pairs("own"), judges, QUICK)
-    assert result["judges"] == [{"model": None, "certificate": None, **one} for one in judges]
-    assert {one["name"]: one["self_judged_by"] for one in result["models"]} == {"a": ["own"], "b": [], "base": []}
-    (problem,) = result["problems"]
-    assert "own is of the same model family (llama) as a" in problem
 
 
 def test_differences_are_tested_and_corrected() -> None:

@@ -157,10 +157,6 @@ def test_text_is_only_text(tmp_path: Path, payload: str) -> None:
         assert page.text.count(payload) >= 8
 
 
-def test_the_same_content_gives_the_same_bytes(content: PageContent) -> None:
-    assert render_page(content) == render_page(content)
-
-
 def test_a_report_on_all_of_rolebench_stays_small() -> None:
     systems = {"untuned": 0.1, "tuned": 0.3, "RoleGPT": 0.5, "other": 0.4}
     html = render_page(

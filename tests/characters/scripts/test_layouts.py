@@ -1,6 +1,5 @@
-"""The layouts in which scripts name their speakers: those of layouts.yaml, and tables and JSON."""
+"""The layouts in which scripts name their speakers, by layouts.yaml; what is refused, and what is said of a reading."""
 
-import csv
 import json
 import re
 from html import unescape
@@ -56,23 +55,6 @@ def test_several_books_in_one_file() -> None:
     assert make_source(book.format("A") + mark.format("START") + "C\n").text == "A\nC\n"
 
 
-TABLE = [["name", "line"], ["Ada", 'Who has the "keys"; you?'], ["Bo", "In the door,\nwhere else"], ["Ada", "Thanks"]]
-
-
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_tables(delimiter: str, tmp_path: Path) -> None:
-    file = tmp_path / "lines.csv"
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream, delimiter=delimiter).writerows(TABLE)
-    parsed = parse_script(file, "Ada")
-    assert parsed.format == "table"
-    assert [(turn.speaker, turn.content) for turn in parsed.turns] == [
-        (name, " ".join(line.split())) for name, line in TABLE[1:]
-    ]
-    text = file.read_bytes().decode()
-    assert [text[turn.start : turn.end].split(delimiter)[0] for turn in parsed.turns] == ["Ada", "Bo", "Ada"]
-
-
 def test_json_lines_and_columns(tmp_path: Path) -> None:
     file = tmp_path / "lines.jsonl"
     rows = [
@@ -95,59 +77,6 @@ def test_json_lines_and_columns(tmp_path: Path) -> None:
     file.write_text('{"name": "Ada", "text": "Hm."}\nAda: Hm.\n')
     with pytest.raises(ScriptError, match="line 2 is not a JSON object"):
         parse_script(file, "Ada")
-
-
-@pytest.mark.parametrize(
-    ("value", "scenes"),
-    [
-        pytest.param([{"speaker": "Ada", "text": "Who?"}, {"speaker": "Bo", "text": "I."}], [0, 0], id="array"),
-        pytest.param(
-            [
-                {"id": "1", "conversations": [{"from": "Ada", "value": "Who?"}]},
-                {"id": "2", "conversations": [{"from": "Bo", "value": "I."}]},
-            ],
-            [0, 1],
-            id="conversations",
-        ),
-        pytest.param(
-            {
-                "guild": {"name": "Mill"},
-                "messages": [
-                    {"author": {"id": "7", "name": "Ada"}, "content": "Who?"},
-                    {"author": {"id": "8", "name": "Bo"}, "content": "I."},
-                ],
-            },
-            [0, 0],
-            id="chat-with-authors",
-        ),
-        pytest.param(
-            {"messages": [{"sender_name": "Ada", "content": "Who?"}, {"sender_name": "Bo", "content": "I."}]},
-            [0, 0],
-            id="Messenger",
-        ),
-        pytest.param(
-            {"name": "Mill", "messages": [{"from": "Ada", "text": ["Wh", {"type": "bold", "text": "o?"}]}]}
-            | {"other": [{"from": "Bo", "text": "I."}]},
-            [0, 1],
-            id="text-in-parts",
-        ),
-    ],
-)
-@pytest.mark.parametrize("indent", [None, 2])
-def test_json(value: object, scenes: list[int], indent: int | None, tmp_path: Path) -> None:
-    file = tmp_path / "export.json"
-    file.write_text(json.dumps(value, indent=indent))
-    parsed = parse_script(file, "Ada")
-    assert [(turn.speaker, turn.content) for turn in parsed.turns] == [("Ada", "Who?"), ("Bo", "I.")]
-    assert [turn.scene for turn in parsed.turns] == scenes
-    assert parsed.format == "table"
-
-
-def test_a_chat_log_opens_with_what_is_no_turn(tmp_path: Path) -> None:
-    file = tmp_path / "chat.jsonl"
-    lines = [{"user_name": "Bo"}, {"name": "Ada", "mes": "Who?"}, {"name": "Bo", "mes": "I."}]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert [(turn.speaker, turn.content) for turn in parse_script(file, "Ada").turns] == [("Ada", "Who?"), ("Bo", "I.")]
 
 
 CHAPTER = (

@@ -49,13 +49,6 @@ def test_third_person_then_second_then_catchphrases(tmp_path: Path, keeper: Prof
     json.dumps(found.made)
 
 
-def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path, keeper: Profile) -> None:
-    first = built(tmp_path, scripted(), keeper)
-    again = scripted()
-    assert built(tmp_path, again, keeper) == first
-    assert again.asked == []
-
-
 def test_a_reply_with_a_defect_is_sent_back_with_what_is_wrong(tmp_path: Path, keeper: Profile) -> None:
     third, second = THIRD, SECOND
     poor = "As an AI language model, I cannot know this person at all, not even a little."
