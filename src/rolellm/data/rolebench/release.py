@@ -15,7 +15,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -348,16 +348,6 @@ class _Line:
     act_id: Annotated[int, Strict()] | str
 
 
-@dataclass(frozen=True, slots=True)
-class _ProfileFiles(Config):
-    """The profiles that belong to a config, found, fetched and hashed as its rows are."""
-
-    def list_side_files(self) -> list[str]:
-        """Glob patterns of the descriptions and the dialogue files."""
-        folders = [FOLDERS[language] for language in self.languages]
-        return [f"profiles-{name}/{file}" for name in folders for file in ("desc.json", f"profiles-{name}-*.jsonl")]
-
-
 def load_profiles(
     config: str | None = None, data_dir: str | Path | None = None, *, roles: Iterable[str] | None = None
 ) -> list[Profile]:
@@ -420,9 +410,9 @@ def hash_profiles(config: str | None = None, data_dir: str | Path | None = None)
     return locate(files, data_dir).fingerprint(files)
 
 
-def _get_profile_files(config: str | None) -> _ProfileFiles:
-    chosen = get_config(config)
-    return _ProfileFiles(chosen.name, (), chosen.languages)
+def _get_profile_files(config: str | None) -> Config:
+    """The profiles that belong to a config, found, fetched and hashed as its rows are."""
+    return replace(get_config(config), files=(), held_out=None, is_dialogue=True)
 
 
 def _find_dialogue_files(source: Source, language: Language) -> dict[str, Path]:
@@ -482,7 +472,7 @@ def get_turn_kind(speaker: str) -> TurnKind | None:
     return "narration" if name in _NARRATION else None
 
 
-def _describe_missing(files: _ProfileFiles, without: list[str]) -> str:
+def _describe_missing(files: Config, without: list[str]) -> str:
     expected = [pattern for pattern in files.patterns() if pattern.endswith(".jsonl")]
     return (
         f"no script dialogue of {join_names(without, _NAMED) or 'any role'}; expected at least one of "
