@@ -195,10 +195,7 @@ class Client(ExitStack):
             EndpointError: As `ask`.
         """
         self._check_open()
-        kind: type[Dispatcher[T]] = (
-            BatchDispatcher if self.options.batch else RayDispatcher if self.options.ray else Dispatcher
-        )
-        run = kind(self.models, self._journal, self.options, accept, also)
+        run = self._choose_dispatcher()(self.models, self._journal, self.options, accept, also)
 
         def record_outcome(index: int, outcome: Outcome[T]) -> None:
             self._record_outcome(outcome)
@@ -234,6 +231,9 @@ class Client(ExitStack):
             if not pace.alive and pace.last is not None:
                 text = f"{pace.model.name} was dropped ({pace.last[1]}); other endpoints answered instead"
                 warnings.warn(text, RoleLLMWarning, stacklevel=3)
+
+    def _choose_dispatcher(self) -> type[Dispatcher[Any]]:
+        return BatchDispatcher if self.options.batch else RayDispatcher if self.options.ray else Dispatcher
 
     def _check_open(self) -> None:
         """Refuse to ask with a closed client, and one by one what batches are on their way for."""
