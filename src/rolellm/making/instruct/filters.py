@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, lru_cache, partial
 from typing import Any, Final, Literal
 
-from rolellm.characters.reply_rules import find_breaches, is_machine, speaks_of_itself
+from rolellm.characters.reply_rules import RULES, find_breaches, is_machine, speaks_of_itself
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.records import Language, Profile
 from rolellm.core.settings import read_packaged_patterns
@@ -70,8 +70,8 @@ def make_character_check(character: Profile) -> Callable[[str], str | None]:
     script = re.compile(rf"\s*[*\[（(]*{character.name_pattern}[*\]）)]*\s*[:：]")
 
     def check_answer(answer: str) -> str | None:
-        for breach in find_breaches(answer, language, machine=machine, own=character.catchphrases):
-            return f'{breach.reason} ("{breach.found}")'
+        for rule, words in find_breaches(answer, language, machine=machine, own=character.catchphrases).items():
+            return f'{RULES[rule]} ("{words}")'
         if script.match(answer):
             return "opens with the role's name and a colon, as a script does"
         match = narration.search(answer)
