@@ -17,7 +17,7 @@ from rolellm.llm.model import Finish, Message, Reply, Request, UnacceptableError
 
 
 def rules(reply: str, language: Language = "en", **options: object) -> list[str]:
-    return [breach.rule for breach in find_breaches(reply, language, **options)]  # type: ignore[arg-type]
+    return list(find_breaches(reply, language, **options))  # type: ignore[arg-type]
 
 
 def get_language(reply: str) -> Language:

@@ -90,7 +90,7 @@ def test_replies_quote_the_role_and_break_no_rule(language: Any, question: str) 
     assert len(replies) > 1
     for reply in replies:
         assert any(part in reply for part in line.replace("！", "! ").split("! "))
-        assert find_breaches(reply, language) == []
+        assert find_breaches(reply, language) == {}
 
 
 def test_replies_find_lines_in_demonstrations_as_text_and_catchphrases_without_any() -> None:

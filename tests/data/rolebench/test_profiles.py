@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import ReleaseFormatError, ReleaseNotFoundError, SettingsError
+from rolellm.core.errors import DataError, ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Profile, Turn
 from rolellm.data.rolebench.build import MissingFilesWarning
 from rolellm.data.rolebench.release import hash_profiles, load_profiles
@@ -171,7 +171,7 @@ def test_an_unknown_config() -> None:
 )
 def test_a_bad_line_is_named(write_release: Any, bad: str, message: str) -> None:
     folder = write_release(**{path("Fox"): json.dumps(FOX[0]) + "\n\n" + bad + "\n", path("Owl"): OWL})
-    with pytest.raises(ReleaseFormatError, match=message) as caught:
+    with pytest.raises(DataError, match=message) as caught:
         load_profiles(CONFIG, folder)
     assert (caught.value.path, caught.value.line) == (folder / path("Fox"), 3)
 

@@ -134,6 +134,8 @@ def test_pairs_that_lean_on_their_segment_or_stand_by_themselves(
         pytest.param("Ada Fenn: I lit it.", ADA, "opens with the role's name", id="script form"),
         pytest.param("**Ada Fenn**: I lit it.", ADA, "opens with the role's name", id="script form in bold"),
         pytest.param("鲁智深是个爽快人，喜欢吃酒。", MONK, "tells about the role", id="told about, Chinese"),
+        pytest.param("You learned to read by the tide tables.", ADA, 'tells about the role ("You")', id="of the asker"),
+        pytest.param("你在五台山下打了一根禅杖。", MONK, 'tells about the role ("你")', id="of the asker, Chinese"),
         pytest.param("石彪是你的敌人。", MONK, "tells about the role", id="to the asker, Chinese"),
         pytest.param("鲁智深：吃酒！", MONK, "opens with the role's name", id="script form, Chinese"),
         pytest.param("我是一个语言模型。", MONK, "says that it is an AI", id="AI, Chinese"),
