@@ -14,8 +14,8 @@ import typer
 from rolellm.cli.options import with_options
 from rolellm.cli.output import say
 from rolellm.core.errors import SettingsError, require
-from rolellm.core.settings import Field, dump, read, settings
-from rolellm.llm.llm import LLM, CheckedOptions, PlayedOptions
+from rolellm.core.settings import Field, dump, settings
+from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.playing.settings import PlaySettings, PromptLimits
 
 if TYPE_CHECKING:
@@ -97,11 +97,12 @@ def _describe_guard(guard: TalkGuard | None, players: Iterable[RolePlayer]) -> N
         say(note, err=True)
 
 
-def make_played_llm(options: PlayedOptions, default: str | None = None) -> LLM:
+def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, default: str | None = None) -> LLM:
     """Return the model that plays.
 
     Args:
-        options: What the user named.
+        chosen: What the user named.
+        calls: How it is called.
         default: The model where no option names one: a folder, a Hub id or a settings file.
 
     Raises:
@@ -109,7 +110,6 @@ def make_played_llm(options: PlayedOptions, default: str | None = None) -> LLM:
     """
     from rolellm.cli.llm_options import get_scripted_models
 
-    chosen = read(CheckedOptions, dump(options))
     if not chosen.is_named:
         if default is None:
             raise SettingsError(
@@ -119,7 +119,7 @@ def make_played_llm(options: PlayedOptions, default: str | None = None) -> LLM:
         chosen = replace(chosen, **({"llm_file": Path(default)} if is_file else {"model": default}))
     if chosen.adapter and (chosen.llm_file or chosen.base_url):
         raise SettingsError("an adapter needs a model folder or a Hub id; name it in the model's settings file")
-    return LLM.from_options(chosen, get_scripted_models())
+    return LLM.from_options(chosen, calls, get_scripted_models())
 
 
 def _serve_talk_page(player: Any, name: str, page: _Page, play_settings: PlaySettings) -> None:

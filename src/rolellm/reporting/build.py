@@ -209,7 +209,7 @@ def _sort_sources(sources: Sequence[str], options: ReportOptions) -> tuple[list[
 
 def _read_judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, BrowsePart]:
     comparison, judged = run.comparison, JudgingResult.from_dict(run.result, run.folder / RESULT)
-    scoring = _score_options(options, judged.config, judged.split, run.named.dataset.fingerprint)
+    scoring = _score_options(options, judged.config, judged.split, run.dataset.fingerprint)
     systems = {system.name: system for system in comparison.systems}
     reports: dict[str, ScoreReport] = {}
     for name in (system.name for system in judged.models if comparison.answers.get(system.name)):

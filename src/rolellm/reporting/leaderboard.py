@@ -136,8 +136,8 @@ def _read_systems(
         folder = Path(run)
         if (folder / RESULT).is_file():
             judged = read_run(folder)
-            named = judged.named.dataset
-            chosen = replace(options, config=options.config or named.config, split=options.split or named.split)
+            data = judged.dataset
+            chosen = replace(options, config=options.config or data.config, split=options.split or data.split)
             for system in judged.comparison.systems:
                 if system.kind != "canary":
                     answers = judged.comparison.answers[system.name]
