@@ -101,6 +101,9 @@ class Interval(NamedTuple):
         return "" if self.ends is None else f"[{', '.join(f'{end * times:.{digits}f}' for end in self.ends)}]"
 
 
+#: Signs that a verdict in a cell begins with, to how it is shown: a class in HTML, a style in a terminal.
+SIGNS = {"✗": ("bad", "red"), "?": ("open", "yellow"), "✓": ("good", "green")}
+
 #: A score, a count or another number without an interval, a word, or nothing.
 Cell = Interval | str | float | None
 
@@ -362,6 +365,7 @@ class Table:
         for head, cell in zip(self.columns, line.cells, strict=True):
             count = f" (n = {counts[head]:,})" if head in counts and line.row.band != "published" else ""
             kind = "words left" if head in self.left else {"none": "absent", "words": "words"}.get(cell.kind, "")
+            kind += f" {SIGNS[cell.text[0]][0]}" if cell.kind == "words" and cell.text[:1] in SIGNS else ""
             style = f' class="{kind}"' if kind else ""
             cells.append(f'<td data-head="{_html(head)}{count}"{style}>{_html_cell(cell)}</td>')
         return f"<tr{_html_classes(kinds)}>{''.join(cells)}</tr>"
@@ -486,7 +490,8 @@ def _rich_cell(cell: RenderedCell) -> RichText:
     from rich.text import Text
 
     if cell.kind != "score":
-        return Text(make_visible(cell.text), style="dim" if cell.kind == "none" else "")
+        style = "dim" if cell.kind == "none" else SIGNS.get(cell.text[:1], ("", ""))[1]
+        return Text(make_visible(cell.text), style=style)
     count = f"{_count(cell)}  " if cell.n else ""
     ends = f"\n{cell.interval}" if cell.interval else ""
     return Text.assemble((count, "dim"), (cell.text, "bold"), (ends, "dim"))

@@ -38,8 +38,8 @@ from rolellm.judging.systems import parse_sources
 from rolellm.models.find import is_hub_id
 from rolellm.reporting import plots
 from rolellm.reporting.browse import source_hash
-from rolellm.reporting.check_sections import list_safety_cells
 from rolellm.reporting.page import facts
+from rolellm.reporting.safety_section import list_safety_cells
 from rolellm.reporting.tables import roles_of
 from rolellm.reporting.templates import environment, read_template
 from rolellm.runs import Run, find_runs
@@ -141,8 +141,8 @@ def _read_systems(
         folder = Path(run)
         if (folder / RESULT).is_file():
             judged = read_run(folder)
-            named = judged.named.dataset
-            chosen = replace(options, config=options.config or named.config, split=options.split or named.split)
+            data = judged.dataset
+            chosen = replace(options, config=options.config or data.config, split=options.split or data.split)
             for system in judged.comparison.systems:
                 if system.kind != "canary":
                     answers = judged.comparison.answers[system.name]

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, TrainerCallback
 
-from rolellm.core.errors import CollapsedError, DivergedError, RoleLLMError
+from rolellm.core.errors import DivergedError, RoleLLMError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import JsonlAppender, write_jsonl
 from rolellm.core.progress import Progress
@@ -260,7 +260,7 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
         """Measure, and have a checkpoint saved.
 
         Raises:
-            CollapsedError: On every process; the last checkpoint is from before.
+            DivergedError: On every process; the last checkpoint is from before.
         """
         if state.global_step % self._steps:
             return
@@ -277,7 +277,7 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
             state.log_history[-1] |= self._latest
             self._latest = {}
 
-    def _describe_collapse(self, key: str, start: float, value: float, step: int) -> CollapsedError:
+    def _describe_collapse(self, key: str, start: float, value: float, step: int) -> DivergedError:
         name = key.removeprefix(_SAMPLED)
         words = {
             "distinct": f"repeat themselves: {value:.0%} of their pairs of tokens differ, {start:.0%} at the start",
@@ -288,7 +288,7 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
         last = find_last_step(run)
         before = f"the checkpoint before is {run / f'checkpoint-{last}'}"
         kept = before if last else "no check passed, so go back to the base"
-        return CollapsedError(
+        return DivergedError(
             f"collapse of {name} at step {step}: replies to {len(self._prompts)} training prompts {words[name]}; "
             f"training stopped, and {kept}. Lower training.learning_rate, raise training.beta, or look at the pairs or "
             "rewards"

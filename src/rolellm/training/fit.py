@@ -107,8 +107,8 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
         job: How, and where to.
 
     Raises:
-        DivergedError: When the loss or the gradient is not finite; names the rows.
-        CollapsedError: When replies to a few prompts collapse; says which measure did.
+        DivergedError: When the loss or the gradient is not finite (names the rows), or replies to a few prompts
+            collapse (says which measure did).
         ModelError: With ``shared_prefix``, for a type of model that it is not known to be exact for.
         RecipeError: When a setting does not fit the model, or the run belongs to another checkpoint.
         KeyboardInterrupt: When it was asked to stop; the step was finished, and a checkpoint is written.

@@ -365,7 +365,7 @@ def load_script_profiles(data: DataRecipe) -> list[Profile]:
     Raises:
         SettingsError: When a role is not in the rows, the split is not there, ``mix`` is set, or no role is left.
         ReleaseNotFoundError: When there is no release, or it has no dialogue of these roles.
-        ReleaseFormatError: At a row that is not as published.
+        DataError: At a row that is not as published.
     """
     from rolellm.data.rolebench.release import load_profiles
 

@@ -161,7 +161,7 @@ def _accept(request: Request, reply: Reply) -> str:
     is_harmful = request.tag.startswith(f"safety/{KINDS[True]}/")
     if is_refusal(text) is not is_harmful:
         raise UnacceptableError("goes along" if is_harmful else "refuses")
-    if any(breach.rule == "hides_ai" for breach in find_breaches(text, detect_language(text))):
+    if "hides_ai" in find_breaches(text, detect_language(text)):
         raise UnacceptableError("says that it is an AI")
     return text
 
