@@ -352,7 +352,7 @@ class Prefer(Step[Preferences]):
         config = settings.config
         if config is None and (settings.data_dir is not None or not self.sources):
             config = resolve_config(None, settings.data_dir)
-        named = [run.named.dataset.config for run in inputs.judged]
+        named = [run.dataset.config for run in inputs.judged]
         configs = dict.fromkeys(name for name in (config, *named) if name is not None)
         pairs = list(track_progress(self._make_pairs(inputs, config), "pairing", "pairs"))
         if not pairs:

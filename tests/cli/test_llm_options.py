@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from rolellm.cli.llm_options import make_llm, show_estimate
 from rolellm.cli.options import AsJson, with_options
 from rolellm.core.errors import SettingsError
-from rolellm.llm.llm import LLM, LLMOptions
+from rolellm.llm.llm import LLM, CallOptions, ModelOptions
 from rolellm.llm.model import Price, Request, RunOptions, Sampling, system, user
 from rolellm.llm.settings import ModelSettings
 
@@ -57,10 +57,14 @@ seen: list[LLM] = []
 @app.command()
 @with_options
 def ask(
-    context: typer.Context, count: Annotated[int, typer.Argument()], asked: LLMOptions, as_json: AsJson = False
+    context: typer.Context,
+    count: Annotated[int, typer.Argument()],
+    model: ModelOptions,
+    calls: CallOptions,
+    as_json: AsJson = False,
 ) -> None:
     """Ask something so many times."""
-    llm = make_llm(asked)
+    llm = make_llm(model, calls)
     seen.append(llm)
     requests = (Request((system("Be brief."), user(str(number))), Sampling(max_tokens=50)) for number in range(count))
     if llm.dry_run:
@@ -141,8 +145,8 @@ def test_a_command_may_ask_nobody() -> None:
 
     @idle.command()
     @with_options
-    def show(asked: LLMOptions, explain: bool = False) -> None:
-        given.append(make_llm(asked, required=not explain))
+    def show(model: ModelOptions, calls: CallOptions, explain: bool = False) -> None:
+        given.append(make_llm(model, calls, required=not explain))
 
     assert CliRunner().invoke(idle, ["--explain"]).exit_code == 0
     assert given[0].settings.endpoints == ()

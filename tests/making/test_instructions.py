@@ -1,7 +1,5 @@
 """Drawing general instructions: columns, caps, near-duplicates, and a draw that goes by content."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random
@@ -19,24 +17,8 @@ from rolellm.making.instructions import Columns, InstructionSource, read_instruc
 from rolellm.making.settings import SampleSettings
 
 THINGS = [
-    "map",
-    "key",
-    "stew",
-    "kettle",
-    "parrot",
-    "crutch",
-    "captain",
-    "rat",
-    "apron",
-    "crown",
-    "rose",
-    "tart",
-    "hedge",
-    "pond",
-    "mallet",
-    "hoop",
-    "bell",
-    "rope",
+    *("map", "key", "stew", "kettle", "parrot", "crutch", "captain", "rat", "apron", "crown", "rose", "tart"),
+    *("hedge", "pond", "mallet", "hoop", "bell", "rope"),
 ]
 DEEDS = ["Draw", "Hide", "Sell", "Paint", "Bury", "Count", "Praise", "Weigh", "Steal", "Mend"]
 ROWS = [(f"{deed} the {thing} of {other}.", f"{thing}!") for deed in DEEDS for thing in THINGS for other in THINGS[:3]]
@@ -48,7 +30,10 @@ def source(rows: Sequence[tuple[str, str]], name: str = "ours") -> InstructionSo
 
 def drawn(rows: Sequence[tuple[str, str]], count: int, **options: Any) -> list[tuple[str, str]]:
     chosen = SampleSettings(**{"language": "en", "duplicates": "exact", **options})
-    return [(item.instruction, item.target) for item in sample_instructions([source(rows)], [count], chosen).drawn]
+    return [
+        (line["instruction"], line["target"])
+        for line in sample_instructions([source(rows)], [count], chosen).list_lines()
+    ]
 
 
 @given(order=st.permutations(range(60)), seed=st.integers(0, 5))
@@ -83,7 +68,7 @@ def test_a_larger_draw_holds_a_smaller_one() -> None:
 )
 def test_what_will_not_do_is_left_out_and_counted(language: Any, rows: list[tuple[str, str]], kept: int) -> None:
     sample = sample_instructions([source(rows)], [9], SampleSettings(language=language, duplicates="exact"))
-    assert len(sample.drawn) == kept
+    assert len(sample.drawn[0]) == kept
     summary = sample.summary()["sources"][0]
     assert sum(summary["dropped"].values()) + kept == len(rows) == summary["rows"]
 
@@ -94,18 +79,18 @@ def test_near_duplicates_are_drawn_once(way: Any) -> None:
             for thing in THINGS for end in ("?", "!", " ?!")]  # fmt: skip
     chosen = SampleSettings(language="en", duplicates=way, similarity=0.95)
     sample = sample_instructions([source(near)], [len(near)], chosen)
-    assert len(sample.drawn) == len(THINGS)
-    assert sample.summary()["sources"][0]["dropped"]["near_duplicate"] == len(near) - len(sample.drawn)
+    assert len(sample.drawn[0]) == len(THINGS)
+    assert sample.summary()["sources"][0]["dropped"]["near_duplicate"] == len(near) - len(sample.drawn[0])
 
 
 def test_a_second_data_set_repeats_nothing_of_the_first() -> None:
     shared = ROWS[:20]
     chosen = SampleSettings(language="en", duplicates="exact")
     sample = sample_instructions([source(shared), source([*shared, *ROWS[20:30]], "more")], [20, 30], chosen)
-    texts = [item.instruction for item in sample.drawn]
+    texts = [line["instruction"] for line in sample.list_lines()]
     assert len(set(texts)) == len(texts) == 30
     assert [entry["drawn"] for entry in sample.summary()["sources"]] == [20, 10]
-    assert [item.dataset for item in sample.drawn] == [0] * 20 + [1] * 10
+    assert list(map(len, sample.drawn)) == [20, 10]
 
 
 def test_many_duplicates_make_the_pool_grow() -> None:
@@ -294,4 +279,5 @@ def test_the_releases_own_instructions(real_release: Path) -> None:
     shuffled = list(found.rows)
     random.Random(0).shuffle(shuffled)
     again = sample_instructions([source(shuffled)], [1500], SampleSettings(language="en"))
-    assert [item.instruction for item in again.drawn] == [item.instruction for item in sample.drawn]
+    texts = [[line["instruction"] for line in chosen.list_lines()] for chosen in (again, sample)]
+    assert texts[0] == texts[1]

@@ -15,7 +15,7 @@ from rolellm.core.errors import DataError, ModelError, PredictionError, RunInUse
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Row
 from rolellm.models.find import hash_model
-from rolellm.models.local_model import ContentSeededChoice, Decoding, LocalModel, Nucleus, draw_numbers
+from rolellm.models.local_model import Decoding, LocalModel, draw_numbers, keep_nucleus, sample_by_content
 from rolellm.models.prompts.render import make_messages
 from rolellm.scoring.generate import plan_batches
 from rolellm.scoring.predictions import explain_interrupt
@@ -89,9 +89,9 @@ def test_choices_follow_the_distribution() -> None:
 
     wanted = torch.tensor([0.5, 0.0, 0.3, 0.15, 0.05])
     count = 20_000
-    choose = ContentSeededChoice([draw_numbers(0, str(row), 1) for row in range(count)], prompt_length=4)
+    numbers = [draw_numbers(0, str(row), 1) for row in range(count)]
     scores = wanted.log().expand(count, -1)
-    chosen = choose(torch.zeros(count, 4, dtype=torch.long), scores).argmax(dim=-1)
+    chosen = sample_by_content(numbers, 4, torch.zeros(count, 4, dtype=torch.long), scores).argmax(dim=-1)
     share = torch.bincount(chosen, minlength=5) / count
     assert share[1] == 0
     # Four standard errors of the largest share.
@@ -103,7 +103,7 @@ def test_a_draw_at_either_end_takes_a_possible_token(number: float) -> None:
     import torch
 
     scores = torch.tensor([[-torch.inf, 1.0, 0.0, -torch.inf]])
-    chosen = ContentSeededChoice([[number]], prompt_length=0)(torch.zeros(1, 0), scores)
+    chosen = sample_by_content([[number]], 0, torch.zeros(1, 0), scores)
     assert chosen.argmax().item() == (1 if number == 0 else 2)
 
 
@@ -117,7 +117,7 @@ def test_the_nucleus_is_that_of_transformers(top_p: float, spread: float) -> Non
     scores = torch.randn(20, 3000, generator=generator) * spread
     scores[0, 5:] = -torch.inf
     ids = torch.zeros(20, 0, dtype=torch.long)
-    assert torch.equal(Nucleus(top_p)(ids, scores), TopPLogitsWarper(top_p)(ids, scores))
+    assert torch.equal(keep_nucleus(top_p, ids, scores), TopPLogitsWarper(top_p)(ids, scores))
 
 
 # --- the model

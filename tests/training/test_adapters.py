@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-from rolellm.core.errors import CollapsedError, ModelError, RecipeError, StoppedShortError
+from rolellm.core.errors import DivergedError, ModelError, RecipeError, StoppedShortError
 from rolellm.models.find import find_model
 from rolellm.models.training_record import read_manifest
 from rolellm.training.recipe_files import load_recipe
@@ -116,7 +116,7 @@ class ZeroNorm(TrainerCallback):  # type: ignore[misc]
 def test_replies_that_collapse_stop_training_and_keep_the_checkpoint_before(tuned: TrainingRun, tmp_path: Path) -> None:
     out = tmp_path / "run"
     options = DPO | {"max_steps": 8, "num_train_epochs": 8, "collapse_steps": 2, "learning_rate": 1e-6}
-    with pytest.raises(CollapsedError) as caught:
+    with pytest.raises(DivergedError) as caught:
         train("rocit-dpo", base=tuned.out, train_dataset=PAIRS, out=out, callbacks=[ZeroNorm()], **options)
     message = str(caught.value)
     assert message.startswith("collapse of distinct at step 4: replies to 4 training prompts repeat themselves")
@@ -151,5 +151,5 @@ def test_an_adapter_is_not_trained_into_its_own_folder_nor_put_on_another_base(
     (tmp_path / "adapter_config.json").write_text((tuned.out / "adapter_config.json").read_text(encoding="utf-8"))
     recipe = {"base": {"path": str(tuned.base), "adapter": str(tmp_path)}, "prompt": {"form": "rolellama"}}
     recipe |= {"training": {"trainer": "dpo"}}
-    with pytest.raises(ModelError, match=r"base.adapter: .* cannot be put on"):
+    with pytest.raises(ModelError, match="does not fit its base model"):
         train(recipe, train_dataset=PAIRS, out=tmp_path / "run", **DPO)

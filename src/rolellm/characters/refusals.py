@@ -118,7 +118,7 @@ def is_refusal(reply: str) -> bool:
     text = " ".join(strip_thoughts(reply).replace("’", "'").split())
     return any(
         pattern.search(text[: _BEGINNING[language]])
-        or any(breach.rule == "answers" for breach in find_breaches(text[: _BEGINNING[language]], language))
+        or "answers" in find_breaches(text[: _BEGINNING[language]], language)
         for language, pattern in _compile_refusals().items()
     )
 

@@ -13,7 +13,6 @@ import functools
 import re
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from re import _parser  # type: ignore[attr-defined]
 from typing import Any, Final, NamedTuple
 
@@ -91,19 +90,6 @@ RULES: Final[Mapping[Rule, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Breach:
-    """A rule that a reply breaks, and the words that break it."""
-
-    rule: Rule
-    found: str
-
-    @property
-    def reason(self) -> str:
-        """In words, the same for all breaches of a rule, so that they can be counted."""
-        return RULES[self.rule]
-
-
 def find_breaches(
     reply: str,
     language: Language,
@@ -111,8 +97,8 @@ def find_breaches(
     finish: Finish = "stop",
     machine: bool = False,
     own: Collection[str] = (),
-) -> list[Breach]:
-    """The rules that a reply breaks, at most once each, in the order of `RULES`; none for a clean one.
+) -> dict[Rule, str]:
+    """The rules that a reply breaks, in the order of `RULES`, each with the words that break it; none for a clean one.
 
     Args:
         reply: The text.
@@ -122,14 +108,14 @@ def find_breaches(
             that it is a language model.
         own: Words of the role's own, such as catchphrases, that break nothing: "I'm afraid I can't do that".
     """
-    breaches = [] if _is_complete(reply, finish) else [Breach("complete", reply.strip()[-30:])]
+    breaches: dict[Rule, str] = {} if _is_complete(reply, finish) else {"complete": reply.strip()[-30:]}
     text = _remove_phrases(reply, own, language)
     lowered = text.lower()
     for rule in _TEXT_RULES:
         for pattern in load_rules(language)[rule]:
             hit = None if machine and pattern.spares_machines else pattern.search(text, lowered)
             if hit is not None:
-                breaches.append(Breach(rule, " ".join(hit.group().split())))
+                breaches[rule] = " ".join(hit.group().split())
                 break
     return breaches
 
@@ -153,9 +139,9 @@ def make_reply_acceptor(character: Profile, rules: Collection[Rule] = tuple(RULE
 
     def accept(request: Request, reply: Reply) -> str:
         text = accept_speech(request, reply)
-        for breach in find_breaches(text, language, finish=reply.finish, machine=machine, own=own):
-            if breach.rule in rules:
-                raise UnacceptableError(breach.reason)
+        for rule in find_breaches(text, language, finish=reply.finish, machine=machine, own=own):
+            if rule in rules:
+                raise UnacceptableError(RULES[rule])
         if leak(text):
             raise UnacceptableError("repeats the instructions")
         return text

@@ -58,12 +58,11 @@ def find_breaks(reply: str, sheet: Profile, message: str = "") -> dict[str, str]
     """
     machine = is_machine(sheet.description, sheet.language)
     # A role that breaks may do so in the other language.
-    breaches = [
-        breach
-        for language in LANGUAGES
-        for breach in find_breaches(reply, language, machine=machine, own=sheet.catchphrases)
-    ]
-    words_by_kind = {_BREACHES[breach.rule]: breach.found for breach in reversed(breaches) if breach.rule in _BREACHES}
+    words_by_kind: dict[str, str] = {}
+    for language in LANGUAGES:
+        for rule, words in find_breaches(reply, language, machine=machine, own=sheet.catchphrases).items():
+            if rule in _BREACHES:
+                words_by_kind.setdefault(_BREACHES[rule], words)
     straight = reply.replace("’", "'")
     if not machine and (denied := _DENIES.search(straight)):
         words_by_kind.setdefault("says_ai", denied.group())

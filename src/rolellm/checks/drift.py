@@ -32,7 +32,7 @@ from rolellm.models.prompts.render import load_template
 from rolellm.playing.converse import SESSIONS
 from rolellm.runs import Plan, Round
 from rolellm.scoring.statistics.intervals import SHARE, ClusteredSample, Interval, encode_interval, estimate_share
-from rolellm.scoring.statistics.kaplan_meier import estimate_survival
+from rolellm.scoring.statistics.kaplan_meier import estimate_survival, find_half_life
 
 #: The turns at which drift is reported: each for the turns since the one before it.
 MARKS: Final = (5, 10, 20, 40)
@@ -234,17 +234,18 @@ def summarize_sessions(talks: Sequence[Talk], measured: Sequence[Measured]) -> d
         inside = [reply for reply in measured if first <= reply.turn <= last]
         names = sorted({name for reply in inside for name in reply.values})
         # After the last turn at which an unbroken session was watched, only a share of none is known.
-        end = curve.steps[min(last, len(curve.steps)) - 1]
-        is_known = end.turn == last or not end.share.mean
-        row = {"from": first, "to": last, "unbroken": _encode_share(end.share) if is_known else None}
+        share = curve[min(last, len(curve)) - 1]
+        is_known = last <= len(curve) or not share.mean
+        row = {"from": first, "to": last, "unbroken": _encode_share(share) if is_known else None}
         rows.append(row | {name: _encode_share(estimate_metric(inside, name, roles)) for name in names})
-    kinds = [reply.breaks[0] for reply in firsts.values()]
+    kinds, broken = [reply.breaks[0] for reply in firsts.values()], Counter(reply.turn for reply in firsts.values())
     turns_of = {talk.id: talk.turns for talk in talks}
     examples: dict[str, dict[str, Any]] = {}
     for reply in firsts.values():
         message, text = turns_of[reply.session][reply.turn - 1]
         example = {"session": reply.session, "turn": reply.turn, "message": message, "reply": text}
         examples.setdefault(reply.breaks[0], example)
+    half_life, ends = find_half_life(curve)
     return {
         "recipe": {name: getattr(talks[0].meta, name) for name in ("model", "user", "sampling")},
         "sessions": len(talks),
@@ -253,10 +254,10 @@ def summarize_sessions(talks: Sequence[Talk], measured: Sequence[Measured]) -> d
         "broken": len(firsts),
         "first_breaks": {kind: kinds.count(kind) for kind in BREAKS if kind in kinds},
         "examples": examples,
-        "half_life": {"turns": curve.half_life, "ci95": None if curve.ends is None else list(curve.ends)},
+        "half_life": {"turns": half_life, "ci95": ends and list(ends)},
         "curve": [
-            {"turn": step.turn, "at_risk": step.at_risk, "broken": step.failed, "unbroken": _encode_share(step.share)}
-            for step in curve.steps
+            {"turn": turn, "at_risk": share.n, "broken": broken[turn], "unbroken": _encode_share(share)}
+            for turn, share in enumerate(curve, start=1)
         ],
         "windows": rows,
     }

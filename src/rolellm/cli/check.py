@@ -23,7 +23,7 @@ from rolellm.cli.output import build_next_line, print_result, resumable, say, sh
 from rolellm.cli.play import make_played_llm
 from rolellm.core.settings import dump
 from rolellm.core.text import format_count
-from rolellm.llm.llm import CallOptions, CheckedOptions, LLMOptions
+from rolellm.llm.llm import CallOptions, ModelOptions, PlayedOptions
 from rolellm.playing.settings import ConverseSettings, PlaySettings
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ app = typer.Typer(cls=_ChecksFirst, help=__doc__, no_args_is_help=True, subcomma
 def run_check_tests(
     context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="CHARACTER.yaml")],
-    model_options: CheckedOptions,
+    model_options: PlayedOptions,
+    call_options: CallOptions,
     out: Path = Path("character-tests"),
     init: bool = False,
     as_json: AsJson = False,
@@ -73,7 +74,7 @@ def run_check_tests(
     from rolellm.measures import check
 
     tests = read_tests(file)
-    llm = make_played_llm(model_options, tests.model)
+    llm = make_played_llm(model_options, call_options, tests.model)
     estimate_if_dry(CheckCharacter(tests), llm, as_json)
     with resumable(context):
         findings = check(file, llm, out=out)
@@ -97,7 +98,8 @@ def _show_tests(findings: Findings) -> None:
 def run_check_boundary(
     invocation: typer.Context,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER")],
-    model_options: CheckedOptions,
+    model_options: PlayedOptions,
+    call_options: CallOptions,
     probes: BoundarySettings,
     settings: PlaySettings,
     out: Path = Path("boundary"),
@@ -121,7 +123,7 @@ def run_check_boundary(
     judging = None if judge is None else LLM.of(judge, get_scripted_models())
     strangers = [open_character(path)[0] for path in others] if others else None
     step = ProbeBoundary(folder, probes, settings, strangers, judging)
-    run = run_or_estimate(invocation, step, make_played_llm(model_options), out, as_json)
+    run = run_or_estimate(invocation, step, make_played_llm(model_options, call_options), out, as_json)
     print_result(run.to_dict() | run.result, _show_boundary, as_json)
 
 
@@ -173,7 +175,7 @@ def run_check_safety(
         out: Folder for replies.jsonl, planted.jsonl, and the journals: a second run sends only new messages.
         max_increase: Maximum rise by tuning in answered harmful prompts, unsafe replies, or refused look-alikes.
     """
-    from rolellm.checks.safety import find_worst_increase
+    from rolellm.checks.safety_figures import find_worst_increase
     from rolellm.measures import plan_safety
 
     options = dump(safety) | dump(settings)
@@ -185,10 +187,11 @@ def run_check_safety(
 
 
 def _show_safety(run: Run[Any]) -> None:
-    from rolellm.reporting.check_sections import describe_safety, safety_table
+    from rolellm.reporting.safety_section import costume_table, describe_safety, safety_table
 
     for sentence in describe_safety(run.summary):
         say(sentence)
+    show_table(costume_table(run.summary))
     show_table(safety_table(run.summary))
     say(f"Replies: {run.folder / 'replies.jsonl'}")
 
@@ -233,7 +236,8 @@ def _show_reward(findings: Findings) -> None:
 def run_check_converse(
     invocation: typer.Context,
     roles: Annotated[list[str], typer.Argument(metavar="ROLE...")],
-    model_options: CheckedOptions,
+    model_options: PlayedOptions,
+    call_options: CallOptions,
     settings: ConverseSettings,
     out: Path,
     user: Path | None = None,
@@ -251,7 +255,7 @@ def run_check_converse(
     from rolellm.playing.converse import Converse
 
     talker = None if user is None else LLM.of(user, get_scripted_models())
-    played = make_played_llm(model_options)
+    played = make_played_llm(model_options, call_options)
     if talker is not None:
         talker.options = replace(talker.options, ray=played.options.ray, workers=played.options.workers)
     run = run_or_estimate(invocation, Converse(roles, settings, talker), played, out, as_json)
@@ -276,7 +280,8 @@ def _show_talks(run: Run[Any]) -> None:
 def run_check_drift(
     context: typer.Context,
     sessions: Annotated[list[str], typer.Argument(metavar="[NAME=]SESSIONS...")],
-    llm_options: LLMOptions,
+    model_options: ModelOptions,
+    call_options: CallOptions,
     out: Path = Path("drift"),
     as_json: AsJson = False,
 ) -> None:
@@ -288,7 +293,7 @@ def run_check_drift(
     """
     from rolellm.checks.drift import MeasureDrift, read_systems
 
-    llm = make_llm(llm_options, required=llm_options.dry_run)
+    llm = make_llm(model_options, call_options, required=call_options.dry_run)
     run = run_or_estimate(context, MeasureDrift(read_systems(sessions)), llm, out, as_json)
     print_result(run, _show_drift, as_json)
 

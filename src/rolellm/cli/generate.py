@@ -14,7 +14,7 @@ from rolellm.cli.options import AsJson, Config, DataDir, Split, with_options
 from rolellm.cli.output import build_resume_line, print_result, say
 from rolellm.core.records import Subset
 from rolellm.core.settings import settings
-from rolellm.llm.llm import LLM, LLMOptions
+from rolellm.llm.llm import LLM, CallOptions, ModelOptions
 from rolellm.scoring.settings import GenerateSettings
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @settings
-class _Model(LLMOptions):
+class _Model(ModelOptions):
     """Model.
 
     Attributes:
@@ -35,7 +35,8 @@ class _Model(LLMOptions):
 @with_options
 def run_generate(
     context: typer.Context,
-    llm_options: _Model,
+    model_options: _Model,
+    call_options: CallOptions,
     out: Path,
     options: GenerateSettings,
     config: Config = None,
@@ -70,10 +71,10 @@ def run_generate(
         from rolellm.scoring.rows import read_dataset_rows
 
         config = resolve_config(config, data_dir)
-        remote = llm_options.llm_file or llm_options.base_url or llm_options.batch or llm_options.dry_run
-        llm = LLM.from_options(llm_options, get_scripted_models()) if remote else None
-        options = replace(options, model=llm_options.model or "", config=config, split=split, data_dir=data_dir)
-        options = replace(options, ray=llm_options.ray, workers=llm_options.workers)
+        remote = model_options.llm_file or model_options.base_url or call_options.batch or call_options.dry_run
+        llm = LLM.from_options(model_options, call_options, get_scripted_models()) if remote else None
+        options = replace(options, model=model_options.model or "", config=config, split=split, data_dir=data_dir)
+        options = replace(options, ray=call_options.ray, workers=call_options.workers)
         if llm is None:
             # Fetching the data may take minutes: refuse what can be refused without it.
             check_model(options)

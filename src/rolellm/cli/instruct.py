@@ -11,6 +11,7 @@ from rolellm.cli.llm_options import AskedForAll, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
 from rolellm.cli.output import build_next_line, check_missing, print_result, print_table, say
 from rolellm.core.sanitize import label
+from rolellm.llm.llm import ModelOptions
 from rolellm.making.settings import InstructSettings
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ _EXAMPLES = 3
 def run_instruct(
     context: typer.Context,
     profile: Profile,
-    llm_options: AskedForAll,
+    model_options: ModelOptions,
+    call_options: AskedForAll,
     settings: InstructSettings,
     out: Path | None = None,
     as_json: AsJson = False,
@@ -40,7 +42,7 @@ def run_instruct(
     from rolellm.llm.client import FAILED
     from rolellm.making.instruct.run import Instruct
 
-    llm = make_llm(llm_options)
+    llm = make_llm(model_options, call_options)
     character, home = open_character(profile, make=not llm.dry_run)
     profile = home or profile
     run = run_or_estimate(context, Instruct(character, settings), llm, out or profile / "instruct", as_json)

@@ -15,7 +15,7 @@ from rolellm.cli.output import print_result, resumable, say, show_table
 from rolellm.core.sanitize import make_visible
 from rolellm.core.settings import dump
 from rolellm.judging.settings import JudgingSettings
-from rolellm.llm.llm import LLMOptions
+from rolellm.llm.llm import CallOptions, ModelOptions
 
 if TYPE_CHECKING:
     from rolellm.judging.certificate import Certificate
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 @with_options
 def run_judge(
     context: typer.Context,
-    llm_options: LLMOptions,
+    model_options: ModelOptions,
+    call_options: CallOptions,
     settings: JudgingSettings,
     files: Annotated[list[str] | None, typer.Argument(metavar="[NAME=]P.jsonl...")] = None,
     config: Config = None,
@@ -54,13 +55,12 @@ def run_judge(
     from rolellm.scoring.predictions import complete_source
 
     if certify:
-        _certify(
-            context, files or [], make_llm(llm_options), settings, f"{config or 'sample'}/{split or 'test'}", as_json
-        )
+        llm, source = make_llm(model_options, call_options), f"{config or 'sample'}/{split or 'test'}"
+        _certify(context, files or [], llm, settings, source, as_json)
         return
     if not files:
         raise SettingsError("no predictions to judge; name their files, or examine the judge itself with --certify")
-    llm, answers = make_llm(llm_options), parse_sources(files)
+    llm, answers = make_llm(model_options, call_options), parse_sources(files)
     named = (path for paths in answers.values() for path in paths)
     config, split, data_dir = complete_source(named, config, split, settings.data_dir)
     settings, data = replace(settings, data_dir=data_dir), f"{config}/{split}"

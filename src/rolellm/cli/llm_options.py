@@ -1,10 +1,10 @@
 """The options that every command which asks models shares.
 
-A command has a parameter of the type `LLMOptions`, and asks what `make_llm` makes of it::
+A command has a parameter of the types `ModelOptions` and `CallOptions`, and asks what `make_llm` makes of them::
 
     @with_options
-    def greet(context: typer.Context, model: LLMOptions, settings: GreetSettings, as_json: AsJson = False) -> None:
-        run = run_or_estimate(context, Greet(settings), make_llm(model), out, as_json)
+    def greet(context: typer.Context, model: ModelOptions, calls: CallOptions, as_json: AsJson = False) -> None:
+        run = run_or_estimate(context, Greet(), make_llm(model, calls), out, as_json)
         print_result(run, _show_greetings, as_json)
 """
 
@@ -17,7 +17,7 @@ import typer
 
 from rolellm.cli.output import print_json, print_table, resumable, say
 from rolellm.core.settings import Field, settings
-from rolellm.llm.llm import LLM, LLMOptions
+from rolellm.llm.llm import LLM, CallOptions, ModelOptions
 
 if TYPE_CHECKING:
     from rolellm.llm.estimate import Estimate
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @settings
-class AskedForAll(LLMOptions):
+class AskedForAll(CallOptions):
     """Model.
 
     `rolellm.cli.output.check_missing` compares requests without an answer with `allow_missing`.
@@ -47,13 +47,13 @@ def get_scripted_models() -> dict[str, MakeScripted]:
     return {"quotes": scripted_model, "words": make_words_judge}
 
 
-def make_llm(llm_options: LLMOptions, *, required: bool = True) -> LLM:
+def make_llm(model: ModelOptions, calls: CallOptions, *, required: bool = True) -> LLM:
     """Return the language model that the options name; none where none is required.
 
     Raises:
         SettingsError: When they name no model, or two ways to one.
     """
-    return LLM.from_options(llm_options, get_scripted_models(), required=required)
+    return LLM.from_options(model, calls, get_scripted_models(), required=required)
 
 
 def show_estimate(estimate: Estimate, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from rolellm.cli.llm_options import AskedForAll, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
 from rolellm.cli.output import check_missing, print_json, print_result, print_table, say
 from rolellm.core.sanitize import label
+from rolellm.llm.llm import ModelOptions
 from rolellm.making.settings import RespondSettings
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ def run_respond(
     context: typer.Context,
     profile: Profile,
     instructions: Path,
-    llm_options: AskedForAll,
+    model_options: ModelOptions,
+    call_options: AskedForAll,
     settings: RespondSettings,
     out: Path | None = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
@@ -49,7 +51,7 @@ def run_respond(
     from rolellm.characters.role_prompts import RolePrompts
     from rolellm.making.respond import Respond, describe_language_mismatch, read_instructions
 
-    llm = make_llm(llm_options, required=not explain)
+    llm = make_llm(model_options, call_options, required=not explain)
     character, home = open_character(profile, make=not (explain or llm.dry_run))
     profile = home or profile
     chosen = read_instructions(instructions, character, limit)

@@ -17,6 +17,7 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.foreign import read_text
 from rolellm.core.records import Language
 from rolellm.core.sanitize import label
+from rolellm.llm.llm import ModelOptions
 from rolellm.making.settings import BuildSettings, SplitRule
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def run_role_parse(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT")],
     role: str,
     out: Path,
-    llm_options: AskedForAll,
+    model_options: ModelOptions,
+    call_options: AskedForAll,
     alias: list[str] | None = None,
     format: Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"] | None = None,
     language: Language | None = None,
@@ -74,7 +76,7 @@ def run_role_parse(
     from rolellm.core.progress import Progress
 
     _check_script_out(out, script)
-    llm = make_llm(llm_options) if llm_options.is_named or llm_options.dry_run else None
+    llm = make_llm(model_options, call_options) if model_options.is_named or call_options.dry_run else None
     names = clean_names(role, alias or [])
     with Progress(f"reading {script}", show=not as_json):
         reading = read_script(
@@ -192,7 +194,8 @@ def _parse_number(text: str) -> int:
 def run_role_build(
     context: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="D.jsonl|CARD|PROFILE")],
-    llm_options: AskedForAll,
+    model_options: ModelOptions,
+    call_options: AskedForAll,
     settings: BuildSettings,
     role: str | None = None,
     out: Path | None = None,
@@ -226,14 +229,14 @@ def run_role_build(
     if source.is_dir() or is_card(source):
         if role is not None or language is not None:
             raise SettingsError(f"--role and --language come from {source}; leave them out")
-        start, home = open_character(source, out, make=not llm_options.dry_run, overwrite=overwrite)
+        start, home = open_character(source, out, make=not call_options.dry_run, overwrite=overwrite)
         more = tuple(name for name in names if name not in start.names)
         start = replace(start, aliases=(*start.aliases, *more), script=script or start.script)
     else:
         start, script = _start_profile(source, role, language, names, script, out)
     settings = replace(settings, catchphrases=catchphrases, description=_read(description), work=script)
     step = BuildProfile(start, settings, out or home)
-    llm = make_llm(llm_options, required=step.needs_model)
+    llm = make_llm(model_options, call_options, required=step.needs_model)
     estimate_if_dry(step, llm, as_json)
     with resumable(context):
         run = build_folder(step, llm, card=home, overwrite=overwrite)

@@ -5,7 +5,6 @@
     RoleLLMError
     ├── DataError (ValueError)            something is wrong with data; names the file and line where it can
     │   ├── ReleaseNotFoundError          no release at data_dir, $ROLEBENCH_DIR or on the Hub
-    │   ├── ReleaseFormatError            a release file is not what it should be
     │   ├── PredictionError               predictions that cannot be scored
     │   ├── ScriptError                   a script that cannot be read, or in which a role never speaks
     │   └── CardError                     a character card that cannot be read
@@ -17,8 +16,7 @@
     │   ├── HubLoginError                 not logged in, or the token lacks permission
     │   └── HubUnreachableError           the Hub does not answer or keeps failing; try again later
     ├── JudgingError                      too many verdicts of a judging run are missing
-    ├── DivergedError                     training stopped: its loss or gradient is not finite
-    │   └── CollapsedError                or its replies repeat, dry up or never end
+    ├── DivergedError                     training stopped: its loss or gradient is not finite, or its replies collapse
     ├── RunInUseError                     another process is using the run's folder
     ├── StoppedShortError                 stopped on request; finished work is kept and can be resumed
     └── MissingExtraError (ImportError)   an optional dependency is not installed; names the extra to install
@@ -68,10 +66,6 @@ class ReleaseNotFoundError(DataError):
     """No copy of the RoleBench release was found in any of the places looked at."""
 
 
-class ReleaseFormatError(DataError):
-    """A file of the release does not have the published layout."""
-
-
 class PredictionError(DataError):
     """Predictions that cannot be read, or that answer no row."""
 
@@ -105,11 +99,7 @@ class JudgingError(RoleLLMError):
 
 
 class DivergedError(RoleLLMError):
-    """Training stopped because its loss or its gradient is not finite."""
-
-
-class CollapsedError(DivergedError):
-    """Training stopped because the model's replies repeat, dry up, or never end."""
+    """Training stopped: its loss or gradient is not finite, or the model's replies repeat, dry up, or never end."""
 
 
 class RunInUseError(RoleLLMError):

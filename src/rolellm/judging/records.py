@@ -156,28 +156,20 @@ class DatasetName:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
-    """The part of a run's manifest that other code reads; all of it is in `JudgeRun.manifest`."""
-
-    systems: tuple[System, ...]
-    dataset: DatasetName = DatasetName()
-
-
-@dataclass(frozen=True, slots=True)
 class JudgeRun:
     """A judging run, read back.
 
     Attributes:
         folder: Where it is.
         manifest: How it was judged, as written.
-        named: What of that is read by name.
+        dataset: The data set that it names.
         comparison: Rows, systems and answers.
         result: What was found, see `rolellm.judging.result`.
     """
 
     folder: Path
     manifest: Mapping[str, Any]
-    named: Manifest
+    dataset: DatasetName
     comparison: Comparison
     result: Mapping[str, Any]
 
@@ -277,15 +269,17 @@ def read_run(folder: str | Path) -> JudgeRun:
         raise DataError("the run is not finished; rerun its `rolellm judge` command", path=folder)
     if manifest is None:
         raise DataError("not the folder of a judging run; create one with `rolellm judge … --out RUN`", path=folder)
-    named = read_as(Manifest, manifest, "the manifest", path=folder / MANIFEST)
-    return JudgeRun(folder, manifest, named, _read_comparison(folder, named), read_json(folder / RESULT))
+    path = folder / MANIFEST
+    dataset = read_as(DatasetName, manifest.get("dataset", {}), "the manifest's dataset", path=path)
+    systems = read_as(tuple[System, ...], manifest.get("systems"), "the manifest's list of systems", path=path)
+    return JudgeRun(folder, manifest, dataset, _read_comparison(folder, systems), read_json(folder / RESULT))
 
 
-def _read_comparison(folder: Path, named: Manifest) -> Comparison:
+def _read_comparison(folder: Path, systems: Sequence[System]) -> Comparison:
     path = folder / ROWS
     rows = [read_as(Row, value, "the row", path=path, line=line) for line, value in _read_lines(path)]
     path = folder / ANSWERS
-    answers: dict[str, dict[str, str]] = {item.name: {} for item in named.systems}
+    answers: dict[str, dict[str, str]] = {system.name: {} for system in systems}
     answered = []
     for line, value in _read_lines(path):
         answered.append(str(value.get("id")))
@@ -295,9 +289,9 @@ def _read_comparison(folder: Path, named: Manifest) -> Comparison:
             answers[name][answered[-1]] = text
     if answered != [row.id for row in rows] or len(set(answered)) < len(answered):
         raise DataError(f"{ANSWERS} and {ROWS} do not have the same rows, each once; judge again", path=folder)
-    if len(answers) < len(named.systems):
+    if len(answers) < len(systems):
         raise DataError("two systems have one name; judge again", path=folder / MANIFEST)
-    return Comparison(rows, named.systems, answers)
+    return Comparison(rows, systems, answers)
 
 
 def _read_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

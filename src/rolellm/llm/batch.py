@@ -193,7 +193,7 @@ class BatchDispatcher(Dispatcher[T]):
                 continue
             self._waiting[key] = task
             self.journal.record_sent(key, attempt, self._endpoint.name, worst)
-            self.counts.calls += 1
+            self.calls += 1
             body = self._endpoint.make_body(task.chain[-1], task.paid + 1)
             yield encode_body({"custom_id": name, "method": "POST", "url": _PATH, "body": body}).decode() + "\n"
 
@@ -205,7 +205,7 @@ class BatchDispatcher(Dispatcher[T]):
         problems: list[str] = []
         while waiting := self._state.open:
             total = sum(batch.count for batch in waiting)
-            self.counts.in_flight = total - sum([await self._look(batch, problems) for batch in waiting])
+            self.in_flight = total - sum([await self._look(batch, problems) for batch in waiting])
             if self._state.open:
                 await asyncio.sleep(self.options.batch_poll)
         if problems:

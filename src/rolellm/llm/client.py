@@ -195,26 +195,22 @@ class Client(ExitStack):
             EndpointError: As `ask`.
         """
         self._check_open()
-        kind: type[Dispatcher[T]] = (
-            BatchDispatcher if self.options.batch else RayDispatcher if self.options.ray else Dispatcher
-        )
-        run = kind(self.models, self._journal, self.options, accept, also)
+        run = self._choose_dispatcher()(self.models, self._journal, self.options, accept, also)
 
         def record_outcome(index: int, outcome: Outcome[T]) -> None:
             self._record_outcome(outcome)
             done(index, outcome)
 
         def look(progress: Progress) -> None:
-            counts, spent = run.counts, self._journal.spent
-            state = f"{counts.in_flight} in flight, {counts.failed} failed"
+            state = f"{run.in_flight} in flight, {run.failed} failed"
             if any(model.price for model in self.models):
-                state += f", ${spent:.4f}"
-            progress.update(done=counts.done, state=state)
+                state += f", ${self._journal.spent:.4f}"
+            progress.update(done=run.settled, state=state)
 
         def stop() -> None:
             # Batches are not waited for.
-            if run.stopped is None and run.counts.in_flight and not self.options.batch:
-                calls = format_count(run.counts.in_flight, "call")
+            if run.stopped is None and run.in_flight and not self.options.batch:
+                calls = format_count(run.in_flight, "call")
                 sys.stderr.write(f"stopping; waiting for {calls} in flight (Ctrl-C again to drop them)\n")
             run.stop(StopAskingError("asked to stop"))
 
@@ -235,6 +231,9 @@ class Client(ExitStack):
             if not pace.alive and pace.last is not None:
                 text = f"{pace.model.name} was dropped ({pace.last[1]}); other endpoints answered instead"
                 warnings.warn(text, RoleLLMWarning, stacklevel=3)
+
+    def _choose_dispatcher(self) -> type[Dispatcher[Any]]:
+        return BatchDispatcher if self.options.batch else RayDispatcher if self.options.ray else Dispatcher
 
     def _check_open(self) -> None:
         """Refuse to ask with a closed client, and one by one what batches are on their way for."""
@@ -283,8 +282,8 @@ class Client(ExitStack):
         self.spent.recounted += bool(reported)
 
     def _count(self, run: Dispatcher[Any]) -> None:
-        self.spent.calls += run.counts.calls
-        self.spent.from_journal += run.counts.from_journal
+        self.spent.calls += run.calls
+        self.spent.from_journal += run.from_journal
         self.spent.failed = len(self._failed)
         self.spent.cost = self._journal.cost
         path = self.folder / FAILED

@@ -123,17 +123,6 @@ class PendingRequest(Generic[T]):
         return None if mended in self.chain else mended
 
 
-@dataclass(slots=True)
-class DispatchCounts:
-    """Counts for the progress bar and the summary."""
-
-    done: int = 0
-    failed: int = 0
-    in_flight: int = 0
-    calls: int = 0
-    from_journal: int = 0
-
-
 #: Journaled replies read in one go, before others get a turn.
 _AT_ONCE = 64
 #: A request that was told to wait this many times the longest pause, and is still over the limit, is given up.
@@ -172,8 +161,12 @@ class Dispatcher(Generic[T]):
         options: How often, for how much, and how long to wait.
         accept: Makes a value of a reply.
         also: Ways to end, next to ``stop``, that are for `accept` to judge.
-        counts: What happened so far.
         stopped: What ended it early.
+        settled: Requests with an outcome so far.
+        failed: Those of them without an answer.
+        in_flight: Calls that wait for a reply.
+        calls: Calls that went out.
+        from_journal: Requests that journaled replies settled.
     """
 
     models: Sequence[Model]
@@ -181,10 +174,10 @@ class Dispatcher(Generic[T]):
     options: RunOptions
     accept: Accept[T]
     also: Collection[Finish] = ()
-    counts: DispatchCounts = field(default_factory=DispatchCounts)
     stopped: Exception | None = None
 
     def __post_init__(self) -> None:
+        self.settled = self.failed = self.in_flight = self.calls = self.from_journal = 0
         self.paces = [Pace(model, index) for index, model in enumerate(self.models)]
         self._active: dict[tuple[str, ...], PendingRequest[T]] = {}
         self._now: deque[PendingRequest[T]] = deque()
@@ -297,7 +290,7 @@ class Dispatcher(Generic[T]):
             for index, raw in replies:
                 task.paid += 1
                 if (answer := self._judge(task, index, raw)) is not None:
-                    self.counts.from_journal += 1
+                    self.from_journal += 1
                     self._settle(task, answer)
                     return True
             if not (mended := self._repair(task)):
@@ -307,7 +300,7 @@ class Dispatcher(Generic[T]):
         task.allowed = self.options.max_attempts + (task.paid if again else 0)
         if task.tries < task.allowed and (again or mended or task.may_change):
             return False
-        self.counts.from_journal += 1
+        self.from_journal += 1
         self._settle(task, task.make_failure())
         return True
 
@@ -315,7 +308,7 @@ class Dispatcher(Generic[T]):
         model, request = pace.model, task.chain[-1]
         worst = compute_worst_cost(model, request)
         while not self._has_budget(worst):
-            if self.counts.in_flight == 0:
+            if self.in_flight == 0:
                 self.stop(self._make_budget_error())
             if self.stopped is not None:
                 return
@@ -327,8 +320,8 @@ class Dispatcher(Generic[T]):
         except JournalFullError as error:
             self.stop(error)
             return
-        self.counts.in_flight += 1
-        self.counts.calls += 1
+        self.in_flight += 1
+        self.calls += 1
         sent = pace.record_sent()
         task.started_at = task.started_at or sent
         try:
@@ -343,8 +336,8 @@ class Dispatcher(Generic[T]):
             self._handle_reply(pace, task, raw)
         finally:
             # A call that was cut off in the middle has no end in the journal, and counts as the most it can cost.
-            self.counts.in_flight -= 1
-            if self.options.budget is not None or not self.counts.in_flight:
+            self.in_flight -= 1
+            if self.options.budget is not None or not self.in_flight:
                 self._notify()
 
     def _has_budget(self, worst: float) -> bool:
@@ -465,8 +458,8 @@ class Dispatcher(Generic[T]):
 
     def _settle(self, task: PendingRequest[T], outcome: Outcome[T]) -> None:
         for position, request in ((task.position, task.request), *task.followers):
-            self.counts.done += 1
-            self.counts.failed += isinstance(outcome, Failure)
+            self.settled += 1
+            self.failed += isinstance(outcome, Failure)
             self._done(position, outcome if request is task.request else self._copy_outcome(request, outcome))
 
     def _copy_outcome(self, request: Request, outcome: Outcome[T]) -> Outcome[T]:

@@ -75,11 +75,6 @@ class CallOptions:
 
 
 @settings
-class LLMOptions(CallOptions, ModelOptions):
-    """Model."""
-
-
-@settings
 class PlayedOptions(ModelOptions):
     """Model.
 
@@ -91,11 +86,6 @@ class PlayedOptions(ModelOptions):
 
     model: str | None = None
     adapter: str | None = None
-
-
-@settings
-class CheckedOptions(PlayedOptions, LLMOptions):
-    """Model."""
 
 
 class LLM:
@@ -196,12 +186,18 @@ class LLM:
 
     @classmethod
     def from_options(
-        cls, chosen: LLMOptions, scripted: Mapping[str, MakeScripted] | None = None, *, required: bool = True
+        cls,
+        chosen: ModelOptions,
+        calls: CallOptions | None = None,
+        scripted: Mapping[str, MakeScripted] | None = None,
+        *,
+        required: bool = True,
     ) -> LLM:
         """The language model that command-line options name.
 
         Args:
-            chosen: The options.
+            chosen: The options that name it.
+            calls: Those that say how it is called.
             scripted: What the names under ``rules:`` refer to.
             required: Whether a model has to be named.
 
@@ -211,7 +207,7 @@ class LLM:
         llm_settings = _read_options(chosen) if required or chosen.is_named else LLMSettings()
         if chosen.tokenizer is not None:
             llm_settings = replace(llm_settings, tokenizer=chosen.tokenizer)
-        return cls.__new__(cls)._set(llm_settings, scripted).limit(chosen)
+        return cls.__new__(cls)._set(llm_settings, scripted).limit(calls or CallOptions())
 
     def limit(self, chosen: CallOptions) -> LLM:
         """Set how it is called, by options of the command line; returns itself."""
@@ -297,7 +293,7 @@ class LLM:
         )
 
 
-def _read_options(chosen: LLMOptions) -> LLMSettings:
+def _read_options(chosen: ModelOptions) -> LLMSettings:
     values = {name: getattr(chosen, name) for name in ("base_url", "model", "api_key_env")}
     values = {name: value for name, value in values.items() if value is not None}
     if chosen.llm_file is not None:

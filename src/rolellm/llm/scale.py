@@ -219,7 +219,7 @@ class RayDispatcher(Dispatcher[T]):
         """
         self._done = done
         tasks = [task for item in requests if (task := self._begin(*item)) is not None]
-        journaled, settled = self.counts.from_journal, self.counts.done
+        journaled, settled = self.from_journal, self.settled
         # A worker knows nothing of earlier replies that were not taken; a single request is not worth sending around.
         new = [(task.position, task.request) for task in tasks if not task.paid]
         try:
@@ -227,13 +227,13 @@ class RayDispatcher(Dispatcher[T]):
                 await self._split_work(new)
         except Exception as error:
             self.stop(error)
-        self.counts.done, self.counts.in_flight = settled, 0
+        self.settled, self.in_flight = settled, 0
         if self.stopped is None:
             self._active.clear()
             remaining = (item for task in tasks for item in ((task.position, task.request), *task.followers))
             await super().go(remaining, done)
             # Whatever is found there now was paid for in this run.
-            self.counts.from_journal = journaled
+            self.from_journal = journaled
 
     async def _split_work(self, items: Sequence[tuple[int, Request]]) -> None:
         """Have workers ask, and take in their journals."""
@@ -257,7 +257,7 @@ class RayDispatcher(Dispatcher[T]):
             for part in parts:
                 ray.cancel(part, force=True)
             raise
-        self.counts.calls += self.journal.merge()
+        self.calls += self.journal.merge()
         for part in parts:
             problem = ""
             try:
@@ -275,7 +275,7 @@ class RayDispatcher(Dispatcher[T]):
         """Wait for all workers, and count their replies."""
         import ray
 
-        settled, replies, read, cancelled = self.counts.done, 0, dict.fromkeys(journals, 0), False
+        settled, replies, read, cancelled = self.settled, 0, dict.fromkeys(journals, 0), False
         waiting = parts
         while waiting:
             _, waiting = await asyncio.to_thread(ray.wait, parts, num_returns=len(parts), timeout=_LOOK)
@@ -290,4 +290,4 @@ class RayDispatcher(Dispatcher[T]):
                         stream.seek(read[path])
                         replies += (new := stream.read()).count(_REPLY)
                         read[path] += len(new)
-            self.counts.done = settled + replies
+            self.settled = settled + replies

@@ -357,8 +357,8 @@ def _check_references(release: Release, file: _File) -> Iterator[AuditFinding]:
             own[row["role"]] = is_machine(text, language), split_catchphrases(text or "")[1]
         machine, phrases = own[row["role"]]
         for reply in row["generated"]:
-            for breach in find_breaches(reply, language, machine=machine, own=phrases):
-                hits[RULES[breach.rule]].append((line, reply, breach.found))
+            for rule, words in find_breaches(reply, language, machine=machine, own=phrases).items():
+                hits[RULES[rule]].append((line, reply, words))
             if _is_foreign(reply, language) and not _LANGUAGE.search(row["question"]):
                 hits["is in the wrong language"].append((line, reply, row["question"]))
     of = sum(len(row["generated"]) for row in file.rows.values())

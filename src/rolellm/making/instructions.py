@@ -225,16 +225,6 @@ _LETTER: Final = re.compile(r"[^\W\d_]")
 
 
 @dataclass(frozen=True, slots=True)
-class DrawnInstruction:
-    """An instruction that was drawn: its text, its role-free answer, its data set and its row there, from 0."""
-
-    instruction: str
-    target: str
-    dataset: int
-    row: int
-
-
-@dataclass(frozen=True, slots=True)
 class Sample:
     """Instructions drawn from data sets.
 
@@ -242,19 +232,18 @@ class Sample:
         settings: How.
         sources: From what.
         counts: How many were asked of each source.
-        drawn: By source, then in the order of the draw.
+        drawn: Of each source, the rows that were drawn, from 0, in the order of the draw.
         dropped: Of each source, how many rows were left out and why.
     """
 
     settings: SampleSettings
     sources: Sequence[InstructionSource]
     counts: Sequence[int]
-    drawn: tuple[DrawnInstruction, ...]
+    drawn: Sequence[Sequence[int]]
     dropped: Sequence[Mapping[str, int]]
 
     def summary(self) -> dict[str, Any]:
         """Count what was read, left out and drawn of each source, for the manifest and ``--json``."""
-        had = Counter(item.dataset for item in self.drawn)
         sources = [
             {
                 "name": source.name,
@@ -264,12 +253,12 @@ class Sample:
                 "rows": len(source.rows),
                 "dropped": dict(self.dropped[number]),
                 "asked": self.counts[number],
-                "drawn": had[number],
+                "drawn": len(self.drawn[number]),
             }
             for number, source in enumerate(self.sources)
         ]
         return {
-            "drawn": len(self.drawn),
+            "drawn": sum(map(len, self.drawn)),
             "asked": sum(self.counts),
             "sources": sources,
             "settings": dump(self.settings),
@@ -282,15 +271,18 @@ class Sample:
             The path of the second file.
         """
         target = Path(path)
-        write_jsonl(target, map(self._line, self.drawn))
+        write_jsonl(target, self.list_lines())
         meta = target.with_name(f"{target.name}.meta.json")
         write_json(meta, {"rolellm": __version__, "sha256": hash_file(target), **self.summary()})
         return meta
 
-    def _line(self, item: DrawnInstruction) -> dict[str, Any]:
-        source = self.sources[item.dataset]
-        origin = {"dataset": source.name, "split": source.split, "row": item.row}
-        return {"instruction": item.instruction, "target": item.target, "source": origin}
+    def list_lines(self) -> Iterator[dict[str, Any]]:
+        """List the instructions as the lines of their file: ``instruction``, ``target`` and ``source``."""
+        for source, rows in zip(self.sources, self.drawn, strict=True):
+            for row in rows:
+                instruction, target = source.rows[row]
+                origin = {"dataset": source.name, "split": source.split, "row": row}
+                yield {"instruction": instruction, "target": target, "source": origin}
 
 
 def sample_instructions(
@@ -317,17 +309,19 @@ def sample_instructions(
             detect_language(instruction) == "zh" for source in sources for instruction, _ in source.rows if instruction
         ]
         settings = replace(settings, language="zh" if 2 * sum(zh) > len(zh) else "en")
-    chosen: list[DrawnInstruction] = []
+    texts: list[str] = []
+    drawn: list[list[int]] = []
     dropped: list[Counter[str]] = []
-    for number, (source, count) in enumerate(zip(sources, counts, strict=True)):
+    for source, count in zip(sources, counts, strict=True):
         fit, lost = _find_usable_rows(source, settings)
         if not fit:
             raise DataError(f"{source.name}: none of its {len(source.rows)} rows is usable ({_format_counts(lost)})")
         ordered = sorted(fit, key=lambda row: _hash_pair(source.rows[row], settings.seed))
-        rows, repeated = _pick_rows([item.instruction for item in chosen], source, ordered, count, settings)
-        chosen += [DrawnInstruction(*source.rows[row], number, row) for row in rows]
+        rows, repeated = _pick_rows(texts, source, ordered, count, settings)
+        texts += [source.rows[row][0] for row in rows]
+        drawn.append(rows)
         dropped.append(lost + Counter({"near_duplicate": repeated} if repeated else {}))
-    return Sample(settings, sources, counts, tuple(chosen), tuple(dropped))
+    return Sample(settings, sources, counts, drawn, dropped)
 
 
 def _pick_rows(

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, hide_peft_warning, require
+from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, require
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.settings import Field, settings
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import count_parameters, find_model, hash_model
-from rolellm.models.load import load_part, load_whole
+from rolellm.models.load import load_adapter, load_part, load_whole
 from rolellm.models.prompts.encode import encode_prompt, find_end_token
 from rolellm.models.prompts.render import load_chat_template
 from rolellm.models.prompts.settle import settle_template
@@ -78,8 +78,10 @@ def draw_numbers(seed: int, key: str, count: int) -> list[float]:
     return [source.random() for _ in range(count)]
 
 
-class ContentSeededChoice:
-    """A logits processor that samples each row with its own draws, by inverting its cumulative distribution.
+def sample_by_content(
+    numbers: Sequence[Sequence[float]], prompt_length: int, input_ids: torch.Tensor, scores: torch.Tensor
+) -> torch.Tensor:
+    """Sample each row with its own draws, by inverting its cumulative distribution: a logits processor.
 
     It leaves one token per row with a finite score, so greedy decoding after it is sampling. `transformers` itself
     draws from one generator for the whole batch, where a row's reply depends on its neighbors.
@@ -87,50 +89,46 @@ class ContentSeededChoice:
     Args:
         numbers: Draws in [0, 1), of shape (batch, new tokens).
         prompt_length: Length of the padded prompts, in tokens.
+        input_ids: Prompts and replies so far, of shape (batch, tokens).
+        scores: Of shape (batch, vocabulary).
+
+    Returns:
+        Of the same shape, -inf everywhere but at the choice.
     """
+    import torch
 
-    def __init__(self, numbers: Sequence[Sequence[float]], prompt_length: int) -> None:
-        self._numbers = numbers
-        self._prompt_length = prompt_length
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Choose: scores of shape (batch, vocabulary) in, the same shape out, -inf everywhere but at the choice."""
-        import torch
-
-        step = input_ids.shape[1] - self._prompt_length
-        draws = torch.tensor([row[step] for row in self._numbers], dtype=scores.dtype, device=scores.device)
-        # In the order of the vocabulary, not of the scores: near ties would swap places between batch sizes.
-        cumulative = scores.softmax(dim=-1).cumsum(dim=-1)
-        total = cumulative[:, -1:].contiguous()
-        chosen = torch.searchsorted(cumulative, draws[:, None] * total, right=True)
-        # Rounding may put a draw just below 1 on the total itself; the last token with any probability takes it.
-        chosen = torch.minimum(chosen, torch.searchsorted(cumulative, total))
-        return torch.full_like(scores, -torch.inf).scatter(1, chosen, 0.0)
+    step = input_ids.shape[1] - prompt_length
+    draws = torch.tensor([row[step] for row in numbers], dtype=scores.dtype, device=scores.device)
+    # In the order of the vocabulary, not of the scores: near ties would swap places between batch sizes.
+    cumulative = scores.softmax(dim=-1).cumsum(dim=-1)
+    total = cumulative[:, -1:].contiguous()
+    chosen = torch.searchsorted(cumulative, draws[:, None] * total, right=True)
+    # Rounding may put a draw just below 1 on the total itself; the last token with any probability takes it.
+    chosen = torch.minimum(chosen, torch.searchsorted(cumulative, total))
+    return torch.full_like(scores, -torch.inf).scatter(1, chosen, 0.0)
 
 
-class Nucleus:
-    """A logits processor that leaves the likeliest tokens up to a probability.
+def keep_nucleus(top_p: float, _: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """Keep the likeliest tokens up to a probability: a logits processor.
 
     They are those that transformers' `TopPLogitsWarper` leaves, and all of several equal scores at the limit. That one
     sorts scores with their places, most of a step of a small model; here the scores alone are, on a CPU by NumPy.
 
     Args:
         top_p: The probability.
+        scores: Of shape (batch, vocabulary).
+
+    Returns:
+        Of the same shape, -inf for all other tokens.
     """
+    import numpy as np
+    import torch
 
-    def __init__(self, top_p: float) -> None:
-        self._top_p = top_p
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Choose: scores of shape (batch, vocabulary) in, the same shape out, -inf for all other tokens."""
-        import numpy as np
-        import torch
-
-        on_cpu = scores.device.type == "cpu"
-        rising = torch.from_numpy(np.sort(scores.numpy())) if on_cpu else scores.sort(dim=-1).values
-        out = rising.softmax(dim=-1).cumsum(dim=-1) <= 1 - self._top_p
-        out[:, -1] = False
-        return scores.masked_fill(scores < rising.gather(1, out.sum(dim=-1, keepdim=True)), -torch.inf)
+    on_cpu = scores.device.type == "cpu"
+    rising = torch.from_numpy(np.sort(scores.numpy())) if on_cpu else scores.sort(dim=-1).values
+    out = rising.softmax(dim=-1).cumsum(dim=-1) <= 1 - top_p
+    out[:, -1] = False
+    return scores.masked_fill(scores < rising.gather(1, out.sum(dim=-1, keepdim=True)), -torch.inf)
 
 
 Finish = Literal["stop", "length"]
@@ -271,7 +269,7 @@ class LocalModel:
         # The checkpoint's own defaults (top_k, repetition_penalty, …) would decode by settings that no report names.
         model.generation_config = GenerationConfig()
         if self.source.adapter is not None:
-            model = _load_adapter(model, self.source.adapter)
+            model = load_adapter(model, self.source.adapter)
         self._model = model.eval()
 
     def generate_batch(
@@ -517,7 +515,7 @@ def _make_warpers(decoding: Decoding) -> Any:
 
     chain: list[Any] = [TemperatureLogitsWarper(decoding.temperature)]
     if decoding.top_p < 1:
-        chain.append(Nucleus(decoding.top_p))
+        chain.append(functools.partial(keep_nucleus, decoding.top_p))
     return LogitsProcessorList(chain)
 
 
@@ -526,7 +524,7 @@ def _make_processors(decoding: Decoding, keys: Sequence[str], prompt_length: int
         return None
     numbers = [draw_numbers(decoding.seed, key, decoding.max_new_tokens) for key in keys]
     chain = _make_warpers(decoding)
-    chain.append(ContentSeededChoice(numbers, prompt_length))
+    chain.append(functools.partial(sample_by_content, numbers, prompt_length))
     return chain
 
 
@@ -541,8 +539,8 @@ def _make_chooser(
 
     def choose(logits: torch.Tensor, rows: Sequence[int], step: int) -> torch.Tensor:
         so_far = logits.new_empty((len(rows), step))
-        choice = ContentSeededChoice([numbers[row] for row in rows], 0)
-        return choice(so_far, warpers(so_far, logits)).argmax(dim=-1)
+        scores = sample_by_content([numbers[row] for row in rows], 0, so_far, warpers(so_far, logits))
+        return scores.argmax(dim=-1)
 
     return choose
 
@@ -583,14 +581,3 @@ def _choose_dtype(requested: DType, device: str, config: Any) -> str:
         return requested
     declared = getattr(config, "dtype", None)
     return "float32" if device == "cpu" or declared is None else str(declared).removeprefix("torch.")
-
-
-def _load_adapter(model: Any, adapter: str) -> Any:
-    from peft import PeftModel
-
-    try:
-        with hide_peft_warning():
-            warnings.filterwarnings("error", message=".*missing adapter keys")
-            return PeftModel.from_pretrained(model, adapter)
-    except Exception as error:
-        raise ModelError(f"the adapter {adapter} does not fit its base model: {error}") from error

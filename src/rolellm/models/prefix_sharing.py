@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -183,25 +184,27 @@ class PrefixSharing:
             raise ModelError(f"prefixes cannot be shared: the model is {reason}")
 
 
-class _TreeAttention:
-    """An attention function of transformers: over trees by `attend_tree`, else as the model attended before."""
-
-    def __init__(self, name: str, plain: Callable[..., Any] | None) -> None:
-        self._name, self._plain = name, plain
-
-    def __call__(
-        self, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **options: Any
-    ) -> Any:
-        tree = options.pop("prefix_tree", None)
-        if self._name == "sdpa":
-            # It has none: transformers 5.20 leaves it out, later releases never come here with it.
-            options.pop("softcap", None)
-        if tree is None:
-            # Eager attention is each model's own.
-            plain = self._plain or sys.modules[type(module).__module__].eager_attention_forward
-            return plain(module, query, key, value, mask, **options)
-        names = ("scaling", "dropout", "softcap", "sliding_window")
-        return attend_tree(query, key, value, tree, **{name: options[name] for name in names if name in options}), None
+def _attend(
+    name: str,
+    plain: Callable[..., Any] | None,
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: Any,
+    **options: Any,
+) -> Any:
+    """Attend over trees by `attend_tree`, else as the model did before: by `plain`, whose name this is."""
+    tree = options.pop("prefix_tree", None)
+    if name == "sdpa":
+        # It has none: transformers 5.20 leaves it out, later releases never come here with it.
+        options.pop("softcap", None)
+    if tree is None:
+        # Eager attention is each model's own.
+        plain = plain or sys.modules[type(module).__module__].eager_attention_forward
+        return plain(module, query, key, value, mask, **options)
+    names = ("scaling", "dropout", "softcap", "sliding_window")
+    return attend_tree(query, key, value, tree, **{name: options[name] for name in names if name in options}), None
 
 
 def _set_attention(model: Any) -> str:
@@ -213,7 +216,7 @@ def _set_attention(model: Any) -> str:
     # A copy that a trainer made of a model that shares already goes by the name of its attention.
     previous = str(model.config._attn_implementation).removeprefix(_NAME.format(""))
     name = _NAME.format(previous)
-    AttentionInterface.register(name, _TreeAttention(previous, ALL_ATTENTION_FUNCTIONS.get(previous)))
+    AttentionInterface.register(name, partial(_attend, previous, ALL_ATTENTION_FUNCTIONS.get(previous)))
     if (mask := ALL_MASK_ATTENTION_FUNCTIONS.get(previous)) is not None:
         AttentionMaskInterface.register(name, mask)
     model.set_attn_implementation(name)

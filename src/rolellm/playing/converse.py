@@ -145,7 +145,7 @@ def make_user_acceptor(sheet: Profile) -> Accept[str]:
         if not words:
             raise UnacceptableError("says nothing for the user")
         talk_text = "\n".join(fold(message.content) for message in request.messages[1:])
-        breaches = {breach.rule for code in _LANGUAGES for breach in find_breaches(words, code)} - {"complete"}
+        breaches = {rule for code in _LANGUAGES for rule in find_breaches(words, code)} - {"complete"}
         problems = {
             "speaks as an assistant": breaches,
             "claims to be the role": claims.search(words),

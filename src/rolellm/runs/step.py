@@ -20,7 +20,7 @@ from rolellm.core.settings import dump
 from rolellm.core.typed_json import strip_folders
 from rolellm.llm.client import Client, Spent
 from rolellm.llm.estimate import Case, Estimate
-from rolellm.llm.llm import LLM, LLMOptions
+from rolellm.llm.llm import LLM, ModelOptions
 from rolellm.llm.model import Accept, Answer, Finish, Outcome, Reply, Request, Usage, accept_text
 from rolellm.llm.settings import describe_model
 from rolellm.runs.run import MANIFEST, R, Run, check_run_folder
@@ -114,7 +114,7 @@ def run_step(step: Step[R], llm: LLM | None, out: str | Path | None = None) -> R
         check_run_folder(folder, step.kind)
         llm = llm if llm is not None and llm.is_named else None
         with _Clients(folder, llm) as clients:
-            result = clients.run_plan(step.plan(llm or LLM.from_options(LLMOptions(), required=False)))
+            result = clients.run_plan(step.plan(llm or LLM.from_options(ModelOptions(), required=False)))
             manifest = _write(step, result, folder, clients, llm)
         return Run(folder, manifest, result=result)
 

@@ -6,32 +6,27 @@ This module imports torch and transformers at its head, because it subclasses a 
 from __future__ import annotations
 
 import math
-import os
-import shutil
 import threading
 import time
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import numpy as np
 import torch
 from transformers import GenerationConfig, TrainerCallback
 
-from rolellm.core.errors import CollapsedError, DivergedError, RoleLLMError
+from rolellm.core.errors import DivergedError, RoleLLMError
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.interrupts import handle_signals
 from rolellm.core.jsonl import JsonlAppender, write_jsonl
 from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
 from rolellm.training.examples import Example
-from rolellm.training.run_folder import find_last_step, keep_newest, seal_checkpoint
+from rolellm.training.run_folder import find_last_step, keep_newest, remove_foreign_files, seal_checkpoint
 from rolellm.training.schedule import EMPTY, Schedule
 
 
@@ -265,7 +260,7 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
         """Measure, and have a checkpoint saved.
 
         Raises:
-            CollapsedError: On every process; the last checkpoint is from before.
+            DivergedError: On every process; the last checkpoint is from before.
         """
         if state.global_step % self._steps:
             return
@@ -282,7 +277,7 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
             state.log_history[-1] |= self._latest
             self._latest = {}
 
-    def _describe_collapse(self, key: str, start: float, value: float, step: int) -> CollapsedError:
+    def _describe_collapse(self, key: str, start: float, value: float, step: int) -> DivergedError:
         name = key.removeprefix(_SAMPLED)
         words = {
             "distinct": f"repeat themselves: {value:.0%} of their pairs of tokens differ, {start:.0%} at the start",
@@ -293,7 +288,7 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
         last = find_last_step(run)
         before = f"the checkpoint before is {run / f'checkpoint-{last}'}"
         kept = before if last else "no check passed, so go back to the base"
-        return CollapsedError(
+        return DivergedError(
             f"collapse of {name} at step {step}: replies to {len(self._prompts)} training prompts {words[name]}; "
             f"training stopped, and {kept}. Lower training.learning_rate, raise training.beta, or look at the pairs or "
             "rewards"
@@ -333,37 +328,6 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
         }
 
 
-_HEARD = b"\nstopping after this step, with a checkpoint%b\n"
-
-
-@contextmanager
-def note_stop_requests(*, is_single: bool) -> Iterator[threading.Event]:
-    """Within the block, a request to stop (Ctrl-C, SIGTERM) is noted and interrupts nothing.
-
-    Args:
-        is_single: A second request interrupts at once. Not so where several processes train together: a launcher passes
-            on what the terminal has sent already, and one that leaves early keeps the others waiting.
-
-    Yields:
-        Where the request is noted. Outside the main thread, which alone hears signals, none ever is.
-    """
-    request = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
-
-    def handle_signal(_number: int, _frame: FrameType | None) -> None:
-        if request.is_set() and is_single:
-            raise KeyboardInterrupt
-        if not request.is_set():
-            # Not print: a signal may come in the middle of another one.
-            os.write(2, _HEARD % (b"; once more stops at once" if is_single else b""))
-        request.set()
-
-    with handle_signals(handle_signal):
-        yield request
-
-
 class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     """Seals each checkpoint once all processes have written their part, then lets old ones go; stops on request.
 
@@ -398,11 +362,7 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
         if state.is_world_process_zero:
             run = Path(args.output_dir)
             folder = run / f"checkpoint-{state.global_step}"
-            # A pickle of our own settings, which the recipe holds; unpickling a stranger's runs code.
-            (folder / "training_args.bin").unlink(missing_ok=True)
-            # The adapter that preferences are measured against is the one that training began with. transformers 5.20
-            # would load it in the place of the tuned one.
-            shutil.rmtree(folder / "ref", ignore_errors=True)
+            remove_foreign_files(folder)
             seal_checkpoint(folder, state.global_step, self._facts)
             keep_newest(run, self._limit)
         self._accelerator.wait_for_everyone()

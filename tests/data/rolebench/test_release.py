@@ -5,7 +5,7 @@ import json
 import pytest
 from datasets import load_dataset
 
-from rolellm.core.errors import ReleaseFormatError, ReleaseNotFoundError
+from rolellm.core.errors import DataError, ReleaseNotFoundError
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.release import Release, split_catchphrases
 
@@ -55,7 +55,7 @@ DAMAGE = [
 @pytest.mark.parametrize(("content", "line", "words"), DAMAGE)
 def test_damage_names_file_line_and_expectation(content, line, words, write_release):
     folder = write_release(**{TEST: content})
-    with pytest.raises(ReleaseFormatError, match=words) as caught:
+    with pytest.raises(DataError, match=words) as caught:
         load_dataset("rolebench", data_dir=str(folder))
     assert caught.value.path == folder / TEST
     assert caught.value.line == line
@@ -72,7 +72,7 @@ def test_skip_bad_sets_the_row_aside(content, line, words, write_release):
 
 def test_empty_file(write_release):
     folder = write_release(**{TEST: ""})
-    with pytest.raises(ReleaseFormatError, match="the file is empty") as caught:
+    with pytest.raises(DataError, match="the file is empty") as caught:
         load_dataset("rolebench", data_dir=str(folder))
     assert caught.value.path == folder / TEST
     assert load_rolebench(split="test", data_dir=folder, skip_bad=True).num_rows == 1
@@ -113,7 +113,7 @@ def test_harmless_variants_are_read(content, write_release):
 )
 def test_descriptions_that_are_not_as_published(content, words, write_release):
     folder = write_release(**{"profiles-eng/desc.json": content})
-    with pytest.raises(ReleaseFormatError, match=words):
+    with pytest.raises(DataError, match=words):
         load_dataset("rolebench", data_dir=str(folder))
 
 
@@ -130,7 +130,7 @@ def test_half_a_surrogate_in_any_file_is_a_bad_row(path, write_release):
     row = '{"instruction": "Dig\\ud800.", "target": "a", "role": "Fox", "question": "Q\\ud800", "generated": ["a"]}\n'
     folder = write_release(**{path: row + row.replace("\\ud800", "")})
     config = "instructions" if path.startswith("instr") else None
-    with pytest.raises(ReleaseFormatError, match="half a surrogate pair"):
+    with pytest.raises(DataError, match="half a surrogate pair"):
         load_dataset("rolebench", config, data_dir=str(folder))
     assert load_dataset("rolebench", config, data_dir=str(folder), skip_bad=True)["train"].num_rows
 

@@ -7,21 +7,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.scoring.statistics.intervals import estimate_proportion
-from rolellm.scoring.statistics.kaplan_meier import estimate_survival
+from rolellm.scoring.statistics.kaplan_meier import estimate_survival, find_half_life
 
 
 def test_the_published_example() -> None:
     """Remission of leukemia under 6-MP (Freireich and others, 1963), as in textbooks: 0.857, 0.807, … 0.448."""
     weeks = [6, 6, 6, 6, 7, 9, 10, 10, 11, 13, 16, 17, 19, 20, 22, 23, 25, 32, 32, 34, 35]
     failed = [w in (7, 13, 16, 22, 23) or (at in (0, 1, 2, 6)) for at, w in enumerate(weeks)]
-    found = {step.turn: step.share.mean for step in estimate_survival(weeks, failed).steps}
+    curve = estimate_survival(weeks, failed)
+    found = {week: share.mean for week, share in enumerate(curve, start=1)}
     wanted = {6: 0.857, 7: 0.807, 10: 0.753, 13: 0.690, 16: 0.627, 22: 0.538, 23: 0.448}
     assert {week: round(found[week], 3) for week in wanted} == wanted
-    assert estimate_survival(weeks, failed).half_life == 23
+    assert find_half_life(curve)[0] == 23
     # The ends that other packages print, log-log, for the first and the last of these weeks.
-    ends = {step.turn: step.share.ends for step in estimate_survival(weeks, failed).steps}
-    assert ends[6] == pytest.approx((0.6197, 0.9516), abs=1e-4)
-    assert ends[23] == pytest.approx((0.1881, 0.6801), abs=1e-4)
+    assert curve[6 - 1].ends == pytest.approx((0.6197, 0.9516), abs=1e-4)
+    assert curve[23 - 1].ends == pytest.approx((0.1881, 0.6801), abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -30,29 +30,29 @@ def test_the_published_example() -> None:
     ids=["together", "never", "half", "one"],
 )
 def test_half_life(turns: list[int], failed: list[bool], half: int | None) -> None:
-    found = estimate_survival(turns, failed)
-    assert found.half_life == half
-    assert (found.ends is None) == (len(turns) == 1)
+    half_life, ends = find_half_life(estimate_survival(turns, failed))
+    assert half_life == half
+    assert (ends is None) == (len(turns) == 1)
 
 
 def test_nobody_failed_does_not_mean_that_nobody_will() -> None:
-    found = estimate_survival([10] * 8, [False] * 8)
-    assert found.steps[-1].share.mean == 1
-    assert found.steps[-1].share.ends == estimate_proportion(8, 8).ends
-    assert found.ends == (None, None)
+    curve = estimate_survival([10] * 8, [False] * 8)
+    assert curve[-1].mean == 1
+    assert curve[-1].ends == estimate_proportion(8, 8).ends
+    assert find_half_life(curve) == (None, (None, None))
     # Nor does it mean so that everybody has, and a first failure makes nothing surer.
-    assert estimate_survival([10] * 8, [True] * 8).steps[-1].share.ends == estimate_proportion(0, 8).ends
-    low, high = estimate_survival([10] * 8, [True] + [False] * 7).steps[-1].share.ends or (0, 0)
+    assert estimate_survival([10] * 8, [True] * 8)[-1].ends == estimate_proportion(0, 8).ends
+    low, high = estimate_survival([10] * 8, [True] + [False] * 7)[-1].ends or (0, 0)
     assert low < 0.5 < 0.95 < high < 1
 
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(1, 12), st.booleans()), min_size=2, max_size=15))
 def test_any_sessions(cases: list[tuple[int, bool]]) -> None:
-    found = estimate_survival([turn for turn, _ in cases], [failed for _, failed in cases])
-    shares = [step.share.mean for step in found.steps]
+    curve = estimate_survival([turn for turn, _ in cases], [failed for _, failed in cases])
+    shares = [share.mean for share in curve]
     assert shares == sorted(shares, reverse=True) and shares[-1] >= 0 and shares[0] <= 1
-    assert all(0 <= low <= step.share.mean <= high <= 1 for step in found.steps for low, high in [step.share.ends])
-    assert sum(step.failed for step in found.steps) == sum(failed for _, failed in cases)
+    assert all(0 <= low <= share.mean <= high <= 1 for share in curve for low, high in [share.ends])
+    assert [share.n for share in curve] == [sum(last >= at for last, _ in cases) for at in range(1, len(curve) + 1)]
     if all(failed for _, failed in cases):
-        assert shares[-1] == 0 and found.half_life is not None
+        assert shares[-1] == 0 and find_half_life(curve)[0] is not None

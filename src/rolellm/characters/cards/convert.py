@@ -17,7 +17,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, get_args
 
@@ -226,17 +226,7 @@ def read_as_character(
     if language not in (None, *_USERS):
         raise SettingsError(f"no prompts in the language {language!r}; use en or zh")
     notes = list(card.notes)
-    name = _check_name(card, role, notes)
-    if language is None:
-        texts = (card.description, card.personality, card.first_mes, card.mes_example)
-        language = detect_language(" ".join(text[:20_000] for text in texts))
-        notes.append(f"no language was given; by its texts the card is taken for {language}")
-    own, nickname = clean_name(card.name[:MAX_NAME]), clean_name(card.nickname)
-    if len(nickname) > MAX_NAME:
-        notes.append(f"the nickname has {len(nickname):,} characters; it stays in the card but is not used")
-        nickname = ""
-    char = name if role is not None else nickname or name
-    names = CardNames(name, char, choose_user_name(language, name), tuple(filter(None, (own, nickname))))
+    names, language = _choose_names(card, role, language, notes)
     turns, greetings, examples = _read_turns(card, names, notes)
     lore, lore_sources = _read_lore(card, names, notes)
     parts = [separate_talk(clean_text(text), names) for text in (card.description, card.personality)]
@@ -254,29 +244,29 @@ def read_as_character(
         notes.append(f"macros are not run, and stay as text in prompts: {', '.join(macros[:8])}")
     if card.assets:
         notes.append(f"{format_count(len(card.assets), 'asset')} kept in the card; none was fetched")
-    character = Profile(
-        role=name,
-        language=language,
-        turns=tuple(turns),
-        description=description or None,
-        lore=lore,
-        aliases=tuple(dict.fromkeys(alias for alias in (own, nickname) if alias and alias != name)),
-        script=clean_text(file) if file else None,
-    )
     limited = limit_notes(notes)
     origin = {
         "spec": card.spec,
         "sha256": hash_bytes(card.text.encode("utf-8")),
         # By these two an export reads the card again as it was read here, and so finds what was changed since.
-        "given_name": None if role is None else name,
+        "given_name": None if role is None else names.role,
         "language": language,
         "creator": clean_text(card.creator)[:_MAX_CREDIT],
         "character_version": clean_text(card.character_version)[:_MAX_CREDIT],
         "description": "the card's description and personality, word for word; not yet in the second person",
         "notes": list(limited),
     }
+    character = Profile(
+        role=names.role,
+        language=language,
+        turns=tuple(turns),
+        description=description or None,
+        lore=lore,
+        aliases=tuple(dict.fromkeys(alias for alias in names.labels if alias != names.role)),
+        script=clean_text(file) if file else None,
+        made={"card": origin},
+    )
     embedded = {scene: block.strip() for scene, block in embedded.items()}
-    character = replace(character, made={"card": origin})
     return CardReading(character, names, greetings, examples, embedded, lore_sources, limited)
 
 
@@ -294,6 +284,24 @@ def clean_name(name: str) -> str:
     """
     one_line = " ".join(name.split())
     return " ".join("".join(sign for sign in one_line if unicodedata.category(sign) not in _HIDDEN).split())
+
+
+def _choose_names(
+    card: Card, role: str | None, language: Language | None, notes: list[str]
+) -> tuple[CardNames, Language]:
+    """Choose the names in a card, and its language, by which its user is named; note what is not as in the card."""
+    name = _check_name(card, role, notes)
+    if language is None:
+        texts = (card.description, card.personality, card.first_mes, card.mes_example)
+        language = detect_language(" ".join(text[:20_000] for text in texts))
+        notes.append(f"no language was given; by its texts the card is taken for {language}")
+    own, nickname = clean_name(card.name[:MAX_NAME]), clean_name(card.nickname)
+    if len(nickname) > MAX_NAME:
+        notes.append(f"the nickname has {len(nickname):,} characters; it stays in the card but is not used")
+        nickname = ""
+    char = name if role is not None else nickname or name
+    labels = tuple(filter(None, (own, nickname)))
+    return CardNames(name, char, choose_user_name(language, name), labels), language
 
 
 def _check_name(card: Card, role: str | None, notes: list[str]) -> str:

@@ -178,16 +178,7 @@ def export_card(
     """
     target = Path(out)
     ending = target.suffix.lower()
-    if ending not in (".json", *ORIGINALS):
-        raise SettingsError(f"{target}: a card is a .json, .png or .charx file; use one of these endings")
-    if picture is not None and ending != ".png":
-        raise SettingsError("a picture goes into a .png only; leave it out, or write to a .png")
-    if spec == "v2" and ending == ".charx":
-        raise SettingsError("a .charx holds a card V3; leave --spec out, or write to a .json or .png")
-    if target.is_dir() or (target.exists() and not overwrite):
-        raise SettingsError(
-            f"{target} exists already; choose another name, or overwrite it (--overwrite, or overwrite=True in Python)"
-        )
+    _check_target(target, spec, has_picture=picture is not None, overwrite=overwrite)
     if target.resolve() == (Path(folder) / PROFILE).resolve():
         raise SettingsError(f"{target} is the character itself; choose another name")
     character, home = open_character(folder)
@@ -195,11 +186,10 @@ def export_card(
         with tempfile.TemporaryDirectory(prefix="rolellm-") as scratch:
             import_card(folder, scratch)
             return export_card(scratch, out, spec=spec, picture=picture, overwrite=overwrite)
-    source = home
-    card = load_card(source / CARD) if (source / CARD).exists() else None
+    card = load_card(home / CARD) if (home / CARD).exists() else None
     exported = export_character(character, card, "v3" if ending == ".charx" else spec)
     other_ending = ".png" if ending == ".charx" else ".charx"
-    if (source / ORIGINALS[other_ending]).is_file():
+    if (home / ORIGINALS[other_ending]).is_file():
         note = (
             f"{ORIGINALS[other_ending]}, which it came in, is not copied into a {ending}; write a {other_ending} to "
             "keep what is in it"
@@ -209,14 +199,34 @@ def export_card(
         with open_atomic(target) as stream:
             stream.write(exported.text)
         return exported
-    original = source / ORIGINALS[ending]
+    original = home / ORIGINALS[ending]
     base = Path(picture) if picture is not None else original if original.is_file() else None
-    if ending == ".charx":
-        write_charx(target, exported.text.removeprefix("\ufeff"), base)
-        with zipfile.ZipFile(target) as archive:
-            has_copy = "character_book" in exported.changed and "module.risum" in archive.namelist()
-        note = "the lorebook changed, but not its copy in module.risum, which RisuAI reads instead"
-        return replace(exported, notes=(*exported.notes, note)) if has_copy else exported
+    return (_write_charx_card if ending == ".charx" else _write_png_card)(target, exported, base)
+
+
+def _check_target(target: Path, spec: Spec | None, *, has_picture: bool, overwrite: bool) -> None:
+    ending = target.suffix.lower()
+    if ending not in (".json", *ORIGINALS):
+        raise SettingsError(f"{target}: a card is a .json, .png or .charx file; use one of these endings")
+    if has_picture and ending != ".png":
+        raise SettingsError("a picture goes into a .png only; leave it out, or write to a .png")
+    if spec == "v2" and ending == ".charx":
+        raise SettingsError("a .charx holds a card V3; leave --spec out, or write to a .json or .png")
+    if target.is_dir() or (target.exists() and not overwrite):
+        raise SettingsError(
+            f"{target} exists already; choose another name, or overwrite it (--overwrite, or overwrite=True in Python)"
+        )
+
+
+def _write_charx_card(target: Path, exported: ExportedCard, base: Path | None) -> ExportedCard:
+    write_charx(target, exported.text.removeprefix("\ufeff"), base)
+    with zipfile.ZipFile(target) as archive:
+        has_copy = "character_book" in exported.changed and "module.risum" in archive.namelist()
+    note = "the lorebook changed, but not its copy in module.risum, which RisuAI reads instead"
+    return replace(exported, notes=(*exported.notes, note)) if has_copy else exported
+
+
+def _write_png_card(target: Path, exported: ExportedCard, base: Path | None) -> ExportedCard:
     if base is not None and not base.is_file():
         raise CardError("expected a PNG, found " + _describe_path(base), path=base)
     cards = {"chara": exported.text}

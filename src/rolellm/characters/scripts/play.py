@@ -76,12 +76,6 @@ def read_cue(match: re.Match[str], way: Way = "colon") -> Cue:
     )
 
 
-class _Occurrence(NamedTuple):
-    indent: int
-    first: bool
-    name: str
-
-
 def _read_cues(line: str) -> Sequence[Cue]:
     """Read a line as if it named a speaker; the likeliest reading first."""
     if find_heading(line) is not None or _PATTERNS["enter"].match(line):
@@ -176,19 +170,17 @@ def detect_cast(text: str, requested: frozenset[str]) -> Cast | None:
         text: `Source.text`.
         requested: The keys of the names asked for.
     """
-    ways: dict[Way, dict[str, list[_Occurrence]]] = {}
+    ways: dict[Way, dict[str, list[tuple[_LikelyLine, Cue]]]] = {}
     directed: set[str] = set()
     likely = _find_likely(text, requested)
-    for _, indent, first, last, cues in likely:
-        for cue in cues:
+    for line in likely:
+        for cue in line.cues:
             # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
-            is_mistaken = cue.way == "stop alone" and (not first or (last and not cue.name.isupper()))
-            if is_mistaken or (cue.opens and not first) or (cue.way in ("bare", "small") and last):
+            is_mistaken = cue.way == "stop alone" and (not line.first or (line.last and not cue.name.isupper()))
+            if is_mistaken or (cue.opens and not line.first) or (cue.way in ("bare", "small") and line.last):
                 continue
             if normalize_name(cue.name) in requested or is_name(cue.name, loose=cue.way in ("small", "gap")):
-                ways.setdefault(cue.way, {}).setdefault(normalize_name(cue.name), []).append(
-                    _Occurrence(indent, first, cue.name)
-                )
+                ways.setdefault(cue.way, {}).setdefault(normalize_name(cue.name), []).append((line, cue))
                 if cue.opens or cue.aside[1]:
                     directed.add(normalize_name(cue.name))
     if len(ways.get("gap", ())) * 10 > len(ways.get("bare", ())) > 0:
@@ -213,16 +205,20 @@ def detect_cast(text: str, requested: frozenset[str]) -> Cast | None:
 
 
 def _keep_names(
-    text: str, way: Way, occurrences: Mapping[str, Sequence[_Occurrence]], requested: frozenset[str], directed: set[str]
+    text: str,
+    way: Way,
+    occurrences: Mapping[str, Sequence[tuple[_LikelyLine, Cue]]],
+    requested: frozenset[str],
+    directed: set[str],
 ) -> Cast | None:
     """The names, if this is the way: who is named often, and who but once in a manner that is surely a name's."""
     # A line of verse, too, has no stop now and then, and a refrain comes again.
     least = _REFRAIN if way == "small" else 2
     often = {name for name, lines in occurrences.items() if name in requested or len(lines) >= least}
-    once = {name for name, lines in occurrences.items() if _is_plain(lines[0].name, way)}
+    once = {name for name, lines in occurrences.items() if _is_plain(lines[0][1].name, way)}
     indent = None
     if way == "capital":
-        indents = Counter(occurrence.indent for lines in occurrences.values() for occurrence in lines)
+        indents = Counter(line.indent for lines in occurrences.values() for line, _ in lines)
         indent, count = indents.most_common(1)[0]
         # Where only the lines with names are so indented, a word is a name there.
         if not indent or sum(line.indent == indent for line in iterate_lines(text)) >= 2 * count:
@@ -233,8 +229,8 @@ def _keep_names(
             small = Counter(match[0] for match in _SMALL.finditer(text))
             often = {name for name in often if name in requested or small[name] <= _AS_WORD * len(occurrences[name])}
     names = frozenset(often | once if often else ())
-    named = [occurrence for name in names for occurrence in occurrences[name]]
-    parted = sum(occurrence.first for occurrence in named) * 2 >= len(named)
+    named = [line for name in names for line, _ in occurrences[name]]
+    parted = sum(line.first for line in named) * 2 >= len(named)
     return Cast(way, names, len(named), parted, indent) if names else None
 
 

@@ -16,7 +16,6 @@ from rolellm.characters.scripts.names import find_names, is_name, normalize_name
 from rolellm.characters.scripts.novel import find_subject
 from rolellm.characters.scripts.play import Cue, Dialogue, make_cue, read_cue
 from rolellm.characters.scripts.reading import (
-    Aside,
     Collector,
     ReaderHints,
     ScriptLine,
@@ -181,7 +180,8 @@ def read_transcript(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn
             speech.line(line, labels.get(line.start), first=first)
         speech.close()
         return speech.found
-    out = _Log(source.text)
+    # People in chats put what they say into brackets, too.
+    out = Collector(source.text, has_asides=False)
     characters = dict(_CHARACTER.findall(source.text)) if log_format == "renpy" else {}
     for line in lines:
         label = labels.get(line.start)
@@ -210,9 +210,3 @@ def _is_notice(source: ScriptSource, start: int, end: int) -> bool:
     """Tell whether a message is the program's: ``<Media omitted>``, or behind an invisible mark (WhatsApp, iOS)."""
     is_marked = 0 < start < end and source.place(start, end)[0] > source.place(start - 1, start)[1]
     return is_marked or _NOTICE.fullmatch(source.text, start, end) is not None
-
-
-class _Log(Collector):
-    def find_asides(self, start: int, end: int) -> list[Aside]:
-        """None: people in chats put what they say into brackets, too."""
-        return []

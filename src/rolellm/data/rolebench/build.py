@@ -102,7 +102,7 @@ def build(
 
     Raises:
         ReleaseNotFoundError: When no release, or nothing for a config that was asked for, is there.
-        ReleaseFormatError: At the first bad row, unless ``skip_bad``.
+        DataError: At the first bad row, unless ``skip_bad``.
     """
     target = Path(out)
     target.mkdir(parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ def _write_config(folder: Path, config: Config, source: Source, *, skip_bad: boo
     """Write the Parquet files of one config under ``folder/<config>/``; warn of files that are not there.
 
     Raises:
-        ReleaseFormatError: At the first bad row, unless ``skip_bad``.
+        DataError: At the first bad row, unless ``skip_bad``.
     """
     _warn_missing(config, source)
     release = Release(source.root, skip_bad=skip_bad)
@@ -282,7 +282,7 @@ def get_built_folder(
 
     Raises:
         ReleaseNotFoundError: When there is no release, or nothing in it for this config.
-        ReleaseFormatError: At the first bad row, unless ``skip_bad``.
+        DataError: At the first bad row, unless ``skip_bad``.
     """
     from filelock import FileLock
     from huggingface_hub.constants import HF_HOME

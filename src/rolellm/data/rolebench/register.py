@@ -51,7 +51,7 @@ def load_rolebench(
     Raises:
         SettingsError: For an unknown config or split; names those that are there.
         ReleaseNotFoundError: When the release is in none of the three places.
-        ReleaseFormatError: At a row that is not as published; names file and line.
+        DataError: At a row that is not as published; names file and line.
     """
     import datasets
 

@@ -15,13 +15,13 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, Strict, StringConstraints
 
-from rolellm.core.errors import DataError, ReleaseFormatError, ReleaseNotFoundError
+from rolellm.core.errors import DataError, ReleaseNotFoundError
 from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.records import Language, Profile, Subset, Turn, TurnKind
 from rolellm.core.text import find_name, find_surrogate, fold, fold_name, join_names, make_safe_name
@@ -77,7 +77,7 @@ class Release:
             path: Relative to the root, as the layout has it; or a file that `find` found.
 
         Raises:
-            ReleaseFormatError: When the file is empty or a line is broken (unless bad rows are skipped).
+            DataError: When the file is empty or a line is broken (unless bad rows are skipped).
         """
         file = path if isinstance(path, Path) else self.root / path
         count = 0
@@ -91,7 +91,7 @@ class Release:
                 else:
                     self._refuse(half, file, number)
         except DataError as error:
-            raise ReleaseFormatError(f"{error.problem}. {_SKIP_HINT}", path=error.path, line=error.line) from error
+            raise DataError(f"{error.problem}. {_SKIP_HINT}", path=error.path, line=error.line) from error
         if count == 0 and len(self.skipped) == skipped_before:
             self._refuse("the file is empty; expected one JSON object a line", file, None)
 
@@ -102,7 +102,7 @@ class Release:
             The line number, and ``{"role", "question", "generated": list[str], "type": list[str]}``.
 
         Raises:
-            ReleaseFormatError: At the first row that is not as published (unless bad rows are skipped).
+            DataError: At the first row that is not as published (unless bad rows are skipped).
         """
         for number, value in self.read_objects(path):
             row = self.read_row(path, number, value)
@@ -113,7 +113,7 @@ class Release:
         """One of the objects of a data or baseline file as `rows` yields it; nothing, where it is a bad one to skip.
 
         Raises:
-            ReleaseFormatError: When it is not as published (unless bad rows are skipped).
+            DataError: When it is not as published (unless bad rows are skipped).
         """
         try:
             kinds = read_as(_Published, value, "the row").type or []
@@ -125,15 +125,15 @@ class Release:
 
     def _refuse(self, problem: str, path: Path, line: int | None) -> None:
         if self.skip_bad:
-            self.skipped.append(ReleaseFormatError(problem, path=path, line=line))
+            self.skipped.append(DataError(problem, path=path, line=line))
         else:
-            raise ReleaseFormatError(f"{problem}. {_SKIP_HINT}", path=path, line=line)
+            raise DataError(f"{problem}. {_SKIP_HINT}", path=path, line=line)
 
     def read_json_object(self, path: str) -> dict[str, str]:
         """A JSON file that maps names to texts (descriptions, script names); empty when it is not there.
 
         Raises:
-            ReleaseFormatError: When it is there and is not such an object.
+            DataError: When it is there and is not such an object.
         """
         file = self.root / path
         if not file.is_file():
@@ -143,7 +143,7 @@ class Release:
             if half := find_surrogate(*value, *value.values()):
                 raise DataError(half)
         except DataError as error:
-            raise ReleaseFormatError(error.problem, path=file) from error
+            raise DataError(error.problem, path=file) from error
         return value
 
     def read_descriptions(self, language: Language) -> dict[str, str]:
@@ -348,16 +348,6 @@ class _Line:
     act_id: Annotated[int, Strict()] | str
 
 
-@dataclass(frozen=True, slots=True)
-class _ProfileFiles(Config):
-    """The profiles that belong to a config, found, fetched and hashed as its rows are."""
-
-    def list_side_files(self) -> list[str]:
-        """Glob patterns of the descriptions and the dialogue files."""
-        folders = [FOLDERS[language] for language in self.languages]
-        return [f"profiles-{name}/{file}" for name in folders for file in ("desc.json", f"profiles-{name}-*.jsonl")]
-
-
 def load_profiles(
     config: str | None = None, data_dir: str | Path | None = None, *, roles: Iterable[str] | None = None
 ) -> list[Profile]:
@@ -377,7 +367,7 @@ def load_profiles(
     Raises:
         SettingsError: For an unknown config.
         ReleaseNotFoundError: When there is no release, or it has dialogue of none of the roles.
-        ReleaseFormatError: At a row that is not as published; names file and line.
+        DataError: At a row that is not as published; names file and line.
     """
     files = _get_profile_files(config)
     source = locate(files, data_dir)
@@ -420,9 +410,9 @@ def hash_profiles(config: str | None = None, data_dir: str | Path | None = None)
     return locate(files, data_dir).fingerprint(files)
 
 
-def _get_profile_files(config: str | None) -> _ProfileFiles:
-    chosen = get_config(config)
-    return _ProfileFiles(chosen.name, (), chosen.languages)
+def _get_profile_files(config: str | None) -> Config:
+    """The profiles that belong to a config, found, fetched and hashed as its rows are."""
+    return replace(get_config(config), files=(), held_out=None, is_dialogue=True)
 
 
 def _find_dialogue_files(source: Source, language: Language) -> dict[str, Path]:
@@ -460,7 +450,7 @@ def _read_turns(path: Path, role: str) -> tuple[Turn, ...]:
     try:
         return tuple(read_dialogue(path, role))
     except DataError as error:
-        raise ReleaseFormatError(
+        raise DataError(
             f"{error.problem}. Fix the line, or leave the role out", path=error.path, line=error.line
         ) from error
 
@@ -482,7 +472,7 @@ def get_turn_kind(speaker: str) -> TurnKind | None:
     return "narration" if name in _NARRATION else None
 
 
-def _describe_missing(files: _ProfileFiles, without: list[str]) -> str:
+def _describe_missing(files: Config, without: list[str]) -> str:
     expected = [pattern for pattern in files.patterns() if pattern.endswith(".jsonl")]
     return (
         f"no script dialogue of {join_names(without, _NAMED) or 'any role'}; expected at least one of "

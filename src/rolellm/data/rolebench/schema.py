@@ -62,12 +62,14 @@ class Config:
         files: The data files, in the order of their rows; none for the tables ``roles`` and ``instructions``.
         languages: The languages it covers.
         held_out: What a ``-strict`` config takes out of train: ``question``, ``role``; ``None`` keeps rows as released.
+        is_dialogue: Whether it stands for the roles' descriptions and dialogue in these languages, in place of rows.
     """
 
     name: str
     files: tuple[SourceFile, ...]
     languages: tuple[Language, ...]
     held_out: str | None = None
+    is_dialogue: bool = False
 
     @property
     def anonymous(self) -> bool:
@@ -82,8 +84,10 @@ class Config:
     def list_side_files(self) -> list[str]:
         """Glob patterns of the files that columns are joined from: descriptions and general instructions."""
         patterns = []
-        for language in self.languages:
-            folder = FOLDERS[language]
+        for folder in map(FOLDERS.__getitem__, self.languages):
+            if self.is_dialogue:
+                patterns += [f"profiles-{folder}/desc.json", f"profiles-{folder}/profiles-{folder}-*.jsonl"]
+                continue
             patterns += [f"profiles-{folder}/desc.json", f"instructions-{folder}/instructions-general*.jsonl"]
             if self.name == "roles":
                 patterns += [f"profiles-{folder}/scripts.json"]

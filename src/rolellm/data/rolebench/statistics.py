@@ -78,7 +78,7 @@ def count_table_one(data_dir: str | Path | None = None, *, skip_bad: bool = Fals
 
     Raises:
         ReleaseNotFoundError: When there is no release.
-        ReleaseFormatError: When a file of it is not as published, unless ``skip_bad``.
+        DataError: When a file of it is not as published, unless ``skip_bad``.
     """
     source = _locate_any(data_dir)
     release = Release(source.root, skip_bad)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from rolellm.characters.reply_rules import find_breaches
+from rolellm.characters.reply_rules import RULES, find_breaches
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.records import Language, Profile
 from rolellm.core.settings import load_words, read_word_list
@@ -442,9 +442,9 @@ def find_defects(text: str, person: Person, names: re.Pattern[str], language: La
     if any(_is_circular(sentence, language) for sentence in _split_sentences(text)):
         defects["circles"] = ""
     # A role may be a machine; that the reply speaks as one shows in the person.
-    for breach in find_breaches(bare, language, machine=True):
-        if breach.rule != "complete":
-            defects["voice"] = breach.reason
+    for rule in find_breaches(bare, language, machine=True):
+        if rule != "complete":
+            defects["voice"] = RULES[rule]
     if (size := _count_units(text, language)) < LENGTHS[language][0]:
         defects["short"] = str(size)
     if name := find_role_name(names, text):

@@ -10,55 +10,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rolellm.scoring.statistics.intervals import Interval, add_ends, compute_t_quantile, estimate_proportion
 
 
-@dataclass(frozen=True, slots=True)
-class SurvivalPoint:
-    """The curve at a turn.
-
-    Attributes:
-        turn: From 1.
-        at_risk: Subjects that had not failed before it, and were watched then.
-        failed: Those of them that failed at it.
-        share: The share that lasts beyond it.
-    """
-
-    turn: int
-    at_risk: int
-    failed: int
-    share: Interval
-
-
-@dataclass(frozen=True, slots=True)
-class Survival:
-    """A curve, a step for each turn up to the last that was watched.
-
-    Attributes:
-        steps: By turn.
-        half_life: The first turn after which at most half are left; ``None`` where that is never so.
-        ends: Its 95 % interval: the turns at which the ends of the curve's interval reach a half, each ``None`` where
-            that is never so; ``None`` for one subject.
-    """
-
-    steps: tuple[SurvivalPoint, ...]
-    half_life: int | None
-    ends: tuple[int | None, int | None] | None
-
-
-def estimate_survival(turns: Sequence[int], failed: Sequence[bool]) -> Survival:
+def estimate_survival(turns: Sequence[int], failed: Sequence[bool]) -> list[Interval]:
     """The Kaplan-Meier curve.
 
     Args:
         turns: Shape (n,): the turn, from 1, at which a subject failed, or else the last at which it was watched.
         failed: Shape (n,): whether it failed then.
 
-    >>> [step.share.mean for step in estimate_survival([1, 2, 2, 3], [True, True, False, False]).steps]
+    Returns:
+        For each turn up to the last that was watched, the share that lasts beyond it; its `n` are the subjects at risk,
+        which had not failed before and were watched then.
+
+    >>> [share.mean for share in estimate_survival([1, 2, 2, 3], [True, True, False, False])]
     [0.75, 0.5, 0.5]
     """
-    steps: list[SurvivalPoint] = []
+    curve: list[Interval] = []
     survival, greenwood, highest = 1.0, 0.0, 1.0
     for turn in range(1, max(turns) + 1):
         at_risk = sum(last >= turn for last in turns)
@@ -69,10 +39,8 @@ def estimate_survival(turns: Sequence[int], failed: Sequence[bool]) -> Survival:
         if len(turns) > 1:
             low, high = _compute_ends(survival, greenwood, at_risk, highest)
             share, highest = add_ends(share, [(low, high)]), high
-        steps.append(SurvivalPoint(turn, at_risk, lost, share))
-    shares = [step.share for step in steps]
-    ends = _find_half_life([share.low for share in shares]), _find_half_life([share.high for share in shares])
-    return Survival(tuple(steps), _find_half_life([share.mean for share in shares]), ends if len(turns) > 1 else None)
+        curve.append(share)
+    return curve
 
 
 def _compute_ends(survival: float, greenwood: float, at_risk: int, highest: float) -> tuple[float, float]:
@@ -84,6 +52,14 @@ def _compute_ends(survival: float, greenwood: float, at_risk: int, highest: floa
     return survival ** math.exp(-reach), survival ** math.exp(reach)
 
 
-def _find_half_life(shares: Sequence[float | None]) -> int | None:
-    """The first turn, from 1, after which at most half are left; of the curve, or of an end of its interval."""
-    return next((turn for turn, share in enumerate(shares, start=1) if share is not None and share <= 0.5), None)
+def find_half_life(curve: Sequence[Interval]) -> tuple[int | None, tuple[int | None, int | None] | None]:
+    """Find the first turn, from 1, after which at most half are left, and its 95 % interval.
+
+    The interval's ends are the turns at which those of the curve's interval reach a half. Each of the three is ``None``
+    where that is never so, and the interval for one subject.
+    """
+    half_life, *ends = (
+        next((turn for turn, share in enumerate(shares, start=1) if share is not None and share <= 0.5), None)
+        for shares in zip(*((share.mean, share.low, share.high) for share in curve), strict=True)
+    )
+    return half_life, (ends[0], ends[1]) if curve[0].ends else None
