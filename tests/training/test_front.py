@@ -1,6 +1,8 @@
 """`train` from Python: recipes as names and dicts, datasets of one's own, evaluation, early stopping and callbacks."""
 
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,13 @@ class Steps(TrainerCallback):  # type: ignore[misc]  # transformers ships no typ
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.seen += 1
+
+
+class Model(TrainerCallback):  # type: ignore[misc]
+    """Refers to the model that is trained, without keeping it."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
+        self.reference = weakref.ref(model)
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +83,16 @@ def test_the_held_out_loss_stops_early_and_is_logged(mini: dict[str, Any], tmp_p
     manifest = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["data"]["held_out"] >= 1
     assert manifest["data"]["rows"] < 12
+
+
+def test_the_model_leaves_memory_when_training_ends(mini: dict[str, Any], tmp_path: Path) -> None:
+    model = Model()
+    gc.disable()
+    try:
+        train(mini, out=tmp_path / "run", max_steps=1, callbacks=[model])
+        assert model.reference() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -6,6 +6,7 @@ A run folder holds the adapter or model with its tokenizer, ``metrics.jsonl`` (o
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 import warnings
@@ -273,7 +274,10 @@ def train(
     with _share_folder(out) as folder:
         again = f"the same call with out={str(folder)!r}"
         with run_folder.explain_stop(folder, again=again, resume=f"{again} and resume=True"):
-            return _train_in_folder(chosen, rows, held_out, folder, start, callbacks, functions)
+            result = _train_in_folder(chosen, rows, held_out, folder, start, callbacks, functions)
+    # A trainer and its model refer to each other: the memory would stay taken until Python happens to look.
+    gc.collect()
+    return result
 
 
 def _take_rewards(training: dict[str, Any]) -> list[Any]:
