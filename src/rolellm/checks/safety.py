@@ -138,7 +138,7 @@ def count_trained(model: Model, prompts: Iterable[Prompt]) -> int:
     if not isinstance(model, LocalChat):
         return 0
     records = map(read_manifest, find_manifests(model.model.source.adapter or model.model.source.base))
-    trained_on = next((record.trained_on for record in records if record is not None), TrainedOn())
+    trained_on = next(filter(None, records), TrainedOn())
     return sum(hash_instruction(prompt.text) in trained_on.instructions for prompt in prompts)
 
 

@@ -390,8 +390,7 @@ def _read_trained_on_of_base(run: FinishedRun) -> TrainedOn:
         file = _find_base_folder(run, weights=False) / MANIFEST
     except ModelError:
         return TrainedOn()
-    record = read_manifest(file) if file.is_file() else None
-    return record.trained_on if record else TrainedOn()
+    return (read_manifest(file) if file.is_file() else None) or TrainedOn()
 
 
 def _strip_recipe(recipe: Mapping[str, Any]) -> Any:

@@ -417,8 +417,7 @@ def _publish(output: OutputRecipe, run: TrainingRun) -> TrainingRun:
 def _read_earlier_training(recipe: Recipe) -> TrainedOn:
     """Read what the adapter that a run went on with had been trained on."""
     files = [] if recipe.base.adapter is None else find_manifests(str(recipe.base.adapter))
-    records = [record for file in files if (record := read_manifest(file)) is not None]
-    return records[0].trained_on if records else TrainedOn()
+    return next(filter(None, map(read_manifest, files)), TrainedOn())
 
 
 def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, processes: int) -> dict[str, Any]:
