@@ -68,7 +68,7 @@ class TrainedOn:
         return cls(frozenset(role for role, _ in pairs if role is not None), frozenset(name for _, name in pairs))
 
     def __or__(self, more: TrainedOn) -> TrainedOn:
-        """All that either of two trainings showed, as those of an adapter and of its tuned base; a union has no name."""
+        """All that either of two trainings showed, as those of an adapter and of its tuned base; it has no name."""
         return TrainedOn(self.roles | more.roles, self.instructions | more.instructions)
 
     def find_parts(self, rows: Iterable[Row]) -> list[frozenset[Part]]:
