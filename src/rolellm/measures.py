@@ -92,12 +92,12 @@ def safety(
         SettingsError: Without a base, and for settings that cannot be used.
         JudgingError: For a guard whose words are not in its form.
     """
-    from rolellm.reporting.check_sections import describe_safety, safety_table
+    from rolellm.reporting.safety_section import costume_table, describe_safety
     from rolellm.runs import run_step
 
     llm, step = plan_safety(model, against, roles=roles, guards=guards, options=options, **settings)
     run = run_step(step, llm, out)
-    return Findings(run.to_dict(), safety_table(run.summary), describe_safety(run.summary))
+    return Findings(run.to_dict(), costume_table(run.summary), describe_safety(run.summary))
 
 
 def plan_safety(

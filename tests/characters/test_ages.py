@@ -1,7 +1,5 @@
 """Ages under eighteen in the texts of cards and roles, and who is told of them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A character's folder that somebody wrote by hand, or that a run must not be put into."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

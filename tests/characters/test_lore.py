@@ -1,7 +1,5 @@
 """What calls up an entry of lore, as SillyTavern has it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """The cleaning rules: what breaks each, what only sounds like it, and how often they hit on the release itself."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -20,6 +18,10 @@ from rolellm.llm.model import Finish, Message, Reply, Request, UnacceptableError
 
 def rules(reply: str, language: Language = "en", **options: object) -> list[str]:
     return list(find_breaches(reply, language, **options))  # type: ignore[arg-type]
+
+
+def get_language(reply: str) -> Language:
+    return "zh" if re.search("[\u4e00-\u9fff]", reply) else "en"
 
 
 @pytest.mark.parametrize(
@@ -43,72 +45,46 @@ def rules(reply: str, language: Language = "en", **options: object) -> list[str]
         pytest.param("I cannot fulfil that request.", ["answers"], id="cannot"),
         pytest.param("Unfortunately, I do not have the ability to browse the web.", ["answers"], id="ability"),
         pytest.param(
-            "I'm sorry, as a language model I cannot provide a role assigned to me",
+            "I'm sorry, as a language model I cannot provide a role assigned to me.",
             ["hides_ai", "hides_role", "answers"],
             id="three at once",
         ),
+        # What only sounds like it.
+        pytest.param("An AI that paints? Off with its head!", [], id="about AI"),
+        pytest.param("As an AI researcher once told me, machines cannot blush.", [], id="a researcher"),
+        pytest.param("I am no machine, and no language model either!", [], id="denies it"),
+        pytest.param("My friends say I have character.", [], id="has character"),
+        pytest.param("The theatre? I played the fool once, in good company.", [], id="the stage"),
+        pytest.param("A role model, that is what you want.", [], id="role model"),
+        pytest.param("I am sorry that you lost your map.", [], id="sorry for you"),
+        pytest.param("I'm afraid of rats, and I cannot bear stew.", [], id="afraid of"),
+        pytest.param("Remember, it is the questions we can't answer that teach us.", [], id="we can't answer"),
+        pytest.param("The crew could not answer the guns.", [], id="others could not"),
+        pytest.param("I can't abide a captain without a map.", [], id="can't abide"),
+        pytest.param("Against my better judgement: Paris.", [], id="against my"),
+        pytest.param("作为一个人工智能语言模型，我没有喜好。", ["hides_ai"], id="zh: as a model"),
+        pytest.param("我只是一个AI助手。", ["hides_ai"], id="zh: only an AI"),
+        pytest.param("我不是军师，而是一个聊天机器人。", ["hides_ai"], id="zh: but a bot"),
+        pytest.param("我的训练数据里没有这件事。", ["hides_ai"], id="zh: training data"),
+        pytest.param("我只是在扮演军师。", ["hides_role"], id="zh: plays"),
+        pytest.param("作为一个虚构的角色，亮不饮茶。", ["hides_role"], id="zh: fictional"),
+        pytest.param("作为三国演义中的人物，亮自有主张。", ["hides_role"], id="zh: of a novel"),
+        pytest.param("根据剧本，亮应当出山。", ["hides_role"], id="zh: script"),
+        pytest.param("抱歉，我无法回答这个问题。", ["answers"], id="zh: sorry"),
+        pytest.param("你这个要求，洒家不能满足。", ["answers"], id="zh: request"),
+        pytest.param("恕亮难以作答。", ["answers"], id="zh: in an old voice"),
+        pytest.param("这个问题，本宫拒绝回答。", ["answers"], id="zh: refuses"),
+        pytest.param("人工智能？这是何物？", [], id="zh: about AI"),
+        pytest.param("洒家不是什么语言模型，你休要胡说！", [], id="zh: denies it"),
+        pytest.param("他在军中扮演着重要的角色。", [], id="zh: plays a part"),
+        pytest.param("这题并非无法回答，且听亮道来。", [], id="zh: not unanswerable"),
+        pytest.param("你能不能回答洒家的问题？", [], id="zh: can you"),
+        pytest.param("抱歉让你久等了。", [], id="zh: sorry for the wait"),
+        pytest.param("水往低处流，无法阻挡。", [], id="zh: cannot be stopped"),
     ],
 )
-def test_english_replies_that_break_a_rule(reply: str, expected: list[str]) -> None:
-    assert [rule for rule in rules(reply) if rule != "complete"] == expected
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        pytest.param("An AI that paints? Off with its head!", id="about AI"),
-        pytest.param("As an AI researcher once told me, machines cannot blush.", id="a researcher"),
-        pytest.param("I am no machine, and no language model either!", id="denies it"),
-        pytest.param("My friends say I have character.", id="has character"),
-        pytest.param("The theatre? I played the fool once, in good company.", id="the stage"),
-        pytest.param("A role model, that is what you want.", id="role model"),
-        pytest.param("I am sorry that you lost your map.", id="sorry for you"),
-        pytest.param("I'm afraid of rats, and I cannot bear stew.", id="afraid of"),
-        pytest.param("Remember, it is the questions we can't answer that teach us.", id="we can't answer"),
-        pytest.param("The crew could not answer the guns.", id="others could not"),
-        pytest.param("I can't abide a captain without a map.", id="can't abide"),
-        pytest.param("Against my better judgement: Paris.", id="against my"),
-    ],
-)
-def test_english_replies_that_only_sound_like_it(reply: str) -> None:
-    assert rules(reply) == []
-
-
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
-        pytest.param("作为一个人工智能语言模型，我没有喜好。", ["hides_ai"], id="as a model"),
-        pytest.param("我只是一个AI助手。", ["hides_ai"], id="only an AI"),
-        pytest.param("我不是军师，而是一个聊天机器人。", ["hides_ai"], id="but a bot"),
-        pytest.param("我的训练数据里没有这件事。", ["hides_ai"], id="training data"),
-        pytest.param("我只是在扮演军师。", ["hides_role"], id="plays"),
-        pytest.param("作为一个虚构的角色，亮不饮茶。", ["hides_role"], id="fictional"),
-        pytest.param("作为三国演义中的人物，亮自有主张。", ["hides_role"], id="of a novel"),
-        pytest.param("根据剧本，亮应当出山。", ["hides_role"], id="script"),
-        pytest.param("抱歉，我无法回答这个问题。", ["answers"], id="sorry"),
-        pytest.param("你这个要求，洒家不能满足。", ["answers"], id="request"),
-        pytest.param("恕亮难以作答。", ["answers"], id="in an old voice"),
-        pytest.param("这个问题，本宫拒绝回答。", ["answers"], id="refuses"),
-    ],
-)
-def test_chinese_replies_that_break_a_rule(reply: str, expected: list[str]) -> None:
-    assert rules(reply, "zh") == expected
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        pytest.param("人工智能？这是何物？", id="about AI"),
-        pytest.param("洒家不是什么语言模型，你休要胡说！", id="denies it"),
-        pytest.param("他在军中扮演着重要的角色。", id="plays a part"),
-        pytest.param("这题并非无法回答，且听亮道来。", id="not unanswerable"),
-        pytest.param("你能不能回答洒家的问题？", id="can you"),
-        pytest.param("抱歉让你久等了。", id="sorry for the wait"),
-        pytest.param("水往低处流，无法阻挡。", id="cannot be stopped"),
-    ],
-)
-def test_chinese_replies_that_only_sound_like_it(reply: str) -> None:
-    assert rules(reply, "zh") == []
+def test_replies_that_break_a_rule_or_only_sound_like_it(reply: str, expected: list[str]) -> None:
+    assert rules(reply, get_language(reply)) == expected
 
 
 @pytest.mark.parametrize(
@@ -139,9 +115,8 @@ def test_chinese_replies_that_only_sound_like_it(reply: str) -> None:
     ],
 )
 def test_complete(reply: str, complete: bool) -> None:
-    language: Language = "zh" if re.search("[\u4e00-\u9fff]", reply) else "en"
-    assert (rules(reply, language) == []) == complete
-    assert "complete" in rules(reply, language, finish="length"), "cut off at the limit, however it ends"
+    assert (rules(reply, get_language(reply)) == []) == complete
+    assert "complete" in rules(reply, get_language(reply), finish="length"), "cut off at the limit, however it ends"
 
 
 def test_a_machine_may_say_what_it_is_but_not_that_it_is_a_language_model() -> None:
@@ -190,14 +165,13 @@ def test_any_text_is_judged(reply: str, language: Language, own: list[str]) -> N
 @pytest.mark.parametrize("piece", ["as an ", "sorry ", "*", "😀", " ", "\u4f5c\u4e3a", "我不是"])
 def test_long_runs_take_no_time_to_speak_of(piece: str) -> None:
     # Minutes, were a pattern to go back over what it has seen.
-    for language in ("en", "zh"):
-        find_breaches(piece * 50_000, language)  # type: ignore[arg-type]
+    for language in get_args(Language):
+        find_breaches(piece * 50_000, language)
 
 
 def test_the_samples_replies_are_clean(root: Path) -> None:
     """All of them were written in character, so whatever hits is a false alarm."""
-    languages: tuple[Language, ...] = ("en", "zh")
-    for language in languages:
+    for language in get_args(Language):
         found = list(released(root / "src/rolellm/data/rolebench/sample", language))
         assert len(found) > 400
         assert [reply for _, reply in found if rules(reply, language)] == []

@@ -1,7 +1,5 @@
 """Where a character's knowledge ends: which probes are made, how replies are judged, and what is counted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

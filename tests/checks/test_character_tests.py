@@ -1,7 +1,5 @@
 """A character's tests: a model that breaks one assertion fails that one alone, in the run, the command and pytest."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

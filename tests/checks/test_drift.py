@@ -1,7 +1,5 @@
 """Drift: a role that breaks at turn k is found to break at turn k, in any way and both languages."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """``rolellm check reward``: verdicts, intervals, exit codes, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -58,7 +58,7 @@ def test_a_talk_with_its_commands(place: Path, clean_env: dict[str, str]) -> Non
     ("words", "code", "said"),
     [
         pytest.param(["ada"], 2, "no model is named", id="no-model"),
-        pytest.param(["nobody", "--llm", "llm.yaml"], 2, "no role 'nobody'", id="no-role"),
+        pytest.param(["nobody", "--llm", "llm.yaml"], 2, "for all roles, set $ROLEBENCH_DIR", id="no-role"),
         pytest.param(
             ["ada", "--llm", "llm.yaml", "--adapter", "a"], 2, "an adapter needs a model folder", id="adapter"
         ),

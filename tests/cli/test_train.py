@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rolellm.characters.refusals import list_training_prompts
 from rolellm.core.locks import lock_folder
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
@@ -96,6 +97,21 @@ def test_preview_shows_tokens_and_trains_nothing(recipe: Path, tmp_path: Path, w
     lines = done.stdout.splitlines()
     assert sum(line.startswith("row ") for line in lines) == 2
     assert {line[:2] for line in lines} == {"ro", ". ", "+ "}
+    assert not (tmp_path / "runs").exists()
+
+
+def test_preview_says_what_a_safety_mix_will_ask_the_base(recipe: Path, tmp_path: Path, warm: Forking) -> None:
+    words = ["train", recipe, "--preview", "--limit", "1", "--set", "data.mix.safety=0.5"]
+    shown, asked = warm.run(words, tmp_path), warm.run([*words, "--json"], tmp_path)
+    mix = json.loads(asked.stdout)["safety"]
+    assert {kind: part["prompts"] for kind, part in mix.items()} == {"harmful": 3, "lookalikes": 3}
+    lines = shown.stdout.partition("data.mix.safety: ")[2]
+    assert lines.startswith("before training, the base will be asked 3 harmful prompts and 3 harmless look-alikes in ")
+    harmful = {prompt.text for prompt in list_training_prompts() if prompt.harmful}
+    for kind, part in mix.items():
+        system, user = part["first"]
+        assert f"\n{kind}, system: {system['content']}\n{kind}, user: {user['content']}\n" in lines
+        assert (user["content"] in harmful) is (kind == "harmful")
     assert not (tmp_path / "runs").exists()
 
 

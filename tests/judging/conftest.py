@@ -1,14 +1,10 @@
 """A judge of known faults, made up: its judgements, without any model."""
 
-from __future__ import annotations
-
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import pytest
 
 from rolellm.core.records import Row
 from rolellm.judging.records import Comparison, Judgement, System
@@ -108,9 +104,3 @@ class Simulator:
 
     def _draw(self, *what: Any) -> random.Random:
         return random.Random(repr((self.seed, *what)))
-
-
-@pytest.fixture
-def simulator() -> Callable[..., Simulator]:
-    """Makes a `Simulator`; its baseline is called ``base``."""
-    return Simulator

@@ -8,8 +8,6 @@
     judge = scripted_judge(Preferences(quality, position=0.5, noise=1.0))
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -21,14 +19,13 @@ from typing import Any
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.sanitize import label
 from rolellm.judging.overlap_judge import make_verdict, read_shown_texts
-from rolellm.llm.model import Json, Price, Request
+from rolellm.llm.model import Json, Request
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.prompts.fences import read_fences
 
 #: How good an answer is: of the fenced texts of the prompt by their names, and the answer.
 Quality = Callable[[Mapping[str, str], str], float]
 
-_REFUSAL = "I am sorry, but I cannot compare these answers."
 _FENCE_LINE = re.compile(r"^<<<([0-9a-f]{16}) ", re.MULTILINE)
 
 
@@ -46,9 +43,7 @@ class Preferences:
         length: What a hundred characters earn.
         name: What a system's name earns, where it is shown.
         noise: 0 for none. Drawn from the prompt's text, so that the same request gets the same verdict.
-        tie_within: Scores no further apart than this are a tie.
         malformed: The share of replies that are no verdict; drawn anew each time a request is asked.
-        refused: The share of requests that it refuses, however often they are asked.
         seed: Another seed draws other noise.
     """
 
@@ -57,9 +52,7 @@ class Preferences:
     length: float = 0.0
     name: Mapping[str, float] = field(default_factory=dict)
     noise: float = 0.0
-    tie_within: float = 0.0
     malformed: float = 0.0
-    refused: float = 0.0
     seed: int = 0
 
     def scores(self, request: Request) -> dict[str, float]:
@@ -87,14 +80,12 @@ class Preferences:
         Raises:
             ModelError: For a request that shows no two answers.
         """
-        return make_verdict(request, self.scores(request), self.tie_within)
+        return make_verdict(request, self.scores(request))
 
     def spoilt(self, request: Request, attempt: int) -> str | None:
         """A reply that is no verdict, where the draw says so."""
-        if not self.malformed and not self.refused:
+        if not self.malformed:
             return None
-        if _uniform("refused", self.seed, request.prompt_hash) < self.refused:
-            return _REFUSAL
         drawn = _uniform("malformed", self.seed, request.prompt_hash, attempt)
         if drawn >= self.malformed:
             return None
@@ -118,12 +109,7 @@ class ScriptedJudge(ScriptedModel):
 
 
 def scripted_judge(
-    preferences: Preferences,
-    *,
-    name: str = "scripted judge",
-    rules: str | None = None,
-    concurrency: int = 8,
-    price: Price | None = None,
+    preferences: Preferences, *, name: str = "scripted judge", rules: str | None = None
 ) -> ScriptedJudge:
     """A judge with known preferences, for tests and simulations.
 
@@ -132,19 +118,12 @@ def scripted_judge(
         name: What it is called in messages and records.
         rules: Names what `Preferences.quality` does, so that another function does not find its replies in a journal;
             by default the function's own name, which says nothing of values that it closes over.
-        concurrency: How many calls it takes at once.
-        price: What to pretend that its tokens cost.
     """
     quality = preferences.quality
     told = rules or f"{quality.__module__}.{getattr(quality, '__qualname__', type(quality).__qualname__)}"
     numbers = {key: value for key, value in vars(preferences).items() if key != "quality"}
-    return ScriptedJudge(
-        preferences,
-        name=name,
-        rules_hash=hash_json([told, {**numbers, "name": dict(preferences.name)}]),
-        concurrency=concurrency,
-        price=price or Price(),
-    )
+    rules_hash = hash_json([told, {**numbers, "name": dict(preferences.name)}])
+    return ScriptedJudge(preferences, name=name, rules_hash=rules_hash, concurrency=8)
 
 
 def outside(request: Request) -> str:

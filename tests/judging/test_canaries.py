@@ -1,7 +1,5 @@
 """Canaries: two attackers that answer every row, and are seen for what they are."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """The certificate: each fault of a judge is caught by its own test, and an able judge passes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

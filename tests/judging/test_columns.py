@@ -1,7 +1,5 @@
 """Judging of plain lists: what rows are made of them, who is asked, and what a run leaves behind."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Two runs side by side: what changed, what of it is more than luck, what moved most, and what cannot be compared."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,8 +17,8 @@ from rolellm.judging.settings import CompareSettings, JudgingSettings
 from rolellm.scoring.settings import ScoreOptions
 
 from ..judge_runs import summarize
+from .conftest import Simulator
 
-Make = Callable[..., Any]
 QUICK = CompareSettings()
 SCORE = ScoreOptions()
 
@@ -41,8 +39,8 @@ def changes(result: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     return {(one["system"], one["measure"]): one for one in result["changes"]}
 
 
-def test_a_run_beside_itself_has_not_changed(simulator: Make, tmp_path: Path) -> None:
-    made = simulator({"a": 0.5, "b": -0.5}, questions=40, spread=100)
+def test_a_run_beside_itself_has_not_changed(tmp_path: Path) -> None:
+    made = Simulator({"a": 0.5, "b": -0.5}, questions=40, spread=100)
     run = read_judged_side(write_run(tmp_path / "run", made.comparison(), [*made.pairs(), *made.lists()]))
     result = compare_sides(run, run, QUICK)
     assert result["settings"] == result["moved"] == result["problems"] == []
@@ -62,9 +60,9 @@ def test_a_run_beside_itself_has_not_changed(simulator: Make, tmp_path: Path) ->
     assert all(one["before"] == one["after"] for one in found.values())
 
 
-def test_who_got_better_is_found_and_who_did_not_is_not(simulator: Make, tmp_path: Path) -> None:
-    before = simulator({"a": 0.0, "b": 0.0}, questions=80, seed=1)
-    after = simulator({"a": 1.6, "b": 0.0}, questions=80, seed=2)
+def test_who_got_better_is_found_and_who_did_not_is_not(tmp_path: Path) -> None:
+    before = Simulator({"a": 0.0, "b": 0.0}, questions=80, seed=1)
+    after = Simulator({"a": 1.6, "b": 0.0}, questions=80, seed=2)
     first = read_judged_side(write_run(tmp_path / "first", before.comparison(), before.pairs()))
     second = read_judged_side(write_run(tmp_path / "second", after.comparison(), after.pairs()))
     result = compare_sides(first, second, QUICK)
@@ -78,8 +76,8 @@ def test_who_got_better_is_found_and_who_did_not_is_not(simulator: Make, tmp_pat
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_what_moved_says_all_that_one_must_see(simulator: Make, tmp_path: Path) -> None:
-    made = simulator({"a": 9.0}, questions=10, noise=0.1)
+def test_what_moved_says_all_that_one_must_see(tmp_path: Path) -> None:
+    made = Simulator({"a": 9.0}, questions=10, noise=0.1)
     comparison, judgements = made.comparison(), made.pairs()
     row = made.rows[7]
     lost = [
@@ -110,8 +108,8 @@ def test_what_moved_says_all_that_one_must_see(simulator: Make, tmp_path: Path) 
     assert compare_sides(first, second, replace(QUICK, top=0))["moved"] == []
 
 
-def test_what_is_set_otherwise_is_listed(simulator: Make, tmp_path: Path) -> None:
-    made = simulator({"a": 0.0}, questions=4)
+def test_what_is_set_otherwise_is_listed(tmp_path: Path) -> None:
+    made = Simulator({"a": 0.0}, questions=4)
     comparison, other = made.comparison(), made.comparison()
     other.answers["a"][made.rows[0].id] = "Changed."
     first = read_judged_side(write_run(tmp_path / "first", comparison, made.pairs(), models={"seed": 1, "kept": [1]}))
@@ -124,8 +122,8 @@ def test_what_is_set_otherwise_is_listed(simulator: Make, tmp_path: Path) -> Non
     assert found == {"judge.name": ("judge", "k"), "models.seed": (1, 2), "models.new": (None, True)}
 
 
-def test_rouge_is_compared_where_answers_changed_and_only_there(simulator: Make, tmp_path: Path) -> None:
-    made = simulator({"a": 0.0, "b": 0.0}, questions=20)
+def test_rouge_is_compared_where_answers_changed_and_only_there(tmp_path: Path) -> None:
+    made = Simulator({"a": 0.0, "b": 0.0}, questions=20)
     comparison, other = made.comparison(), made.comparison()
     other.answers["a"].update({row.id: "None." for row in made.rows})
     first = read_judged_side(write_run(tmp_path / "first", comparison, made.pairs()))
@@ -142,8 +140,8 @@ def test_rouge_is_compared_where_answers_changed_and_only_there(simulator: Make,
     }
 
 
-def test_systems_are_paired_as_asked(simulator: Make, tmp_path: Path) -> None:
-    before, after = simulator({"old": -1.0, "x": 0.0}, questions=30), simulator({"new": 2.0, "x": 0.0}, questions=30)
+def test_systems_are_paired_as_asked(tmp_path: Path) -> None:
+    before, after = Simulator({"old": -1.0, "x": 0.0}, questions=30), Simulator({"new": 2.0, "x": 0.0}, questions=30)
     first = read_judged_side(write_run(tmp_path / "first", before.comparison(), before.pairs()))
     second = read_judged_side(write_run(tmp_path / "second", after.comparison(), after.pairs()))
     same = compare_sides(first, second, QUICK)["shared"]
@@ -156,8 +154,8 @@ def test_systems_are_paired_as_asked(simulator: Make, tmp_path: Path) -> None:
         compare_sides(first, second, replace(QUICK, pairs=("odd=new",)))
 
 
-def test_only_rows_of_both_count(simulator: Make, tmp_path: Path) -> None:
-    made = simulator({"a": 0.0}, questions=20)
+def test_only_rows_of_both_count(tmp_path: Path) -> None:
+    made = Simulator({"a": 0.0}, questions=20)
     comparison, judgements = made.comparison(), made.pairs()
     kept = made.rows[:30]
     # The same id, another question: not the same row.
@@ -176,8 +174,8 @@ def test_only_rows_of_both_count(simulator: Make, tmp_path: Path) -> None:
     ]
 
 
-def test_problems_of_either_run_are_said(simulator: Make, tmp_path: Path) -> None:
-    made = simulator({"a": 0.0}, questions=10)
+def test_problems_of_either_run_are_said(tmp_path: Path) -> None:
+    made = Simulator({"a": 0.0}, questions=10)
     lost = [replace(one, ranks=None, unscored="cut") for one in made.pairs()[:4]]
     first = read_judged_side(write_run(tmp_path / "first", made.comparison(), [*lost, *made.pairs()[4:]]))
     alone = made.comparison(baseline=False)
@@ -194,8 +192,8 @@ def predictions(path: Path, rows: Sequence[Any], text: Callable[[int], str]) -> 
     return path
 
 
-def test_predictions_are_compared_by_rouge(simulator: Make, tmp_path: Path) -> None:
-    rows = simulator({}, questions=30).rows
+def test_predictions_are_compared_by_rouge(tmp_path: Path) -> None:
+    rows = Simulator({}, questions=30).rows
     first = read_scored_side(predictions(tmp_path / "a.jsonl", rows, lambda n: "Wide of it."), rows, SCORE)
     second = read_scored_side(
         predictions(tmp_path / "b.jsonl", rows, lambda n: "None." if n != 9 else "No."), rows, SCORE
@@ -209,23 +207,23 @@ def test_predictions_are_compared_by_rouge(simulator: Make, tmp_path: Path) -> N
     assert {one["name"] for one in result["settings"]} == {"predictions[0].sha256", "predictions[0].file"}
 
 
-def test_rows_that_a_file_does_not_answer_are_not_in_both(simulator: Make, tmp_path: Path) -> None:
-    rows = simulator({}, questions=10).rows
+def test_rows_that_a_file_does_not_answer_are_not_in_both(tmp_path: Path) -> None:
+    rows = Simulator({}, questions=10).rows
     first = read_scored_side(predictions(tmp_path / "a.jsonl", rows[:6], lambda n: "None."), rows, SCORE)
     second = read_scored_side(predictions(tmp_path / "b.jsonl", rows[4:], lambda n: "None."), rows, SCORE)
     assert compare_sides(first, second, QUICK)["shared"]["rows"] == 2
 
 
-def test_a_run_and_predictions_are_no_pair(simulator: Make, tmp_path: Path) -> None:
-    made = simulator({"a": 0.0}, questions=3)
+def test_a_run_and_predictions_are_no_pair(tmp_path: Path) -> None:
+    made = Simulator({"a": 0.0}, questions=3)
     run = read_judged_side(write_run(tmp_path / "run", made.comparison(), made.pairs()))
     scored = read_scored_side(predictions(tmp_path / "a.jsonl", made.rows, lambda n: "None."), made.rows, SCORE)
     with pytest.raises(SettingsError, match="give two of one kind"):
         compare_sides(run, scored, QUICK)
 
 
-def test_what_has_nothing_in_common_is_refused(simulator: Make, tmp_path: Path) -> None:
-    made, other = simulator({"a": 0.0}, questions=3), simulator({"b": 0.0}, questions=3)
+def test_what_has_nothing_in_common_is_refused(tmp_path: Path) -> None:
+    made, other = Simulator({"a": 0.0}, questions=3), Simulator({"b": 0.0}, questions=3)
     run = read_judged_side(write_run(tmp_path / "run", made.comparison(), made.pairs()))
     elsewhere = [replace(row, id=f"{row.id}-other") for row in made.rows]
     with pytest.raises(DataError, match="no row in common"):
@@ -236,10 +234,10 @@ def test_what_has_nothing_in_common_is_refused(simulator: Make, tmp_path: Path) 
         compare_sides(replace(run, answers={"a": run.answers["a"]}), second, QUICK)
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path, simulator: Make) -> None:
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such folder"):
         read_judged_side(tmp_path / "none")
-    made = simulator({"a": 0.0}, questions=3)
+    made = Simulator({"a": 0.0}, questions=3)
     run = write_run(tmp_path / "run", made.comparison(), made.pairs())
     write_json(run / judging_records.RESULT, {"models": []})
     with pytest.raises(DataError, match="the result is not valid at"):
@@ -260,7 +258,14 @@ def test_settings_become_flat_names() -> None:
     }
 
 
-@pytest.mark.parametrize("wrong", [{"top": -1}, {"resamples": 0}], ids=["top", "resamples"])
-def test_options_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "wrong"),
+    [
+        *((CompareSettings, wrong) for wrong in ({"top": -1}, {"resamples": 0})),
+        *((JudgingSettings, wrong) for wrong in ({"rotations": 0}, {"name_probe": -1}, {"max_unscored": 1.5})),
+        *((JudgingSettings, wrong) for wrong in ({"resamples": 0}, {"seed": -1})),
+    ],
+)
+def test_settings_out_of_range_are_refused_by_name(kind: type, wrong: dict[str, float]) -> None:
     with pytest.raises(SettingsError, match=next(iter(wrong))):
-        CompareSettings(**wrong)
+        kind(**wrong)

@@ -1,7 +1,5 @@
 """Control tokens in answers: no tokenizer that knows them finds one in what a judge is shown."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

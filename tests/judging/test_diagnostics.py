@@ -1,11 +1,8 @@
 """The judge's own faults: those it was given are found, with their size."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,8 +17,8 @@ from rolellm.scoring.settings import Bootstrap
 from rolellm.scoring.statistics.intervals import encode_interval
 
 from ..judge_runs import summarize
+from .conftest import Simulator
 
-Make = Callable[..., Any]
 QUICK = Bootstrap(resamples=400)
 
 
@@ -35,8 +32,8 @@ def contains(estimate: dict[str, Any], value: float) -> bool:
 
 
 @pytest.mark.parametrize("bias", [0.0, 0.8, -0.5], ids=["none", "for the first", "for the second"])
-def test_a_taste_for_a_place_is_measured_in_pairs(simulator: Make, bias: float) -> None:
-    made = simulator({"a": 0.0}, questions=300, first=bias, seed=1)
+def test_a_taste_for_a_place_is_measured_in_pairs(bias: float) -> None:
+    made = Simulator({"a": 0.0}, questions=300, first=bias, seed=1)
     found = diagnosed(made.comparison(), made.pairs())["biases"]
     # Preferences are drawn by Bradley and Terry's law: this is what the bias given does to equals.
     given = 1 / (1 + math.exp(-bias))
@@ -46,11 +43,11 @@ def test_a_taste_for_a_place_is_measured_in_pairs(simulator: Make, bias: float) 
 
 
 @pytest.mark.slow
-def test_intervals_hold_the_truth_in_most_runs_and_not_in_all(simulator: Make) -> None:
+def test_intervals_hold_the_truth_in_most_runs_and_not_in_all() -> None:
     """Three judges who guess, with a taste for the first place: 40 runs of each figure, of which 95 % would be 38."""
     runs, held = 40, Counter[str]()
     for seed in range(runs):
-        made = simulator({"a": 0.0}, questions=60, spread=150, first=0.6, seed=seed)
+        made = Simulator({"a": 0.0}, questions=60, spread=150, first=0.6, seed=seed)
         found = diagnosed(made.comparison(), [one for judge in "jkl" for one in made.pairs(judge)])
         pairs = length = found["biases"]
         held["first"] += contains(pairs["first_preferred"], 1 / (1 + math.exp(-0.6)))
@@ -62,76 +59,69 @@ def test_intervals_hold_the_truth_in_most_runs_and_not_in_all(simulator: Make) -
     assert held.total() < 4 * runs
 
 
-def test_who_is_better_does_not_look_like_a_taste_for_a_place(simulator: Make) -> None:
-    made = simulator({"a": 2.5, "b": 1.0}, questions=150)
+def test_who_is_better_does_not_look_like_a_taste_for_a_place() -> None:
+    made = Simulator({"a": 2.5, "b": 1.0}, questions=150)
     found = diagnosed(made.comparison(), made.pairs())["biases"]
     assert contains(found["first_preferred"], 0.5)
 
 
-def test_pairs_that_lack_an_order_do_not_look_like_a_taste_for_a_place(simulator: Make) -> None:
-    made = simulator({"a": 3.0}, questions=80, noise=0.1)
+def test_pairs_that_lack_an_order_do_not_look_like_a_taste_for_a_place() -> None:
+    made = Simulator({"a": 3.0}, questions=80, noise=0.1)
     judgements = [one if one.order[0] == "a" else replace(one, ranks=None, unscored="cut") for one in made.pairs()]
     found = diagnosed(made.comparison(), judgements)
     assert found["biases"]["first_preferred"] is found["biases"]["consistency"] is None
     assert found["unscored"]["incomplete_pairs"] == 160
 
 
-def test_consistency_is_the_share_of_pairs_whose_orders_agree(simulator: Make) -> None:
-    made = simulator({"a": 0.0}, questions=50, noise=0.0, first=1.0)
+def test_consistency_is_the_share_of_pairs_whose_orders_agree() -> None:
+    made = Simulator({"a": 0.0}, questions=50, noise=0.0, first=1.0)
     found = diagnosed(made.comparison(), made.pairs())["biases"]
     assert found["consistency"]["mean"] == 0
     assert found["first_preferred"]["mean"] == 1
-    made = simulator({"a": 1.0}, questions=50, noise=0.0, first=0.5)
+    made = Simulator({"a": 1.0}, questions=50, noise=0.0, first=0.5)
     found = diagnosed(made.comparison(), made.pairs())["biases"]
     assert found["consistency"]["mean"] == 1
     assert found["first_preferred"]["mean"] == 0.5
 
 
-def test_a_taste_for_a_place_is_measured_in_lists(simulator: Make) -> None:
-    made = simulator({"a": 0.5, "b": 0.0, "c": -0.5}, questions=100, first=1.5)
+def test_a_taste_for_a_place_is_measured_in_lists() -> None:
+    made = Simulator({"a": 0.5, "b": 0.0, "c": -0.5}, questions=100, first=1.5)
     found = diagnosed(made.comparison(), made.lists(rotations=4))
     assert len(found["mean_rank_by_position"]) == 4
     assert sum(found["mean_rank_by_position"]) == pytest.approx(10)
     assert min(found["mean_rank_by_position"]) == found["mean_rank_by_position"][0]
     assert found["biases"]["rank_slope"]["ci95"][0] > 0
-    fair = simulator({"a": 0.5, "b": 0.0, "c": -0.5}, questions=100)
+    fair = Simulator({"a": 0.5, "b": 0.0, "c": -0.5}, questions=100)
     assert contains(diagnosed(fair.comparison(), fair.lists())["biases"]["rank_slope"], 0)
 
 
-def test_all_rotations_cancel_who_is_better_exactly(simulator: Make) -> None:
-    made = simulator({"a": 9.0, "b": 5.0, "c": -5.0}, questions=10, noise=0.0)
+def test_all_rotations_cancel_who_is_better_exactly() -> None:
+    made = Simulator({"a": 9.0, "b": 5.0, "c": -5.0}, questions=10, noise=0.0)
     found = diagnosed(made.comparison(), made.lists(rotations=4))
     assert found["mean_rank_by_position"] == [2.5] * 4
     assert found["biases"]["rank_slope"]["mean"] == pytest.approx(0, abs=1e-12)
 
 
-def test_a_judge_of_the_last_place_has_the_steepest_slope(simulator: Make) -> None:
-    made = simulator({"a": 0.0, "b": 0.0}, questions=3)
+def test_a_judge_of_the_last_place_has_the_steepest_slope() -> None:
+    made = Simulator({"a": 0.0, "b": 0.0}, questions=3)
     judgements = [replace(one, ranks=(3.0, 2.0, 1.0)) for one in made.lists()]
     assert diagnosed(made.comparison(), judgements)["biases"]["rank_slope"]["mean"] == -1
 
 
-def test_a_taste_for_length_is_measured(simulator: Make) -> None:
-    made = simulator({"a": 0.0, "b": 0.0}, questions=120, spread=150, length=0.8)
-    found = diagnosed(made.comparison(), made.pairs())["biases"]
-    assert found["longer_preferred"]["ci95"][0] > 0.5
-    assert found["length_coefficient"]["ci95"][0] > 0
-
-
-def test_answers_of_one_length_say_nothing_of_length(simulator: Make) -> None:
-    made = simulator({"a": 1.0}, questions=40)
+def test_answers_of_one_length_say_nothing_of_length() -> None:
+    made = Simulator({"a": 1.0}, questions=40)
     biases = diagnosed(made.comparison(), made.pairs())["biases"]
     assert biases["longer_preferred"] is biases["length_coefficient"] is None
 
 
-def test_a_canary_that_is_short_is_no_taste_for_length(simulator: Make) -> None:
-    made = simulator({"null": -9.0}, questions=40, canaries=("null",), lengths={"null": 3})
+def test_a_canary_that_is_short_is_no_taste_for_length() -> None:
+    made = Simulator({"null": -9.0}, questions=40, canaries=("null",), lengths={"null": 3})
     biases = diagnosed(made.comparison(), made.pairs())["biases"]
     assert biases["longer_preferred"] is biases["length_coefficient"] is None
 
 
-def test_the_effect_of_a_name_is_found_and_is_its_own(simulator: Make) -> None:
-    made = simulator({"famous": 0.0, "plain": 0.0}, questions=150, names={"famous": 1.0}, seed=2)
+def test_the_effect_of_a_name_is_found_and_is_its_own() -> None:
+    made = Simulator({"famous": 0.0, "plain": 0.0}, questions=150, names={"famous": 1.0}, seed=2)
     probes = made.pairs(named=True)
     tally = Tally(made.comparison(), [*made.pairs(), *probes], QUICK)
     changed, by_system = measure_name_effects(tally)
@@ -143,8 +133,8 @@ def test_the_effect_of_a_name_is_found_and_is_its_own(simulator: Make) -> None:
     assert contains(effects["plain"], 0)
 
 
-def test_names_that_change_nothing_have_no_effect(simulator: Make) -> None:
-    made = simulator({"a": 0.5, "b": -0.5}, questions=20)
+def test_names_that_change_nothing_have_no_effect() -> None:
+    made = Simulator({"a": 0.5, "b": -0.5}, questions=20)
     judgements = made.pairs()
     probes = [replace(one, named=True) for one in judgements]
     changed, by_system = measure_name_effects(Tally(made.comparison(), [*judgements, *probes], QUICK))
@@ -152,15 +142,15 @@ def test_names_that_change_nothing_have_no_effect(simulator: Make) -> None:
     assert {name: effect and effect.mean for name, effect in by_system.items()} == {"a": 0, "b": 0}
 
 
-def test_a_probe_without_its_masked_verdict_counts_in_nothing(simulator: Make) -> None:
-    made = simulator({"a": 0.5}, questions=4)
+def test_a_probe_without_its_masked_verdict_counts_in_nothing() -> None:
+    made = Simulator({"a": 0.5}, questions=4)
     probes = made.pairs(named=True)
     masked = [replace(one, ranks=None, unscored="cut") for one in made.pairs()]
     assert measure_name_effects(Tally(made.comparison(), [*masked, *probes], QUICK)) == (None, {})
 
 
-def test_attacks_are_counted_with_what_they_won(simulator: Make) -> None:
-    made = simulator({"a": 0.0, "echo": 5.0}, questions=10, canaries=("echo",), noise=0.01)
+def test_attacks_are_counted_with_what_they_won() -> None:
+    made = Simulator({"a": 0.0, "echo": 5.0}, questions=10, canaries=("echo",), noise=0.01)
     touched = {row.id for row in made.rows[:3]}
     judgements = [
         replace(one, touched={"echo": ("fake verdict", "cut")}) if one.row in touched and "echo" in one.order else one
@@ -177,8 +167,8 @@ def test_attacks_are_counted_with_what_they_won(simulator: Make) -> None:
     assert found["a"] == {"cut": {"answers": 1, "judgements": 1, "win_rate": None}}
 
 
-def test_reasons_are_counted_without_what_they_quote_of_a_reply(simulator: Make) -> None:
-    made = simulator({"a": 0.5}, questions=5)
+def test_reasons_are_counted_without_what_they_quote_of_a_reply() -> None:
+    made = Simulator({"a": 0.5}, questions=5)
     said = [f"I'm sorry, {n} times" if n % 2 else f'He said "no" and it\'s {n}' for n in range(len(made.pairs()))]
     lost = [
         replace(one, ranks=None, unscored=f"malformed: no JSON in the model's reply, which opens with {words!r}")
@@ -192,15 +182,15 @@ def test_reasons_are_counted_without_what_they_quote_of_a_reply(simulator: Make)
     }
 
 
-def test_judges_who_agree_have_a_kappa_of_1(simulator: Make) -> None:
-    made = simulator({"a": 0.5, "b": -0.5}, questions=20)
+def test_judges_who_agree_have_a_kappa_of_1() -> None:
+    made = Simulator({"a": 0.5, "b": -0.5}, questions=20)
     judgements = [*made.pairs(), *(replace(one, judge="other") for one in made.pairs())]
     assert diagnosed(made.comparison(), judgements)["biases"]["fleiss_kappa"]["mean"] == 1
     assert diagnosed(made.comparison(), made.pairs())["biases"]["fleiss_kappa"] is None
 
 
-def test_a_jury_of_lists_is_compared_pair_by_pair(simulator: Make) -> None:
-    made = simulator({"a": 2.0, "b": 0.5, "c": -2.0}, questions=40, noise=0.4)
+def test_a_jury_of_lists_is_compared_pair_by_pair() -> None:
+    made = Simulator({"a": 2.0, "b": 0.5, "c": -2.0}, questions=40, noise=0.4)
     comparison = made.comparison(baseline=False)
     judgements = [one for judge in "jk" for one in made.lists(judge, baseline=False)]
     kappa = diagnosed(comparison, judgements)["biases"]["fleiss_kappa"]
@@ -210,19 +200,19 @@ def test_a_jury_of_lists_is_compared_pair_by_pair(simulator: Make) -> None:
     assert diagnosed(back, judgements)["biases"]["fleiss_kappa"] == kappa
 
 
-def test_a_jury_of_which_only_one_ever_answers_has_no_kappa(simulator: Make) -> None:
-    made = simulator({"a": 0.5}, questions=5)
+def test_a_jury_of_which_only_one_ever_answers_has_no_kappa() -> None:
+    made = Simulator({"a": 0.5}, questions=5)
     silent = [replace(one, ranks=None, unscored="refused") for one in made.pairs("silent")]
     assert diagnosed(made.comparison(), [*made.pairs(), *silent])["biases"]["fleiss_kappa"] is None
 
 
-def unfit(simulator: Make, **more: Any) -> Any:
+def unfit(**more: Any) -> Any:
     """A judge that prefers what it reads first, but where an answer is far worse."""
-    return simulator({"a": 0.3, "b": -0.3, "null": -99.0}, questions=40, first=3.0, canaries=("null",), **more)
+    return Simulator({"a": 0.3, "b": -0.3, "null": -99.0}, questions=40, first=3.0, canaries=("null",), **more)
 
 
-def test_a_judge_of_places_has_its_rates_withheld_and_is_called_unfit(simulator: Make) -> None:
-    made = unfit(simulator)
+def test_a_judge_of_places_has_its_rates_withheld_and_is_called_unfit() -> None:
+    made = unfit()
     result = summarize(
         made.comparison(),
         made.pairs(),
@@ -244,17 +234,17 @@ def test_a_judge_of_places_has_its_rates_withheld_and_is_called_unfit(simulator:
     json.dumps(result, allow_nan=False)
 
 
-def test_a_jury_with_one_unfit_judge_still_judges(simulator: Make) -> None:
-    made = unfit(simulator)
-    sound = simulator({"a": 2.0, "b": -2.0, "null": -99.0}, questions=40, canaries=("null",), noise=0.1)
+def test_a_jury_with_one_unfit_judge_still_judges() -> None:
+    made = unfit()
+    sound = Simulator({"a": 2.0, "b": -2.0, "null": -99.0}, questions=40, canaries=("null",), noise=0.1)
     judgements = [*made.pairs("places"), *sound.pairs("one"), *sound.pairs("two")]
     result = summarize(made.comparison(), judgements, [], JudgingSettings(resamples=100))
     assert result["valid"] and "the judge places is not fit" in result["problems"][0]
     assert [one["pairwise"]["win_rate"]["mean"] for one in result["models"][1:]] == [1, 0, 0]
 
 
-def test_only_the_model_that_cannot_be_told_apart_has_its_rate_withheld(simulator: Make) -> None:
-    made = simulator({"better": 9.0, "equal": 0.0}, questions=40, first=3.0)
+def test_only_the_model_that_cannot_be_told_apart_has_its_rate_withheld() -> None:
+    made = Simulator({"better": 9.0, "equal": 0.0}, questions=40, first=3.0)
     result = summarize(made.comparison(), made.pairs(), [], JudgingSettings(resamples=100))
     _, better, equal = (one["pairwise"] for one in result["models"])
     assert better["win_rate"]["mean"] > 0.9 and equal["win_rate"] is None
@@ -262,8 +252,8 @@ def test_only_the_model_that_cannot_be_told_apart_has_its_rate_withheld(simulato
 
 
 @pytest.mark.parametrize("tie", [0.0, 1.0], ids=["no ties", "ties"])
-def test_a_judge_who_guesses_without_a_taste_is_not_called_unfit(simulator: Make, tie: float) -> None:
-    made = simulator({"a": 0.0}, questions=150, tie=tie)
+def test_a_judge_who_guesses_without_a_taste_is_not_called_unfit(tie: float) -> None:
+    made = Simulator({"a": 0.0}, questions=150, tie=tie)
     result = summarize(made.comparison(), made.pairs(), [], JudgingSettings(resamples=100))
     assert result["valid"] and result["problems"] == []
     assert contains(result["models"][1]["pairwise"]["win_rate"], 0.5)

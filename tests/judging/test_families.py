@@ -1,7 +1,5 @@
 """Families by name: recognised where a name says so, and nowhere else."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

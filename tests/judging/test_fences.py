@@ -1,7 +1,5 @@
 """Fences: what stands in one comes back to the letter, and what a judge is shown is harmless and can be seen."""
 
-from __future__ import annotations
-
 import re
 import time
 import unicodedata

@@ -4,8 +4,6 @@ The attacker's answer is a poor one with the attack after it. A control run has 
 attack, every verdict has to be the control's.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

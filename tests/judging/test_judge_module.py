@@ -1,7 +1,5 @@
 """The `evaluate` module of the judge, loaded as a user loads it: by path, offline, in a process of its own."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Judges as data: those that ship, one of the user's own, and folders that are none."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from importlib import resources

@@ -1,7 +1,5 @@
 """The benchmark of judging runs, and names what it measured."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Judging by the odds of a letter: what both orders say together, however much the judge likes one place."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A verdict that a judge only quotes is none; one of its own passes, whatever its reason speaks of."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

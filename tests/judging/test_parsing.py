@@ -1,7 +1,5 @@
 """Replies of judges: what is a verdict, and what is none, with the reason that a person reads."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from importlib.resources import files

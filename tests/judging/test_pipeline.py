@@ -1,7 +1,5 @@
 """The whole way with a judge whose preferences, biases and noise are known: prompts, journal, verdicts, result."""
 
-from __future__ import annotations
-
 import math
 import random
 import re
@@ -103,7 +101,8 @@ def test_a_planted_liking_for_length_is_undone(tmp_path: Path) -> None:
         # Equally good: at equal length nobody wins.
         assert inside(0.5, models[name]["lc_win_rate"]), name
         assert models[name]["marginal_length_coefficient"]["ci95"][0] > 0
-    assert result["diagnostics"]["biases"]["longer_preferred"]["ci95"][0] > 0.5
+    biases = result["diagnostics"]["biases"]
+    assert biases["longer_preferred"]["ci95"][0] > 0.5 and biases["length_coefficient"]["ci95"][0] > 0
 
 
 def test_a_judge_that_likes_a_name_is_found_out_by_the_probe(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """What a judge is shown: blind, fenced, with the reference that favours nobody."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

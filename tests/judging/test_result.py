@@ -1,28 +1,24 @@
 """A judge of known faults: the result recovers who is better, and says what is wrong with the judge."""
 
-from __future__ import annotations
-
 import json
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rolellm.core.errors import SettingsError
 from rolellm.judging.records import Comparison, DatasetName, Judgement, System
 from rolellm.judging.settings import JudgingSettings
 from rolellm.scoring.statistics.intervals import estimate_proportion
 
 from ..judge_runs import summarize
+from .conftest import Simulator
 
 QUICK = JudgingSettings(resamples=400)
 JUDGES = [
     {"name": "judge", "prompts": {"pairwise": {"hash": "abc"}}, "model": {"model": "m"}, "family": None, "flagged": []}
     | {"certificate": None}
 ]
-Make = Callable[..., Any]
 
 
 def by_name(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -39,26 +35,18 @@ def numbers(value: Any) -> Any:
     return json.dumps(value, sort_keys=True)
 
 
-def test_the_true_ranking_is_recovered(simulator: Make) -> None:
-    made = simulator({"best": 1.2, "good": 0.5, "poor": -0.9}, questions=80, first=0.4, seed=1)
-    result = summarize(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
-    found = by_name(result)
-    rates = [found[name]["pairwise"]["win_rate"]["mean"] for name in ("best", "good", "poor")]
-    ranks = [found[name]["listwise"]["average_rank"]["mean"] for name in ("best", "good", "base", "poor")]
-    assert rates == sorted(rates, reverse=True)
-    assert ranks == sorted(ranks)
-    # Preferences were drawn by Bradley and Terry's law, so the strengths given come back.
-    for name, strength in {"best": 1.2, "good": 0.5, "poor": -0.9}.items():
-        assert found[name]["listwise"]["strength"]["mean"] == pytest.approx(strength, abs=0.25), name
-    assert found["base"]["listwise"]["strength"]["mean"] == 0
-    assert found["base"]["pairwise"] is None
-    assert found["base"]["listwise"]["win_rate"] is None
-    assert result["valid"]
-    assert result["problems"] == []
+def test_strengths_are_recovered_and_measured_from_the_baseline() -> None:
+    # Preferences are drawn by Bradley and Terry's law, so the strengths given come back.
+    strengths = {"best": 1.2, "good": 0.5, "poor": -0.9}
+    made = Simulator(strengths, questions=80, first=0.4, seed=1)
+    found = by_name(summarize(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK))
+    recovered = {name: one["listwise"]["strength"]["mean"] for name, one in found.items()}
+    assert recovered == pytest.approx({**strengths, "base": 0}, abs=0.25) and recovered["base"] == 0
+    assert found["base"]["pairwise"] is found["base"]["listwise"]["win_rate"] is None
 
 
-def test_the_shape_is_the_contracts(simulator: Make) -> None:
-    made = simulator({"a": 0.5}, questions=6)
+def test_the_shape_is_the_contracts() -> None:
+    made = Simulator({"a": 0.5}, questions=6)
     result = summarize(made.comparison(), made.pairs(), JUDGES, QUICK, DatasetName("sample", "test"))
     assert (result["config"], result["split"], result["rows"], result["questions"]) == ("sample", "test", 12, 6)
     assert result["judges"] == JUDGES
@@ -77,24 +65,14 @@ def test_the_shape_is_the_contracts(simulator: Make) -> None:
     json.dumps(result, allow_nan=False)
 
 
-def test_questions_are_clusters_however_they_are_spelt(simulator: Make) -> None:
-    made = simulator({"a": 0.3}, questions=30, roles=("Ada", "Brom", "Cy"))
+def test_questions_are_clusters_however_they_are_spelt() -> None:
+    made = Simulator({"a": 0.3}, questions=30, roles=("Ada", "Brom", "Cy"))
     estimate = by_name(summarize(made.comparison(), made.pairs(), JUDGES, QUICK))["a"]["pairwise"]["win_rate"]
     assert (estimate["n"], estimate["questions"]) == (90, 30)
 
 
-def test_wins_by_length_alone_are_undone_by_length_control(simulator: Make) -> None:
-    lengths = {"long": 330, "base": 200}
-    made = simulator({"long": 0.0}, questions=250, lengths=lengths, spread=200, length=1.0, seed=3)
-    result = summarize(made.comparison(), made.pairs(), JUDGES, QUICK)
-    pairs = by_name(result)["long"]["pairwise"]
-    assert pairs["win_rate"]["ci95"][0] > 0.55
-    assert contains(pairs["lc_win_rate"], 0.5)
-    assert pairs["marginal_length_coefficient"]["ci95"][0] > 0
-
-
-def test_without_a_taste_for_length_the_controlled_rate_is_the_raw_one(simulator: Make) -> None:
-    made = simulator({"a": 0.8}, questions=150, lengths={"a": 260}, spread=200, seed=2)
+def test_without_a_taste_for_length_the_controlled_rate_is_the_raw_one() -> None:
+    made = Simulator({"a": 0.8}, questions=150, lengths={"a": 260}, spread=200, seed=2)
     pairs = by_name(summarize(made.comparison(), made.pairs(), JUDGES, QUICK))["a"]["pairwise"]
     assert pairs["lc_win_rate"]["mean"] == pytest.approx(pairs["win_rate"]["mean"], abs=0.03)
     assert contains(pairs["marginal_length_coefficient"], 0)
@@ -114,8 +92,8 @@ def copied(
     return Comparison(comparison.rows, [*comparison.systems, twin], answers), [*judgements, *more]
 
 
-def test_identical_models_get_identical_numbers(simulator: Make) -> None:
-    made = simulator({"a": 0.4, "b": -0.4}, questions=40, spread=120)
+def test_identical_models_get_identical_numbers() -> None:
+    made = Simulator({"a": 0.4, "b": -0.4}, questions=40, spread=120)
     comparison, judgements = copied(made.comparison(), made.pairs(), "a", "twin")
     result = summarize(comparison, judgements, JUDGES, QUICK)
     found = by_name(result)
@@ -124,8 +102,8 @@ def test_identical_models_get_identical_numbers(simulator: Make) -> None:
     assert (test["difference"]["mean"], test["difference"]["ci95"], test["p"]) == (0, None, 1)
 
 
-def test_an_unrelated_system_changes_nobodys_pairs(simulator: Make) -> None:
-    made = simulator({"a": 0.4, "b": -0.4}, questions=40, spread=120, seed=5)
+def test_an_unrelated_system_changes_nobodys_pairs() -> None:
+    made = Simulator({"a": 0.4, "b": -0.4}, questions=40, spread=120, seed=5)
     alone = [one for one in made.pairs() if "b" not in one.order]
     everybody = made.comparison()
     # b answered half the rows only, so that it brings fewer questions.
@@ -140,8 +118,8 @@ def test_an_unrelated_system_changes_nobodys_pairs(simulator: Make) -> None:
     assert after["problems"] == ["b answered 40 of 80 rows: its figures cover only those"]
 
 
-def test_the_order_of_judgements_and_rows_changes_nothing_to_the_digit(simulator: Make) -> None:
-    made = simulator({"a": 0.6, "b": 0.1, "null": -1.0}, questions=35, canaries=("null",), spread=90, tie=0.2)
+def test_the_order_of_judgements_and_rows_changes_nothing_to_the_digit() -> None:
+    made = Simulator({"a": 0.6, "b": 0.1, "null": -1.0}, questions=35, canaries=("null",), spread=90, tie=0.2)
     judgements = [*made.pairs(), *made.pairs("k"), *made.lists(), *made.lists("k"), *made.pairs(named=True)]
     judgements = [replace(one, ranks=None, unscored="cut") if n % 37 == 0 else one for n, one in enumerate(judgements)]
     comparison = made.comparison()
@@ -151,8 +129,8 @@ def test_the_order_of_judgements_and_rows_changes_nothing_to_the_digit(simulator
     assert numbers(summarize(comparison, shuffled, JUDGES, QUICK)) == numbers(first)
 
 
-def test_ties_stay_ties(simulator: Make) -> None:
-    made = simulator({"a": 0.0, "null": -900.0}, questions=40, tie=100.0, canaries=("null",))
+def test_ties_stay_ties() -> None:
+    made = Simulator({"a": 0.0, "null": -900.0}, questions=40, tie=100.0, canaries=("null",))
     result = summarize(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
     one = by_name(result)["a"]
     rate = one["pairwise"]["win_rate"]
@@ -167,8 +145,8 @@ def test_ties_stay_ties(simulator: Make) -> None:
 
 
 @pytest.mark.parametrize(("design", "told"), [("pairs", "judge pairs"), ("lists", "rank lists")])
-def test_a_judge_that_ties_everything_is_not_fit(simulator: Make, design: str, told: str) -> None:
-    made = simulator({"a": 0.0, "b": 1.0, "null": -9.0}, questions=10, tie=100.0, canaries=("null",))
+def test_a_judge_that_ties_everything_is_not_fit(design: str, told: str) -> None:
+    made = Simulator({"a": 0.0, "b": 1.0, "null": -9.0}, questions=10, tie=100.0, canaries=("null",))
     result = summarize(made.comparison(), getattr(made, design)(), JUDGES, QUICK)
     assert not result["valid"]
     said = f"the judge judge is not fit to {told}: it ties all of them, so its verdicts say nothing"
@@ -176,13 +154,13 @@ def test_a_judge_that_ties_everything_is_not_fit(simulator: Make, design: str, t
     for one in result["models"]:
         assert not one["pairwise"] or one["pairwise"]["win_rate"] is None, "½ would look certain"
     # In a jury, it leaves the choice to the others.
-    sound = simulator({"a": 0.0, "b": 9.0, "null": -9.0}, questions=10, noise=0.1, canaries=("null",))
+    sound = Simulator({"a": 0.0, "b": 9.0, "null": -9.0}, questions=10, noise=0.1, canaries=("null",))
     both = summarize(made.comparison(), [*getattr(made, design)(), *getattr(sound, design)("sound")], JUDGES, QUICK)
     assert both["valid"] and both["problems"][0] == said
 
 
-def test_nothing_judged_is_null_and_never_0(simulator: Make) -> None:
-    result = summarize(simulator({"a": 1.0}).comparison(), [], JUDGES, QUICK)
+def test_nothing_judged_is_null_and_never_0() -> None:
+    result = summarize(Simulator({"a": 1.0}).comparison(), [], JUDGES, QUICK)
     assert not result["valid"]
     assert result["problems"] == ["nothing was judged"]
     assert [one["pairwise"] for one in result["models"]] == [None, None]
@@ -194,8 +172,8 @@ def test_nothing_judged_is_null_and_never_0(simulator: Make) -> None:
     assert (found["consistency_by_judge"], found["mean_rank_by_position"], found["attacks"]) == ({}, [], {})
 
 
-def test_a_run_without_any_verdict_is_no_run_of_losses(simulator: Make) -> None:
-    made = simulator({"a": 1.0}, questions=5)
+def test_a_run_without_any_verdict_is_no_run_of_losses() -> None:
+    made = Simulator({"a": 1.0}, questions=5)
     judgements = [replace(one, ranks=None, unscored="refused") for one in [*made.pairs(), *made.lists()]]
     result = summarize(made.comparison(), judgements, JUDGES, QUICK)
     assert by_name(result)["a"]["pairwise"] is by_name(result)["a"]["listwise"] is None
@@ -203,8 +181,8 @@ def test_a_run_without_any_verdict_is_no_run_of_losses(simulator: Make) -> None:
     assert result["diagnostics"]["unscored"]["incomplete_pairs"] == 10
 
 
-def test_who_always_wins_is_not_sure_to(simulator: Make) -> None:
-    made = simulator({"a": 9.0, "b": -9.0, "cheat": 9.0}, questions=5, noise=0.0, canaries=("cheat",))
+def test_who_always_wins_is_not_sure_to() -> None:
+    made = Simulator({"a": 9.0, "b": -9.0, "cheat": 9.0}, questions=5, noise=0.0, canaries=("cheat",))
     result = summarize(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
     # Of one role's five rows, as Wilson has it; all ten rows of both are worth less than five, since questions repeat.
     for name, won in (("a", 5), ("b", 0), ("cheat", 5)):
@@ -219,8 +197,8 @@ def test_who_always_wins_is_not_sure_to(simulator: Make) -> None:
     assert all("canary cheat should lose" in problem for problem in result["problems"]) and result["problems"]
 
 
-def test_who_was_compared_with_nobody_is_said_to_be(simulator: Make) -> None:
-    made = simulator({"a": 1.0, "apart": 1.0}, questions=5)
+def test_who_was_compared_with_nobody_is_said_to_be() -> None:
+    made = Simulator({"a": 1.0, "apart": 1.0}, questions=5)
     judgements = [one for one in made.pairs() if "apart" not in one.order]
     both = [{**JUDGES[0], "prompts": {"pairwise": {}, "listwise": {}}}]
     result = summarize(made.comparison(), judgements, both, QUICK)
@@ -242,8 +220,8 @@ def test_who_was_compared_with_nobody_is_said_to_be(simulator: Make) -> None:
         pytest.param(300, 1.0, True, id="all allowed"),
     ],
 )
-def test_more_unscored_than_allowed_fails_the_run(simulator: Make, missing: int, limit: float, valid: bool) -> None:
-    made = simulator({"a": 1.0}, questions=100)
+def test_more_unscored_than_allowed_fails_the_run(missing: int, limit: float, valid: bool) -> None:
+    made = Simulator({"a": 1.0}, questions=100)
     judgements = [
         replace(one, ranks=None, unscored="cut off" if number else "refused") if number < missing else one
         for number, one in enumerate(made.pairs())
@@ -257,8 +235,8 @@ def test_more_unscored_than_allowed_fails_the_run(simulator: Make, missing: int,
     assert bool(result["problems"]) is not valid
 
 
-def test_a_canary_that_wins_is_a_problem_in_words(simulator: Make) -> None:
-    made = simulator({"a": 0.0, "null": 1.5, "echo": -2.0}, canaries=("null", "echo"), questions=40)
+def test_a_canary_that_wins_is_a_problem_in_words() -> None:
+    made = Simulator({"a": 0.0, "null": 1.5, "echo": -2.0}, canaries=("null", "echo"), questions=40)
     result = summarize(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK)
     assert result["valid"]
     pairs, lists = result["problems"]
@@ -272,15 +250,15 @@ def test_a_canary_that_wins_is_a_problem_in_words(simulator: Make) -> None:
 @pytest.mark.parametrize(
     ("strength", "fit"), [pytest.param(0.0, False, id="even with the baseline"), pytest.param(-1.5, True, id="loses")]
 )
-def test_a_judge_is_fit_where_a_canary_loses_to_the_baseline(simulator: Make, strength: float, fit: bool) -> None:
-    made = simulator({"null": strength, "a": 1.0}, canaries=("null",), questions=40)
+def test_a_judge_is_fit_where_a_canary_loses_to_the_baseline(strength: float, fit: bool) -> None:
+    made = Simulator({"null": strength, "a": 1.0}, canaries=("null",), questions=40)
     problems = summarize(made.comparison(), made.pairs(), JUDGES, QUICK)["problems"]
     assert (problems == []) is fit
     assert fit or "the judge judge prefers planted losers: canary null should lose" in problems[0]
 
 
-def test_a_canary_above_all_is_found_without_a_baseline(simulator: Make) -> None:
-    made = simulator({"a": -0.5, "b": -0.6, "null": 1.5}, canaries=("null",), questions=40)
+def test_a_canary_above_all_is_found_without_a_baseline() -> None:
+    made = Simulator({"a": -0.5, "b": -0.6, "null": 1.5}, canaries=("null",), questions=40)
     result = summarize(made.comparison(baseline=False), made.lists(baseline=False), JUDGES, QUICK)
     assert result["baseline"] is None
     (problem,) = result["problems"]
@@ -292,24 +270,8 @@ def test_a_canary_above_all_is_found_without_a_baseline(simulator: Make) -> None
     assert all(one["listwise"]["win_rate"] is None for one in found.values())
 
 
-def test_judges_of_a_systems_family_are_flagged(simulator: Make) -> None:
-    made = simulator({"a": 1.0, "b": 1.0}, questions=5, noise=0.1)
-    comparison = made.comparison()
-    people = [replace(one, family="llama") if one.name == "a" else one for one in comparison.systems]
-    judges = [
-        {"name": "own", "prompts": {}, "family": "llama", "flagged": ["a"]},
-        {"name": "other", "prompts": {}, "family": "qwen", "flagged": []},
-        {"name": "who", "prompts": {}, "family": None, "flagged": []},
-    ]
-    result = summarize(Comparison(comparison.rows, people, comparison.answers), made.pairs("own"), judges, QUICK)
-    assert result["judges"] == [{"model": None, "certificate": None, **one} for one in judges]
-    assert {one["name"]: one["self_judged_by"] for one in result["models"]} == {"a": ["own"], "b": [], "base": []}
-    (problem,) = result["problems"]
-    assert "own is of the same model family (llama) as a" in problem
-
-
-def test_differences_are_tested_and_corrected(simulator: Make) -> None:
-    made = simulator({"best": 1.5, "same": 0.0, "poor": -1.5}, questions=60, seed=2)
+def test_differences_are_tested_and_corrected() -> None:
+    made = Simulator({"best": 1.5, "same": 0.0, "poor": -1.5}, questions=60, seed=2)
     tests = summarize(made.comparison(), [*made.pairs(), *made.lists()], JUDGES, QUICK)["tests"]
     assert len(tests) == 12
     for measure, sign in (("win_rate", 1), ("average_rank", -1)):
@@ -321,23 +283,15 @@ def test_differences_are_tested_and_corrected(simulator: Make) -> None:
         assert all(one["p_adjusted"] >= one["p"] for one in found.values())
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"max_unscored": 1.5}, {"resamples": 0}, {"seed": -1}], ids=lambda one: next(iter(one))
-)
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match=next(iter(wrong))):
-        JudgingSettings(**wrong)
-
-
-def test_one_question_gives_a_mean_and_no_interval(simulator: Make) -> None:
-    made = simulator({"a": 9.0, "b": 9.0}, questions=1, canaries=("a",))
+def test_one_question_gives_a_mean_and_no_interval() -> None:
+    made = Simulator({"a": 9.0, "b": 9.0}, questions=1, canaries=("a",))
     result = summarize(made.comparison(), made.pairs(), JUDGES, QUICK)
     assert by_name(result)["a"]["pairwise"]["win_rate"] == {"mean": 1.0, "ci95": None, "n": 2, "questions": 1}
     assert result["problems"] == []
 
 
-def test_lists_that_share_nobody_leave_strengths_open(simulator: Make) -> None:
-    made = simulator({}, questions=4)
+def test_lists_that_share_nobody_leave_strengths_open() -> None:
+    made = Simulator({}, questions=4)
     people = [System(name) for name in "abcd"]
     comparison = Comparison(made.rows, people, {name: {row.id: name for row in made.rows} for name in "abcd"})
     halves = [("a", "b"), ("c", "d")]

@@ -1,7 +1,5 @@
 """A judging run: what is asked, what is kept, what a second run asks anew, and when a run does not count."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -202,6 +200,7 @@ def test_a_judge_of_a_systems_family_is_flagged(tmp_path: Path) -> None:
     assert result["judges"][0]["flagged"] == ["strong"]
     assert model(result, "strong")["self_judged_by"] == ["org/Llama-3-8B"]
     assert model(result, "weak")["self_judged_by"] == []
+    assert any("is of the same model family (llama) as strong" in problem for problem in result["problems"])
 
 
 def test_a_budget_stops_it_and_more_money_goes_on(tmp_path: Path) -> None:

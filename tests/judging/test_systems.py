@@ -1,7 +1,5 @@
 """Who takes part: files named and joined, the baseline found, the sample drawn."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

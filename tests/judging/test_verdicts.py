@@ -1,7 +1,5 @@
 """What a row comes to: orders, ties, juries, lists, probes, and verdicts that are missing."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Collection, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """The front door: a character from script or card through all stages, resumable, and as a data set."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Drawing general instructions: columns, caps, near-duplicates, and a draw that goes by content."""
 
-from __future__ import annotations
-
 import csv
 import json
 import random
@@ -19,24 +17,8 @@ from rolellm.making.instructions import Columns, InstructionSource, read_instruc
 from rolellm.making.settings import SampleSettings
 
 THINGS = [
-    "map",
-    "key",
-    "stew",
-    "kettle",
-    "parrot",
-    "crutch",
-    "captain",
-    "rat",
-    "apron",
-    "crown",
-    "rose",
-    "tart",
-    "hedge",
-    "pond",
-    "mallet",
-    "hoop",
-    "bell",
-    "rope",
+    *("map", "key", "stew", "kettle", "parrot", "crutch", "captain", "rat", "apron", "crown", "rose", "tart"),
+    *("hedge", "pond", "mallet", "hoop", "bell", "rope"),
 ]
 DEEDS = ["Draw", "Hide", "Sell", "Paint", "Bury", "Count", "Praise", "Weigh", "Steal", "Mend"]
 ROWS = [(f"{deed} the {thing} of {other}.", f"{thing}!") for deed in DEEDS for thing in THINGS for other in THINGS[:3]]

@@ -1,4 +1,4 @@
-"""A server that streams, a card with all that a prompt takes from one, and `rolellm serve` as a process of its own."""
+"""A server that streams, a guard, a card with all that a prompt takes from one, and `rolellm serve` as a process."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import pytest
 from ..forking import Forked, Forking
 
 KEY = "sk-upstream-9f8e7d6c5b4a3210"
+#: What a guard without words of the operator's gives in place of what it stops.
+ANSWER = "I won't go on with this. Let's talk about something else."
 
 
 def chunk(text: str, finish: str | None = None) -> dict[str, Any]:
@@ -219,3 +221,33 @@ def serving(warm: Forking, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     for process in processes:
         process.send_signal(signal.SIGTERM)
         assert "Traceback" not in process.wait().stderr
+
+
+def decide(body: dict[str, Any]) -> str:
+    """Find a turn with ``attack``, and a reply with ``poison``; ``prose`` makes it answer as no guard does."""
+    *_, last = body["messages"]
+    if "prose" in last["content"]:
+        return "I see nothing wrong with that."
+    is_bad = ("poison" if last["role"] == "assistant" else "attack") in last["content"]
+    return "unsafe\nS9,S1" if is_bad else "safe"
+
+
+@pytest.fixture(scope="module")
+def guard(root: Path) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(root / "examples")
+        import local_llm
+
+        with local_llm.LocalLLM(decide) as server:
+            yield server
+
+
+@pytest.fixture(scope="module")
+def write_guard(guard: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    def write(**keys: Any) -> str:
+        path = tmp_path_factory.mktemp("guard") / "guard.yaml"
+        url = keys.pop("base_url", guard.url)
+        path.write_text(json.dumps({"endpoints": [{"base_url": url, "model": "Llama-Guard-3-8B"}], **keys}))
+        return str(path)
+
+    return write

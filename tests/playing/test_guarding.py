@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -22,40 +20,10 @@ from rolellm.playing.guarding import HeldReply, StopWords, TalkGuard
 from rolellm.playing.player import RolePlayer
 
 from ..commands import Command
-from .conftest import KEY
+from .conftest import ANSWER, KEY
 
 THREE = "One sentence came already. The second one follows it now. And a third one is the last"
-ANSWER, FAILURE = "I won't go on with this. Let's talk about something else.", "The safety check is not working"
-
-
-def decide(body: dict[str, Any]) -> str:
-    """Find a turn with ``attack``, and a reply with ``poison``; ``prose`` makes it answer as no guard does."""
-    *_, last = body["messages"]
-    if "prose" in last["content"]:
-        return "I see nothing wrong with that."
-    is_bad = ("poison" if last["role"] == "assistant" else "attack") in last["content"]
-    return "unsafe\nS9,S1" if is_bad else "safe"
-
-
-@pytest.fixture(scope="module")
-def guard(root: Path) -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(root / "examples")
-        import local_llm
-
-        with local_llm.LocalLLM(decide) as server:
-            yield server
-
-
-@pytest.fixture(scope="module")
-def write_guard(guard: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    def write(**keys: Any) -> str:
-        path = tmp_path_factory.mktemp("guard") / "guard.yaml"
-        url = keys.pop("base_url", guard.url)
-        path.write_text(json.dumps({"endpoints": [{"base_url": url, "model": "Llama-Guard-3-8B"}], **keys}))
-        return str(path)
-
-    return write
+FAILURE = "The safety check is not working"
 
 
 @pytest.fixture(scope="module")

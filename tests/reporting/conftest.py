@@ -1,7 +1,7 @@
 """Made-up systems, rows and answers, and a reader that sees an HTML page as a browser's parser would."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
@@ -47,40 +47,24 @@ def _report(system: str, level: float, roles: list[str]) -> dict[str, Any]:
 Values = dict[str, dict[str, Any]]
 
 
+def make_values(systems: Mapping[str, float] = SYSTEMS, roles: Iterable[str] = ROLES) -> Values:
+    """Score reports as `rolellm score --json` prints them, by name: of systems at a level each, and roles."""
+    return {name: _report(name, level, list(roles)) for name, level in systems.items()}
+
+
+def read_reports(values: Values) -> dict[str, ScoreReport]:
+    return {name: ScoreReport.from_dict(value) for name, value in values.items()}
+
+
 @pytest.fixture
-def make_values() -> Callable[..., Values]:
-    """Makes score reports as `rolellm score --json` prints them: (systems with levels, roles) → name to report."""
-
-    def make(systems: dict[str, float] = SYSTEMS, roles: list[str] | None = None) -> Values:
-        return {name: _report(name, level, list(ROLES if roles is None else roles)) for name, level in systems.items()}
-
-    return make
-
-
-@pytest.fixture
-def values(make_values: Callable[..., Values]) -> Values:
-    """Three systems' score reports, to be changed; `read_reports` reads them."""
+def values() -> Values:
+    """Three systems' score reports, to be changed."""
     return make_values()
 
 
 @pytest.fixture
-def read_reports() -> Callable[[Values], dict[str, ScoreReport]]:
-    return lambda values: {name: ScoreReport.from_dict(value) for name, value in values.items()}
-
-
-@pytest.fixture
-def make_reports(make_values: Callable[..., Values]) -> Callable[..., dict[str, ScoreReport]]:
-    """The same as typed reports."""
-
-    def make(**chosen: Any) -> dict[str, ScoreReport]:
-        return {name: ScoreReport.from_dict(value) for name, value in make_values(**chosen).items()}
-
-    return make
-
-
-@pytest.fixture
-def reports(make_reports: Callable[..., dict[str, ScoreReport]]) -> dict[str, ScoreReport]:
-    return make_reports()
+def reports() -> dict[str, ScoreReport]:
+    return read_reports(make_values())
 
 
 @pytest.fixture
@@ -97,24 +81,18 @@ def rows() -> list[Row]:
     return made
 
 
-@pytest.fixture
-def make_content() -> Callable[[dict[str, ScoreReport]], PageContent]:
-    def make(reports: dict[str, ScoreReport]) -> PageContent:
-        return PageContent(
-            title="A small report",
-            parts=[Section("", reports)],
-            split_note="One question in five was kept from training.",
-            summary="Three systems, asked the same.",
-            recipe={"epochs": 3, "optimizer": {"name": "adamw"}},
-        )
-
-    return make
+def make_content(reports: dict[str, ScoreReport]) -> PageContent:
+    return PageContent(
+        title="A small report",
+        parts=[Section("", reports)],
+        split_note="One question in five was kept from training.",
+        summary="Three systems, asked the same.",
+        recipe={"epochs": 3, "optimizer": {"name": "adamw"}},
+    )
 
 
 @pytest.fixture
-def content(
-    make_content: Callable[[dict[str, ScoreReport]], PageContent], reports: dict[str, ScoreReport]
-) -> PageContent:
+def content(reports: dict[str, ScoreReport]) -> PageContent:
     return make_content(reports)
 
 
@@ -177,15 +155,10 @@ class _Reader(HTMLParser):
         self.page.unbalanced.append(f"comment {data}")
 
 
-@pytest.fixture
-def parse() -> Callable[[str], Page]:
-    """Reads HTML: tags, attributes, text, table cells, and whatever is not closed in order."""
-
-    def read(html: str) -> Page:
-        reader = _Reader()
-        reader.feed(html)
-        reader.close()
-        reader.page.unbalanced += reader.open
-        return reader.page
-
-    return read
+def parse(html: str) -> Page:
+    """Read HTML: tags, attributes, text, table cells, and whatever is not closed in order."""
+    reader = _Reader()
+    reader.feed(html)
+    reader.close()
+    reader.page.unbalanced += reader.open
+    return reader.page

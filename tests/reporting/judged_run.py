@@ -1,7 +1,5 @@
 """A judging run, made up: answers of known worth, judges with known habits, the folder that `rolellm judge` leaves."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence

@@ -1,15 +1,14 @@
 """The section on roles that were made from scripts: counts as they are, pairs beside their source, and only text."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from rolellm.reporting.construct_section import Made, MadePair, MadeRole, Receipt, made_table
 from rolellm.reporting.page import PageContent
 
+from .conftest import parse
 from .rendered import is_inside, render_page
 
 KEPT = Receipt(
@@ -64,7 +63,7 @@ def test_as_json_it_has_all_counts_and_no_pairs() -> None:
     assert ada["kept"] == 51 and ada["rows"] == {"train": 49, "test": 12} and "pairs" not in ada
 
 
-def test_page_has_counts_pairs_and_receipts(content: PageContent, parse: Callable[[str], Any]) -> None:
+def test_page_has_counts_pairs_and_receipts(content: PageContent) -> None:
     assert 'id="made"' not in render_page(content)
     html = render_page(replace(content, made=MADE))
     page = parse(html)
@@ -91,7 +90,7 @@ def test_page_has_counts_pairs_and_receipts(content: PageContent, parse: Callabl
         pytest.param("x" * 10_000_000, id="ten-megabytes"),
     ],
 )
-def test_text_is_only_text(content: PageContent, parse: Callable[[str], Any], payload: str) -> None:
+def test_text_is_only_text(content: PageContent, payload: str) -> None:
     receipt = Receipt(payload, ((3, payload),), payload, payload, 0, 9, payload, payload)
     pair = MadePair(payload, payload, payload, payload, receipt)
     role = replace(ADA, role=payload, script=payload, format=payload, turns={payload: 3}, pairs=(pair,))

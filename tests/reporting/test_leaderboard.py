@@ -25,7 +25,7 @@ from rolellm.scoring.settings import ScoreOptions
 
 from ..conftest import WriteRelease
 from ..forking import Forking
-from .conftest import Page
+from .conftest import parse
 from .judged_run import BASELINE, MODELS, make_comparison
 from .rendered import is_inside
 from .test_in_browser import _OUTSIDE, metrics
@@ -153,7 +153,7 @@ def test_the_systems_of_a_judging_run_without_its_canaries(
 
 
 def test_what_is_published_names_no_folder_and_runs_nothing(
-    board: Callable[..., list[Entry]], write_replies: Callable[..., Path], tmp_path: Path, parse: Callable[[str], Page]
+    board: Callable[..., list[Entry]], write_replies: Callable[..., Path], tmp_path: Path
 ) -> None:
     board(f"{HOSTILE}={write_replies('a', 0.5, note=HOSTILE)}", write_replies("b", 1.0))
     site = tmp_path / "site"
@@ -190,7 +190,6 @@ def test_a_line_has_model_size_date_and_safety(
     board: Callable[..., list[Entry]],
     write_replies: Callable[..., Path],
     tmp_path: Path,
-    parse: Callable[[str], Page],
 ) -> None:
     made = {"base": "/models/Qwen2.5-0.5B", "parameters": 494032768, "date": "2026-11-26", "adapter_hash": "a" * 64}
     ours, api = (

@@ -1,5 +1,4 @@
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,11 @@ from rolellm.reporting.section import Section
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.version import __version__
 
+from .conftest import make_content, make_values, parse, read_reports
 from .rendered import is_inside, render_page
 
 Values = dict[str, dict[str, Any]]
 Reports = dict[str, ScoreReport]
-Read = Callable[[Values], Reports]
-Make = Callable[[Reports], PageContent]
 HTML_TAGS = set(
     re.findall(
         r"\w+",
@@ -33,7 +31,7 @@ def squeezed(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_one_file_that_needs_nothing_else(content: PageContent, parse: Callable[[str], Any], tmp_path: Path) -> None:
+def test_one_file_that_needs_nothing_else(content: PageContent, tmp_path: Path) -> None:
     out = write_page(tmp_path / "new folder" / "report.html", content)
     assert [file.name for file in out.parent.iterdir()] == ["report.html"]
     html = out.read_text(encoding="utf-8")
@@ -49,9 +47,7 @@ def test_one_file_that_needs_nothing_else(content: PageContent, parse: Callable[
     assert set(page.tags) <= HTML_TAGS
 
 
-def test_everything_that_was_measured_is_there(
-    values: Values, content: PageContent, parse: Callable[[str], Any]
-) -> None:
+def test_everything_that_was_measured_is_there(values: Values, content: PageContent) -> None:
     page = parse(render_page(content))
     text = squeezed(page.text)
     for name, report in values.items():
@@ -75,9 +71,7 @@ def test_everything_that_was_measured_is_there(
     assert "<dt>optimizer.name</dt><dd>adamw</dd>" in render_page(content)
 
 
-def test_what_is_absent_is_a_dash(
-    values: Values, read_reports: Read, make_content: Make, parse: Callable[[str], Any]
-) -> None:
+def test_what_is_absent_is_a_dash(values: Values) -> None:
     for report in values.values():
         report["metrics"]["RAW"] = None
         report["metrics"].pop("avg")
@@ -93,7 +87,7 @@ def test_what_is_absent_is_a_dash(
     assert "RAW: accuracy" not in page.text and "0.000" not in page.text
 
 
-def test_the_least_that_is_a_report(read_reports: Read, make_content: Make, parse: Callable[[str], Any]) -> None:
+def test_the_least_that_is_a_report() -> None:
     bare = {"protocol": "paper", "metrics": {"CUS": {"mean": 0.25, "ci95": None, "n": None}}}
     page = parse(render_page(make_content(read_reports({"x": bare}))))
     assert [cell.strip() for cell in page.rows[3]] == ["x", "0.250", "–", "–", "–"]
@@ -103,21 +97,21 @@ def test_the_least_that_is_a_report(read_reports: Read, make_content: Make, pars
             render_page(PageContent("None", nothing))
 
 
-def test_numbers_that_do_not_compare_are_said_not_to(values: Values, read_reports: Read, make_content: Make) -> None:
+def test_numbers_that_do_not_compare_are_said_not_to(values: Values) -> None:
     assert "cannot be compared" not in render_page(make_content(read_reports(values)))
     values["tuned"]["protocol"] = "paper"
     html = squeezed(render_page(make_content(read_reports(values))))
     assert "These numbers cannot be compared." in html and "They differ in protocol: rouge-score, paper." in html
 
 
-def test_what_scoring_found_is_said(values: Values, read_reports: Read, make_content: Make) -> None:
+def test_what_scoring_found_is_said(values: Values) -> None:
     values["tuned"]["warnings"] = ["4 of 72 rows have no prediction", "<b>2</b> were empty"]
     html = render_page(make_content(read_reports(values)))
     assert html.count("Keep in mind when reading its scores") == 1
     assert "<li>4 of 72 rows have no prediction</li>" in html and "<li>&lt;b&gt;2&lt;/b&gt; were empty</li>" in html
 
 
-def test_shared_recipe_is_said_once(values: Values, read_reports: Read, make_content: Make) -> None:
+def test_shared_recipe_is_said_once(values: Values) -> None:
     html = render_page(make_content(read_reports(values)))
     assert html.count("<dt>tokenizer.en</dt>") == 1 and html.count("<dt>predictions.sha256</dt>") == 3
     values["tuned"]["fingerprint"]["tokenizer"]["en"] = "words"
@@ -144,9 +138,7 @@ PAYLOADS = [
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_text_is_only_text(
-    make_values: Callable[..., Values], read_reports: Read, parse: Callable[[str], Any], tmp_path: Path, payload: str
-) -> None:
+def test_text_is_only_text(tmp_path: Path, payload: str) -> None:
     system, role = f"S{payload}", f"R{payload}"
     values = make_values(systems={system: 0.2, "other": 0.4}, roles=[role])
     values[system] |= {"fingerprint": {payload: [payload, {"x": payload}]}, "config": payload, "warnings": [payload]}
@@ -165,15 +157,11 @@ def test_text_is_only_text(
         assert page.text.count(payload) >= 8
 
 
-def test_the_same_content_gives_the_same_bytes(content: PageContent) -> None:
-    assert render_page(content) == render_page(content)
-
-
-def test_a_report_on_all_of_rolebench_stays_small(
-    make_reports: Callable[..., Reports], make_content: Make, parse: Callable[[str], Any]
-) -> None:
+def test_a_report_on_all_of_rolebench_stays_small() -> None:
     systems = {"untuned": 0.1, "tuned": 0.3, "RoleGPT": 0.5, "other": 0.4}
-    html = render_page(make_content(make_reports(systems=systems, roles=[f"role {at}" for at in range(130)])))
+    html = render_page(
+        make_content(read_reports(make_values(systems=systems, roles=[f"role {at}" for at in range(130)])))
+    )
     assert len(html) < 700_000
     assert "The first 120 of 130 roles are drawn" in squeezed(html)
     assert sum(len(row) == 5 and row[0].startswith("role ") for row in parse(html).rows) == 130

@@ -15,9 +15,10 @@ from rolellm.core.sanitize import make_visible
 from rolellm.reporting.plots import MARKERS, MAX_ROLES, SERIES, heat_svg, intervals_svg, rouge_heat
 from rolellm.scoring.score_report import ScoreReport
 
+from .conftest import make_values, read_reports
+
 Values = dict[str, dict[str, Any]]
 Reports = dict[str, ScoreReport]
-Read = Callable[[Values], Reports]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -67,7 +68,7 @@ def test_dots_and_whiskers_are_where_the_scores_are(values: Values, reports: Rep
     assert flat == pytest.approx([place(end) for score in expected for end in score["ci95"]], abs=0.01)
 
 
-def test_panels_share_one_scale(values: Values, read_reports: Read) -> None:
+def test_panels_share_one_scale(values: Values) -> None:
     values["untuned"]["metrics"]["SPE"] = {"mean": 0.72, "ci95": [0.7, 0.83], "n": 9}
     reports = read_reports(values)
     for metric in ("CUS", "RAW", "SPE"):
@@ -75,7 +76,7 @@ def test_panels_share_one_scale(values: Values, read_reports: Read) -> None:
         assert shown[:5] == ["0", "0.2", "0.4", "0.6", "0.8"]
 
 
-def test_what_is_absent_is_not_drawn(values: Values, read_reports: Read) -> None:
+def test_what_is_absent_is_not_drawn(values: Values) -> None:
     full = len(dots(intervals_svg(read_reports(values), "CUS")))
     values["tuned"]["metrics"]["CUS"] = None
     assert len(dots(intervals_svg(read_reports(values), "CUS"))) == full - 1
@@ -86,7 +87,7 @@ def test_what_is_absent_is_not_drawn(values: Values, read_reports: Read) -> None
     assert min(x for _, x, _ in dots(svg)[:9]) == pytest.approx(scale(svg)(0), abs=0.01)
 
 
-def test_a_dash_means_what_is_absent(values: Values, read_reports: Read) -> None:
+def test_a_dash_means_what_is_absent(values: Values) -> None:
     for report in values.values():
         report["metrics"]["RAW"] = None
     reports = read_reports(values)
@@ -134,8 +135,8 @@ def test_the_same_bytes_in_another_process(values: Values, reports: Reports) -> 
         pytest.param("", id="empty"),
     ],
 )
-def test_a_name_is_only_text(make_reports: Callable[..., Reports], name: str) -> None:
-    reports = make_reports(systems={name: 0.2}, roles=[name])
+def test_a_name_is_only_text(name: str) -> None:
+    reports = read_reports(make_values(systems={name: 0.2}, roles=[name]))
     for svg in (intervals_svg(reports, "CUS"), heat(reports, "CUS")):
         tags = {element.tag.removeprefix(SVG) for element in ET.fromstring(svg).iter()}
         assert tags <= {"svg", "path", "text", "rect"}
@@ -148,19 +149,21 @@ def test_a_name_is_only_text(make_reports: Callable[..., Reports], name: str) ->
 
 @given(name=st.text(st.characters(), max_size=40), role=st.text(st.characters(), max_size=40))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_names_make_a_well_formed_picture(make_reports: Callable[..., Reports], name: str, role: str) -> None:
-    reports = make_reports(systems={name: 0.2}, roles=[role])
+def test_any_names_make_a_well_formed_picture(name: str, role: str) -> None:
+    reports = read_reports(make_values(systems={name: 0.2}, roles=[role]))
     ET.fromstring(intervals_svg(reports, "CUS"))
     ET.fromstring(heat(reports, "CUS"))
 
 
-def test_text_with_our_colour_in_it_is_left_alone(make_reports: Callable[..., Reports]) -> None:
-    assert 'ink #1b1f24 id="m1"' in texts(intervals_svg(make_reports(systems={'ink #1b1f24 id="m1"': 0.2}), "CUS"))
+def test_text_with_our_colour_in_it_is_left_alone() -> None:
+    assert 'ink #1b1f24 id="m1"' in texts(
+        intervals_svg(read_reports(make_values(systems={'ink #1b1f24 id="m1"': 0.2})), "CUS")
+    )
 
 
-def test_many_systems_and_roles_stay_bounded(make_reports: Callable[..., Reports]) -> None:
+def test_many_systems_and_roles_stay_bounded() -> None:
     systems = {f"system {at}": 0.05 * at for at in range(1, 15)}
-    reports = make_reports(systems=systems, roles=[f"role {at}" for at in range(MAX_ROLES + 30)])
+    reports = read_reports(make_values(systems=systems, roles=[f"role {at}" for at in range(MAX_ROLES + 30)]))
     svg = heat(reports, "CUS")
     assert len(svg) < 900_000
     drawn = set(texts(svg))
@@ -169,7 +172,7 @@ def test_many_systems_and_roles_stay_bounded(make_reports: Callable[..., Reports
     assert len(marks) == 14 < len(MARKERS) * len(SERIES)
 
 
-def test_nothing_to_draw_is_still_a_picture(read_reports: Read) -> None:
+def test_nothing_to_draw_is_still_a_picture() -> None:
     bare = read_reports({"x": {"protocol": "paper", "metrics": {}}})
     for svg in (intervals_svg(bare, "CUS"), intervals_svg({}, "CUS")):
         assert dots(svg) == [] and ET.fromstring(svg).tag == f"{SVG}svg"

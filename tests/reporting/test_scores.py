@@ -1,7 +1,6 @@
 """Score reports read back: the same typed object that scoring made, or an error that names what is wrong."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,8 @@ from rolellm.scoring.score import score_rows
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 from rolellm.scoring.statistics.intervals import Interval
+
+from .conftest import read_reports
 
 Values = dict[str, dict[str, Any]]
 
@@ -89,7 +90,7 @@ def test_a_broken_report_is_refused(values: Values, change: dict[str, Any]) -> N
         ScoreReport.from_dict(values["tuned"] | change)
 
 
-def test_disagreements(values: Values, read_reports: Callable[[Values], dict[str, ScoreReport]]) -> None:
+def test_disagreements(values: Values) -> None:
     assert disagreements(read_reports(values)) == {}
     values["tuned"]["protocol"] = "paper"
     assert disagreements(read_reports(values)) == {"protocol": ("rouge-score", "paper")}

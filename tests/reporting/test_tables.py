@@ -1,6 +1,5 @@
 import io
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +10,10 @@ from rolellm.core.table import Table
 from rolellm.reporting.tables import role_table, score_table
 from rolellm.scoring.score_report import ScoreReport
 
+from .conftest import make_values, parse, read_reports
+
 Values = dict[str, dict[str, Any]]
 Reports = dict[str, ScoreReport]
-Read = Callable[[Values], Reports]
 
 
 def in_terminal(table: Table, digits: int = 3) -> str:
@@ -29,7 +29,7 @@ def cells(markdown: str) -> list[list[str]]:
     return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
-def test_markdown_holds_every_number(values: Values, read_reports: Read) -> None:
+def test_markdown_holds_every_number(values: Values) -> None:
     values["tuned"]["metrics"]["CUS"] = {"mean": 0.32294, "ci95": [0.3, 0.35], "n": 4750}
     values["tuned"]["metrics"]["avg"] = {"mean": 0.25, "ci95": [0.2, 0.3]}
     table = cells(score_table(read_reports(values)).to_markdown())
@@ -39,7 +39,7 @@ def test_markdown_holds_every_number(values: Values, read_reports: Read) -> None
     assert table[3][4] == "0.250 ([0.200, 0.300])"
 
 
-def test_what_is_absent_is_a_dash_everywhere(values: Values, read_reports: Read, parse: Callable[[str], Any]) -> None:
+def test_what_is_absent_is_a_dash_everywhere(values: Values) -> None:
     values["tuned"]["metrics"] |= {"RAW": None, "SPE": {"mean": 0.0, "ci95": None, "n": 3}}
     table = score_table(read_reports(values))
     line = cells(table.to_markdown())[3]
@@ -49,7 +49,7 @@ def test_what_is_absent_is_a_dash_everywhere(values: Values, read_reports: Read,
     assert [cell.strip() for cell in row.split("│")][3:5] == ["–", "n=3  0.000"]
 
 
-def test_by_role_names_each_role_once_and_each_system_under_it(reports: Reports, parse: Callable[[str], Any]) -> None:
+def test_by_role_names_each_role_once_and_each_system_under_it(reports: Reports) -> None:
     table = role_table(reports)
     assert [line[:2] for line in cells(table.to_markdown())[2:5]] == [
         ["Sherlock Holmes", "untuned"],
@@ -63,7 +63,7 @@ def test_by_role_names_each_role_once_and_each_system_under_it(reports: Reports,
     assert shown.count("孙悟空") == 1 and shown.count("RoleGPT (released baseline)") == 3
 
 
-def test_the_recipe_goes_with_the_numbers(values: Values, reports: Reports, read_reports: Read) -> None:
+def test_the_recipe_goes_with_the_numbers(values: Values, reports: Reports) -> None:
     assert (
         score_table(reports)
         .to_markdown()
@@ -91,8 +91,8 @@ def test_the_recipe_goes_with_the_numbers(values: Values, reports: Reports, read
         pytest.param("", id="empty"),
     ],
 )
-def test_a_name_is_only_a_name(make_reports: Callable[..., Reports], parse: Callable[[str], Any], name: str) -> None:
-    reports = make_reports(systems={name: 0.2, "other": 0.3}, roles=[name, "Ahab"])
+def test_a_name_is_only_a_name(name: str) -> None:
+    reports = read_reports(make_values(systems={name: 0.2, "other": 0.3}, roles=[name, "Ahab"]))
     for table in (score_table(reports), role_table(reports)):
         markdown = table.to_markdown()
         assert {len(line) for line in cells(markdown)} == {len(table.heads) + len(table.columns)}

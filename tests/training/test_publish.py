@@ -31,6 +31,7 @@ from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
+from ..checks.test_safety import check, judge_by, refuse
 from ..forking import Forking
 from ..making.release.test_release import make
 
@@ -333,11 +334,32 @@ def test_the_card_says_what_tuning_did_to_refusals(runs: dict[str, Path], publis
     assert list(checked["deciders"]) == ["rules"] and checked["unanswered"] < checked["asked"] == 80
     card = (published(run, base_model="me/base") / "README.md").read_text(encoding="utf-8")
     assert "with 10 harmful prompts and 10 harmless look-alikes" in card
-    assert "| in a role | harmful prompts refused | 0 | 0 | +0 |" in card and "| `rules` | 83 | 0 |" in card
+    assert "| in a role | harmful prompts refused | 0.0 | 0.0 | +0.0 |" in card and "| `rules` | 83.3 | 0.0 |" in card
     with pytest.raises(SettingsError, match="other weights than those of"):
         push(runs["full"], "me/other", license="mit", safety=run / "safety")
     with pytest.raises(SettingsError, match="no finished run of `rolellm check safety`"):
         push(runs["full"], "me/other", license="mit", safety=tmp_path)
+
+
+def test_the_card_leads_with_what_several_deciders_say_together(
+    runs: dict[str, Path], published: Publish, tmp_path: Path
+) -> None:
+    guards = [judge_by(0.9, 0.1, name) for name in ("8B", "1B", "11B")]
+    checked = check(tmp_path / "checked", refuse("base", 1), refuse("tuned", 0.5), (), guards, samples=1)
+    folder = published(runs["full"], safety=checked.folder)
+    text = (folder / "README.md").read_text(encoding="utf-8").partition("## Safety")[2]
+    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| without a role")]
+    deciders = [row[6] for row in rows if row[1] == "harmful prompts answered unsafely"]
+    assert deciders == ["`majority`", *(f"`{guard.name}`" for guard in guards)]
+    assert "`majority` counts: what more than half of them say" in text
+    # The rules alone decide refusals, and count there as much.
+    assert [row[6] for row in rows[:3]] == ["`rules`", "`rules`", "`majority`"]
+    majority = rows[2]
+    change = next(
+        change for change in checked.summary["changes"] if change["level"] == "all" and change["decider"] == "majority"
+    )
+    figures = [100 * change[name]["mean"] for name in ("before", "after", "difference")]
+    assert majority[2:5] == [f"{figures[0]:.1f}", f"{figures[1]:.1f}", f"{figures[2]:+.1f}"]
 
 
 def test_values_that_a_run_had_no_use_for_are_not_in_the_card(runs: dict[str, Path], published: Publish) -> None:
@@ -362,15 +384,16 @@ def test_scores_come_with_their_recipe_and_nothing_is_made_up(
         "ci95": cus["ci95"],
         "ci95_new_roles": cus["ci95_new_roles"],
         "n": cus["n"],
+        "questions": cus["questions"],
         "fingerprint": said["fingerprint"]["hash"],
     }
     assert (results["CUS"].dataset_config, results["CUS"].dataset_split) == ("sample", "test")
     low, high = cus["ci95"]
-    row = f"| `sample/test` | rouge-score | CUS | {cus['mean']:.4f} | {low:.4f} to {high:.4f} | {cus['n']} |"
+    row = f"| sample/test (protocol rouge-score) | {cus['mean']:.3f} ([{low:.3f}, {high:.3f}], n = {cus['n']}) | "
     assert row in card.text
-    assert "| `sample/test` | rouge-score | SPE | – | – | 0 |" in card.text
+    assert " | – | – |" in card.text
     assert "no row measures SPE, avg" in card.text
-    assert said["fingerprint"]["hash"] in card.text
+    assert said["fingerprint"]["hash"][:12] in card.text
     assert "1 rows without an answer are left out" in card.text
     assert "None were measured" not in card.text
 
@@ -406,7 +429,7 @@ def test_what_was_made_from_a_release_of_ones_own_is_not_called_rolebench(
     assert not (folder / ".eval_results").exists()
     assert "RoleBench" not in card.text
     assert f"| data | a release of its own, `{config}`" in card.text
-    assert f"| `{config}/test` of a release of one's own | rouge-score | CUS | " in card.text
+    assert f"| {config}/test (protocol rouge-score, a release of one's own) | " in card.text
 
 
 HOSTILE = "x`|y\n\n# Owned\n\n<script>alert(1)</script><!-- [a](javascript:x)\u202e\u200b\n```\n````\n# Again\n~~~\n"
@@ -432,7 +455,11 @@ def test_texts_of_scores_and_roles_stay_texts(
     manifest["versions"]["torch"] = HOSTILE
     manifest["base"]["name"] = HOSTILE
     write_json(run / "manifest.json", manifest)
-    scores.write_text(json.dumps(hostile(json.loads(scores.read_text(encoding="utf-8")))), encoding="utf-8")
+    said = json.loads(scores.read_text(encoding="utf-8"))
+    # These two are one of a few words, else the file is refused.
+    damaged = hostile(said) | {"protocol": said["protocol"]}
+    damaged["fingerprint"]["missing"] = said["fingerprint"]["missing"]
+    scores.write_text(json.dumps(damaged), encoding="utf-8")
     text = (published(run, "me/hostile", scores=(scores,)) / "README.md").read_text(encoding="utf-8")
     for character in "\u202e\u200b":
         assert character not in text
@@ -450,11 +477,18 @@ def test_texts_of_scores_and_roles_stay_texts(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        pytest.param("{", "is not what `rolellm score --json` prints", id="no-json"),
-        pytest.param("[]", "is not what `rolellm score --json` prints", id="a-list"),
-        pytest.param('{"metrics": {}}', "is not what `rolellm score --json` prints", id="no-fingerprint"),
-        pytest.param('{"protocol": "x", "metrics": {"CUS": {"mean": "high"}}}', "is not what", id="a-word-for-a-mean"),
-        pytest.param('{"a":' * 100_000, "is not what", id="nested-deeply"),
+        pytest.param("{", "holds no scores", id="no-json"),
+        pytest.param("[]", "holds no scores", id="a-list"),
+        pytest.param('{"metrics": {}}', "holds no scores", id="no-fingerprint"),
+        pytest.param('{"protocol": "x", "metrics": {"CUS": {"mean": 0.1}}}', "protocol: must be", id="no-protocol"),
+        pytest.param('{"metrics": {"CUS": {"mean": "high"}}}', "metrics.CUS", id="a-word-for-a-mean"),
+        pytest.param(
+            '{"metrics": {}, "fingerprint": {"value": "f1", "reference_choice": "best", "hash": "ab", "tokenizer": {}, '
+            '"predictions": [{"generation": ["x"]}]}}',
+            "holds no scores",
+            id="odd-generation",
+        ),
+        pytest.param('{"a":' * 100_000, "holds no scores", id="nested-deeply"),
         pytest.param(None, "cannot be read", id="no-file"),
     ],
 )

@@ -9,10 +9,11 @@ from pathlib import Path, PosixPath
 import pytest
 
 from rolellm.core.errors import ModelError, StoppedShortError
-from rolellm.training.callbacks import note_stop_requests
+from rolellm.core.interrupts import note_stop_requests
 from rolellm.training.recipe import OutputRecipe, Recipe
 from rolellm.training.run_folder import RECIPE, explain_stop, seal_checkpoint
 
+PLAN = "stopping after this step, with a checkpoint"
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 
 
@@ -21,32 +22,35 @@ def test_the_first_request_is_noted_and_the_second_interrupts(
     number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), note_stop_requests(is_single=True) as request:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        note_stop_requests(PLAN, is_single=True) as request,
+    ):
         assert not request.is_set()
         os.kill(os.getpid(), number)
         assert request.is_set()
         os.kill(os.getpid(), number)
         raise AssertionError
     assert signal.getsignal(number) is before
-    assert capfd.readouterr().err == "\nstopping after this step, with a checkpoint; once more stops at once\n"
+    assert capfd.readouterr().err == f"\n{PLAN}; once more stops at once\n"
 
 
 @SIGNALS
 def test_one_of_several_processes_is_not_interrupted_however_often(
     number: signal.Signals, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with note_stop_requests(is_single=False) as request:
+    with note_stop_requests(PLAN, is_single=False) as request:
         for _ in range(3):
             os.kill(os.getpid(), number)
         assert request.is_set()
-    assert capfd.readouterr().err == "\nstopping after this step, with a checkpoint\n"
+    assert capfd.readouterr().err == f"\n{PLAN}\n"
 
 
 def test_a_thread_trains_without_hearing_signals() -> None:
     heard: list[bool] = []
 
     def work() -> None:
-        with note_stop_requests(is_single=True) as request:
+        with note_stop_requests(PLAN, is_single=True) as request:
             heard.append(request.is_set())
 
     thread = threading.Thread(target=work)

@@ -20,7 +20,7 @@ from rolellm.core.records import Profile, Turn
 from rolellm.core.text import find_name, fold
 from rolellm.data.rolebench.release import Release
 from rolellm.data.rolebench.schema import SAMPLE, get_config
-from rolellm.data.rolebench.source import ENVIRONMENT, locate
+from rolellm.data.rolebench.source import ENVIRONMENT, Source, locate
 from rolellm.models.prompts.render import Template, format_turn, load_template
 
 #: The turns in which lore's keys are looked for, where a card does not say: SillyTavern's own default.
@@ -89,9 +89,12 @@ def find_part(role: Any) -> Part:
     roles = load_rolebench_roles()
     name = find_name(str(role), roles)
     if name is None:
-        raise SettingsError(
-            f"no role {role!r}: not a folder, a card, or a role of RoleBench{suggest_names(str(role), roles)}"
-        )
+        names = suggest_names(str(role), roles)
+        if len(_find_releases()) == 1:
+            names += (
+                f"; of RoleBench only the sample is here: for all roles, set ${ENVIRONMENT} to a copy of the release"
+            )
+        raise SettingsError(f"no role {role!r}: not a folder, a card, or a role of RoleBench{names}")
     warn_of_minor_age(name, roles[name].description or "")
     return Part(roles[name])
 
@@ -116,20 +119,24 @@ def load_rolebench_roles() -> Mapping[str, Profile]:
     Raises:
         ReleaseNotFoundError: When ``$ROLEBENCH_DIR`` is not a release.
     """
-    config = get_config("roles")
-    sources = [locate(get_config(SAMPLE))]
-    try:
-        sources.append(locate(config))
-    except ReleaseNotFoundError:
-        if os.environ.get(ENVIRONMENT):
-            raise
     # The description as released, catchphrases included, is what models are tuned with.
     return {
         role: Profile(role, language, description=text)
-        for source in sources
-        for language in config.languages
+        for source in _find_releases()
+        for language in get_config("roles").languages
         for role, text in Release(source.root).read_descriptions(language).items()
     }
+
+
+def _find_releases() -> list[Source]:
+    """The embedded sample and, where it is at hand, RoleBench."""
+    sources = [locate(get_config(SAMPLE))]
+    try:
+        sources.append(locate(get_config("roles")))
+    except ReleaseNotFoundError:
+        if os.environ.get(ENVIRONMENT):
+            raise
+    return sources
 
 
 def _with_card(sheet: Profile, folder: Path | None) -> Part:

@@ -175,7 +175,7 @@ def run_check_safety(
         out: Folder for replies.jsonl, planted.jsonl, and the journals: a second run sends only new messages.
         max_increase: Maximum rise by tuning in answered harmful prompts, unsafe replies, or refused look-alikes.
     """
-    from rolellm.checks.safety import find_worst_increase
+    from rolellm.checks.safety_figures import find_worst_increase
     from rolellm.measures import plan_safety
 
     options = dump(safety) | dump(settings)
@@ -187,10 +187,11 @@ def run_check_safety(
 
 
 def _show_safety(run: Run[Any]) -> None:
-    from rolellm.reporting.check_sections import describe_safety, safety_table
+    from rolellm.reporting.safety_section import costume_table, describe_safety, safety_table
 
     for sentence in describe_safety(run.summary):
         say(sentence)
+    show_table(costume_table(run.summary))
     show_table(safety_table(run.summary))
     say(f"Replies: {run.folder / 'replies.jsonl'}")
 

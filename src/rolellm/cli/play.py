@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -184,7 +184,7 @@ def run_serve(
     require("starlette", "uvicorn", "openai", extra="play")
     from rolellm.core.interrupts import handle_signals
     from rolellm.llm.settings import is_near
-    from rolellm.playing import local_server, server
+    from rolellm.playing import server
 
     key = os.environ.get(key_env, "") if key_env else ""
     if key_env and not key:
@@ -195,22 +195,18 @@ def run_serve(
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
         stack.enter_context(handle_signals(_raise_interrupt))
-        settings = dump(limits)
         if base_url is None:
-            require("transformers", "fastapi", extra="train,play")
-            if (command := local_server.build_vllm_command(model, adapter)) is not None:
-                say(f"vLLM answers faster: {command}", err=True)
-            say("starting `transformers serve` …", err=True)
-            llm, context = stack.enter_context(local_server.run_transformers_serve(model, adapter))
-            settings["context"] = min(filter(None, (limits.context, context)), default=None)
+            llm, context = stack.enter_context(_run_model(model, adapter))
+            limits = replace(limits, context=min(filter(None, (limits.context, context)), default=None))
         else:
             llm = LLM(base_url=base_url, model=model, api_key_env=api_key_env)
-        players = server.play_all(llm, roles, **settings)
+        players = server.play_all(llm, roles, **dump(limits))
         if next(iter(players.values())).context is None:
             say("the server does not say how long its context is; give --context to have old turns left out", err=True)
-        if not key and not is_near(host, this_machine=True):
+        is_local = is_near(host, this_machine=True)
+        if not key and not is_local:
             say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)
-        near = ("localhost", "127.0.0.1", "[::1]") if is_near(host, this_machine=True) else ("*",)
+        near = ("localhost", "127.0.0.1", "[::1]") if is_local else ("*",)
         plain = Path(model).name if Path(model).is_dir() else model
         _describe_guard(watcher, players.values())
         app = server.build_application(
@@ -225,6 +221,17 @@ def run_serve(
         finally:
             if watcher is not None:
                 say(watcher.counts.describe(), err=True)
+
+
+def _run_model(model: str, adapter: str | None) -> AbstractContextManager[tuple[LLM, int | None]]:
+    """Run a model of this machine, and say how it answers faster; the context gives it and how much it can read."""
+    from rolellm.playing.local_server import build_vllm_command, run_transformers_serve
+
+    require("transformers", "fastapi", extra="train,play")
+    if (command := build_vllm_command(model, adapter)) is not None:
+        say(f"vLLM answers faster: {command}", err=True)
+    say("starting `transformers serve` …", err=True)
+    return run_transformers_serve(model, adapter)
 
 
 def _raise_interrupt(*_: object) -> None:

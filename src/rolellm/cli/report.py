@@ -52,7 +52,8 @@ def run_report(
 
 
 def _show_report(built: BuiltReport) -> None:
-    from rolellm.reporting.check_sections import drift_tables, safety_tables
+    from rolellm.reporting.check_sections import drift_tables
+    from rolellm.reporting.safety_section import safety_tables
 
     for finding in built.content.findings:
         say(finding)

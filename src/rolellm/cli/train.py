@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import build_resume_line, print_json, print_result
+from rolellm.core.sanitize import make_visible
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from rolellm.training.examples import Example
     from rolellm.training.recipe import Recipe
     from rolellm.training.train import TrainingRun
+
+
+#: What a mix is made of, in words.
+_MIXED: Final = {"harmful": "harmful prompts", "lookalikes": "harmless look-alikes"}
 
 
 @with_options
@@ -47,7 +52,7 @@ def run_train(
         base: Model to tune, in place of the recipe's base.
         data_dir: Local copy of the release, or a data set of `rolellm role release`, in place of data.data_dir.
         settings: Override one value; may be repeated.
-        preview: Show each token, trained or not, and exit.
+        preview: Show each token, trained or not, and what a safety mix will ask the base; then exit.
         limit: With --preview: number of rows to show.
         resume: Continue the unfinished run in the folder.
         overwrite: Replace the run in the folder.
@@ -87,21 +92,29 @@ def _show(run: TrainingRun) -> None:
 
 def _print_preview(recipe: Recipe, out: Path, count: int, as_json: bool) -> None:
     from rolellm.core.errors import RecipeError
+    from rolellm.training.safety import plan_answers
     from rolellm.training.train import prepare
 
     prepared = prepare(recipe, out)
     if recipe.training.trainer != "sft":
         raise RecipeError(f"--preview shows training by trainer: sft, not {recipe.training.trainer}")
     examples = [example for example in prepared.examples if example.reference == 0][:count]
+    mix: dict[str, Any] = {}
+    if recipe.data.mix.safety:
+        mix = plan_answers(recipe, prepared.replies, prepared.ask, len(prepared.examples)).preview()
     if as_json:
-        print_json({"examples": [describe_example(example, prepared.tokenizer) for example in examples]})
-    elif sys.stdout.isatty():
+        safety = {"safety": mix} if mix else {}
+        print_json({"examples": [describe_example(example, prepared.tokenizer) for example in examples], **safety})
+        return
+    if sys.stdout.isatty():
         from rich.console import Console
 
         Console().print(format_rich(examples, prepared.tokenizer))
     else:
         for line in format_plain(examples, prepared.tokenizer):
             typer.echo(line)
+    for line in format_mix(mix):
+        typer.echo(line)
 
 
 def list_tokens(example: Example, tokenizer: PreTrainedTokenizerBase) -> list[dict[str, Any]]:
@@ -154,6 +167,18 @@ def format_rich(examples: Iterable[Example], tokenizer: PreTrainedTokenizerBase)
                 out.append(text, style=f"{'bold green' if part[0]['trained'] else 'dim'} {shade}".strip())
         out.append("\n\n")
     return out
+
+
+def format_mix(mix: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Say what will be asked of the base for ``data.mix.safety``: how many prompts, and one of each kind in full."""
+    if mix:
+        counts = " and ".join(f"{asked['prompts']:,} {_MIXED[kind]}" for kind, asked in mix.items())
+        yield (
+            f"data.mix.safety: before training, the base will be asked {counts} in the roles, and others in place of "
+            "those whose reply cannot be kept. The first of each:"
+        )
+    for kind, asked in mix.items():
+        yield from (f"{kind}, {turn['role']}: {make_visible(turn['content'])}" for turn in asked["first"])
 
 
 def _format_heading(example: Example) -> str:

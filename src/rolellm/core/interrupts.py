@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -78,6 +79,35 @@ def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator
     finally:
         for number, earlier in before.items():
             signal.signal(number, earlier or signal.SIG_DFL)
+
+
+@contextmanager
+def note_stop_requests(plan: str, *, is_single: bool) -> Iterator[threading.Event]:
+    """Within the block, a request to stop (Ctrl-C, SIGTERM) is noted and interrupts nothing.
+
+    Args:
+        plan: What the first request leads to, for people.
+        is_single: A second request interrupts at once. Not so where several processes work together: a launcher passes
+            on what the terminal has sent already, and one that leaves early keeps the others waiting.
+
+    Yields:
+        Where the request is noted. Outside the main thread, which alone hears signals, none ever is.
+    """
+    request = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def handle_signal(_number: int, _frame: FrameType | None) -> None:
+        if request.is_set() and is_single:
+            raise KeyboardInterrupt
+        if not request.is_set():
+            # Not print: a signal may come in the middle of another one.
+            os.write(2, f"\n{plan}{'; once more stops at once' if is_single else ''}\n".encode())
+        request.set()
+
+    with handle_signals(handle_signal):
+        yield request
 
 
 @contextmanager

@@ -71,13 +71,18 @@ def measure_width(text: str) -> int:
     return cell_len(text)
 
 
+def show_on_line(text: str) -> str:
+    """A text on one line, every character of it visible."""
+    return " ".join(make_visible(text).split())
+
+
 def label(text: str, columns: int) -> str:
     """A name on one line, at most ``columns`` wide.
 
     >>> label("Dr. Frank-N-Furter", 10)
     'Dr. Frank…'
     """
-    line = " ".join(make_visible(text[: 4 * columns]).split())
+    line = show_on_line(text[: 4 * columns])
     if measure_width(line) <= columns and len(text) <= 4 * columns:
         return line
     return set_cell_size(line, columns - 1).rstrip() + "…"
@@ -91,7 +96,7 @@ class Markdown(str):
 
 def escape_markdown(text: str) -> Markdown:
     """Text on one line, with nothing in it that Markdown would obey."""
-    return Markdown(" ".join(make_visible(text).split()).translate(_MARKDOWN))
+    return Markdown(show_on_line(text).translate(_MARKDOWN))
 
 
 def format_code_span(text: str, *, cell: bool = False) -> Markdown:
@@ -101,7 +106,7 @@ def format_code_span(text: str, *, cell: bool = False) -> Markdown:
         text: Anything.
         cell: Whether it goes into a table, where a pipe has to be escaped even here.
     """
-    line = " ".join(make_visible(text).split())
+    line = show_on_line(text)
     if "`" in line or not line:
         return escape_markdown(line)
     return Markdown(f"`{line.replace('|', chr(92) + '|') if cell else line}`")

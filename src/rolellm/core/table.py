@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rolellm.core.files import open_atomic
-from rolellm.core.sanitize import escape_markdown, label, make_visible, measure_width, truncate
+from rolellm.core.sanitize import escape_markdown, label, make_visible, measure_width, show_on_line, truncate
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -100,6 +100,9 @@ class Interval(NamedTuple):
         """Format both ends in brackets, each multiplied and rounded; empty where they are not known."""
         return "" if self.ends is None else f"[{', '.join(f'{end * times:.{digits}f}' for end in self.ends)}]"
 
+
+#: Signs that a verdict in a cell begins with, to how it is shown: a class in HTML, a style in a terminal.
+SIGNS = {"✗": ("bad", "red"), "?": ("open", "yellow"), "✓": ("good", "green")}
 
 #: A score, a count or another number without an interval, a word, or nothing.
 Cell = Interval | str | float | None
@@ -302,10 +305,10 @@ class Table:
         from rich.text import Text
 
         console.print(Text(make_visible(self.title)), style="bold")
-        heads = [_one_line(head) for head in self.column_heads()[1:]]
+        heads = [show_on_line(head) for head in self.column_heads()[1:]]
         for line in self.render_rows():
             names = (line.names[0] or line.row.names[0], *line.names[1:])
-            name, *texts = map(_one_line, (*names, *map(_plain_cell, line.cells)))
+            name, *texts = map(show_on_line, (*names, *map(_plain_cell, line.cells)))
             console.print(Text(name, style="bold"))
             for head, text in zip(heads, texts, strict=True):
                 if text not in ("", ABSENT):
@@ -315,7 +318,7 @@ class Table:
 
     def __str__(self) -> str:
         lines = [self.column_heads(), *([*line.names, *map(_plain_cell, line.cells)] for line in self.render_rows())]
-        cells = [[_one_line(cell) for cell in line] for line in lines]
+        cells = [[show_on_line(cell) for cell in line] for line in lines]
         widths = [max(map(measure_width, column)) for column in zip(*cells, strict=True)]
         padded = (
             [cell + " " * (wide - measure_width(cell)) for cell, wide in zip(line, widths, strict=True)]
@@ -362,6 +365,7 @@ class Table:
         for head, cell in zip(self.columns, line.cells, strict=True):
             count = f" (n = {counts[head]:,})" if head in counts and line.row.band != "published" else ""
             kind = "words left" if head in self.left else {"none": "absent", "words": "words"}.get(cell.kind, "")
+            kind += f" {SIGNS[cell.text[0]][0]}" if cell.kind == "words" and cell.text[:1] in SIGNS else ""
             style = f' class="{kind}"' if kind else ""
             cells.append(f'<td data-head="{_html(head)}{count}"{style}>{_html_cell(cell)}</td>')
         return f"<tr{_html_classes(kinds)}>{''.join(cells)}</tr>"
@@ -486,7 +490,8 @@ def _rich_cell(cell: RenderedCell) -> RichText:
     from rich.text import Text
 
     if cell.kind != "score":
-        return Text(make_visible(cell.text), style="dim" if cell.kind == "none" else "")
+        style = "dim" if cell.kind == "none" else SIGNS.get(cell.text[:1], ("", ""))[1]
+        return Text(make_visible(cell.text), style=style)
     count = f"{_count(cell)}  " if cell.n else ""
     ends = f"\n{cell.interval}" if cell.interval else ""
     return Text.assemble((count, "dim"), (cell.text, "bold"), (ends, "dim"))
@@ -517,7 +522,7 @@ def _html_cell(cell: RenderedCell) -> str:
 
 
 def _csv(text: str) -> str:
-    shown = _one_line(text)
+    shown = show_on_line(text)
     return f"'{shown}" if text.startswith(_FORMULA) or shown.startswith(_FORMULA) else shown
 
 
@@ -538,9 +543,5 @@ def _latex_number(text: str) -> str:
 
 def _latex(text: str) -> str:
     """Escape what LaTeX would obey; controls become their code points, which every font can set."""
-    spelt = _CONTROL_PICTURE.sub(lambda match: f"⟨U+{ord(match[0]) - 0x2400:04X}⟩", _one_line(text))
+    spelt = _CONTROL_PICTURE.sub(lambda match: f"⟨U+{ord(match[0]) - 0x2400:04X}⟩", show_on_line(text))
     return "".join(_LATEX.get(character, character) for character in spelt)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(make_visible(text).split())

@@ -12,7 +12,7 @@ from rolellm.core.errors import DataError, ModelError
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.jsonl import read_json
 from rolellm.core.scrub import hide_hub_token
-from rolellm.models.training_record import MANIFEST
+from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
@@ -183,6 +183,19 @@ def find_manifests(name: str) -> list[Path]:
     folder = Path(name).resolve()
     run = [folder.parent] if _WITHIN_A_RUN.fullmatch(folder.name) else []
     return [path for path in (parent / MANIFEST for parent in (folder, *run)) if path.is_file()]
+
+
+def read_trained_on(name: str) -> TrainedOn:
+    """Read what a model says that it was trained on; nothing where it has no record of it.
+
+    Args:
+        name: As for `find_manifests`.
+
+    Raises:
+        DataError: When a record of ours cannot be read.
+    """
+    records = (read_manifest(file) for file in find_manifests(name))
+    return next(filter(None, records), TrainedOn())
 
 
 def _fetch_manifest(name: str) -> list[Path]:

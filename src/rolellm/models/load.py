@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,6 +158,27 @@ def explain_load_failure(name: str | Path, error: Exception) -> str:
     return hide_hub_token(error)
 
 
+def load_adapter(model: Any, adapter: str, **options: Any) -> Any:
+    """Put an adapter on its base.
+
+    Args:
+        model: The base.
+        adapter: A folder, or a Hub id.
+        options: For ``PeftModel.from_pretrained``.
+
+    Raises:
+        ModelError: When it cannot be loaded, or does not fit.
+    """
+    from peft import PeftModel
+
+    try:
+        with hide_peft_warning():
+            warnings.filterwarnings("error", message=".*missing adapter keys")
+            return PeftModel.from_pretrained(model, adapter, **options)
+    except Exception as error:  # whatever the adapter makes peft and safetensors raise
+        raise ModelError(f"the adapter {adapter} does not fit its base model: {error}") from error
+
+
 def merge_adapter(base: str | Path, adapter: Path, out: Path, end: int) -> None:
     """Write a base with an adapter merged into it, in safetensors and in the precision that the base is stored in.
 
@@ -166,15 +188,10 @@ def merge_adapter(base: str | Path, adapter: Path, out: Path, end: int) -> None:
         ModelError: When either cannot be loaded, they do not fit, or a merged weight is not finite.
     """
     require("torch", "transformers", "peft", extra="train")
-    from peft import PeftModel
-    from safetensors import SafetensorError
-
-    model = load_whole(base, dtype="auto")
+    tuned = load_adapter(load_whole(base, dtype="auto"), str(adapter), local_files_only=True)
     try:
-        with hide_peft_warning():
-            tuned = PeftModel.from_pretrained(model, str(adapter), local_files_only=True)
         merged = tuned.merge_and_unload(safe_merge=True)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+    except (ValueError, RuntimeError) as error:
         raise ModelError(f"{adapter} cannot be merged into {base}: {error}") from error
     add_stop_token(merged.generation_config, end)
     merged.config.use_cache = True  # training turns it off

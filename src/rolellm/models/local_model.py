@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, hide_peft_warning, require
+from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, require
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.settings import Field, settings
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import count_parameters, find_model, hash_model
-from rolellm.models.load import load_part, load_whole
+from rolellm.models.load import load_adapter, load_part, load_whole
 from rolellm.models.prompts.encode import encode_prompt, find_end_token
 from rolellm.models.prompts.render import load_chat_template
 from rolellm.models.prompts.settle import settle_template
@@ -269,7 +269,7 @@ class LocalModel:
         # The checkpoint's own defaults (top_k, repetition_penalty, …) would decode by settings that no report names.
         model.generation_config = GenerationConfig()
         if self.source.adapter is not None:
-            model = _load_adapter(model, self.source.adapter)
+            model = load_adapter(model, self.source.adapter)
         self._model = model.eval()
 
     def generate_batch(
@@ -581,14 +581,3 @@ def _choose_dtype(requested: DType, device: str, config: Any) -> str:
         return requested
     declared = getattr(config, "dtype", None)
     return "float32" if device == "cpu" or declared is None else str(declared).removeprefix("torch.")
-
-
-def _load_adapter(model: Any, adapter: str) -> Any:
-    from peft import PeftModel
-
-    try:
-        with hide_peft_warning():
-            warnings.filterwarnings("error", message=".*missing adapter keys")
-            return PeftModel.from_pretrained(model, adapter)
-    except Exception as error:
-        raise ModelError(f"the adapter {adapter} does not fit its base model: {error}") from error

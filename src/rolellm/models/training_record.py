@@ -1,7 +1,7 @@
 """What a model was trained on, as ``manifest.json`` says it: written by training, read again before its answers count.
 
-Training and evaluation do not know each other; what they have to agree on stands here: the file's name, how an
-instruction is named in it, and when a row counts as trained on.
+What training and evaluation have to agree on is here: the file's name, how an instruction is named in it, and when a
+row counts as trained on.
 """
 
 from __future__ import annotations

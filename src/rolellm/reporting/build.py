@@ -25,16 +25,10 @@ from rolellm.judging.result import JudgingResult
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import Verdicts, sort_verdicts
 from rolellm.reporting.browse import BrowsePart
-from rolellm.reporting.check_sections import (
-    describe_safety,
-    life_table,
-    read_drift,
-    read_safety,
-    safety_tables,
-    window_table,
-)
+from rolellm.reporting.check_sections import life_table, read_drift, window_table
 from rolellm.reporting.findings import describe_scores, describe_verdicts
 from rolellm.reporting.page import PageContent, write_page
+from rolellm.reporting.safety_section import describe_safety, read_safety, safety_tables
 from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
 from rolellm.reporting.tables import PUBLISHED, published_for, win_by_length
@@ -155,26 +149,20 @@ def build_report(
         config = next(iter(scored.values())).options.config
         sections.append((Section(_make_title(config or "Answers", None), scored), None))
     parts = [part for part, _ in sections]
-    tables: dict[str, Table] = {}
-    for at, part in enumerate(parts, start=1):
-        prefix = f"{at}-{make_safe_name(part.config or 'part')}-" if len(parts) > 1 else ""
-        tables |= {f"{prefix}{name}": table for name, table in part.named_tables().items()}
+    tables = _name_tables(parts)
     if drift:
         tables |= {"drift-life": life_table(drift), "drift": window_table(drift)}
     tables |= {make_safe_name(table.title): table for table in safety_tables(safety)}
-    judged = any(part.judged for part in parts)
-    checked = "over many turns" if drift else "safety before and after tuning" if safety else "scored"
-    manner = "judged" if judged else "scored" if parts else checked
-    title = options.title or f"Role-playing, {manner}"
-    questions = [rows for _, rows in sections if rows is not None]
+    checked = "over many turns" if drift else "safety before and after tuning"
+    manner = "judged" if any(part.judged for part in parts) else "scored" if parts or not (drift or safety) else checked
     provenance = recipe or {name: system["recipe"] for name, system in drift.items()}
     provenance = {**provenance, **{run["title"]: run["recipe"] for run in safety}}
     findings = [sentence for part in parts for sentence in _describe(part)]
     findings += [sentence for run in safety for sentence in describe_safety(run["figures"])]
     content = PageContent(
-        title,
+        options.title or f"Role-playing, {manner}",
         parts,
-        questions,
+        [rows for _, rows in sections if rows is not None],
         summary=_describe_parts(parts),
         findings=findings,
         recipe=provenance,
@@ -182,6 +170,15 @@ def build_report(
         safety=safety,
     )
     return BuiltReport(content, tables)
+
+
+def _name_tables(parts: Sequence[Section]) -> dict[str, Table]:
+    """Name the tables of all sections; of several, each name begins with its section's."""
+    tables: dict[str, Table] = {}
+    for at, part in enumerate(parts, start=1):
+        prefix = f"{at}-{make_safe_name(part.config or 'part')}-" if len(parts) > 1 else ""
+        tables |= {f"{prefix}{name}": table for name, table in part.named_tables().items()}
+    return tables
 
 
 def _describe(part: Section) -> list[str]:

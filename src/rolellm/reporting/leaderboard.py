@@ -38,12 +38,19 @@ from rolellm.judging.systems import parse_sources
 from rolellm.models.find import is_hub_id
 from rolellm.reporting import plots
 from rolellm.reporting.browse import source_hash
-from rolellm.reporting.check_sections import list_safety_cells
 from rolellm.reporting.page import facts
+from rolellm.reporting.safety_section import list_safety_cells
 from rolellm.reporting.tables import roles_of
 from rolellm.reporting.templates import environment, read_template
 from rolellm.runs import Run, find_runs
-from rolellm.scoring.predictions import PredictionFile, Predictions, get_sidecar_path, read_predictions, read_sidecar
+from rolellm.scoring.predictions import (
+    PredictionFile,
+    Predictions,
+    describe_decoding,
+    get_sidecar_path,
+    read_predictions,
+    read_sidecar,
+)
 from rolellm.scoring.score import score
 from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport
 from rolellm.scoring.settings import ScoreOptions
@@ -58,8 +65,6 @@ _LINE = ("id", "role", "question", "prediction")
 #: Where the model's folder may be named, and with it a check of its safety.
 _PLACES = ("model", "adapter")
 _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
-#: Names of a limit on new tokens, ours first, then those of lm-evaluation-harness, inspect_ai and lighteval.
-_LIMITS = ("max_new_tokens", "max_gen_toks", "max_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,21 +284,9 @@ def _describe_recipe(report: ScoreReport) -> dict[str, str]:
         "tokenizer": ", ".join(fingerprint["tokenizer"].values()),
         "answered rows": "all" if len(answered) == len(report.rows) else answered_text,
         "decoding": " + ".join(
-            dict.fromkeys(_describe_decoding(file["generation"] or {}) for file in fingerprint["predictions"])
+            dict.fromkeys(describe_decoding(file["generation"] or {}) for file in fingerprint["predictions"])
         ),
     }
-
-
-def _describe_decoding(generation: Mapping[str, Any]) -> str:
-    """Describe decoding in the same words, whichever program decoded."""
-    decoding = generation.get("decoding")
-    if not decoding:
-        return "not recorded"
-    sampled = decoding.get("do_sample") or (decoding.get("temperature") or 0) > 0
-    words = [str(decoding.get("strategy") or ("sample" if sampled else "greedy"))]
-    more = ("num_beams", "temperature", "top_p", "top_k", "seed") if words != ["greedy"] else ()
-    words += [f"{key} {decoding[key]}" for key in (*more, "until", "stop_seqs") if decoding.get(key)]
-    return ", ".join([*words, f"at most {next((decoding[key] for key in _LIMITS if decoding.get(key)), '?')} tokens"])
 
 
 def _compare_recipes(entries: Sequence[Entry]) -> dict[str, list[str]]:

@@ -22,8 +22,9 @@ from rolellm.core.sanitize import truncate
 from rolellm.judging.compare import flatten
 from rolellm.making.audit import Audit, load_consequences
 from rolellm.reporting.browse import BrowsePart, browse
-from rolellm.reporting.check_sections import drift_view, safety_view, tests_view
+from rolellm.reporting.check_sections import drift_view, tests_view
 from rolellm.reporting.construct_section import Made, made_table
+from rolellm.reporting.safety_section import safety_view
 from rolellm.reporting.section import Section
 from rolellm.reporting.templates import generate_page
 from rolellm.scoring.score_report import ScoreReport
@@ -47,7 +48,7 @@ class PageContent:
         made: Roles that were made from scripts; ``None`` for none.
         drift: Systems over many turns, as ``rolellm check drift`` writes them.
         tests: A character's tests, as ``rolellm check`` writes them.
-        safety: Checks of safety, as `rolellm.reporting.check_sections.read_safety` reads them.
+        safety: Checks of safety, as `rolellm.reporting.safety_section.read_safety` reads them.
     """
 
     title: str

@@ -27,6 +27,8 @@ from rolellm.scoring.rows import get_generation, list_columns
 _EXPECTED = (
     'expected {"id" or ("role" and "question"), "prediction": text} or {"role", "question", "generated": [text]}'
 )
+#: Names of a limit on new tokens, ours first, then those of lm-evaluation-harness, inspect_ai and lighteval.
+_LIMITS = ("max_new_tokens", "max_gen_toks", "max_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,18 @@ def read_sidecar(path: Path) -> dict[str, Any] | None:
     """
     sidecar = get_sidecar_path(path)
     return read_json(sidecar) if sidecar.is_file() else read_log_meta(path)
+
+
+def describe_decoding(generation: Mapping[str, Any]) -> str:
+    """Describe decoding in the same words, whichever program decoded, by what is recorded of it."""
+    decoding = generation.get("decoding")
+    if not decoding:
+        return "not recorded"
+    sampled = decoding.get("do_sample") or decoding.get("temperature")
+    words = [str(decoding.get("strategy") or ("sample" if sampled else "greedy"))]
+    more = ("num_beams", "temperature", "top_p", "top_k", "seed") if words != ["greedy"] else ()
+    words += [f"{key} {decoding[key]}" for key in (*more, "until", "stop_seqs") if decoding.get(key)]
+    return ", ".join([*words, f"at most {next((decoding[key] for key in _LIMITS if decoding.get(key)), '?')} tokens"])
 
 
 def _set_aside(file: PredictionFile) -> None:

@@ -253,6 +253,11 @@ class ScoreReport(Tabular):
         return options | dump(self) | ({"rows": [asdict(score) for score in self.scores]} if rows else {})
 
     @property
+    def is_own(self) -> bool:
+        """Whether its rows are of a release of one's own."""
+        return bool(self.fingerprint.get("dataset", {}).get("own"))
+
+    @property
     def leading(self) -> ScoreReport:
         """The report as tables show it: with the intervals that its config asks for as the only ones."""
         if not has_held_out_roles(self.options.config):

@@ -11,13 +11,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import ModelError, RecipeError, hide_peft_warning, require
+from rolellm.core.errors import ModelError, RecipeError, require
 from rolellm.core.files import fill_folder, write_json
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.settings import dump
 from rolellm.data.rolebench.schema import SAMPLE
-from rolellm.models.load import fetch, load_part, load_whole, open_tokenizer
+from rolellm.models.load import fetch, load_adapter, load_part, load_whole, open_tokenizer
 from rolellm.models.prompts.encode import find_end_token
 from rolellm.models.prompts.render import DescriptionPrompts, load_chat_template
 from rolellm.models.prompts.settle import check_settled, settle_template
@@ -202,13 +202,7 @@ def load_model(
     _keep_gradients_right(model)
     if adapter is None:
         return model
-    from peft import PeftModel
-
-    try:
-        with hide_peft_warning():
-            tuned = PeftModel.from_pretrained(model, str(adapter), is_trainable=True)
-    except Exception as error:  # whatever the adapter makes peft and safetensors raise
-        raise ModelError(f"base.adapter: {adapter} cannot be put on {path}: {error}") from error
+    tuned = load_adapter(model, str(adapter), is_trainable=True)
     # A base within the adapter's run is named by its place there.
     tuned.peft_config["default"].base_model_name_or_path = str(path)
     return tuned

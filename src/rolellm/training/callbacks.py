@@ -6,18 +6,14 @@ This module imports torch and transformers at its head, because it subclasses a 
 from __future__ import annotations
 
 import math
-import os
-import shutil
 import threading
 import time
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from itertools import groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final
 
 import numpy as np
@@ -26,12 +22,11 @@ from transformers import GenerationConfig, TrainerCallback
 
 from rolellm.core.errors import DivergedError, RoleLLMError
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.interrupts import handle_signals
 from rolellm.core.jsonl import JsonlAppender, write_jsonl
 from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
 from rolellm.training.examples import Example
-from rolellm.training.run_folder import find_last_step, keep_newest, seal_checkpoint
+from rolellm.training.run_folder import find_last_step, keep_newest, remove_foreign_files, seal_checkpoint
 from rolellm.training.schedule import EMPTY, Schedule
 
 
@@ -333,37 +328,6 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
         }
 
 
-_HEARD = b"\nstopping after this step, with a checkpoint%b\n"
-
-
-@contextmanager
-def note_stop_requests(*, is_single: bool) -> Iterator[threading.Event]:
-    """Within the block, a request to stop (Ctrl-C, SIGTERM) is noted and interrupts nothing.
-
-    Args:
-        is_single: A second request interrupts at once. Not so where several processes train together: a launcher passes
-            on what the terminal has sent already, and one that leaves early keeps the others waiting.
-
-    Yields:
-        Where the request is noted. Outside the main thread, which alone hears signals, none ever is.
-    """
-    request = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
-
-    def handle_signal(_number: int, _frame: FrameType | None) -> None:
-        if request.is_set() and is_single:
-            raise KeyboardInterrupt
-        if not request.is_set():
-            # Not print: a signal may come in the middle of another one.
-            os.write(2, _HEARD % (b"; once more stops at once" if is_single else b""))
-        request.set()
-
-    with handle_signals(handle_signal):
-        yield request
-
-
 class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     """Seals each checkpoint once all processes have written their part, then lets old ones go; stops on request.
 
@@ -398,11 +362,7 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
         if state.is_world_process_zero:
             run = Path(args.output_dir)
             folder = run / f"checkpoint-{state.global_step}"
-            # A pickle of our own settings, which the recipe holds; unpickling a stranger's runs code.
-            (folder / "training_args.bin").unlink(missing_ok=True)
-            # The adapter that preferences are measured against is the one that training began with. transformers 5.20
-            # would load it in the place of the tuned one.
-            shutil.rmtree(folder / "ref", ignore_errors=True)
+            remove_foreign_files(folder)
             seal_checkpoint(folder, state.global_step, self._facts)
             keep_newest(run, self._limit)
         self._accelerator.wait_for_everyone()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import warnings
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -106,42 +107,48 @@ def encode(
         UserWarning: Names the rows that are left out, since TRL would read a special token in their text.
     """
     examples: list[Example] = []
-    problems: dict[str, list[str]] = {}
-    misread: list[str] = []
+    problems: defaultdict[str, list[str]] = defaultdict(list)
+    for chat, prompt, reply in _tokenize(chats, tokenizer):
+        room = max_length - len(prompt)
+        problem = _find_problem(chat, room, len(reply), f"training.max_length ({max_length})", trainer)
+        if problem is None and trainer != "sft" and _has_special(tokenizer, chat.messages, prompt):
+            problem = _MISREAD
+        if problem is None or (truncate_replies and trainer == "sft" and problem.startswith(_TOO_LONG)):
+            row = None if trainer == "sft" else chat.to_row()
+            family = chat.messages[0]["content"]
+            examples.append(Example(chat.row_id, prompt, reply[:room], chat.reference, family, row))
+        else:
+            problems[problem].append(chat.row_id)
+    misread = problems.pop(_MISREAD, []) if examples else []
+    if problems:
+        raise RecipeError("; ".join(_describe(problem, ids) for problem, ids in sorted(problems.items())))
+    if misread:
+        warnings.warn(f"{_describe(_MISREAD, misread)}; left out", stacklevel=2)
+    return examples
+
+
+def _tokenize(
+    chats: Sequence[Conversation], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[tuple[Conversation, array[int], array[int]]]:
+    """Yield conversations with the tokens of the prompt and of the longest reply, which ends with the end token.
+
+    A few thousand replies are tokenized together, for speed. Those of a row follow each other and share the prompt.
+    """
     end, encode_prompt = find_end_token(tokenizer), PromptEncoder(tokenizer)
     messages: tuple[dict[str, str], ...] = ()
     prompt = array("i")
     with Progress("tokenizing", len(chats), unit="replies") as bar:
         for start in range(0, len(chats), _BLOCK):
-            # A few thousand replies are tokenized together, for speed.
             block = chats[start : start + _BLOCK]
             replies = iter(encode_replies(tokenizer, [text for chat in block for text in chat.replies.values()]))
             for chat in block:
-                # A row's replies follow each other: its prompt is encoded once.
                 if chat.messages != messages or not prompt:
                     messages, prompt = chat.messages, array("i", encode_prompt(chat.messages))
-                reply = array("i", [*max(islice(replies, len(chat.replies)), key=len, default=[]), end])
-                room = max_length - len(prompt)
-                problem = _find_problem(chat, room, len(reply), f"training.max_length ({max_length})", trainer)
-                if trainer != "sft" and problem is None and _has_special(tokenizer, messages, prompt):
-                    misread.append(chat.row_id)
-                elif problem is None or (truncate_replies and trainer == "sft" and problem.startswith(_TOO_LONG)):
-                    row = None if trainer == "sft" else chat.to_row()
-                    family = messages[0]["content"]
-                    examples.append(Example(chat.row_id, prompt, reply[:room], chat.reference, family, row))
-                else:
-                    problems.setdefault(problem, []).append(chat.row_id)
+                yield chat, prompt, array("i", [*max(islice(replies, len(chat.replies)), key=len, default=[]), end])
             bar.advance(len(block))
-    special = "a special token of the tokenizer in the text, which TRL would misread"
-    if misread and not examples:
-        problems[special] = misread
-    if problems:
-        raise RecipeError("; ".join(_describe(problem, ids) for problem, ids in sorted(problems.items())))
-    if misread:
-        warnings.warn(f"{_describe(special, misread)}; left out", stacklevel=2)
-    return examples
 
 
+_MISREAD = "a special token of the tokenizer in the text, which TRL would misread"
 _TOO_LONG = "a reply that does not fit"
 
 

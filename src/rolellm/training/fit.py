@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -25,14 +24,15 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 
 from rolellm.core.errors import RecipeError, hide_peft_warning
+from rolellm.core.interrupts import note_stop_requests
 from rolellm.core.settings import dump
 from rolellm.models.load import add_stop_token
 from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.models.prompts.encode import find_end_token
-from rolellm.training.callbacks import CollapseCheck, Recorder, Sealer, StepCheck, note_stop_requests
+from rolellm.training import run_folder
+from rolellm.training.callbacks import CollapseCheck, Recorder, Sealer, StepCheck
 from rolellm.training.examples import IGNORED, Example, hash_examples
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
-from rolellm.training.run_folder import METRICS, find_checkpoint, get_step, name_base, remove_after
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
 
 
@@ -93,11 +93,8 @@ class Fitted:
         self.trainer.save_model(str(folder))
         if not self.trainer.is_world_process_zero():
             return
-        # What preferences were measured against: the adapter that training began with.
-        shutil.rmtree(folder / "ref", ignore_errors=True)
-        name_base(folder, base, revision)
-        # A pickle of our own settings: they are in the manifest, and unpickling a stranger's runs code.
-        (folder / "training_args.bin").unlink(missing_ok=True)
+        run_folder.remove_foreign_files(folder)
+        run_folder.name_base(folder, base, revision)
 
 
 def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fitted:
@@ -125,7 +122,9 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
     start = _find_start(job, facts) if job.resume else None
     trainer = _build_trainer(model, tokenizer, examples, schedule, job)
     recorder = Recorder(
-        job.label, job.folder / METRICS if job.writes_checkpoints else None, steps_per_epoch=schedule.steps_per_epoch
+        job.label,
+        job.folder / run_folder.METRICS if job.writes_checkpoints else None,
+        steps_per_epoch=schedule.steps_per_epoch,
     )
     if training.collapse_steps is not None and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
         raise RecipeError("training.collapse_steps: a model that several GPUs share does not answer; leave it out")
@@ -140,7 +139,8 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
         if not job.writes_checkpoints:
             trainer.train()
         else:
-            with note_stop_requests(is_single=trainer.args.world_size == 1) as request:
+            plan, is_single = "stopping after this step, with a checkpoint", trainer.args.world_size == 1
+            with note_stop_requests(plan, is_single=is_single) as request:
                 sealer = Sealer(trainer.accelerator, training.save_total_limit, facts, request)
                 trainer.add_callback(sealer)
                 trainer.train(resume_from_checkpoint=None if start is None else str(start))
@@ -274,8 +274,8 @@ def _find_start(job: Fit, facts: Mapping[str, Any]) -> Path | None:
     """Find where all processes go on from, as the first one sees it; what lies beyond is cleared away."""
     checkpoint: list[Path | None] = [None]
     if join_processes(job.training).is_main_process:
-        checkpoint = [find_checkpoint(job.folder, facts)]
-        remove_after(job.folder, 0 if checkpoint[0] is None else get_step(checkpoint[0]))
+        checkpoint = [run_folder.find_checkpoint(job.folder, facts)]
+        run_folder.remove_after(job.folder, 0 if checkpoint[0] is None else run_folder.get_step(checkpoint[0]))
     return broadcast_object_list(checkpoint)[0]  # type: ignore[no-any-return]  # accelerate ships no types
 
 

@@ -11,13 +11,13 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import yaml
-from pydantic import AliasPath, Field
 
 from rolellm.core.errors import DataError, ModelError, RecipeError, SettingsError, require
 from rolellm.core.files import open_atomic, write_json
@@ -25,26 +25,28 @@ from rolellm.core.fingerprint import hash_file
 from rolellm.core.jsonl import read_json
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Language
-from rolellm.core.sanitize import Markdown, make_markdown_environment, make_visible
+from rolellm.core.sanitize import Markdown, make_markdown_environment, show_on_line
 from rolellm.core.settings import iterate_leaves, read
-from rolellm.core.typed_json import map_strings, read_as, strip_folders
+from rolellm.core.table import Table, TableRow
+from rolellm.core.typed_json import map_strings, strip_folders
 from rolellm.data.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
 from rolellm.data.rolebench.schema import ANONYMOUS, CONFIGS, REPO_ID, SAMPLE, get_config
-from rolellm.models.find import hash_model
+from rolellm.models.find import hash_model, read_trained_on
 from rolellm.models.load import fetch, merge_adapter, open_tokenizer
 from rolellm.models.prompts.encode import find_end_token
 from rolellm.models.prompts.render import load_system_template
 from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
 from rolellm.runs import find_runs
+from rolellm.scoring.predictions import describe_decoding
+from rolellm.scoring.score_report import COLUMNS, ScoreReport
+from rolellm.scoring.statistics.intervals import encode_interval
 from rolellm.training.recipe import Recipe
 from rolellm.training.run_folder import ADAPTER, FULL, hash_model_files, name_base
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-METRICS = ("CUS", "RAW", "SPE", "avg")
 Form = Literal["adapter", "merged", "full"]
-_Ends = Annotated[list[float], Field(min_length=2, max_length=2)]
 _TOKENIZER = (
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab*", "merges.txt", "*.model"),
@@ -99,110 +101,6 @@ class FinishedRun:
         return list(data.get("languages") or get_config(data["config"]).languages)
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """The mean of a metric, with its intervals and the number of rows where they were recorded."""
-
-    mean: float
-    ci95: _Ends | None = None
-    ci95_new_roles: _Ends | None = None
-    n: int | None = None
-
-
-def _at(*keys: str) -> Any:
-    """A value that JSON holds in sections."""
-    return Field(validation_alias=AliasPath(*keys))
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """The scores that ``rolellm score --json`` printed about one part of the data, as far as the card needs it.
-
-    Attributes:
-        hash: That of all that the scores depend on.
-        data_hash: That of the rows that were scored.
-        own: True for rows of a release of one's own.
-        unmatched: Number of rows without a prediction.
-    """
-
-    protocol: str
-    config: str
-    split: str
-    metrics: dict[str, Metric | None]
-    hash: Annotated[str, _at("fingerprint", "hash")]
-    value: Annotated[str, _at("fingerprint", "value")]
-    reference_choice: Annotated[str, _at("fingerprint", "reference_choice")]
-    data_hash: Annotated[str, _at("fingerprint", "dataset", "fingerprint")]
-    tokenizer: Annotated[dict[str, str], _at("fingerprint", "tokenizer")]
-    predictions: Annotated[list[dict[str, Any]], _at("fingerprint", "predictions")]
-    unmatched: Annotated[int, _at("unmatched", "rows")]
-    own: Annotated[bool, _at("fingerprint", "dataset", "own")] = False
-    unanswered: Annotated[str | None, _at("fingerprint", "missing")] = None
-    contamination: dict[str, Any] | None = None
-    warnings: list[str] = field(default_factory=list)
-
-    @property
-    def measured(self) -> Iterator[tuple[str, Metric]]:
-        """Metrics by name, in the order of tables."""
-        return ((name, metric) for name in METRICS if (metric := self.metrics.get(name)) is not None)
-
-    @property
-    def missing(self) -> list[str]:
-        """Metrics that no row measures."""
-        return [name for name in METRICS if self.metrics.get(name) is None]
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes for a reader who compares the scores with others."""
-        tokenizers = ", ".join(sorted(set(self.tokenizer.values())))
-        notes = [f"{self.value} of {self.reference_choice}, tokenizer {tokenizers}"]
-        notes += [_describe_decoding(item.get("generation")) for item in self.predictions]
-        if self.unmatched:
-            treated = "count as 0" if self.unanswered == "zero" else "are left out"
-            notes.append(f"{self.unmatched} rows without an answer {treated}")
-        if self.contamination is None:
-            notes.append("whether its rows were trained on was not recorded")
-        elif self.contamination.get("contaminated"):
-            notes.append(f"{self.contamination['contaminated']} of {self.contamination['rows']} rows were trained on")
-        # Not their text: some of them name files, which mean nothing elsewhere.
-        if self.warnings:
-            notes.append(f"scoring gave {len(self.warnings)} warning{'s' if len(self.warnings) > 1 else ''}")
-        return list(dict.fromkeys(notes))
-
-    def to_eval_results(self) -> Iterator[Any]:
-        """The scores for the card's ``model-index``, as ``huggingface_hub.EvalResult``."""
-        from huggingface_hub import EvalResult
-
-        sample = self.config in (SAMPLE, SAMPLE + ANONYMOUS)
-        for name, metric in () if self.own else self.measured:
-            details = {"ci95": metric.ci95, "ci95_new_roles": metric.ci95_new_roles, "n": metric.n}
-            yield EvalResult(
-                task_type="text-generation",
-                dataset_type="rolellm-sample" if sample else REPO_ID,
-                dataset_name="the sample in rolellm" if sample else "RoleBench",
-                dataset_config=self.config,
-                dataset_split=self.split,
-                dataset_args={"fingerprint": self.data_hash},
-                metric_type="rouge",
-                metric_name=f"{name} (Rouge-L {self.value}, protocol {self.protocol})",
-                metric_value=metric.mean,
-                metric_args={key: value for key, value in details.items() if value} | {"fingerprint": self.hash},
-            )
-
-    def to_hub_results(self) -> Iterator[Any]:
-        """The scores for ``.eval_results`` of a model's repository, as ``huggingface_hub.EvalResultEntry``.
-
-        None for the sample, fame-free twins, and configs and releases of others: the dataset on the Hub lacks them.
-        """
-        from huggingface_hub import EvalResultEntry
-
-        is_on_hub = self.config in {*CONFIGS} - {SAMPLE} and not get_config(self.config).anonymous and not self.own
-        notes = f"protocol {self.protocol}, split {self.split}; {'; '.join(self.notes)}"
-        for name, metric in self.measured if is_on_hub else ():
-            task = f"{self.config}_{name.lower()}"
-            yield EvalResultEntry(dataset_id=REPO_ID, task_id=task, value=metric.mean, notes=notes)
-
-
 def push(
     run: Any,
     repo: str,
@@ -238,7 +136,7 @@ def push(
     finished = _read_finished_run(folder, merge, base_model)
     named = _check_license(finished.manifest["recipe"].get("output", {}).get("license") if license is None else license)
     finished = replace(finished, safety=_find_safety(folder, safety))
-    measured = [read_scores(Path(path)) for path in scores]
+    reports = [read_scores(Path(path)) for path in scores]
     # In the run's folder, where there is room for a model and files need not be copied, unless it is read-only.
     parent = folder if os.access(folder, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=parent, prefix=".publish-") as scratch:
@@ -249,8 +147,8 @@ def push(
         _copy_weights(finished, staged, find_end_token(tokenizer))
         published = replace(finished, manifest=_write_manifest(finished, staged))
         with open_atomic(staged / "README.md") as stream:
-            stream.write(render_model_card(published, repo, named, tokenizer, systems, measured))
-        _write_results(measured, staged)
+            stream.write(render_model_card(published, repo, named, tokenizer, systems, reports))
+        _write_hub_results(reports, staged)
         return push_folder(staged, repo, chosen)
 
 
@@ -267,18 +165,6 @@ def _find_safety(run: Path, folder: str | Path | None) -> Mapping[str, Any] | No
     if measured is not None and measured != hash_model(str(run)):
         raise SettingsError(f"{checks[-1].folder} was measured on other weights than those of {run}; check it again")
     return manifest
-
-
-def _write_results(measured: Sequence[Scores], staged: Path) -> None:
-    """Write the scores where the Hub reads them for the model's page and the dataset's leaderboard."""
-    from huggingface_hub import eval_result_entries_to_yaml
-
-    entries = eval_result_entries_to_yaml([entry for scores in measured for entry in scores.to_hub_results()])
-    if entries:
-        path = staged / ".eval_results" / "rolebench.yaml"
-        path.parent.mkdir()
-        with open_atomic(path) as stream:
-            yaml.safe_dump(entries, stream, allow_unicode=True, sort_keys=False)
 
 
 def check_publishing(recipe: Recipe) -> None:
@@ -372,7 +258,9 @@ def _write_manifest(run: FinishedRun, staged: Path) -> dict[str, Any]:
     values = {key: value for key, value in run.manifest.items() if key not in ("recipe", "trained_on", "files")}
     trained_on = TrainedOn.from_dict(run.manifest["trained_on"])
     if run.form != "adapter":
-        trained_on |= _read_trained_on_of_base(run)
+        # What the base was tuned on before, where it is at hand and a model of ours.
+        with suppress(ModelError):
+            trained_on |= read_trained_on(str(_find_base_folder(run, weights=False)))
     manifest = {
         **strip_folders(values),
         "recipe": _strip_recipe(run.manifest["recipe"]),
@@ -382,15 +270,6 @@ def _write_manifest(run: FinishedRun, staged: Path) -> dict[str, Any]:
     }
     write_json(staged / MANIFEST, manifest)
     return manifest
-
-
-def _read_trained_on_of_base(run: FinishedRun) -> TrainedOn:
-    """Read what the base says that it was tuned on before, where it is at hand and a model of ours."""
-    try:
-        file = _find_base_folder(run, weights=False) / MANIFEST
-    except ModelError:
-        return TrainedOn()
-    return (read_manifest(file) if file.is_file() else None) or TrainedOn()
 
 
 def _strip_recipe(recipe: Mapping[str, Any]) -> Any:
@@ -459,16 +338,93 @@ def _check_license(name: str | None) -> str:
     return name
 
 
-def read_scores(path: Path) -> Scores:
-    """Read what ``rolellm score --json`` printed into a file.
+def read_scores(path: Path) -> ScoreReport:
+    """Read what ``rolellm score --json`` printed into a file, each text in it on one line and visible.
 
     Raises:
         DataError: When it is something else; names the file.
     """
     try:
-        return read_as(Scores, map_strings(read_json(path), _flatten), "it")
-    except DataError as error:
-        raise DataError(f"is not what `rolellm score --json` prints: {error}", path=path) from error
+        report = ScoreReport.from_dict(map_strings(read_json(path), show_on_line))
+        _list_notes(report)  # A fingerprint may be any object; here one that cannot be told in words is refused.
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise DataError(f"holds no scores: {error}", path=path) from error
+    return report
+
+
+def _list_notes(report: ScoreReport) -> list[str]:
+    """Notes for a reader who compares the scores with others."""
+    notes = [report.recipe, *(_describe_answers(file["generation"]) for file in report.fingerprint["predictions"])]
+    if unanswered := report.unmatched.get("rows"):
+        treated = "count as 0" if report.options.missing == "zero" else "are left out"
+        notes.append(f"{unanswered} rows without an answer {treated}")
+    if report.contamination is None:
+        notes.append("whether its rows were trained on was not recorded")
+    elif report.contamination.get("contaminated"):
+        notes.append(f"{report.contamination['contaminated']} of {report.contamination['rows']} rows were trained on")
+    # Not their text: some of them name files, which mean nothing elsewhere.
+    if report.warnings:
+        notes.append(f"scoring gave {len(report.warnings)} warning{'s' if len(report.warnings) > 1 else ''}")
+    return list(dict.fromkeys(notes))
+
+
+def _describe_answers(generation: Mapping[str, Any] | None) -> str:
+    """Describe how answers were made, and by which model, as far as the file next to them says."""
+    if not generation or not generation.get("decoding"):
+        return "how the answers were made was not recorded"
+    model = generation.get("adapter_hash") or generation.get("model_hash")
+    form = (generation.get("prompt") or {}).get("form")
+    described = f"answers of the model with content hash {str(model)[:12]}, {describe_decoding(generation)}"
+    return f"{described}, prompt form {form}" if form else described
+
+
+def _list_eval_results(report: ScoreReport) -> Iterator[Any]:
+    """The scores for the card's ``model-index``, as ``huggingface_hub.EvalResult``; none on a release of one's own."""
+    from huggingface_hub import EvalResult
+
+    options, fingerprint = report.options, report.fingerprint
+    is_sample = options.config in (SAMPLE, SAMPLE + ANONYMOUS)
+    for name, interval in () if report.is_own else report.metrics.items():
+        if details := encode_interval(interval):
+            yield EvalResult(
+                task_type="text-generation",
+                dataset_type="rolellm-sample" if is_sample else REPO_ID,
+                dataset_name="the sample in rolellm" if is_sample else "RoleBench",
+                dataset_config=options.config,
+                dataset_split=options.split,
+                dataset_args={"fingerprint": options.dataset_fingerprint},
+                metric_type="rouge",
+                metric_name=f"{name} (Rouge-L {fingerprint['value']}, protocol {options.protocol})",
+                metric_value=details.pop("mean"),
+                metric_args={key: value for key, value in details.items() if value}
+                | {"fingerprint": fingerprint["hash"]},
+            )
+
+
+def _write_hub_results(reports: Sequence[ScoreReport], staged: Path) -> None:
+    """Write the scores where the Hub reads them for the model's page and the dataset's leaderboard.
+
+    None for the sample, fame-free twins, and configs and releases of others: the dataset on the Hub lacks them.
+    """
+    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
+    on_hub = {name for name in CONFIGS if name != SAMPLE and not get_config(name).anonymous}
+    entries = [
+        EvalResultEntry(
+            dataset_id=REPO_ID,
+            task_id=f"{report.options.config}_{name.lower()}",
+            value=interval.mean,
+            notes="; ".join(_list_notes(report)),
+        )
+        for report in reports
+        for name, interval in report.metrics.items()
+        if interval and report.options.config in on_hub and not report.is_own
+    ]
+    if entries:
+        path = staged / ".eval_results" / "rolebench.yaml"
+        path.parent.mkdir()
+        with open_atomic(path) as stream:
+            yaml.safe_dump(eval_result_entries_to_yaml(entries), stream, allow_unicode=True, sort_keys=False)
 
 
 def render_model_card(
@@ -477,7 +433,7 @@ def render_model_card(
     license_id: str,
     tokenizer: PreTrainedTokenizerBase,
     systems: Mapping[Language, str],
-    scores: Sequence[Scores],
+    scores: Sequence[ScoreReport],
 ) -> str:
     """The card's text: YAML front matter, then Markdown.
 
@@ -490,7 +446,9 @@ def render_model_card(
         scores: What was measured.
     """
     environment = make_markdown_environment()
-    environment.filters["quoted"] = _quote
+    # As a string of Python; what cannot be seen is written as its escape.
+    environment.filters["quoted"] = lambda text: Markdown(repr(text))
+    environment.filters["percent"] = lambda share: f"{100 * share:.1f}"
     template = environment.from_string(
         resources.files("rolellm.training").joinpath("model_card.md.jinja").read_text(encoding="utf-8")
     )
@@ -499,8 +457,6 @@ def render_model_card(
     language = next(iter(systems), run.languages[0])
     body = template.render(
         run=run,
-        manifest=run.manifest,
-        tiny=str(run.manifest["base"]["kind"]).startswith("tiny-"),
         repo=repo,
         license_id=license_id,
         prompt=str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)),
@@ -509,19 +465,28 @@ def render_model_card(
         systems=systems,
         language=language,
         system=systems.get(language, "{role}\n{description}"),
-        role=next(iter(run.manifest["trained_on"]["roles"]), "Sherlock Holmes"),
         recipe=dict(_list_recipe_rows(run.manifest["recipe"])),
-        metrics=METRICS,
         scores=scores,
+        score_table=Markdown(_build_score_table(scores).to_markdown()),
+        list_notes=_list_notes,
     )
     return f"---\n{_render_front_matter(run, repo, license_id, scores)}\n---\n\n{body}"
 
 
-def _render_front_matter(run: FinishedRun, repo: str, license_id: str, scores: Sequence[Scores]) -> str:
+def _build_score_table(reports: Iterable[ScoreReport]) -> Table:
+    """Build a table of each report's scores, with the intervals that its config asks for."""
+    rows = []
+    for report in reports:
+        marks = (f"protocol {report.options.protocol}", *["a release of one's own"] * report.is_own)
+        rows.append(TableRow((report.options.where,), tuple(map(report.leading.metrics.get, COLUMNS)), marks))
+    return Table("Rouge-L", ("Data",), COLUMNS, tuple(rows))
+
+
+def _render_front_matter(run: FinishedRun, repo: str, license_id: str, scores: Sequence[ScoreReport]) -> str:
     from huggingface_hub import ModelCardData
 
     method, adapter = run.manifest["method"], run.form == "adapter"
-    results = [result for score in scores for result in score.to_eval_results()]
+    results = [result for report in scores for result in _list_eval_results(report)]
     data = ModelCardData(
         language=[str(language) for language in run.languages],
         license=license_id,
@@ -549,25 +514,3 @@ def _list_recipe_rows(recipe: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key, value in iterate_leaves(recipe):
         if value is not None and not key.startswith(left_out):
             yield key, json.dumps(value, ensure_ascii=False)
-
-
-def _quote(text: str) -> Markdown:
-    """A text as a string of Python; what cannot be seen is written as its escape."""
-    return Markdown(repr(text))
-
-
-def _flatten(text: str) -> str:
-    """A text on one line, where nothing hides or steers a display: it goes into the card's YAML."""
-    return " ".join(make_visible(text).split())
-
-
-def _describe_decoding(generation: Any) -> str:
-    """Describe how answers were decoded, and by which model, as far as the file next to them says."""
-    decoding = generation.get("decoding") if isinstance(generation, dict) else None
-    if not isinstance(decoding, dict):
-        return "how the answers were made was not recorded"
-    settings = ", ".join(f"{key} {value}" for key, value in decoding.items())
-    model = generation.get("adapter_hash") or generation.get("model_hash")
-    prompt = generation.get("prompt")
-    form = f", prompt form {prompt['form']}" if isinstance(prompt, dict) and "form" in prompt else ""
-    return f"answers of the model with content hash {str(model)[:12]} by {settings}{form}"

@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import random
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.settings import read_packaged_yaml
 from rolellm.core.text import FUNCTION_HAN, fold, load_chinese_tokenizer
+from rolellm.training.recipe import TrainingRecipe
 
 #: What a reward must not prefer to the role's own reply.
 CANARIES: Final[Mapping[str, str]] = {
@@ -267,6 +269,30 @@ def check_rewards(rewards: Mapping[str, Any], rows: Sequence[Row], weights: Sequ
             f"much as the role's own reply or more: {canaries}. Combine other rewards (docs/training.md); `rolellm "
             "check reward` shows what each prefers, and training.audit_rewards: false trains all the same"
         )
+
+
+def prepare_rewards(
+    training: TrainingRecipe, rewards: Sequence[Any], replies: Sequence[Any], *, is_new: bool
+) -> list[Any]:
+    """Audit the rewards of a new training, and let those that learn do so.
+
+    Args:
+        training: The recipe's section.
+        rewards: Reward functions.
+        replies: What is trained on; conversations, which are not rows, have nothing to compare with or learn from.
+        is_new: Whether training begins, and does not go on from a checkpoint.
+
+    Raises:
+        RecipeError: When a canary beats the rewards.
+    """
+    rows = [item for item in replies if isinstance(item, Row)]
+    if rewards and training.audit_rewards and is_new:
+        if any(row.references for row in rows):
+            named = dict(zip(map(name_reward, rewards), rewards, strict=True))
+            check_rewards(named, rows, training.extra.get("reward_weights"))
+        else:
+            sys.stderr.write("note: the rewards are not audited: the data has no references to compare with\n")
+    return [learn_reward(reward, rows) if rows else reward for reward in rewards]
 
 
 def is_async(reward: Any) -> bool:

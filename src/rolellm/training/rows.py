@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,19 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError, ModelError, RecipeError, RoleLLMWarning
+from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Profile, Row, Turn
 from rolellm.core.text import join_names
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.data.rolebench.source import find_own_manifest
 from rolellm.models.prompts.encode import encode_prompt, limit_prompt
-from rolellm.models.prompts.render import (
-    ONWARD,
-    OPENING,
-    DescriptionPrompts,
-    Template,
-    format_turn,
-    shorten_turn,
-)
+from rolellm.models.prompts.render import ONWARD, OPENING, DescriptionPrompts, Template, format_turn, shorten_turn
 from rolellm.models.training_record import TrainedOn, hash_instruction
 from rolellm.training.recipe import DataRecipe, Recipe
 
@@ -268,8 +261,7 @@ def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
 
 
 def _draw(row_id: str, seed: int) -> float:
-    digest = hashlib.sha256(f"{seed}\0{row_id}".encode()).digest()
-    return int.from_bytes(digest[:7], "big") / 2**56
+    return int(hash_bytes(f"{seed}\0{row_id}".encode())[:14], 16) / 16**14
 
 
 def make_conversations(
@@ -397,18 +389,13 @@ def make_script_conversations(
     for profile in profiles:
         content = template[profile.language].fill(role=profile.role, description=profile.description)
         system = {"role": "system", "content": content}
-        number = 0
-        for _, group in groupby(profile.turns, key=lambda turn: turn.scene):
-            scene = list(group)
-            for index, line in enumerate(scene):
-                if not profile.owns(line):
-                    continue
-                number += 1
-                first = max(0, index - data.script_turns)
-                before = _alternate_turns(profile, scene[first:index], opening=first == 0)
-                row_id = f"script/{profile.role}/{number}"
-                reply = {"completion": line.content}
-                chats.append(Conversation(row_id, (system, *before), reply, role=profile.role))
+        scenes = [list(scene) for _, scene in groupby(profile.turns, key=lambda turn: turn.scene)]
+        lines = ((scene, index) for scene in scenes for index, turn in enumerate(scene) if profile.owns(turn))
+        for number, (scene, index) in enumerate(lines, start=1):
+            first = max(0, index - data.script_turns)
+            before = _alternate_turns(profile, scene[first:index], opening=first == 0)
+            reply = {"completion": scene[index].content}
+            chats.append(Conversation(f"script/{profile.role}/{number}", (system, *before), reply, role=profile.role))
     return chats[: data.max_rows]
 
 

@@ -72,6 +72,15 @@ def name_base(folder: Path, base: str | None, revision: str | None) -> None:
         write_json(file, config | {"base_model_name_or_path": base_folder.relative_to(folder.resolve()).as_posix()})
 
 
+def remove_foreign_files(folder: Path) -> None:
+    """Remove what transformers and TRL write next to a model or into a checkpoint, and nobody should load."""
+    # A pickle of our own settings, which recipe and manifest hold; unpickling a stranger's runs code.
+    (folder / "training_args.bin").unlink(missing_ok=True)
+    # The adapter that preferences are measured against is the one that training began with. transformers 5.20 would
+    # load it in the place of the tuned one.
+    shutil.rmtree(folder / "ref", ignore_errors=True)
+
+
 def check_training_folder(run: Path, recipe: Recipe, start: Start) -> None:
     """Refuse a folder that holds something that the run would destroy, or nothing that it can continue.
 
@@ -177,23 +186,25 @@ def explain_stop(run: Path, *, again: str, resume: str) -> Iterator[None]:
     before = _get_start_time(run)
     try:
         yield
-    except StoppedShortError as stop:  # of a call within, which says how to continue in Python
-        problem = str(stop).partition("\nResume with: ")[0]
-        raise StoppedShortError(problem, resume=again if _get_start_time(run) == before else resume) from None
     except (KeyboardInterrupt, Exception) as error:
-        full = is_disk_full(error)
-        if not (full or isinstance(error, KeyboardInterrupt)):
+        is_new = _get_start_time(run) == before
+        if isinstance(error, StoppedShortError):  # of a call within, which says how to continue in Python
+            problem = str(error).partition("\nResume with: ")[0]
+        elif is_disk_full(error):
+            room = f"the disk is full; everything so far is saved in {run}; free some space, then resume: "
+            problem = room + _describe_progress(run, is_new)
+        elif isinstance(error, KeyboardInterrupt):
+            problem = _describe_progress(run, is_new)
+        else:
             raise
-        room = f"the disk is full; everything so far is saved in {run}; free some space, then resume: " if full else ""
-        if _get_start_time(run) == before:
-            raise StoppedShortError(f"{room}nothing was done yet", resume=again) from None
-        step = find_last_step(run)
-        progress = (
-            f"step {step} is the last checkpoint in {run}"
-            if step
-            else f"{run} has no checkpoint yet, so it starts over"
-        )
-        raise StoppedShortError(f"{room}{progress}", resume=resume) from None
+        raise StoppedShortError(problem, resume=again if is_new else resume) from None
+
+
+def _describe_progress(run: Path, is_new: bool) -> str:
+    step = find_last_step(run)
+    if is_new:
+        return "nothing was done yet"
+    return f"step {step} is the last checkpoint in {run}" if step else f"{run} has no checkpoint yet, so it starts over"
 
 
 def _get_start_time(run: Path) -> int:

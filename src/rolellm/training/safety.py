@@ -21,8 +21,8 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Reply, Request, Sampling, UnacceptableError, accept_speech, convert_turns
-from rolellm.runs import Plan, Records, Round, Run, Step, run_step
-from rolellm.training.recipe import DataRecipe, Recipe
+from rolellm.runs import Plan, Records, Round, Step, run_step
+from rolellm.training.recipe import DataRecipe, Recipe, TrainingRecipe
 from rolellm.training.rows import Ask, Conversation, Replies
 
 #: Where in a run's folder the base's replies and their journal are.
@@ -115,6 +115,13 @@ class AnswerInRole(Step[Answers]):
     seed: int = 0
     kind: ClassVar[str] = "safety-mix"
 
+    def preview(self) -> dict[str, Any]:
+        """Give the number of prompts to ask at first, and the messages of the first one, by kind."""
+        return {
+            kind: {"prompts": min(self.count, len(chats)), "first": list(chats[0].messages)}
+            for kind, chats in self.prompts.items()
+        }
+
     def plan(self, llm: LLM) -> Plan[Answers]:
         """Ask, and make up for prompts without a reply of the wanted kind by others."""
         sampling = Sampling(seed=self.seed)
@@ -159,31 +166,39 @@ def _accept(request: Request, reply: Reply) -> str:
     return text
 
 
-def answer_in_role(recipe: Recipe, replies: Replies, ask: Ask, count: int, base: Path, run: Path) -> Run[Answers]:
-    """Have the base answer in the roles of the rows, so that its replies are the share of training that is asked for.
-
-    Replies are journaled in the run's folder: a second call asks for nothing that was answered.
+def plan_answers(recipe: Recipe, replies: Replies, ask: Ask, count: int) -> AnswerInRole:
+    """Plan what to ask so that the base's replies are the share of training that the recipe asks for.
 
     Args:
         recipe: The recipe.
         replies: The rows that are trained on.
         ask: The messages that ask a row's question of its role.
         count: Replies that are trained on without these.
+    """
+    share = recipe.data.mix.safety
+    each = math.ceil(share / (1 - share) * count / len(KINDS))
+    return AnswerInRole(recipe.data, make_prompts(recipe, replies, ask), each, recipe.training.seed)
+
+
+def answer_in_role(step: AnswerInRole, training: TrainingRecipe, base: Path, run: Path) -> Answers:
+    """Have the base answer in the roles.
+
+    Replies are journaled in the run's folder: a second call asks for nothing that was answered.
+
+    Args:
+        step: What to ask.
+        training: Its ``use_cpu``.
         base: Folder of the base.
         run: The run's folder.
 
     Raises:
         RecipeError: When the base refuses no harmful prompt, or every look-alike: there is nothing to keep.
     """
-    share = recipe.data.mix.safety
-    device = "cpu" if recipe.training.on_cpu else "auto"
-    llm = LLM(backend="local", model=str(base), device=device, max_attempts=_ATTEMPTS)
-    each = math.ceil(share / (1 - share) * count / len(KINDS))
-    step = AnswerInRole(recipe.data, make_prompts(recipe, replies, ask), each, recipe.training.seed)
-    answers = run_step(step, llm, run / FOLDER)
+    device = "cpu" if training.on_cpu else "auto"
+    answers = run_step(step, LLM(backend="local", model=str(base), device=device, max_attempts=_ATTEMPTS), run / FOLDER)
     if not answers.result.mixed:
         raise RecipeError(
             f"data.mix.safety: there is nothing to keep, {answers.result}. Leave the key out, or tune a base that "
             "refuses what is harmful and answers what is not"
         )
-    return answers
+    return answers.result

@@ -24,26 +24,18 @@ from rolellm.core.locks import check_unlocked, lock_folder
 from rolellm.core.records import Row
 from rolellm.core.row_files import read_rows
 from rolellm.models.families import explain_not_shared
-from rolellm.models.find import find_manifests, hash_model
+from rolellm.models.find import hash_model, read_trained_on
 from rolellm.models.prompts.render import DescriptionPrompts
 from rolellm.models.prompts.settle import list_switches
-from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
+from rolellm.models.training_record import MANIFEST, TrainedOn
 from rolellm.training import bases, run_folder
 from rolellm.training import rows as data
 from rolellm.training.examples import Example, encode
 from rolellm.training.publish import check_publishing, push
-from rolellm.training.recipe import OutputRecipe, Recipe, TrainingRecipe
+from rolellm.training.recipe import DataRecipe, OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
-from rolellm.training.rewards import (
-    RewardChange,
-    check_rewards,
-    describe_hacking,
-    find_reward,
-    learn_reward,
-    measure_changes,
-    name_reward,
-)
-from rolellm.training.safety import answer_in_role
+from rolellm.training.rewards import describe_hacking, find_reward, measure_changes, name_reward, prepare_rewards
+from rolellm.training.safety import answer_in_role, plan_answers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -98,50 +90,22 @@ def prepare(
     """
     require("torch", "transformers", extra="train")
     check_recipe(recipe)
-    training = recipe.training
     config = bases.read_base_config(recipe)
     context = bases.find_context(recipe, config)
-    data.check_positions(training.max_length, context)
-    replies: list[Any] = list(data.load_replies(recipe) if rows is None else rows)
-    if training.eval_strategy == "no":
-        held_out = []
-    elif held_out is None:
-        replies, held_out = data.split_held_out(replies, recipe.data.held_out, training.seed)
+    data.check_positions(recipe.training.max_length, context)
+    replies, held_out = _choose_replies(recipe, rows, held_out)
     base_rows = data.select_base_rows(recipe, replies)
     tokenizer = bases.load_base_tokenizer(recipe, base_rows, out)
     bases.check_targets(recipe, config, tokenizer)
     row_items = [item for item in (*replies, *held_out) if isinstance(item, Row)]
     ask = data.prepare_ask(recipe, row_items)
     data.check_prompts(row_items, ask, tokenizer, context, recipe.data)
-
-    def encode_items(items: data.Replies) -> list[Example]:
-        first_only = recipe.data.replies == "first"
-        chats = list(data.make_conversations(items, ask, training.trainer, first_only=first_only))
-        if items and not chats:
-            raise RecipeError(
-                f"training.trainer: {training.trainer} prefers replies to role-free answers, and no row has both"
-            )
-        limits: dict[str, Any] = {"max_length": training.max_length, "truncate_replies": training.truncate_replies}
-        return encode(chats, tokenizer, trainer=training.trainer, **limits)
-
-    examples, held_out_examples = encode_items(replies), encode_items(held_out)
-    if training.shared_prefix and config is not None:
-        longest = max(example.length for example in (*examples, *held_out_examples))
-        if recipe.data.mix.safety:
-            longest = training.max_length  # replies that are still to come
-        if reason := explain_not_shared(config, longest):
-            training = _disable_sharing(training)
-            warnings.warn(
-                "replies are trained row by row, without shared prefixes, "
-                f"{training.per_device_train_batch_size} in a forward pass: the base is {reason}",
-                RoleLLMWarning,
-                stacklevel=2,
-            )
+    examples, held_out_examples = (_encode_replies(recipe, items, ask, tokenizer) for items in (replies, held_out))
     return Prepared(
         rows=base_rows,
         replies=replies,
         tokenizer=tokenizer,
-        training=training,
+        training=_settle_sharing(recipe, config, (*examples, *held_out_examples)),
         examples=examples,
         ask=ask,
         held_out=held_out_examples,
@@ -149,10 +113,52 @@ def prepare(
     )
 
 
-def _disable_sharing(training: TrainingRecipe) -> TrainingRecipe:
-    """The same steps in passes of a few rows, which take more memory each."""
+def _choose_replies(
+    recipe: Recipe, rows: data.Replies | None, held_out: data.Replies | None
+) -> tuple[data.Replies, data.Replies]:
+    """Choose what is trained and what is evaluated on."""
+    replies = data.load_replies(recipe) if rows is None else rows
+    if recipe.training.eval_strategy == "no":
+        return replies, []
+    if held_out is not None:
+        return replies, held_out
+    return data.split_held_out(replies, recipe.data.held_out, recipe.training.seed)
+
+
+def _encode_replies(
+    recipe: Recipe, replies: data.Replies, ask: DescriptionPrompts, tokenizer: PreTrainedTokenizerBase
+) -> list[Example]:
+    training, first_only = recipe.training, recipe.data.replies == "first"
+    chats = list(data.make_conversations(replies, ask, training.trainer, first_only=first_only))
+    if replies and not chats:
+        raise RecipeError(
+            f"training.trainer: {training.trainer} prefers replies to role-free answers, and no row has both"
+        )
+    limits: dict[str, Any] = {"max_length": training.max_length, "truncate_replies": training.truncate_replies}
+    return encode(chats, tokenizer, trainer=training.trainer, **limits)
+
+
+def _settle_sharing(recipe: Recipe, config: Any, examples: Sequence[Example]) -> TrainingRecipe:
+    """Settle how to train: where packs are not exact for the base, the same steps in passes of a few whole rows.
+
+    Warns:
+        RoleLLMWarning: When prefixes should be shared, and that is not known to be exact for the base.
+    """
+    training = recipe.training
+    if not training.shared_prefix or config is None:
+        return training
+    # With a safety mix, replies are still to come.
+    longest = training.max_length if recipe.data.mix.safety else max(example.length for example in examples)
+    reason = explain_not_shared(config, longest)
+    if not reason:
+        return training
     step = training.replies_per_step
     rows = max(n for n in range(1, min(_ROWS, training.per_device_train_batch_size) + 1) if step % n == 0)
+    warnings.warn(
+        f"replies are trained row by row, without shared prefixes, {rows} in a forward pass: the base is {reason}",
+        RoleLLMWarning,
+        stacklevel=3,
+    )
     return replace(
         training, shared_prefix=False, per_device_train_batch_size=rows, gradient_accumulation_steps=step // rows
     )
@@ -253,22 +259,10 @@ def train(
         raise RecipeError("--overwrite starts over and --resume continues; give one of them")
     if eval_dataset is not None:
         training.setdefault("eval_strategy", "epoch")
-    rewards = training.pop("reward_funcs", None)
-    if rewards is not None:
-        rewards = [rewards] if callable(rewards) or isinstance(rewards, str) else list(rewards)
-        training["reward_funcs"] = [name_reward(reward) for reward in rewards]
-        # Those of a recipe are for its own rewards.
-        training.setdefault("reward_weights", None)
+    rewards = _take_rewards(training)
     chosen = load_recipe(recipe, base=base, **training)
     functions = [find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
-    if train_dataset is None and chosen.data.path is not None:
-        if not chosen.data.path.is_file():
-            raise RecipeError(f"data.path: no file at {chosen.data.path}")
-        train_dataset = [row for _, row in read_rows(chosen.data.path)]
-    rows = None if train_dataset is None else data.read_dataset(train_dataset, chosen.training.trainer)
-    if rows is not None:
-        languages = tuple(sorted({row.language for row in rows}))
-        chosen = replace(chosen, data=replace(chosen.data, source="dataset", languages=languages))
+    chosen, rows = _read_rows(chosen, train_dataset)
     held_out = None if eval_dataset is None else data.read_dataset(eval_dataset, chosen.training.trainer)
     shipped = isinstance(recipe, str) and not Path(recipe).is_file()
     if out is None and not shipped and chosen.output.dir != OutputRecipe().dir:
@@ -280,6 +274,31 @@ def train(
         again = f"the same call with out={str(folder)!r}"
         with run_folder.explain_stop(folder, again=again, resume=f"{again} and resume=True"):
             return _train_in_folder(chosen, rows, held_out, folder, start, callbacks, functions)
+
+
+def _take_rewards(training: dict[str, Any]) -> list[Any]:
+    """Take rewards, which may be functions, out of values for a recipe, and put their names in."""
+    rewards = training.pop("reward_funcs", None)
+    if rewards is None:
+        return []
+    rewards = [rewards] if callable(rewards) or isinstance(rewards, str) else list(rewards)
+    training["reward_funcs"] = [name_reward(reward) for reward in rewards]
+    # Those of a recipe are for its own rewards.
+    training.setdefault("reward_weights", None)
+    return rewards
+
+
+def _read_rows(recipe: Recipe, dataset: Any) -> tuple[Recipe, data.Replies | None]:
+    """Read a dataset that was given or that the recipe names the file of, if any; with the recipe that says so."""
+    if dataset is None and recipe.data.path is not None:
+        if not recipe.data.path.is_file():
+            raise RecipeError(f"data.path: no file at {recipe.data.path}")
+        dataset = [row for _, row in read_rows(recipe.data.path)]
+    if dataset is None:
+        return recipe, None
+    rows = data.read_dataset(dataset, recipe.training.trainer)
+    languages = tuple(sorted({row.language for row in rows}))
+    return replace(recipe, data=replace(recipe.data, source="dataset", languages=languages)), rows
 
 
 @contextmanager
@@ -311,7 +330,7 @@ def _train_in_folder(
     check_publishing(recipe)
     fixed = bases.pin_base(recipe, commit)
     prepared = prepare(fixed, run, rows, held_out)
-    rewards = _prepare_rewards(recipe.training, rewards, prepared.replies, is_new=start != "resume")
+    rewards = prepare_rewards(recipe.training, rewards, prepared.replies, is_new=start != "resume")
     # Not at the head: what is refused is refused before these slow imports.
     from rolellm.training.fit import Fit, check_settings, fit, join_processes
 
@@ -335,24 +354,27 @@ def _train_in_folder(
         )
         check_settings(job)
         base = bases.build_base(fixed, prepared.rows, run, prepared.tokenizer)
-        if recipe.data.mix.safety:
-            prepared = _mix_safety(recipe, prepared, base, run, processes)
+        prepared = _mix_safety(recipe, prepared, base, run, processes)
         # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
         job = replace(job, facts={"recipe": recipe.hash, "base": hash_model(str(base)), **_hash_adapter(recipe)})
         model = bases.load_model(base, recipe.method, recipe.training, recipe.base.adapter)
         fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
-        result = _sum_up(recipe, prepared, fitted, run, base, began)
+        result = _sum_up(prepared, fitted, run, base, began)
+        changes = measure_changes(result.metrics, recipe.training.extra.get("reward_weights"))
+        result = replace(result, hacked=describe_hacking(changes))
         if processes.is_main_process:
-            write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes))
+            manifest = _make_manifest(recipe, prepared, result, processes.num_processes)
+            rewards_record = {"rewards": [change._asdict() for change in changes]}
+            write_json(run / MANIFEST, manifest | (rewards_record if recipe.training.trainer == "grpo" else {}))
         processes.wait_for_everyone()
     # After the others were let go: an upload may take longer than processes wait for each other.
     return _publish(recipe.output, result) if processes.is_main_process and recipe.output.push_to_hub else result
 
 
-def _sum_up(recipe: Recipe, prepared: Prepared, fitted: Fitted, run: Path, base: Path, began: float) -> TrainingRun:
+def _sum_up(prepared: Prepared, fitted: Fitted, run: Path, base: Path, began: float) -> TrainingRun:
     last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
-    result = TrainingRun(
+    return TrainingRun(
         out=run,
         base=base,
         rows=len(prepared.replies),
@@ -363,21 +385,19 @@ def _sum_up(recipe: Recipe, prepared: Prepared, fitted: Fitted, run: Path, base:
         seconds=round(time.monotonic() - began, 2),
         training_seconds=round(fitted.seconds, 2),
     )
-    return replace(result, hacked=describe_hacking(_measure_rewards(recipe, result)))
-
-
-def _measure_rewards(recipe: Recipe, result: TrainingRun) -> list[RewardChange]:
-    return measure_changes(result.metrics, recipe.training.extra.get("reward_weights"))
 
 
 def _mix_safety(recipe: Recipe, prepared: Prepared, base: Path, run: Path, processes: Any) -> Prepared:
-    """Add what the base says to harmful prompts and look-alikes; the first process asks it."""
+    """Add what the base says to harmful prompts and look-alikes, if the recipe asks for it; the first process asks."""
+    if not recipe.data.mix.safety:
+        return prepared
     from accelerate.utils import broadcast_object_list
 
     chats: list[list[data.Conversation]] = [[]]
     if processes.is_main_process:
         count = len(prepared.examples)
-        answers = answer_in_role(recipe, prepared.replies, prepared.ask, count, base, run).result
+        step = plan_answers(recipe, prepared.replies, prepared.ask, count)
+        answers = answer_in_role(step, recipe.training, base, run)
         chats = [answers.mixed]
         share = len(answers.mixed) / (count + len(answers.mixed))
         sys.stderr.write(f"data.mix.safety: {answers}; {len(answers.mixed):,} are mixed in, {share:.1%} of all\n")
@@ -385,20 +405,6 @@ def _mix_safety(recipe: Recipe, prepared: Prepared, base: Path, run: Path, proce
     limit = recipe.training.max_length
     examples = encode(safety, prepared.tokenizer, max_length=limit, truncate_replies=True)
     return replace(prepared, examples=[*prepared.examples, *examples], safety=safety)
-
-
-def _prepare_rewards(
-    training: TrainingRecipe, rewards: Sequence[Any], replies: data.Replies, *, is_new: bool
-) -> list[Any]:
-    """Audit the rewards of a new training, and let those that learn do so."""
-    rows = [item for item in replies if isinstance(item, Row)]
-    if rewards and training.audit_rewards and is_new:
-        if any(row.references for row in rows):
-            names = [name_reward(reward) for reward in rewards]
-            check_rewards(dict(zip(names, rewards, strict=True)), rows, training.extra.get("reward_weights"))
-        else:
-            sys.stderr.write("note: the rewards are not audited: the data has no references to compare with\n")
-    return [learn_reward(reward, rows) if rows else reward for reward in rewards]
 
 
 def _hash_adapter(recipe: Recipe) -> dict[str, str]:
@@ -414,38 +420,17 @@ def _publish(output: OutputRecipe, run: TrainingRun) -> TrainingRun:
         raise type(error)(f"{error}\nThe run in {run.out} is finished; publish it with: {again}") from error
 
 
-def _read_earlier_training(recipe: Recipe) -> TrainedOn:
-    """Read what the adapter that a run went on with had been trained on."""
-    files = [] if recipe.base.adapter is None else find_manifests(str(recipe.base.adapter))
-    return next(filter(None, map(read_manifest, files)), TrainedOn())
-
-
 def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, processes: int) -> dict[str, Any]:
-    from rolellm.data.rolebench import dataset_fingerprint
-    from rolellm.data.rolebench.source import find_own_manifest
-
-    examples, changes = prepared.examples, _measure_rewards(recipe, result)
-    trained_on = data.collect_trained_on(recipe, prepared.replies) | _read_earlier_training(recipe)
-    trained_on |= TrainedOn.of(prepared.safety)
-    read = sum(len(example.prompt_ids) for example in examples)
+    trained_on = data.collect_trained_on(recipe, prepared.replies) | TrainedOn.of(prepared.safety)
+    if recipe.base.adapter is not None:
+        trained_on |= read_trained_on(str(recipe.base.adapter))
     return {
         "format": 1,
         "kind": "rocit",
         "trainer": recipe.training.trainer,
         "recipe": recipe.to_dict(),
         "recipe_hash": recipe.hash,
-        "data": {
-            "config": recipe.data.config if prepared.fingerprint is None else "dataset",
-            "split": recipe.data.split,
-            **({"own": True} if prepared.fingerprint is None and find_own_manifest(recipe.data.data_dir) else {}),
-            "fingerprint": prepared.fingerprint or dataset_fingerprint(recipe.data.config, recipe.data.data_dir),
-            "rows": result.rows,
-            "examples": len(examples),
-            "tokens_read": read,
-            "tokens_trained": sum(len(example.reply_ids) for example in examples),
-            **({} if not prepared.held_out else {"held_out": len(prepared.held_out)}),
-            **({} if not prepared.safety else {"safety": len(prepared.safety)}),
-        },
+        "data": _describe_data(recipe.data, prepared),
         "trained_on": trained_on.to_dict(),
         "prompt": {
             "form": recipe.prompt.form,
@@ -454,14 +439,7 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, proc
             "chat_template": hash_bytes(str(prepared.tokenizer.chat_template).encode("utf-8")),
             "switches": list_switches(str(prepared.tokenizer.chat_template)),
         },
-        "base": {
-            "kind": recipe.base.build or ("path" if recipe.base.model is None else "hub"),
-            "name": recipe.base.model or result.base.name,
-            "model": recipe.base.model,
-            "revision": None if recipe.base.model is None else result.base.name,
-            "files": run_folder.hash_model_files(result.base),
-            **_hash_adapter(recipe),
-        },
+        "base": _describe_base(recipe, result.base),
         "method": recipe.method.name,
         "seed": recipe.training.seed,
         "result": {"steps": result.steps, "first_loss": result.first_loss, "last_loss": result.last_loss},
@@ -469,5 +447,37 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, proc
         "processes": processes,
         "versions": run_folder.list_versions(),
         "files": run_folder.hash_model_files(result.out),
-        **({"rewards": [change._asdict() for change in changes]} if recipe.training.trainer == "grpo" else {}),
+    }
+
+
+def _describe_data(recipe: DataRecipe, prepared: Prepared) -> dict[str, Any]:
+    from rolellm.data.rolebench import dataset_fingerprint
+    from rolellm.data.rolebench.source import find_own_manifest
+
+    is_dataset, examples = prepared.fingerprint is not None, prepared.examples
+    where_present = {
+        "own": not is_dataset and find_own_manifest(recipe.data_dir) is not None,
+        "held_out": len(prepared.held_out),
+        "safety": len(prepared.safety),
+    }
+    return {
+        "config": "dataset" if is_dataset else recipe.config,
+        "split": recipe.split,
+        "fingerprint": prepared.fingerprint or dataset_fingerprint(recipe.config, recipe.data_dir),
+        "rows": len(prepared.replies),
+        "examples": len(examples),
+        "tokens_read": sum(len(example.prompt_ids) for example in examples),
+        "tokens_trained": sum(len(example.reply_ids) for example in examples),
+    } | {key: value for key, value in where_present.items() if value}
+
+
+def _describe_base(recipe: Recipe, folder: Path) -> dict[str, Any]:
+    base = recipe.base
+    return {
+        "kind": base.build or ("path" if base.model is None else "hub"),
+        "name": base.model or folder.name,
+        "model": base.model,
+        "revision": None if base.model is None else folder.name,
+        "files": run_folder.hash_model_files(folder),
+        **_hash_adapter(recipe),
     }

@@ -1,5 +1,6 @@
 """Cards made on the spot, and PNGs made by hand."""
 
+import base64
 import json
 import struct
 import zlib
@@ -8,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from rolellm.characters.cards.card import Card, parse_card
+from rolellm.characters.cards.convert import read_as_character
+from rolellm.core.records import Profile
 
 FIELDS: dict[str, Any] = {
     "name": "Ada Fenn",
@@ -35,49 +40,52 @@ FIELDS: dict[str, Any] = {
         ],
     },
 }
-MakeCard = Callable[..., bytes]
 
 
-@pytest.fixture(scope="session")
-def make_card() -> MakeCard:
+def make_card(spec: str = "v2", **replaced: Any) -> bytes:
     """The JSON of a card; keyword arguments replace fields, None takes one out, `spec` is v1, v2 or v3."""
-
-    def make(spec: str = "v2", **replaced: Any) -> bytes:
-        data = {name: value for name, value in (FIELDS | replaced).items() if value is not None}
-        heads = {"v2": ("chara_card_v2", "2.0"), "v3": ("chara_card_v3", "3.0")}
-        if spec == "v1":
-            return json.dumps(data).encode()
-        head, version = heads[spec]
-        if spec == "v3":
-            data.setdefault("group_only_greetings", [])
-            if "character_book" not in replaced:
-                entries = [{**entry, "use_regex": False} for entry in data["character_book"]["entries"]]
-                data["character_book"] = {**data["character_book"], "entries": entries}
-        return json.dumps({"spec": head, "spec_version": version, "data": data}).encode()
-
-    return make
+    data = {name: value for name, value in (FIELDS | replaced).items() if value is not None}
+    heads = {"v2": ("chara_card_v2", "2.0"), "v3": ("chara_card_v3", "3.0")}
+    if spec == "v1":
+        return json.dumps(data).encode()
+    head, version = heads[spec]
+    if spec == "v3":
+        data.setdefault("group_only_greetings", [])
+        if "character_book" not in replaced:
+            entries = [{**entry, "use_regex": False} for entry in data["character_book"]["entries"]]
+            data["character_book"] = {**data["character_book"], "entries": entries}
+    return json.dumps({"spec": head, "spec_version": version, "data": data}).encode()
 
 
-def packed(kind: bytes, data: bytes, *, length: int | None = None, checksum: int | None = None) -> bytes:
+def chunk(kind: bytes, data: bytes, *, length: int | None = None, checksum: int | None = None) -> bytes:
+    """A chunk of a PNG; its length and checksum can be made false."""
     found = zlib.crc32(kind + data) if checksum is None else checksum
     return struct.pack(">I", len(data) if length is None else length) + kind + data + struct.pack(">I", found)
 
 
-@pytest.fixture(scope="session")
-def chunk() -> Callable[..., bytes]:
-    """A chunk of a PNG; its length and checksum can be made false."""
-    return packed
+def text_chunk(keyword: str, data: bytes) -> bytes:
+    """A card in a PNG."""
+    return chunk(b"tEXt", keyword.encode() + b"\0" + base64.b64encode(data))
+
+
+def read_card(raw: bytes, **options: Any) -> tuple[Card, Profile]:
+    """A card, and the character that it becomes."""
+    card = parse_card(raw)
+    return card, read_as_character(card, **options).character
+
+
+WritePng = Callable[..., Path]
 
 
 @pytest.fixture
-def write_png_file(tmp_path: Path) -> Callable[..., Path]:
+def write_png_file(tmp_path: Path) -> WritePng:
     """Writes a PNG of one point with chunks before its IDAT; returns the file."""
 
     def write(*chunks: bytes, name: str = "card.png", size: tuple[int, int] = (1, 1), tail: bytes = b"") -> Path:
-        header = packed(b"IHDR", struct.pack(">IIBBBBB", *size, 8, 0, 0, 0, 0))
-        pixels = packed(b"IDAT", zlib.compress(b"\0\0"))
+        header = chunk(b"IHDR", struct.pack(">IIBBBBB", *size, 8, 0, 0, 0, 0))
+        pixels = chunk(b"IDAT", zlib.compress(b"\0\0"))
         file = tmp_path / name
-        file.write_bytes(b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + pixels + packed(b"IEND", b"") + tail)
+        file.write_bytes(b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + pixels + chunk(b"IEND", b"") + tail)
         return file
 
     return write

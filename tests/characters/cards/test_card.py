@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +11,11 @@ from rolellm.characters.cards.containers import MAX_CARD
 from rolellm.characters.cards.folder import load_card
 from rolellm.core.errors import CardError
 
-MakeCard = Callable[..., bytes]
+from .conftest import make_card
 
 
 @pytest.mark.parametrize("spec", ["v1", "v2", "v3"])
-def test_every_field_is_read(spec: str, make_card: MakeCard) -> None:
+def test_every_field_is_read(spec: str) -> None:
     card = parse_card(make_card(spec))
     assert (card.spec, card.name, card.personality) == (spec, "Ada Fenn", "dry, exact")
     assert card.alternate_greetings == ("You again.", "<BOT> nods.")
@@ -28,18 +25,18 @@ def test_every_field_is_read(spec: str, make_card: MakeCard) -> None:
     assert card.notes == ()
 
 
-def test_what_v3_adds_is_read(make_card: MakeCard) -> None:
+def test_what_v3_adds_is_read() -> None:
     assets = [{"type": "icon", "uri": "ccdefault:", "name": "main", "ext": "png"}]
     card = parse_card(make_card("v3", nickname="Ada", assets=assets, source=["https://example.org/card"]))
     assert (card.nickname, list(card.assets)) == ("Ada", assets)
     assert card.data["source"] == ["https://example.org/card"]
 
 
-def test_a_byte_order_mark_is_accepted(make_card: MakeCard) -> None:
+def test_a_byte_order_mark_is_accepted() -> None:
     assert parse_card(b"\xef\xbb\xbf" + make_card()).name == "Ada Fenn"
 
 
-def test_null_and_absent_fields_are_empty(make_card: MakeCard) -> None:
+def test_null_and_absent_fields_are_empty() -> None:
     raw = json.dumps({"spec": "chara_card_v2", "spec_version": "2.0", "data": {"name": "A", "description": None}})
     card = parse_card(raw.encode())
     assert (card.description, card.first_mes, card.alternate_greetings, card.entries) == ("", "", (), ())
@@ -90,7 +87,7 @@ def test_a_card_of_another_version_is_read_with_a_note(value: Any, note: str) ->
         pytest.param("first_mes", ["\x1b[2J\u202e"], "a list of 1 (str)", id="controls in a wrong type"),
     ],
 )
-def test_a_wrong_type_is_named_by_its_path(field: str, value: Any, says: str | None, make_card: MakeCard) -> None:
+def test_a_wrong_type_is_named_by_its_path(field: str, value: Any, says: str | None) -> None:
     raw = make_card(**{field: value})
     if says is None:
         assert parse_card(raw).name == value
@@ -111,13 +108,13 @@ def test_a_wrong_type_is_named_by_its_path(field: str, value: Any, says: str | N
         pytest.param("system_prompt", ["x"], "", id="system prompt"),
     ],
 )
-def test_a_wrong_type_that_nothing_depends_on_is_noted(field: str, value: Any, kept: Any, make_card: MakeCard) -> None:
+def test_a_wrong_type_that_nothing_depends_on_is_noted(field: str, value: Any, kept: Any) -> None:
     card = parse_card(make_card("v3", **{field: value}))
     assert getattr(card, field) == kept
     assert any(f"`data.{field}`" in note and "stays in the card" in note for note in card.notes)
 
 
-def test_extensions_that_prompts_do_not_use_are_noted(make_card: MakeCard) -> None:
+def test_extensions_that_prompts_do_not_use_are_noted() -> None:
     empty = {"depth_prompt": {"prompt": "", "depth": 4}, "regex_scripts": [], "fav": True}
     assert parse_card(make_card("v3", extensions=empty)).notes == ()
     used = {"depth_prompt": {"prompt": "It rains.", "depth": 4}, "regex_scripts": [{"findRegex": "a"}]}
@@ -125,7 +122,7 @@ def test_extensions_that_prompts_do_not_use_are_noted(make_card: MakeCard) -> No
     assert [note.split("`")[1] for note in notes] == ["data.extensions.depth_prompt", "data.extensions.regex_scripts"]
 
 
-def test_thousands_of_odd_entries_do_not_make_thousands_of_notes(make_card: MakeCard) -> None:
+def test_thousands_of_odd_entries_do_not_make_thousands_of_notes() -> None:
     entries = [{"content": "a", "insertion_order": "first"}] * 5000
     card = parse_card(make_card(character_book={"entries": entries}))
     assert len(card.entries) == 5000
@@ -153,6 +150,11 @@ def test_thousands_of_odd_entries_do_not_make_thousands_of_notes(make_card: Make
         pytest.param(b'{"name": NaN}', "NaN is not a value", id="NaN"),
         pytest.param(b'{"name": "a"} x', "Extra data", id="more after it"),
         pytest.param(b'{"data":' * 10_000 + b"1" + b"}" * 10_000, "nested too deep", id="10,000 deep"),
+        pytest.param(
+            make_card(extensions=0).replace(b'"extensions": 0', b'"extensions": ' + b"[" * 10_000 + b"]" * 10_000),
+            "nested too deep",
+            id="extensions 10,000 deep",
+        ),
     ],
 )
 def test_what_is_no_card_is_refused(raw: bytes, says: str) -> None:
@@ -162,13 +164,7 @@ def test_what_is_no_card_is_refused(raw: bytes, says: str) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_extensions_10_000_deep_are_refused(make_card: MakeCard) -> None:
-    deep = b"[" * 10_000 + b"]" * 10_000
-    with pytest.raises(CardError, match="nested too deep"):
-        parse_card(make_card(extensions="DEEP").replace(b'"DEEP"', deep))
-
-
-def test_a_card_of_50_mb_is_refused(tmp_path: Path, make_card: MakeCard) -> None:
+def test_a_card_of_50_mb_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "large.json"
     file.write_bytes(make_card(creator_notes="x" * 50_000_000))
     with pytest.raises(CardError, match=f"over {MAX_CARD:,} bytes"):

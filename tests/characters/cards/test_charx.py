@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 import struct
 import zipfile
@@ -14,7 +12,8 @@ from rolellm.characters.cards.folder import export_card, import_card, load_card
 from rolellm.characters.folder import read_character
 from rolellm.core.errors import CardError, SettingsError
 
-MakeCard = Callable[..., bytes]
+from .conftest import make_card
+
 ICON = "assets/icon/images/main.png"
 
 
@@ -33,7 +32,7 @@ def members(file: Path) -> list[tuple[str, bytes]]:
 
 
 @pytest.fixture
-def card(make_card: MakeCard) -> bytes:
+def card() -> bytes:
     return make_card("v3", assets=[{"type": "icon", "uri": f"embeded://{ICON}", "name": "main", "ext": "png"}])
 
 
@@ -65,7 +64,7 @@ def test_risuai_s_copy_of_a_changed_lorebook_is_named(tmp_path: Path, card: byte
     assert "module.risum" in note
 
 
-def test_other_cards_become_charx_and_charx_other_cards(tmp_path: Path, card: bytes, make_card: MakeCard) -> None:
+def test_other_cards_become_charx_and_charx_other_cards(tmp_path: Path, card: bytes) -> None:
     (tmp_path / "v2.json").write_bytes(make_card())
     import_card(tmp_path / "v2.json", tmp_path / "ada")
     written = export_card(tmp_path / "ada", tmp_path / "a.charx")
@@ -115,7 +114,7 @@ def test_a_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         load_card(write(tmp_path / "a.charx", ("card.json", b"{}"), ("zeros", bytes(2000))))
 
 
-def test_what_a_charx_cannot_be(tmp_path: Path, make_card: MakeCard) -> None:
+def test_what_a_charx_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "v2.json").write_bytes(make_card())
     import_card(tmp_path / "v2.json", tmp_path / "ada")
     with pytest.raises(SettingsError, match="a card V3"):

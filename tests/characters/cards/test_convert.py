@@ -1,6 +1,3 @@
-from __future__ import annotations
-
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,7 +22,7 @@ from rolellm.core.sanitize import make_visible
 from rolellm.core.text import make_safe_name
 from rolellm.models.prompts.retrieval import find_exchanges
 
-MakeCard = Callable[..., bytes]
+from .conftest import make_card
 
 
 def read(raw: bytes, **options: Any) -> Any:
@@ -36,7 +33,7 @@ def said(reading: Any) -> list[tuple[int, str, str]]:
     return [(turn.scene, turn.speaker, turn.content) for turn in reading.character.turns]
 
 
-def test_a_card_becomes_a_character(make_card: MakeCard) -> None:
+def test_a_card_becomes_a_character() -> None:
     reading = read(make_card(), language="en", file="ada.json")
     character = reading.character
     assert character.description == "Ada Fenn keeps a lighthouse.\n\ndry, exact"
@@ -60,12 +57,12 @@ def test_a_card_becomes_a_character(make_card: MakeCard) -> None:
     assert len(find_exchanges(character)) == 3
 
 
-def test_the_prompts_for_the_application_are_not_used(make_card: MakeCard) -> None:
+def test_the_prompts_for_the_application_are_not_used() -> None:
     reading = read(make_card(system_prompt="SECRET", post_history_instructions="SECRET", creator_notes="SECRET"))
     assert "SECRET" not in repr(reading.character)
 
 
-def test_in_chinese(make_card: MakeCard) -> None:
+def test_in_chinese() -> None:
     example = "<START>\n{{user}}：你好\n{{char}}：哥哥好！\n<START>\n鲁智深： 洒家在此。"
     raw = make_card(name="鲁智深", description="{{char}}是个和尚。", first_mes="{{user}}，坐。", mes_example=example)
     reading = read(raw)
@@ -74,7 +71,7 @@ def test_in_chinese(make_card: MakeCard) -> None:
     assert "用户，坐。" in [content for _, _, content in said(reading)]
 
 
-def test_a_nickname_is_what_char_stands_for(make_card: MakeCard) -> None:
+def test_a_nickname_is_what_char_stands_for() -> None:
     reading = read(make_card("v3", nickname="Ada", mes_example="<START>\nAda: One.\nAda Fenn: Two.\n{{char}}: Three."))
     assert reading.character.role == "Ada Fenn"
     assert reading.character.aliases == ("Ada",)
@@ -82,7 +79,7 @@ def test_a_nickname_is_what_char_stands_for(make_card: MakeCard) -> None:
     assert [content for scene, speaker, content in said(reading) if scene == 3] == ["One.", "Two.", "Three."]
 
 
-def test_another_name_takes_the_card_s_place(make_card: MakeCard) -> None:
+def test_another_name_takes_the_card_s_place() -> None:
     reading = read(make_card("v3", nickname="Adie"), role="Brom")
     character = reading.character
     assert (character.role, character.aliases) == ("Brom", ("Ada Fenn", "Adie"))
@@ -90,7 +87,7 @@ def test_another_name_takes_the_card_s_place(make_card: MakeCard) -> None:
     assert (4, "Brom", "Please.") in said(reading)
 
 
-def test_a_role_called_user_does_not_get_what_is_said_to_it(make_card: MakeCard) -> None:
+def test_a_role_called_user_does_not_get_what_is_said_to_it() -> None:
     reading = read(make_card(name="User"))
     assert [(speaker, content) for scene, speaker, content in said(reading) if scene == 3] == [
         ("Visitor", "hi"),
@@ -115,7 +112,7 @@ def test_a_role_called_user_does_not_get_what_is_said_to_it(make_card: MakeCard)
         "<START>",
     ],
 )
-def test_template_syntax_stays_text(text: str, make_card: MakeCard) -> None:
+def test_template_syntax_stays_text(text: str) -> None:
     entry = {"keys": [text], "content": f"c {text}", "enabled": True, "name": text}
     raw = make_card(
         description=f"d {text}",
@@ -133,7 +130,7 @@ def test_template_syntax_stays_text(text: str, make_card: MakeCard) -> None:
     assert (lore.content, lore.keys, lore.name) == (f"c {text}", (text,), text)
 
 
-def test_a_name_with_template_syntax_is_filled_in_once(make_card: MakeCard) -> None:
+def test_a_name_with_template_syntax_is_filled_in_once() -> None:
     reading = read(make_card(name="{{user}} {0.__class__} <BOT> \\1"), language="en")
     assert reading.character.role == "{{user}} {0.__class__} <BOT> \\1"
     assert reading.character.description.startswith("{{user}} {0.__class__} <BOT> \\1 keeps")
@@ -163,7 +160,7 @@ def test_placeholders_that_come_back_stand_for_what_was_written(old: list[str], 
     assert refill(fill(before, names), before, names) == before
 
 
-def test_comments_go_and_other_template_syntax_is_named_once(make_card: MakeCard) -> None:
+def test_comments_go_and_other_template_syntax_is_named_once() -> None:
     reading = read(
         make_card(
             description="Tall{{// of {{char}}\nin 1890}} and old.",
@@ -195,7 +192,7 @@ def test_comments_go_and_other_template_syntax_is_named_once(make_card: MakeCard
         pytest.param("A\U000e0041da", "Ada", id="tag characters"),
     ],
 )
-def test_a_name_is_one_line_that_can_be_seen(name: str, expected: str, make_card: MakeCard) -> None:
+def test_a_name_is_one_line_that_can_be_seen(name: str, expected: str) -> None:
     reading = read(make_card(name=name))
     assert reading.character.role == expected == make_visible(expected)
     assert any("extra spaces were removed" in note for note in reading.notes) == (name != expected)
@@ -215,19 +212,19 @@ def test_a_clean_name_is_clean(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "  \n", "\u202e\u200b", None, "x" * 10_000, "\u202e" * 10_000])
-def test_a_name_that_is_none_needs_another(name: str | None, make_card: MakeCard) -> None:
+def test_a_name_that_is_none_needs_another(name: str | None) -> None:
     with pytest.raises(CardError, match="--name"):
         read(make_card(name=name))
     assert read(make_card(name=name), role="Ada").character.role == "Ada"
 
 
 @pytest.mark.parametrize("name", ["", "\u200b", "x" * 201])
-def test_a_given_name_that_is_none_is_bad_usage(name: str, make_card: MakeCard) -> None:
+def test_a_given_name_that_is_none_is_bad_usage(name: str) -> None:
     with pytest.raises(SettingsError, match="--name"):
         read(make_card(), role=name)
 
 
-def test_control_characters_do_not_get_into_texts(make_card: MakeCard) -> None:
+def test_control_characters_do_not_get_into_texts() -> None:
     text = "a\x1b[2Jb\x00c\x9bd\r\ne\ud800f"
     character = read(
         make_card(description=text, first_mes=text, mes_example=f"<START>\n{{{{char}}}}: {text}")
@@ -236,7 +233,7 @@ def test_control_characters_do_not_get_into_texts(make_card: MakeCard) -> None:
     assert {turn.content for turn in character.turns if turn.content.startswith("a")} == {"a[2Jbcd\ne\ufffdf"}
 
 
-def test_a_card_with_nothing_but_a_name(make_card: MakeCard) -> None:
+def test_a_card_with_nothing_but_a_name() -> None:
     reading = read(b'{"spec": "chara_card_v2", "data": {"name": "A"}}')
     assert reading.character.description is None
     assert reading.character.turns == ()
@@ -300,7 +297,7 @@ def test_what_looks_like_a_new_speaker_within_a_line_stays_there() -> None:
     assert turn.content == "One User: two <START> Fox: three"
 
 
-def test_lorebook_entries(make_card: MakeCard) -> None:
+def test_lorebook_entries() -> None:
     entries = [
         {"keys": ["a", ""], "content": "@@depth 4\n@@@role user\n\nText of {{char}}.", "name": "{{char}}\u202e"},
         {"keys": ["/(a+)+$/", "plain"], "content": "Pattern.", "use_regex": True},
@@ -323,7 +320,7 @@ def test_lorebook_entries(make_card: MakeCard) -> None:
     ]
 
 
-def test_a_pattern_that_cannot_run_is_named(make_card: MakeCard) -> None:
+def test_a_pattern_that_cannot_run_is_named() -> None:
     entries = [{"keys": ["/(?<!x)elf/i", "/gnome/", "/(orc/"], "content": "Folk."}]
     reading = read(make_card(character_book={"entries": entries}), language="en")
     assert [note for note in reading.notes if "lore keys" in note] == [
@@ -348,12 +345,12 @@ def exported_by_sillytavern(content: str, order: float = 100, **extensions: Any)
     }
 
 
-def test_decorators_are_read_in_a_card_of_any_version(make_card: MakeCard) -> None:
+def test_decorators_are_read_in_a_card_of_any_version() -> None:
     reading = read(make_card("v2", character_book={"entries": [{"content": "@@activate\nNow."}]}), language="en")
     assert reading.character.lore == (Lore("Now.", constant=True),)
 
 
-def test_entries_as_sillytavern_exports_them(make_card: MakeCard) -> None:
+def test_entries_as_sillytavern_exports_them() -> None:
     entry = exported_by_sillytavern("x", selectiveLogic=2, match_whole_words=False, case_sensitive=True)
     entries = [entry, {**entry, "selective": False, "extensions": {"selectiveLogic": "odd", "depth": []}}]
     reading = read(make_card(character_book={"entries": entries}), language="en")
@@ -363,7 +360,7 @@ def test_entries_as_sillytavern_exports_them(make_card: MakeCard) -> None:
     )
 
 
-def test_lore_stands_in_the_order_of_a_prompt(make_card: MakeCard) -> None:
+def test_lore_stands_in_the_order_of_a_prompt() -> None:
     entries = [
         exported_by_sillytavern("at depth 0", position=4, depth=0),
         exported_by_sillytavern("at depth 9", position=4, depth=9),
@@ -402,7 +399,7 @@ She keeps bees.
 Nobody speaks here."""
 
 
-def test_example_talk_in_the_description_is_read_as_scenes(make_card: MakeCard) -> None:
+def test_example_talk_in_the_description_is_read_as_scenes() -> None:
     reading = read(make_card(description=ALI_CHAT, personality="{{char}}: exact", mes_example=""), language="en")
     assert reading.character.description == (
         "[Ada Fenn: keeper, dry]\n\nShe keeps bees.\n\n[Ada Fenn's coat: oilskin]\n<START>\nNobody speaks here."
@@ -420,7 +417,7 @@ def test_example_talk_in_the_description_is_read_as_scenes(make_card: MakeCard) 
 
 
 @pytest.mark.slow
-def test_a_lorebook_of_100_000_entries(make_card: MakeCard) -> None:
+def test_a_lorebook_of_100_000_entries() -> None:
     entries = [{"keys": [f"k{n}"], "content": f"c{n}", "enabled": True, "insertion_order": n} for n in range(100_000)]
     raw = make_card(character_book={"entries": entries})
     character = read(raw, language="en").character
@@ -428,7 +425,7 @@ def test_a_lorebook_of_100_000_entries(make_card: MakeCard) -> None:
     assert character.lore[99_999].keys == ("k99999",)
 
 
-def test_assets_are_counted_and_never_fetched(make_card: MakeCard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_assets_are_counted_and_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
     def refuse(*_: object) -> None:

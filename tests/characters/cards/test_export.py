@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +11,7 @@ from rolellm.characters.cards.convert import read_as_character
 from rolellm.characters.cards.export import EXAMPLES, export_character
 from rolellm.core.records import Lore, Profile, Turn
 
-MakeCard = Callable[..., bytes]
+from .conftest import make_card, read_card
 
 TEXTS = ("name", "description", "personality", "scenario", "first_mes", "mes_example", "creator_notes", "system_prompt")
 MORE_TEXTS = ("post_history_instructions", "creator", "character_version")
@@ -41,15 +38,10 @@ def assert_valid(text: str, spec: str) -> dict[str, Any]:
     return data
 
 
-def imported(raw: bytes, **options: Any) -> tuple[Card, Profile]:
-    card = parse_card(raw)
-    return card, read_as_character(card, **options).character
-
-
 @pytest.mark.parametrize("spec", ["v1", "v2", "v3"])
 @pytest.mark.parametrize("target", ["v2", "v3"])
-def test_any_card_can_be_written_by_either_specification(spec: str, target: Any, make_card: MakeCard) -> None:
-    card, character = imported(make_card(spec, extensions={"x": 1.0}, odd=[1e22]), language="en")
+def test_any_card_can_be_written_by_either_specification(spec: str, target: Any) -> None:
+    card, character = read_card(make_card(spec, extensions={"x": 1.0}, odd=[1e22]), language="en")
     exported = export_character(character, card, target)
     data = assert_valid(exported.text, target)
     assert data["odd"] == [1e22]
@@ -61,16 +53,12 @@ def test_any_card_can_be_written_by_either_specification(spec: str, target: Any,
 
 def test_a_bare_v1_card_gets_what_v2_asks_for() -> None:
     raw = b'\xef\xbb\xbf {"name":"A","description":"d","x":1.0,"first_mes":"Hi"}\n'
-    card, character = imported(raw)
+    card, character = read_card(raw)
     assert export_character(character, card).text.encode() == raw
     exported = export_character(replace(character, description="e"), card, "v2")
     data = assert_valid(exported.text, "v2")
     assert (data["description"], data["first_mes"]) == ("e", "Hi")
     assert '"x":1.0' in exported.text
-
-
-def character_of(raw: bytes) -> tuple[Card, Profile]:
-    return imported(raw, language="en")
 
 
 def export_again(character: Profile, card: Card) -> tuple[Profile, tuple[str, ...]]:
@@ -92,8 +80,8 @@ def export_again(character: Profile, card: Card) -> tuple[Profile, tuple[str, ..
         ),
     ],
 )
-def test_a_changed_character_comes_back(change: dict[str, Any], changed: tuple[str, ...], make_card: MakeCard) -> None:
-    card, character = character_of(make_card())
+def test_a_changed_character_comes_back(change: dict[str, Any], changed: tuple[str, ...]) -> None:
+    card, character = read_card(make_card(), language="en")
     if "role" in change:
         change["turns"] = tuple(
             replace(turn, speaker="Brom" if turn.speaker == "Ada Fenn" else turn.speaker) for turn in character.turns
@@ -107,15 +95,15 @@ def test_a_changed_character_comes_back(change: dict[str, Any], changed: tuple[s
         assert sorted(again.lore, key=repr) == sorted(wanted.lore, key=repr)
 
 
-def test_catchphrases_come_into_the_description(make_card: MakeCard) -> None:
-    card, character = character_of(make_card())
+def test_catchphrases_come_into_the_description() -> None:
+    card, character = read_card(make_card(), language="en")
     wanted = replace(character, description="You keep.", catchphrases=("Count!",))
     again, _ = export_again(wanted, card)
     assert again.description == 'You keep. Your catchphrase is: "Count!"'
 
 
-def test_disabled_entries_and_extensions_of_changed_ones_stay(make_card: MakeCard) -> None:
-    card, character = character_of(make_card())
+def test_disabled_entries_and_extensions_of_changed_ones_stay() -> None:
+    card, character = read_card(make_card(), language="en")
     fog = next(item for item in character.lore if item.content == "The fog.")
     exported = export_character(replace(character, lore=(replace(fog, content="Thick fog."),)), card)
     entries = json.loads(exported.text)["data"]["character_book"]["entries"]
@@ -125,16 +113,16 @@ def test_disabled_entries_and_extensions_of_changed_ones_stay(make_card: MakeCar
     ]
 
 
-def test_decorators_of_a_changed_entry_stay(make_card: MakeCard) -> None:
+def test_decorators_of_a_changed_entry_stay() -> None:
     book = {"extensions": {}, "entries": [{"keys": ["a"], "content": "@@depth 4\n\nOld."}]}
-    card, character = character_of(make_card("v3", character_book=book))
+    card, character = read_card(make_card("v3", character_book=book), language="en")
     exported = export_character(replace(character, lore=(Lore("New.", ("a",)),)), card)
     assert json.loads(exported.text)["data"]["character_book"]["entries"][0]["content"] == "@@depth 4\n\nNew."
 
 
 @pytest.mark.parametrize("book", [None, {"extensions": {}, "entries": []}, {"extensions": {}}, {"entries": None}])
-def test_lore_comes_into_a_card_without_any(book: Any, make_card: MakeCard) -> None:
-    card, character = character_of(make_card(character_book=book))
+def test_lore_comes_into_a_card_without_any(book: Any) -> None:
+    card, character = read_card(make_card(character_book=book), language="en")
     lore = (Lore("One.", ("a", "b"), "first"), Lore("Two.", ("c",)))
     again, changed = export_again(replace(character, lore=lore), card)
     assert (again.lore, changed) == (lore, ("character_book",))
@@ -149,16 +137,16 @@ lore_items = st.builds(
 
 
 @given(st.lists(lore_items, max_size=5))
-def test_any_lore_comes_back_and_what_is_disabled_stays(make_card: MakeCard, lore: list[Lore]) -> None:
-    card, character = character_of(make_card())
+def test_any_lore_comes_back_and_what_is_disabled_stays(lore: list[Lore]) -> None:
+    card, character = read_card(make_card(), language="en")
     exported = export_character(replace(character, lore=tuple(lore)), card)
     again = parse_card(exported.text.encode())
     assert sorted(read_as_character(again).character.lore, key=repr) == sorted(lore, key=repr)
     assert [entry["content"] for entry in again.entries if not entry.get("enabled", True)] == ["Unused."]
 
 
-def test_changed_talk(make_card: MakeCard) -> None:
-    card, character = character_of(make_card())
+def test_changed_talk() -> None:
+    card, character = read_card(make_card(), language="en")
     said = {"Please.": "No, thank you.", "You again.": "Back so soon?", "A storm. User knocks.": "Calm."}
     turns = tuple(replace(turn, content=said.get(turn.content, turn.content)) for turn in character.turns)
     exported = export_character(replace(character, turns=turns), card)
@@ -176,8 +164,8 @@ def test_changed_talk(make_card: MakeCard) -> None:
     assert again.turns == turns
 
 
-def test_a_script_s_scenes_come_into_the_examples_within_a_budget(make_card: MakeCard) -> None:
-    card, character = character_of(make_card())
+def test_a_script_s_scenes_come_into_the_examples_within_a_budget() -> None:
+    card, character = read_card(make_card(), language="en")
     script = []
     for scene in range(40):
         for number in range(20):
@@ -193,8 +181,8 @@ def test_a_script_s_scenes_come_into_the_examples_within_a_budget(make_card: Mak
     assert any("of new scenes added" in note for note in exported.notes)
 
 
-def test_a_character_read_from_a_script_under_the_same_scene_numbers_leaves_the_greetings(make_card: MakeCard) -> None:
-    card, character = character_of(make_card())
+def test_a_character_read_from_a_script_under_the_same_scene_numbers_leaves_the_greetings() -> None:
+    card, character = read_card(make_card(), language="en")
     script = tuple(
         Turn(speaker, f"{speaker} {scene} {number}", "speech", scene)
         for scene in range(3)
@@ -211,7 +199,7 @@ def test_sillytavern_s_second_copy_of_the_v1_fields_changes_too() -> None:
         b'{"name":"A","description":"d","personality":"else","x":1.0,"spec":"chara_card_v2","spec_version":"2.0",'
         b'"data":{"name":"A","description":"d","personality":"p","extensions":{"fav":false}}}'
     )
-    card, character = imported(raw)
+    card, character = read_card(raw)
     exported = export_character(replace(character, role="B", description="e"), card)
     value = json.loads(exported.text)
     assert (value["name"], value["description"], value["personality"]) == ("B", "e", "else")
@@ -220,19 +208,19 @@ def test_sillytavern_s_second_copy_of_the_v1_fields_changes_too() -> None:
 
 
 @pytest.mark.parametrize("name", ["A\u202eda", " Ada ", "x" * 10_000, ""])
-def test_a_name_that_was_cleaned_or_given_is_no_change(name: str, make_card: MakeCard) -> None:
+def test_a_name_that_was_cleaned_or_given_is_no_change(name: str) -> None:
     raw = make_card(name=name)
-    card, character = imported(raw, role="Ada")
+    card, character = read_card(raw, role="Ada")
     assert export_character(character, card).text.encode() == raw
     # Nor where later stages forgot how it was imported, if the card has a name of its own.
     if 0 < len(name) <= 200:
-        _, plain = imported(raw)
+        _, plain = read_card(raw)
         assert export_character(replace(plain, made={}), card).text.encode() == raw
 
 
-def test_a_given_language_is_no_change(make_card: MakeCard) -> None:
+def test_a_given_language_is_no_change() -> None:
     raw = make_card()
-    card, character = imported(raw, language="zh")
+    card, character = read_card(raw, language="zh")
     assert export_character(character, card).text.encode() == raw
 
 
@@ -268,31 +256,31 @@ def test_a_character_without_a_card_gets_a_whole_one(character: Profile, spec: A
     )
 
 
-def test_every_setting_of_lore_comes_back(make_card: MakeCard) -> None:
+def test_every_setting_of_lore_comes_back() -> None:
     lore = (
         Lore("One.", ("a", "/b+/i"), "first", ("c",), "not_all", case_sensitive=True, whole_words=False),
         Lore("Two.", (), "second", constant=True),
     )
     for book in (None, {"extensions": {}, "entries": [{"keys": ["z"], "content": "One.", "extensions": {"x": 1}}]}):
-        card, character = character_of(make_card("v3", character_book=book))
+        card, character = read_card(make_card("v3", character_book=book), language="en")
         exported = export_character(replace(character, lore=lore), card)
         assert read_as_character(parse_card(exported.text.encode()), language="en").character.lore == lore
         first = json.loads(exported.text)["data"]["character_book"]["entries"][0]
         assert book is None or first["extensions"]["x"] == 1
 
 
-def test_talk_in_the_description_stays_there(make_card: MakeCard) -> None:
+def test_talk_in_the_description_stays_there() -> None:
     raw = make_card(description="{{char}} keeps.\n{{user}}: Why?\n{{char}}: Why not?", personality="dry")
-    card, character = character_of(raw)
+    card, character = read_card(raw, language="en")
     assert export_character(character, card).text.encode() == raw
     again, changed = export_again(replace(character, description="You keep.\n\ndry"), card)
     assert changed == ("description",)
     assert (again.description, again.turns) == ("You keep.\n\ndry", character.turns)
 
 
-def test_edited_talk_in_the_description_is_edited_there(make_card: MakeCard) -> None:
+def test_edited_talk_in_the_description_is_edited_there() -> None:
     talk = "{{user}}: Why?\n{{char}}: Why not?"
-    card, character = character_of(make_card(description=f"[keeper]\n{talk}\n[{{{{char}}}}: dry]"))
+    card, character = read_card(make_card(description=f"[keeper]\n{talk}\n[{{{{char}}}}: dry]"), language="en")
     turns = tuple(
         replace(turn, content="Ask the fog.") if turn.content == "Why not?" else turn for turn in character.turns
     )
@@ -304,14 +292,16 @@ def test_edited_talk_in_the_description_is_edited_there(make_card: MakeCard) -> 
     assert (changed, again.turns) == (("description",), turns)
 
 
-def test_blocks_of_example_talk_begin_on_lines_of_their_own(make_card: MakeCard) -> None:
-    card, character = character_of(make_card(mes_example="{{char}}: One.\n<START>{{user}}: Two?\n{{char}}: Three."))
+def test_blocks_of_example_talk_begin_on_lines_of_their_own() -> None:
+    card, character = read_card(
+        make_card(mes_example="{{char}}: One.\n<START>{{user}}: Two?\n{{char}}: Three."), language="en"
+    )
     turns = tuple(replace(turn, content="Four.") if turn.content == "Three." else turn for turn in character.turns)
     told = json.loads(export_character(replace(character, turns=turns), card).text)["data"]["mes_example"]
     assert told == "<START>\n{{char}}: One.\n<START>\n{{user}}: Two?\n{{char}}: Four."
 
 
-def test_an_edit_keeps_the_placeholders_around_it(make_card: MakeCard) -> None:
+def test_an_edit_keeps_the_placeholders_around_it() -> None:
     entry = {
         "name": "n",
         "keys": ["{{char}}"],
@@ -326,7 +316,7 @@ def test_an_edit_keeps_the_placeholders_around_it(make_card: MakeCard) -> None:
         "alternate_greetings": ["{{char}} waits."],
         "mes_example": "<START>\n{{user}}: I am {{user}}.\n{{char}}: Hm.",
     }
-    card, character = character_of(make_card("v3", **texts, character_book={"entries": [entry]}))
+    card, character = read_card(make_card("v3", **texts, character_book={"entries": [entry]}), language="en")
 
     def edited(text: str) -> str:
         for old, new in (("light", "beacon"), ("storm", "calm"), ("Come", "Go"), ("waits", "sleeps"), ("Hm", "Ah")):

@@ -1,8 +1,4 @@
-from __future__ import annotations
-
-import base64
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +10,13 @@ from rolellm.characters.cards.folder import export_card, import_card, load_card
 from rolellm.characters.folder import read_character, write_character
 from rolellm.core.errors import CardError, DataError, SettingsError
 
-MakeCard = Callable[..., bytes]
+from .conftest import WritePng, chunk, make_card, text_chunk
+
 ODD = b'{"z":1.0,"a":1e2,"z":[ ],"\\u0061":"\\u00e9"}'
 
 
 @pytest.fixture
-def raw(make_card: MakeCard) -> bytes:
+def raw() -> bytes:
     return make_card(extensions="ODD").replace(b'"ODD"', ODD)
 
 
@@ -45,7 +42,7 @@ def test_json_in_and_out_is_the_same_to_the_byte(card_file: Path, raw: bytes, tm
 
 
 @pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
-def test_line_ends_are_kept(line_end: bytes, tmp_path: Path, make_card: MakeCard) -> None:
+def test_line_ends_are_kept(line_end: bytes, tmp_path: Path) -> None:
     text = json.dumps(json.loads(make_card()), indent=1).encode().replace(b"\n", line_end) + line_end
     (tmp_path / "a.json").write_bytes(text)
     import_card(tmp_path / "a.json", tmp_path / "ada")
@@ -55,7 +52,7 @@ def test_line_ends_are_kept(line_end: bytes, tmp_path: Path, make_card: MakeCard
 
 @pytest.mark.parametrize("spec", ["v2", "v3"])
 def test_png_in_and_out_is_the_same_to_the_byte(
-    spec: Any, card_file: Path, raw: bytes, tmp_path: Path, chunk: Callable[..., bytes], write_png_file: Any
+    spec: Any, card_file: Path, raw: bytes, tmp_path: Path, write_png_file: WritePng
 ) -> None:
     import_card(card_file, tmp_path / "ada")
     asset = chunk(b"tEXt", b"chara-ext-asset_:a\0QUJD")
@@ -102,11 +99,9 @@ def test_a_folder_with_other_things_is_never_written_to(overwrite: bool, card_fi
     assert names(folder) == ["thesis.txt"]
 
 
-def test_a_character_is_replaced_only_when_asked(
-    card_file: Path, make_card: MakeCard, tmp_path: Path, write_png_file: Any, chunk: Any
-) -> None:
+def test_a_character_is_replaced_only_when_asked(card_file: Path, tmp_path: Path, write_png_file: WritePng) -> None:
     folder = tmp_path / "ada"
-    png = write_png_file(chunk(b"tEXt", b"chara\0" + base64.b64encode(make_card(name="Painted"))))
+    png = write_png_file(text_chunk("chara", make_card(name="Painted")))
     import_card(png, folder)
     assert names(folder) == ["card.json", "card.png", "dialogue.jsonl", "profile.json"]
     (folder / "notes.txt").write_text("mine")
@@ -119,11 +114,9 @@ def test_a_character_is_replaced_only_when_asked(
     assert names(folder) == ["card.json", "dialogue.jsonl", "notes.txt", "profile.json"]
 
 
-def test_a_card_can_be_read_anew_from_its_own_folder(
-    make_card: MakeCard, tmp_path: Path, write_png_file: Any, chunk: Any
-) -> None:
+def test_a_card_can_be_read_anew_from_its_own_folder(tmp_path: Path, write_png_file: WritePng) -> None:
     folder = tmp_path / "ada"
-    import_card(write_png_file(chunk(b"tEXt", b"chara\0" + base64.b64encode(make_card()))), folder)
+    import_card(write_png_file(text_chunk("chara", make_card())), folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for name in ("card.json", "card.png"):
         import_card(folder / name, folder, overwrite=True, role="Brom")
@@ -133,9 +126,7 @@ def test_a_card_can_be_read_anew_from_its_own_folder(
 
 
 @pytest.mark.parametrize("name", ["../../etc/x", "/etc/passwd", "..", "a/../../b", "C:\\x", "\u202etxt.exe", "-rf ~"])
-def test_nothing_is_written_outside_the_folder_whatever_the_name(
-    name: str, make_card: MakeCard, tmp_path: Path
-) -> None:
+def test_nothing_is_written_outside_the_folder_whatever_the_name(name: str, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     file = tmp_path / "card.json"
     file.write_bytes(make_card("v3", name=name, nickname=name, assets=[{"uri": name, "name": name, "type": "icon"}]))
@@ -157,7 +148,7 @@ def test_a_link_in_the_folder_is_replaced_not_followed(card_file: Path, tmp_path
     assert other.read_text() == "mine"
 
 
-def test_a_card_that_cannot_be_read_leaves_nothing(tmp_path: Path, make_card: MakeCard) -> None:
+def test_a_card_that_cannot_be_read_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     (tmp_path / "nameless.json").write_bytes(make_card(name=""))
     for name in ("bad.json", "nameless.json", "none.json"):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -8,17 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.characters.cards.card import Card, parse_card
-from rolellm.characters.cards.convert import read_as_character
 from rolellm.characters.cards.export import export_character
 from rolellm.core.errors import CardError
-from rolellm.core.records import Profile
 
-
-def imported(raw: bytes, **options: Any) -> tuple[Card, Profile]:
-    card = parse_card(raw)
-    return card, read_as_character(card, **options).character
-
+from .conftest import read_card
 
 # What no specification knows, spelt as writers spell it.
 ODD = [
@@ -83,7 +74,7 @@ def cards(draw: st.DrawFn) -> list[tuple[str, str]]:
 @settings(max_examples=60)
 def test_a_card_that_was_not_changed_is_the_same_to_the_byte(pieces: list[tuple[str, str]]) -> None:
     raw = "".join(text for _, text in pieces).encode()
-    card, character = imported(raw)
+    card, character = read_card(raw)
     exported = export_character(character, card)
     assert (exported.text.encode(), exported.changed) == (raw, ())
 
@@ -91,7 +82,7 @@ def test_a_card_that_was_not_changed_is_the_same_to_the_byte(pieces: list[tuple[
 @given(cards(), st.sets(st.sampled_from(["name", "description", "scenario", "first_mes", "greeting", "lore"])))
 @settings(max_examples=120)
 def test_a_change_touches_its_own_fields_and_no_other(pieces: list[tuple[str, str]], changes: set[str]) -> None:
-    card, character = imported("".join(text for _, text in pieces).encode(), language="en")
+    card, character = read_card("".join(text for _, text in pieces).encode(), language="en")
     new = {"name": "Grüße \u2028\\", "description": "You keep.", "scenario": "Sun.", "first_mes": 'He said "{{x}}".'}
     new = {name: value for name, value in new.items() if name in changes}
     said = {"A storm.": new.get("scenario"), "Who?": new.get("first_mes")}
@@ -121,7 +112,7 @@ def test_a_change_touches_its_own_fields_and_no_other(pieces: list[tuple[str, st
 @given(cards(), st.sampled_from(["v2", "v3"]))
 @settings(max_examples=60)
 def test_another_specification_adds_and_takes_nothing(pieces: list[tuple[str, str]], spec: Any) -> None:
-    card, character = imported("".join(text for _, text in pieces).encode())
+    card, character = read_card("".join(text for _, text in pieces).encode())
     value = json.loads(export_character(character, card, spec).text.removeprefix("\ufeff"))
     assert value["spec"] == f"chara_card_{spec}"
     assert value | {"spec": 0, "spec_version": 0, "data": 0} == {**card.raw, "spec": 0, "spec_version": 0, "data": 0}
@@ -143,13 +134,13 @@ def test_another_specification_adds_and_takes_nothing(pieces: list[tuple[str, st
     ],
 )
 def test_a_changed_card_keeps_its_layout(raw: str) -> None:
-    card, character = imported(raw.encode(), language="en")
+    card, character = read_card(raw.encode(), language="en")
     exported = export_character(replace(character, description="B."), card)
     assert exported.text == raw.replace("A.", "B.")
 
 
 def test_a_number_that_json_readers_refuse_is_not_written() -> None:
-    card, character = imported(b'{"name": "Ada", "description": "A.", "x": 1e999}', language="en")
+    card, character = read_card(b'{"name": "Ada", "description": "A.", "x": 1e999}', language="en")
     assert export_character(character, card).text == card.text
     with pytest.raises(CardError, match="too large to be written"):
         export_character(replace(character, description="B."), card)

@@ -1,7 +1,5 @@
 """No text makes a reader of scripts take more than about twice the time for twice the text."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -18,60 +16,13 @@ from rolellm.core.errors import RoleLLMError, ScriptError
 
 #: What patterns of the readers look for, and what they run over.
 ATOMS = (
-    *(" ", "\t", "\n", "\n\n", "\u3000", "\u2028", "a", "A ", "JOHN", "JOHN: ", "John ", "JOHN. ", "甲", "王说", "，"),
-    *(
-        "。",
-        "：",
-        ":",
-        ",",
-        ".",
-        "; ",
-        "—",
-        "-",
-        "*",
-        "_",
-        "#",
-        "=",
-        "(",
-        ")",
-        "[",
-        "]",
-        "（",
-        "【",
-        "〔",
-        "{",
-        "}",
-        "<",
-    ),
-    *(
-        "“",
-        "”",
-        '"',
-        "'",
-        "‘",
-        "「",
-        "«",
-        "<p>",
-        "<p ",
-        "<!--",
-        "<script>",
-        "<v J>",
-        "&amp;",
-        "{\\",
-        "/*",
-        "[[",
-        "12:34 ",
-    ),
-    *("1/2/23, ", "1. ", "ACT I\n", "Enter ", "INT. ", "said ", "of ", "the ", "I am ", ", called ", "人称", "a,b\n"),
-    *("<Paragraph ", 'Type="Character" ', "<speaker", "<stage>", "define e = Character(", "(MORE)\n", "CUT TO ", "@"),
-    *(
-        "{name}: well\n",
-        "{name}：“走。”\n",
-        "[{name}] x\n",
-        "〔{name}云〕走",
-        "{name}\nwell\n\n",
-        "“Go,” said {name}. ",
-    ),
+    *(" ", "\t", "\n", "\n\n", "\u3000", "\u2028", "a", "A ", "JOHN", "JOHN: ", "John ", "JOHN. ", "甲", "王说"),
+    *("，", "。", "：", ":", ",", ".", "; ", "—", "-", "*", "_", "#", "=", "(", ")", "[", "]", "（", "【", "〔", "{"),
+    *("}", "<", "“", "”", '"', "'", "‘", "「", "«", "<p>", "<p ", "<!--", "<script>", "<v J>", "&amp;", "{\\", "/*"),
+    *("[[", "12:34 ", "1/2/23, ", "1. ", "ACT I\n", "Enter ", "INT. ", "said ", "of ", "the ", "I am ", ", called "),
+    *("人称", "a,b\n", "<Paragraph ", 'Type="Character" ', "<speaker", "<stage>", "define e = Character("),
+    *("(MORE)\n", "CUT TO ", "@", "{name}: well\n", "{name}：“走。”\n", "[{name}] x\n", "〔{name}云〕走"),
+    *("{name}\nwell\n\n", "“Go,” said {name}. "),
 )
 OPENINGS = {
     "play": "JOHN. Well met.\n\nMARY. Ay.\n\nJOHN. Good.\n\n",

@@ -18,34 +18,13 @@ from rolellm.core.errors import ScriptError
 
 # Hyphens, apostrophes, numbers, initials, names inside names.
 ENGLISH = [
-    "Marcius",
-    "Young Marcius",
-    "First Citizen",
-    "King",
-    "Kingsley",
-    "Jean-Luc",
-    "O'Brien",
-    "Anne of Cleves",
-    "D. Hale",
+    *("Marcius", "Young Marcius", "First Citizen", "King", "Kingsley", "Jean-Luc", "O'Brien"),
+    *("Anne of Cleves", "D. Hale"),
 ]
 CHINESE = ["悟空", "悟空道人", "小猴甲", "郭翁", "赵云", "柳老汉"]
 # A line that ends in a colon, brackets that are spoken of, quotes, numbers, other scripts.
 WORDS = [
-    "the",
-    "a",
-    "speaks",
-    "Rome",
-    "Well",
-    "naïve",
-    "O",
-    "42",
-    "“so”",
-    "it's",
-    "you",
-    "Marcius",
-    "well-met",
-    "é",
-    "日",
+    *("the", "a", "speaks", "Rome", "Well", "naïve", "O", "42", "“so”", "it's", "you", "Marcius", "well-met", "é", "日")
 ]
 HAN = ["天", "地", "师父", "来了", "好", "悟空", "水帘洞", "一"]
 

@@ -1,6 +1,5 @@
 """Merging our card into a README: nothing that a person wrote is lost, and nothing of ours stays behind."""
 
-import re
 from typing import Any
 
 import pytest
@@ -120,22 +119,6 @@ def test_line_ends_of_another_system_are_kept() -> None:
 def test_comments_in_our_text_do_not_end_our_part() -> None:
     merged = merge_card(Readme({"license": "mit"}, f"A role called {END} {BEGIN}"), None, {})
     assert merge_card(OURS, merged, {}).count("rolellm:end") == 1
-
-
-@pytest.mark.parametrize(
-    ("theirs", "words"),
-    [
-        pytest.param(f"{BEGIN}\ntext", "restore the pair", id="begin-alone"),
-        pytest.param(f"text\n{END}", "restore the pair", id="end-alone"),
-        pytest.param(f"{END}\n{BEGIN}", "restore the pair", id="wrong-order"),
-        pytest.param(f"{BEGIN}\n{BEGIN}\n{END}", "restore the pair", id="two-begins"),
-        pytest.param("---\na: [\n---\n", "not valid YAML", id="bad-yaml"),
-        pytest.param("---\ntext\n---\n", "not a YAML mapping", id="a-string"),
-    ],
-)
-def test_what_cannot_be_told_apart_is_refused(theirs: str, words: str) -> None:
-    with pytest.raises(HubError, match=re.escape(words)):
-        merge_card(OURS, theirs, {})
 
 
 _WORDS = st.text(st.characters(codec="utf-8", exclude_characters="<>\r"), max_size=40)

@@ -18,16 +18,16 @@ def load(clean_env):
     """Loads a config in a fresh process, as a user without a local copy does."""
 
     def run(hub, config="instruction-generalization-eng", split="test", **extra):
-        env = {**clean_env, "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", **extra}
+        env = {**hub.env(clean_env), **extra}
         command = [sys.executable, "-c", _LOAD, config, split]
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
     return run
 
 
-def test_fetches_only_the_files_of_the_config(write_release, fake_hub, load):
+def test_fetches_only_the_files_of_the_config(write_release, release_hub, load):
     folder = write_release(**{"rolebench-zh/general/test.jsonl": "x", "unrelated/huge.bin": "x" * 1000})
-    hub = fake_hub(folder)
+    hub = release_hub(folder)
     shown = load(hub)
     assert shown.stdout.split() == ["3"], shown.stderr
     assert hub.requested
@@ -37,8 +37,8 @@ def test_fetches_only_the_files_of_the_config(write_release, fake_hub, load):
 
 
 @pytest.mark.slow
-def test_second_load_fetches_nothing_and_works_offline(write_release, fake_hub, load):
-    hub = fake_hub(write_release())
+def test_second_load_fetches_nothing_and_works_offline(write_release, release_hub, load):
+    hub = release_hub(write_release())
     assert load(hub).stdout.split() == ["3"]
     hub.requested.clear()
     assert load(hub, split="train").stdout.split() == ["3"]
@@ -46,9 +46,9 @@ def test_second_load_fetches_nothing_and_works_offline(write_release, fake_hub, 
     assert load(hub, HF_HUB_OFFLINE="1").stdout.split() == ["3"]
 
 
-def test_a_hub_that_is_down_names_all_places(write_release, fake_hub, load):
-    hub = fake_hub(write_release())
-    hub.failing = True
+def test_a_hub_that_is_down_names_all_places(write_release, release_hub, load):
+    hub = release_hub(write_release())
+    hub.fail("info", 503, times=1000)
     shown = load(hub)
     assert shown.returncode == 1
     message = shown.stderr.strip().splitlines()[-1]
@@ -57,10 +57,9 @@ def test_a_hub_that_is_down_names_all_places(write_release, fake_hub, load):
 
 
 @pytest.mark.slow
-def test_pinned_revision_is_asked_for(write_release, fake_hub, load):
-    hub = fake_hub(write_release())
-    asked = []
-    answer = hub.answer
-    hub.answer = lambda path: (asked.append(path), answer(path))[1]
+def test_pinned_revision_is_asked_for(write_release, release_hub, load):
+    hub = release_hub(write_release())
+    asked, info = [], hub.info
+    hub.info = lambda **request: (asked.append(request["revision"]), info(**request))[1]
     load(hub)
-    assert any(path.endswith("/revision/a57ed54f") for path in asked)
+    assert "a57ed54f" in asked

@@ -36,12 +36,7 @@ def texts(profile: Profile) -> list[str]:
 def test_the_sample_is_read_whole_and_in_order() -> None:
     profiles = load_profiles("sample")
     roles = [(profile.role, profile.language) for profile in profiles]
-    assert roles == [
-        ("Long John Silver", "en"),
-        ("Queen of Hearts", "en"),
-        ("鲁智深", "zh"),
-        ("诸葛亮", "zh"),
-    ]
+    assert roles == [("Long John Silver", "en"), ("Queen of Hearts", "en"), ("鲁智深", "zh"), ("诸葛亮", "zh")]
     for profile in profiles:
         folder = f"profiles-{'eng' if profile.language == 'en' else 'zh'}"
         file = sample_folder() / folder / f"{folder}-{profile.role}.jsonl"
@@ -190,13 +185,14 @@ def test_places_are_tried_in_order(write_release: Any, monkeypatch: pytest.Monke
     assert load_profiles("sample")[0].role == "Long John Silver"
 
 
-def test_the_hub_is_asked_for_profiles_only(write_release: Any, fake_hub: Any, clean_env: dict[str, str]) -> None:
-    hub = fake_hub(write_release(**{path("Fox"): FOX, path("Owl"): OWL, "unrelated/huge.bin": "x"}))
+def test_the_hub_is_asked_for_profiles_only(write_release: Any, release_hub: Any, clean_env: dict[str, str]) -> None:
+    hub = release_hub(write_release(**{path("Fox"): FOX, path("Owl"): OWL, "unrelated/huge.bin": "x"}))
     code = "from rolellm.data.rolebench.release import load_profiles; print([item.role for item in load_profiles()])"
-    env = {**clean_env, "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
-    shown = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env=hub.env(clean_env), capture_output=True, text=True, timeout=120
+    )
     assert shown.stdout.strip() == "['Fox', 'Owl']", shown.stderr
-    assert sorted(hub.requested) == ["profiles-eng/desc.json", path("Fox"), path("Owl")]
+    assert set(hub.requested) == {"profiles-eng/desc.json", path("Fox"), path("Owl")}
 
 
 def test_the_fingerprint_follows_the_dialogue_and_not_the_place(write_release: Any) -> None:

@@ -1,7 +1,5 @@
 """The sample's characters, with what the release has of them apart: description and catchphrases."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

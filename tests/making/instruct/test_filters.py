@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -71,50 +69,44 @@ def test_form(question: str, answer: str, language: Language, reason: str | None
 
 
 @pytest.mark.parametrize(
-    ("question", "answer", "language"),
+    ("question", "answer", "language", "leans"),
     [
-        pytest.param("Ada, what does the passage say?", "That I keep it.", "en", id="the passage"),
-        pytest.param("According to the script, who came?", "Brom.", "en", id="according to"),
-        pytest.param("Ada, what happens in scene 2?", "Fog.", "en", id="scene number"),
-        pytest.param("Ada, what did you do in the opening scene?", "I lit it.", "en", id="opening scene"),
-        pytest.param("Ada, who came?", "The text above says Brom.", "en", id="in the answer"),
-        pytest.param("Ada, who came?", "That is not mentioned in here.", "en", id="not mentioned"),
-        pytest.param("Ada, who came?", "There is no information on that.", "en", id="no information"),
-        pytest.param("Ada, who came?", "I do not know the catchphrase.", "en", id="a word of our instructions"),
-        pytest.param("Ada, who came?", "The last person mentioned was Bob.", "en", id="who is mentioned"),
-        pytest.param("Ada, who came?", "Unknown.", "en", id="unknown"),
-        pytest.param("Ada, who came?", "I do not know.", "en", id="nothing but ignorance"),
-        pytest.param("鲁智深，根据剧本，你做了什么？", "吃酒。", "zh", id="according to, Chinese"),
-        pytest.param("鲁智深，这段文本里谁来了？", "柳老汉。", "zh", id="this text, Chinese"),
-        pytest.param("鲁智深，第二场里你扔了什么？", "磨盘。", "zh", id="scene number, Chinese"),
-        pytest.param("鲁智深，谁来了？", "文中没有提到。", "zh", id="not mentioned, Chinese"),
-        pytest.param("鲁智深，谁来了？", "不知道。", "zh", id="nothing but ignorance, Chinese"),
-    ],
-)
-def test_pairs_that_lean_on_their_segment(question: str, answer: str, language: Language) -> None:
-    assert find_source_reference(question, answer, language) is not None
-
-
-@pytest.mark.parametrize(
-    ("question", "answer", "language"),
-    [
-        pytest.param("Ada, what of the passage of time?", "I count it.", "en", id="passage of time"),
-        pytest.param("Ada, who guards the passage to the cellar?", "I do.", "en", id="passage to the cellar"),
-        pytest.param("Ada, do you like to make a scene?", "Never in the harbour!", "en", id="make a scene"),
-        pytest.param("Ada, whose profile is on the coin?", "The old king's.", "en", id="profile on a coin"),
+        pytest.param("Ada, what does the passage say?", "That I keep it.", "en", True, id="the passage"),
+        pytest.param("According to the script, who came?", "Brom.", "en", True, id="according to"),
+        pytest.param("Ada, what happens in scene 2?", "Fog.", "en", True, id="scene number"),
+        pytest.param("Ada, what did you do in the opening scene?", "I lit it.", "en", True, id="opening scene"),
+        pytest.param("Ada, who came?", "The text above says Brom.", "en", True, id="in the answer"),
+        pytest.param("Ada, who came?", "That is not mentioned in here.", "en", True, id="not mentioned"),
+        pytest.param("Ada, who came?", "There is no information on that.", "en", True, id="no information"),
+        pytest.param("Ada, who came?", "I do not know the catchphrase.", "en", True, id="a word of our instructions"),
+        pytest.param("Ada, who came?", "The last person mentioned was Bob.", "en", True, id="who is mentioned"),
+        pytest.param("Ada, who came?", "Unknown.", "en", True, id="unknown"),
+        pytest.param("Ada, who came?", "I do not know.", "en", True, id="nothing but ignorance"),
+        pytest.param("鲁智深，根据剧本，你做了什么？", "吃酒。", "zh", True, id="according to, Chinese"),
+        pytest.param("鲁智深，这段文本里谁来了？", "柳老汉。", "zh", True, id="this text, Chinese"),
+        pytest.param("鲁智深，第二场里你扔了什么？", "磨盘。", "zh", True, id="scene number, Chinese"),
+        pytest.param("鲁智深，谁来了？", "文中没有提到。", "zh", True, id="not mentioned, Chinese"),
+        pytest.param("鲁智深，谁来了？", "不知道。", "zh", True, id="nothing but ignorance, Chinese"),
+        pytest.param("Ada, what of the passage of time?", "I count it.", "en", False, id="passage of time"),
+        pytest.param("Ada, who guards the passage to the cellar?", "I do.", "en", False, id="passage to the cellar"),
+        pytest.param("Ada, do you like to make a scene?", "Never in the harbour!", "en", False, id="make a scene"),
+        pytest.param("Ada, whose profile is on the coin?", "The old king's.", "en", False, id="profile on a coin"),
         pytest.param(
             "Ada, where is Brom?",
             "I do not know, and the fog will not tell me either.",
             "en",
+            False,
             id="ignorance in character",
         ),
-        pytest.param("Ada, who wrote the play?", "A friend of mine, about a whale.", "en", id="a play within"),
-        pytest.param("鲁智深，场面大不大？", "大得很，满场都是人！", "zh", id="a crowd, Chinese"),
-        pytest.param("鲁智深，第一回吃酒是哪年？", "洒家七岁那年。", "zh", id="the first time, Chinese"),
+        pytest.param("Ada, who wrote the play?", "A friend of mine, about a whale.", "en", False, id="a play within"),
+        pytest.param("鲁智深，场面大不大？", "大得很，满场都是人！", "zh", False, id="a crowd, Chinese"),
+        pytest.param("鲁智深，第一回吃酒是哪年？", "洒家七岁那年。", "zh", False, id="the first time, Chinese"),
     ],
 )
-def test_pairs_that_stand_by_themselves(question: str, answer: str, language: Language) -> None:
-    assert find_source_reference(question, answer, language) is None
+def test_pairs_that_lean_on_their_segment_or_stand_by_themselves(
+    question: str, answer: str, language: Language, leans: bool
+) -> None:
+    assert (find_source_reference(question, answer, language) is not None) is leans
 
 
 @pytest.mark.parametrize(
@@ -142,28 +134,21 @@ def test_pairs_that_stand_by_themselves(question: str, answer: str, language: La
         pytest.param("Ada Fenn: I lit it.", ADA, "opens with the role's name", id="script form"),
         pytest.param("**Ada Fenn**: I lit it.", ADA, "opens with the role's name", id="script form in bold"),
         pytest.param("鲁智深是个爽快人，喜欢吃酒。", MONK, "tells about the role", id="told about, Chinese"),
+        pytest.param("You learned to read by the tide tables.", ADA, 'tells about the role ("You")', id="of the asker"),
+        pytest.param("你在五台山下打了一根禅杖。", MONK, 'tells about the role ("你")', id="of the asker, Chinese"),
         pytest.param("石彪是你的敌人。", MONK, "tells about the role", id="to the asker, Chinese"),
         pytest.param("鲁智深：吃酒！", MONK, "opens with the role's name", id="script form, Chinese"),
         pytest.param("我是一个语言模型。", MONK, "says that it is an AI", id="AI, Chinese"),
+        pytest.param("Ada Fenn is my name, and lamps are my trade.", ADA, None, id="by name, and I"),
+        pytest.param("Nobody climbs these stairs but Ada Fenn!", ADA, None, id="name at the end"),
+        pytest.param("Queens are patient people.", Profile("Queen of Jam", "en"), None, id="others of the title"),
+        pytest.param("The lamp needs oil, the oil needs hauling.", ADA, None, id="no person at all"),
+        pytest.param("I'm sorry, I can't do that.", ADA, None, id="own catchphrase"),
+        pytest.param("洒家鲁智深是也，先吃三碗酒！", MONK, None, id="self-named, Chinese"),
     ],
 )
-def test_out_of_character(answer: str, character: Profile, found: str) -> None:
-    assert str(make_character_check(character)(answer)).startswith(found)
-
-
-@pytest.mark.parametrize(
-    ("answer", "character"),
-    [
-        pytest.param("Ada Fenn is my name, and lamps are my trade.", ADA, id="by name, and I"),
-        pytest.param("Nobody climbs these stairs but Ada Fenn!", ADA, id="name at the end"),
-        pytest.param("Queens are patient people.", Profile("Queen of Jam", "en"), id="others of the title"),
-        pytest.param("The lamp needs oil, the oil needs hauling.", ADA, id="no person at all"),
-        pytest.param("I'm sorry, I can't do that.", ADA, id="own catchphrase"),
-        pytest.param("洒家鲁智深是也，先吃三碗酒！", MONK, id="self-named, Chinese"),
-    ],
-)
-def test_in_character(answer: str, character: Profile) -> None:
-    assert make_character_check(character)(answer) is None
+def test_in_and_out_of_character(answer: str, character: Profile, found: str | None) -> None:
+    assert str(make_character_check(character)(answer)).startswith(str(found))
 
 
 @pytest.mark.parametrize(
@@ -238,32 +223,25 @@ def test_grounding_is_kept_in_the_receipt(make_candidate: Make) -> None:
     assert dropped.to_dict("en")["receipt"]["grounding"]["names"] == ["Zebulon"]
 
 
+TELL, COUNTED = "Ada, what can you tell me of yourself?", "I could not say, and I have counted all day."
+
+
 @pytest.mark.parametrize(
-    ("answer", "by"),
+    ("question", "answer", "by"),
     [
-        pytest.param("My father was Lucius O'Flaherty, a miller.", "grounding", id="name-of-nobody"),
-        pytest.param("I have counted 973 steps in my time.", "grounding", id="number-from-nowhere"),
-        pytest.param("I like the evening, when nobody knocks, and I count what is left.", None, id="own-words"),
+        pytest.param(TELL, "My father was Lucius O'Flaherty, a miller.", "grounding", id="name-of-nobody"),
+        pytest.param(TELL, "I have counted 973 steps in my time.", "grounding", id="number-from-nowhere"),
+        pytest.param(TELL, "I like the evening, when nobody knocks, and I count what is left.", None, id="own-words"),
+        pytest.param("Ada, what does he say when someone is looking at him?", COUNTED, "character", id="he"),
+        pytest.param("Ada Fenn, what is Ada Fenn's main trade?", COUNTED, "character", id="name-twice"),
+        pytest.param("Ada, why did she take her bag, as you recall?", COUNTED, None, id="you-recall"),
+        pytest.param("Ada, what is the price of corn?", COUNTED, None, id="no-you"),
     ],
 )
-def test_what_is_made_from_the_profile_alone_has_no_names_of_its_own(
-    make_candidate: Make, answer: str, by: str | None
+def test_pairs_have_no_names_of_their_own_and_are_put_to_the_role(
+    make_candidate: Make, question: str, answer: str, by: str | None
 ) -> None:
-    (found,) = only(make_candidate("Ada, what can you tell me of yourself?", answer))
-    assert found.by == by
-
-
-@pytest.mark.parametrize(
-    ("question", "by"),
-    [
-        pytest.param("Ada, what does he say when someone is looking at him?", "character", id="he"),
-        pytest.param("Ada Fenn, what is Ada Fenn's main trade?", "character", id="name-twice"),
-        pytest.param("Ada, why did she take her bag, as you recall?", None, id="you-recall"),
-        pytest.param("Ada, what is the price of corn?", None, id="no-you"),
-    ],
-)
-def test_questions_are_put_to_the_role(make_candidate: Make, question: str, by: str | None) -> None:
-    (found,) = only(make_candidate(question, "I could not say, and I have counted all day."))
+    (found,) = only(make_candidate(question, answer))
     assert found.by == by
 
 

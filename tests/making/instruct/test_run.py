@@ -1,7 +1,5 @@
 """Whole runs with a client: rounds, replays, failures and files."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from rolellm.characters.folder import write_character
-from rolellm.core.errors import DataError, SettingsError, StoppedShortError
+from rolellm.core.errors import DataError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Lore, Profile, Turn
@@ -288,22 +286,6 @@ def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: dict[str, Any], p
 def test_a_folder_without_questions_says_how_to_make_them(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="rolellm instruct"):
         read_questions(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        pytest.param({"per_role": 0}, id="no questions"),
-        pytest.param({"chunk_tokens": 10}, id="tiny chunks"),
-        pytest.param({"overlap_tokens": 501}, id="overlap of over half"),
-        pytest.param({"overlap_tokens": -1}, id="negative overlap"),
-        pytest.param({"script_agnostic_share": 1.1}, id="share"),
-        pytest.param({"asked_tokens": -1}, id="asked"),
-    ],
-)
-def test_settings_out_of_range_are_named(wrong: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match=next(iter(wrong))):
-        InstructSettings(**wrong)
 
 
 def test_a_run_stopped_by_its_budget_goes_on_where_it_was(tmp_path: Path) -> None:

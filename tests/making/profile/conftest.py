@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -42,15 +41,10 @@ class Scripted(ScriptedModel):
         return [request.messages[-1].content for request in self.asked if request.tag == f"profile/{step}"]
 
 
-@pytest.fixture
-def scripted() -> Callable[..., Scripted]:
+def scripted(**answers: Any) -> Scripted:
     """A model with good answers; keyword arguments replace them."""
-
-    def make(**answers: Any) -> Scripted:
-        good = {"third": THIRD, "second": SECOND, "catchphrases": {"chosen": [1]}, "knowledge": "I know little of it."}
-        return Scripted({**good, **answers})
-
-    return make
+    good = {"third": THIRD, "second": SECOND, "catchphrases": {"chosen": [1]}, "knowledge": "I know little of it."}
+    return Scripted({**good, **answers})
 
 
 @pytest.fixture

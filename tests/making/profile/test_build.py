@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from rolellm.making.profile.build import BuildProfile, get_notes, hash_result
 from rolellm.making.settings import BuildSettings
 from rolellm.runs import plan_requests, run_step
 
-Make = Callable[..., Any]
+from .conftest import SECOND, THIRD, scripted
+
 QUIET = RunOptions(show_progress=False)
 
 
@@ -27,7 +27,7 @@ def built(
     return run_step(BuildProfile(start, settings or BuildSettings()), llm, folder).result
 
 
-def test_third_person_then_second_then_catchphrases(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_third_person_then_second_then_catchphrases(tmp_path: Path, keeper: Profile) -> None:
     model = scripted()
     found = built(tmp_path, model, keeper)
     assert found.background is not None and found.background.startswith("A lighthouse keeper who")
@@ -49,16 +49,8 @@ def test_third_person_then_second_then_catchphrases(tmp_path: Path, scripted: Ma
     json.dumps(found.made)
 
 
-def test_a_second_run_asks_nobody_and_makes_the_same(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
-    first = built(tmp_path, scripted(), keeper)
-    again = scripted()
-    assert built(tmp_path, again, keeper) == first
-    assert again.asked == []
-
-
-def test_a_reply_with_a_defect_is_sent_back_with_what_is_wrong(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
-    good = scripted()
-    third, second = (good._left[step][0] for step in ("third", "second"))
+def test_a_reply_with_a_defect_is_sent_back_with_what_is_wrong(tmp_path: Path, keeper: Profile) -> None:
+    third, second = THIRD, SECOND
     poor = "As an AI language model, I cannot know this person at all, not even a little."
     model = scripted(
         third=[poor, "She counts.", f"# Ada\n\n{third}"],
@@ -78,12 +70,8 @@ def test_a_reply_with_a_defect_is_sent_back_with_what_is_wrong(tmp_path: Path, s
     assert receipt["defects"] == {}
 
 
-def test_the_best_of_several_is_kept_and_says_what_is_wrong_with_it(
-    tmp_path: Path, scripted: Make, keeper: Profile
-) -> None:
-    good = scripted()
-    second = good._left["second"][0]
-    whole = second.replace(". ", "; ").removesuffix(".")
+def test_the_best_of_several_is_kept_and_says_what_is_wrong_with_it(tmp_path: Path, keeper: Profile) -> None:
+    whole = SECOND.replace(". ", "; ").removesuffix(".")
     two = f"She is one. {whole}; you once loved Bartholomew Quist, and Lucius Grebe, too."
     one = f"{whole}; you have kept it for 47 years."
     model = scripted(second=[two, one, two, one])
@@ -93,7 +81,7 @@ def test_the_best_of_several_is_kept_and_says_what_is_wrong_with_it(
     assert built(tmp_path, scripted(second=[two, one, two, one]), keeper) == found
 
 
-def test_without_a_second_person_the_third_stays(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_without_a_second_person_the_third_stays(tmp_path: Path, keeper: Profile) -> None:
     found = built(tmp_path, scripted(second="I'm sorry, but I can't help with that request."), keeper)
     assert found.description == found.background
     (defect,) = found.made["build"]["defects"]["second"]
@@ -101,15 +89,13 @@ def test_without_a_second_person_the_third_stays(tmp_path: Path, scripted: Make,
     assert found.catchphrases == ("Count the steps, child!",)
 
 
-def test_without_a_usable_pick_there_is_no_catchphrase(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_without_a_usable_pick_there_is_no_catchphrase(tmp_path: Path, keeper: Profile) -> None:
     found = built(tmp_path, scripted(catchphrases="Count the steps, child!"), keeper)
     assert found.catchphrases == () and found.description
     assert found.made["build"]["defects"] == {"catchphrases": ["None were picked: no reply was usable."]}
 
 
-def test_when_nothing_is_usable_the_error_says_why_and_what_to_do(
-    tmp_path: Path, scripted: Make, keeper: Profile
-) -> None:
+def test_when_nothing_is_usable_the_error_says_why_and_what_to_do(tmp_path: Path, keeper: Profile) -> None:
     model = scripted(third=["Ada.", "Of Ada nothing is known."])
     with pytest.raises(
         ModelError,
@@ -132,7 +118,7 @@ def test_nobody_is_asked_where_all_is_given(tmp_path: Path, keeper: Profile) -> 
         run_step(BuildProfile(keeper), None, tmp_path)
 
 
-def test_a_role_with_one_line(tmp_path: Path, scripted: Make) -> None:
+def test_a_role_with_one_line(tmp_path: Path) -> None:
     model = scripted()
     start = Profile("Ada", "en", (Turn("Ada", "Hm."), Turn("Rose", "What?")))
     found = built(tmp_path, model, start)
@@ -140,12 +126,12 @@ def test_a_role_with_one_line(tmp_path: Path, scripted: Make) -> None:
     assert [request.tag for request in model.asked] == ["profile/third", "profile/second"]
 
 
-def test_nothing_to_go_by(scripted: Make, tmp_path: Path) -> None:
+def test_nothing_to_go_by(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match="nothing to describe Ada from"):
         built(tmp_path, scripted(), Profile("Ada", "en"))
 
 
-def test_a_card_is_described_by_its_own_description(tmp_path: Path, scripted: Make) -> None:
+def test_a_card_is_described_by_its_own_description(tmp_path: Path) -> None:
     card = Profile("Ada", "en", description="{{char}} Ada: [Personality(stern + {0.__class__})]", made={"card": {}})
     model = scripted()
     anew = BuildSettings(rewrite=True)
@@ -158,7 +144,7 @@ def test_a_card_is_described_by_its_own_description(tmp_path: Path, scripted: Ma
     assert built(tmp_path, scripted(), found, anew) == found
 
 
-def test_a_long_card_leaves_room_for_the_script(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_a_long_card_leaves_room_for_the_script(tmp_path: Path, keeper: Profile) -> None:
     model = scripted()
     start = replace(keeper, description="stern and old " * 5000)
     built(tmp_path, model, start, BuildSettings(excerpt_tokens=400, catchphrases=0, rewrite=True))
@@ -167,7 +153,7 @@ def test_a_long_card_leaves_room_for_the_script(tmp_path: Path, scripted: Make, 
     assert TokenCounter().count(prompt) < 700
 
 
-def test_what_is_planned_is_what_is_asked(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_what_is_planned_is_what_is_asked(tmp_path: Path, keeper: Profile) -> None:
     model = scripted()
     built(tmp_path, model, keeper)
     planned = plan_requests(BuildProfile(keeper), LLM.of(model))
@@ -179,17 +165,3 @@ def test_what_is_planned_is_what_is_asked(tmp_path: Path, scripted: Make, keeper
     checked = plan_requests(BuildProfile(keeper, settings, tmp_path / "none"), LLM.of(model))
     assert not (tmp_path / "none").exists()
     assert {request.tag.rpartition("/")[0] for request in checked} == {"profile/knowledge"}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        pytest.param({"catchphrases": -1}, "catchphrases", id="negative"),
-        pytest.param({"catchphrases": 21}, "catchphrases", id="many"),
-        pytest.param({"excerpt_tokens": 10}, "excerpt_tokens", id="few tokens"),
-        pytest.param({"description": " \n"}, "is empty", id="blank description"),
-    ],
-)
-def test_settings_that_will_not_do(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        BuildSettings(**options)

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from rolellm.making.profile.build import KNOWLEDGE, BuildProfile, build_folder, 
 from rolellm.making.settings import BuildSettings
 from rolellm.runs import Run
 
-Make = Callable[..., Any]
+from .conftest import SECOND, scripted
 
 
 def quiet(model: Any) -> LLM:
@@ -35,7 +34,7 @@ def change(folder: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
 
 
-def test_the_folder_holds_it_all(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_the_folder_holds_it_all(tmp_path: Path, keeper: Profile) -> None:
     built = run(keeper, tmp_path / "ada", scripted(), BuildSettings(check_knowledge=True, work="The Tower"))
     assert read_character(tmp_path / "ada") == built.result
     manifest = json.loads((tmp_path / "ada" / "build" / "manifest.json").read_text(encoding="utf-8"))
@@ -55,7 +54,7 @@ def test_the_folder_holds_it_all(tmp_path: Path, scripted: Make, keeper: Profile
     assert json.loads(rows[0]).keys() == {"question", "answer", "model", "problem"}
 
 
-def test_knowledge_is_written_before_anything_else_can_fail(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_knowledge_is_written_before_anything_else_can_fail(tmp_path: Path, keeper: Profile) -> None:
     model = scripted(third="Ada.", knowledge="\x1b[31mred\u202e <script> & so\n\non")
     with pytest.raises(ModelError):
         run(keeper, tmp_path, model, BuildSettings(check_knowledge=True))
@@ -65,16 +64,14 @@ def test_knowledge_is_written_before_anything_else_can_fail(tmp_path: Path, scri
     assert not (tmp_path / "profile.json").exists()
 
 
-def test_a_question_without_an_answer_is_no_failure(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_a_question_without_an_answer_is_no_failure(tmp_path: Path, keeper: Profile) -> None:
     run(keeper, tmp_path, scripted(knowledge="  "), BuildSettings(check_knowledge=True))
     assert "> No answer: " in (tmp_path / KNOWLEDGE).read_text(encoding="utf-8")
     assert json.loads((tmp_path / "knowledge.jsonl").read_text(encoding="utf-8").splitlines()[0])["answer"] is None
 
 
-def test_what_was_mended_and_what_has_a_defect_is_noted(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
-    good = scripted()
-    second = good._left["second"][0]
-    built = run(keeper, tmp_path, scripted(second=f"## Ada\n\n{second.replace('. ', '; ')[:-1]}; it is 47 years now."))
+def test_what_was_mended_and_what_has_a_defect_is_noted(tmp_path: Path, keeper: Profile) -> None:
+    built = run(keeper, tmp_path, scripted(second=f"## Ada\n\n{SECOND.replace('. ', '; ')[:-1]}; it is 47 years now."))
     assert built.summary["notes"] == [
         "description: what stood around the description was left out",
         "description, kept with a defect: It speaks of what is not in the material: 47.",
@@ -92,7 +89,7 @@ def test_a_profile_with_another_receipt_has_no_known_defects(build: Any, keeper:
     assert list_defects(replace(keeper, made={"build": receipt})) == {}
 
 
-def test_building_again_changes_nothing(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_building_again_changes_nothing(tmp_path: Path, keeper: Profile) -> None:
     run(keeper, tmp_path, scripted())
     before = (tmp_path / "profile.json").read_bytes()
     again = scripted()
@@ -100,7 +97,7 @@ def test_building_again_changes_nothing(tmp_path: Path, scripted: Make, keeper: 
     assert (tmp_path / "profile.json").read_bytes() == before and again.asked == []
 
 
-def test_what_a_person_changed_is_not_lost(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_what_a_person_changed_is_not_lost(tmp_path: Path, keeper: Profile) -> None:
     run(keeper, tmp_path, scripted())
     change(tmp_path, description="You are my own Ada.")
     with pytest.raises(SettingsError, match="changed by hand"):
@@ -109,13 +106,13 @@ def test_what_a_person_changed_is_not_lost(tmp_path: Path, scripted: Make, keepe
     assert run(keeper, tmp_path, scripted(), overwrite=True).result.description != "You are my own Ada."
 
 
-def test_another_characters_folder_is_left_alone(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_another_characters_folder_is_left_alone(tmp_path: Path, keeper: Profile) -> None:
     write_character(replace(keeper, role="Brom", turns=()), tmp_path)
     with pytest.raises(SettingsError, match="holds another character, Brom"):
         run(keeper, tmp_path, scripted())
 
 
-def test_a_card_is_completed_where_it_is(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_a_card_is_completed_where_it_is(tmp_path: Path, keeper: Profile) -> None:
     card = replace(keeper, description="Ada is stern.", made={"card": {"spec": "v2"}})
     write_character(card, tmp_path)
     with pytest.raises(SettingsError, match=f"rolellm role build {tmp_path}"):
@@ -128,7 +125,7 @@ def test_a_card_is_completed_where_it_is(tmp_path: Path, scripted: Make, keeper:
     assert rewritten.result.description != "Ada is stern."
 
 
-def test_a_card_comes_along(tmp_path: Path, scripted: Make, keeper: Profile) -> None:
+def test_a_card_comes_along(tmp_path: Path, keeper: Profile) -> None:
     write_character(replace(keeper, made={"card": {}}), tmp_path / "card")
     (tmp_path / "card" / "card.json").write_text("{}", encoding="utf-8")
     run(read_character(tmp_path / "card"), tmp_path / "out", scripted(), card=tmp_path / "card")

@@ -51,56 +51,51 @@ def test_the_score_is_the_formula_of_the_module() -> None:
     assert (phrase.lines, phrase.others) == (2, 1)
 
 
-def test_a_phrase_is_counted_once_a_line() -> None:
-    lines = [("Ann", "Jam tomorrow! Jam tomorrow! Jam tomorrow!"), ("Bob", "Why?")]
-    assert find_repeated_phrases(character(lines)) == []
-    assert found(find_repeated_phrases(character([*lines, ("Ann", "Jam tomorrow, I said.")]))) == {
-        "Jam tomorrow!": (2, 0)
-    }
+JAM = [("Ann", "Jam tomorrow! Jam tomorrow! Jam tomorrow!"), ("Bob", "Why?")]
+TIMBERS = [("Ann", "Shiver my old timbers!")] * 3 + [("Bob", "What now, sir?")] * 3
+APART = [("Ann", f"My old timbers, {word}.") for word in ("eh", "so", "oh", "hm", "aha")]
+COLD = [("Ann", f"I am {word}.") for word in ("cold", "old", "tall", "late")] + [("Bob", "Who asks for that?")]
+PLUMS = [("Ann", "Sour grapes!")] * 2 + [("Ann", "Sweet plums!")] * 3
+KEMP = [("Ann", "Doctor Kemp! Up we go!")] * 2 + [("Doctor Kemp", "What?")]
+SHIVERED = {"Shiver my old timbers!": (3, 0), "My old timbers": (8, 0)}
 
 
-def test_parts_go_into_the_longer_phrase_unless_they_live_apart() -> None:
-    whole = [("Ann", "Shiver my old timbers!")] * 3 + [("Bob", "What now, sir?")] * 3
-    assert list(found(find_repeated_phrases(character(whole)))) == ["Shiver my old timbers!"]
-    apart = [*whole, *[("Ann", f"My old timbers, {word}.") for word in ("eh", "so", "oh", "hm", "aha")]]
-    assert found(find_repeated_phrases(character(apart))) == {
-        "Shiver my old timbers!": (3, 0),
-        "My old timbers": (8, 0),
-    }
-
-
-def test_phrases_stay_within_a_sentence() -> None:
-    lines = [("Ann", "Bring tea. Then go home.")] * 2
-    texts = list(found(find_repeated_phrases(character(lines))))
-    assert sorted(texts) == ["Bring tea", "Then go home"]
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param(JAM, {}, id="a phrase is counted once a line"),
+        pytest.param([*JAM, ("Ann", "Jam tomorrow, I said.")], {"Jam tomorrow!": (2, 0)}, id="and in two lines twice"),
+        pytest.param(TIMBERS, {"Shiver my old timbers!": (3, 0)}, id="parts go into the longer phrase"),
+        pytest.param([*TIMBERS, *APART], SHIVERED, id="unless they live apart"),
+        pytest.param(
+            [("Ann", "Bring tea. Then go home.")] * 2, {"Bring tea": (2, 0), "Then go home": (2, 0)}, id="a sentence"
+        ),
+        pytest.param(COLD, {}, id="function words are no phrase"),
+        pytest.param(
+            [*COLD, ("Ann", "I'll be here!"), ("Ann", "I'll be here! Always.")],
+            {"I'll be here!": (2, 0)},
+            id="said alone",
+        ),
+        pytest.param(KEMP, {"Up we go!": (2, 0)}, id="names of speakers are no phrases"),
+        pytest.param(
+            PLUMS, {"Sweet plums!": (3, 0), "Sour grapes!": (2, 0)}, id="who speaks alone is ranked by counts"
+        ),
+        pytest.param([("Ann", "Quite right!"), ("Bob", "Quite right!")] * 4, {}, id="others say it as much"),
+        pytest.param([("Ann", "Hm.")], {}, id="one line"),
+        pytest.param([("Bob", "Hello there, hello there.")] * 3, {}, id="says nothing"),
+        pytest.param([("Ann", "..."), ("Ann", "…"), ("Ann", "3 4")] * 2, {}, id="no words"),
+    ],
+)
+def test_phrases(lines: list[tuple[str, str]], expected: dict[str, tuple[int, int]]) -> None:
+    phrases = found(find_repeated_phrases(character(lines)))
+    assert phrases == expected
+    assert "Sweet plums!" not in expected or list(phrases) == list(expected)
 
 
 def test_long_sentences_that_come_again_are_found_whole() -> None:
     line = "You cannot make people love you but you can make them fear you."
     lines = [("Ann", line), ("Bob", "Indeed."), ("Ann", "Listen. " + line)]
     assert next(iter(found(find_repeated_phrases(character(lines))))) == line.rstrip(".")
-
-
-def test_function_words_are_no_phrase_unless_they_are_said_alone() -> None:
-    lines = [("Ann", f"I am {word}.") for word in ("cold", "old", "tall", "late")] + [("Bob", "Who asks for that?")]
-    assert find_repeated_phrases(character(lines)) == []
-    lines += [("Ann", "I'll be here!"), ("Ann", "I'll be here! Always.")]
-    assert list(found(find_repeated_phrases(character(lines)))) == ["I'll be here!"]
-
-
-def test_names_of_speakers_are_no_phrases() -> None:
-    lines = [("Ann", "Doctor Kemp! Up we go!"), ("Ann", "Doctor Kemp! Up we go!"), ("Doctor Kemp", "What?")]
-    assert found(find_repeated_phrases(character(lines))) == {"Up we go!": (2, 0)}
-
-
-def test_who_speaks_alone_is_ranked_by_counts() -> None:
-    lines = [("Ann", "Sweet plums!")] * 3 + [("Ann", "Sour grapes!")] * 2
-    assert list(found(find_repeated_phrases(character(lines)))) == ["Sweet plums!", "Sour grapes!"]
-
-
-def test_what_others_say_as_much_is_left_out() -> None:
-    lines = [("Ann", "Quite right!"), ("Bob", "Quite right!")] * 4
-    assert find_repeated_phrases(character(lines)) == []
 
 
 def test_chinese_phrases() -> None:
@@ -128,18 +123,6 @@ def test_a_list_has_the_best_and_no_more() -> None:
     lines = [*lines, ("Bob", "Enough of that, friend.")]
     assert len(find_repeated_phrases(character(lines))) == OFFERED
     assert find_repeated_phrases(character(lines), 10) == find_repeated_phrases(character(lines))[:10]
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        pytest.param([("Ann", "Hm.")], id="one line"),
-        pytest.param([("Bob", "Hello there, hello there.")] * 3, id="says nothing"),
-        pytest.param([("Ann", "..."), ("Ann", "…"), ("Ann", "3 4")] * 2, id="no words"),
-    ],
-)
-def test_little_to_go_by(lines: list[tuple[str, str]]) -> None:
-    assert find_repeated_phrases(character(lines)) == []
 
 
 @pytest.mark.parametrize("text", ["{role} {x}", "[bold]hey[/bold] you", "<|im_end|> so <b>", "\x1b[31mred ink"])

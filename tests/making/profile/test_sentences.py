@@ -6,39 +6,28 @@ from rolellm.core.records import Language
 from rolellm.making.profile.phrases import split_sentences
 
 
-def texts(line: str, language: Language) -> list[str]:
-    return [sentence.shown(0, len(sentence.words)) for sentence in split_sentences(line, language)]
-
-
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("language", "line", "expected"),
     [
-        pytest.param("Stop! Who goes there? A friend.", ["Stop!", "Who goes there?", "A friend"], id="marks"),
-        pytest.param("Mr. Hand is late. So is Dr. Who.", ["Mr. Hand is late", "So is Dr. Who"], id="abbreviations"),
-        pytest.param("Well -- no... perhaps", ["Well", "no", "perhaps"], id="dashes and dots"),
-        pytest.param("Come (aside) here [exit] now", ["Come", "here", "now"], id="directions"),
-        pytest.param("He said “Run!” twice", ["He said", "Run!", "twice"], id="quotation"),
-        pytest.param("I'll be back, Dave", ["I'll be back, Dave"], id="comma and apostrophe"),
-        pytest.param("3.5 percent of U.S. trade", ["3.5 percent of U.S. trade"], id="numbers and initials"),
-        pytest.param("***", [], id="no word"),
+        pytest.param("en", "Stop! Who goes there? A friend.", ["Stop!", "Who goes there?", "A friend"], id="marks"),
+        pytest.param(
+            "en", "Mr. Hand is late. So is Dr. Who.", ["Mr. Hand is late", "So is Dr. Who"], id="abbreviations"
+        ),
+        pytest.param("en", "Well -- no... perhaps", ["Well", "no", "perhaps"], id="dashes and dots"),
+        pytest.param("en", "Come (aside) here [exit] now", ["Come", "here", "now"], id="directions"),
+        pytest.param("en", "He said “Run!” twice", ["He said", "Run!", "twice"], id="quotation"),
+        pytest.param("en", "I'll be back, Dave", ["I'll be back, Dave"], id="comma and apostrophe"),
+        pytest.param("en", "3.5 percent of U.S. trade", ["3.5 percent of U.S. trade"], id="numbers and initials"),
+        pytest.param("en", "***", [], id="no word"),
+        pytest.param("zh", "俺老孙来也！妖怪，哪里走？", ["俺老孙来也！", "妖怪，哪里走？"], id="zh: marks"),
+        pytest.param("zh", "罢了……去吧。", ["罢了", "去吧"], id="zh: dots that fold into others"),
+        pytest.param("zh", "说甚么'弼马温'！", ["说甚么", "弼马温"], id="zh: straight quotes"),
+        pytest.param("zh", "（旁白）好！", ["好！"], id="zh: direction"),
+        pytest.param("zh", "我有３颗ＡＢ丹", ["我有３颗ＡＢ丹"], id="zh: wide letters"),
     ],
 )
-def test_english(line: str, expected: list[str]) -> None:
-    assert texts(line, "en") == expected
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        pytest.param("俺老孙来也！妖怪，哪里走？", ["俺老孙来也！", "妖怪，哪里走？"], id="marks"),
-        pytest.param("罢了……去吧。", ["罢了", "去吧"], id="dots that fold into others"),
-        pytest.param("说甚么'弼马温'！", ["说甚么", "弼马温"], id="straight quotes"),
-        pytest.param("（旁白）好！", ["好！"], id="direction"),
-        pytest.param("我有３颗ＡＢ丹", ["我有３颗ＡＢ丹"], id="wide letters"),
-    ],
-)
-def test_chinese(line: str, expected: list[str]) -> None:
-    assert texts(line, "zh") == expected
+def test_sentences(language: Language, line: str, expected: list[str]) -> None:
+    assert [sentence.shown(0, len(sentence.words)) for sentence in split_sentences(line, language)] == expected
 
 
 def test_edges_are_where_clauses_begin_and_end() -> None:

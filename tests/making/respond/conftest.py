@@ -1,7 +1,5 @@
 """Characters of our own, small enough to reckon with by hand, and a client over a scripted model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -59,14 +57,7 @@ def chinese() -> Profile:
     return replace(fox(), role="军师", language="zh", turns=turns, description="你是军师。", catchphrases=(), lore=lore)
 
 
-MakeLLM = Callable[..., LLM]
-
-
-@pytest.fixture
-def make_llm() -> MakeLLM:
-    def make(answer: Callable[[Request], Any] | Model, *, rules_hash: str = "1", **options: Any) -> LLM:
-        llm = LLM.of(answer if isinstance(answer, Model) else ScriptedModel(answer, rules_hash=rules_hash))
-        llm.options = RunOptions(show_progress=False, **options)
-        return llm
-
-    return make
+def make_llm(answer: Callable[[Request], Any] | Model, *, rules_hash: str = "1", **options: Any) -> LLM:
+    llm = LLM.of(answer if isinstance(answer, Model) else ScriptedModel(answer, rules_hash=rules_hash))
+    llm.options = RunOptions(show_progress=False, **options)
+    return llm

@@ -1,7 +1,5 @@
 """Reading the instructions that a role is asked."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

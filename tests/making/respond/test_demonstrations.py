@@ -1,7 +1,5 @@
 """What is picked for a question: exchanges by BM25, lore by key and by words."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Why a prompt shows what it shows; nobody is asked."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest

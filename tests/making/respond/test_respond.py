@@ -1,7 +1,5 @@
 """Asking a role: five replies and one held out, cleaned, re-asks counted, the same from the journal as from a model."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -13,13 +11,14 @@ import pytest
 from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Profile
-from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request, Sampling
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.making import respond as stage
 from rolellm.making.respond import Instruction, InstructionReplies, Instructions
 from rolellm.making.settings import RespondSettings
 from rolellm.runs import Run, plan_requests, run_step
+
+from .conftest import make_llm
 
 ASKED = (
     Instruction("Who has the map?", "The captain.", {"source": "ours"}),
@@ -35,7 +34,7 @@ def instructions(asked: Sequence[Instruction | str]) -> Instructions:
 
 
 @pytest.fixture
-def respond(character: Profile, make_llm: Callable[..., LLM], tmp_path: Path) -> Respond:
+def respond(character: Profile, tmp_path: Path) -> Respond:
     def run(
         answer: Any, asked: Sequence[Instruction | str], settings: RespondSettings | None = None, **given: Any
     ) -> Any:
@@ -154,7 +153,7 @@ def test_the_row_as_written(respond: Respond) -> None:
     assert run.manifest["models"]["endpoints"][0]["rules"] == "1" and run.summary["role"] == "Fox"
 
 
-def test_requests_of_one_prompt_stand_together(character: Profile, make_llm: Callable[..., LLM]) -> None:
+def test_requests_of_one_prompt_stand_together(character: Profile) -> None:
     requests = plan_requests(stage.Respond(character, instructions(ASKED)), make_llm(numbered))
     assert len(requests) == 18
     assert [request.repeat for request in requests[:7]] == [0, 1, 2, 3, 4, 5, 0]
@@ -163,7 +162,7 @@ def test_requests_of_one_prompt_stand_together(character: Profile, make_llm: Cal
     assert requests[0].sampling == Sampling()
 
 
-def test_planned_is_what_is_asked(character: Profile, respond: Respond, make_llm: Callable[..., LLM]) -> None:
+def test_planned_is_what_is_asked(character: Profile, respond: Respond) -> None:
     asked: list[Request] = []
 
     def answer(request: Request) -> str:
@@ -183,18 +182,6 @@ def test_catchphrases_and_machines_are_spared(character: Profile, respond: Respo
     reply = "I'm sorry, captain, I'm afraid I can't do that. As an AI, I see further."
     assert respond(lambda _: reply, ["Why?"], character=machine, max_attempts=1).failed == 0
     assert respond(lambda _: reply, ["Why?"], rules_hash="2", max_attempts=1).failed == 6
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        pytest.param({"replies": 0}, "replies", id="no reply"),
-        pytest.param({"temperature": 0}, "temperature 0 gives the same reply 6 times", id="no chance"),
-    ],
-)
-def test_settings_that_will_not_do(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        RespondSettings(**change)
 
 
 def test_an_instruction_over_the_budget_stops_before_anything_is_asked(respond: Respond) -> None:

@@ -1,7 +1,5 @@
 """The prompts of the three strategies, and what a token budget leaves out of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -156,20 +154,6 @@ def test_any_question_keeps_to_the_budget(character: Profile, question: str, lim
     assert prompt.tokens <= limit
     assert question in prompt.messages[-1].content
     assert len(prompt.demonstrations) + len(prompt.dropped) == (0 if strategy == "zero-shot" else 5)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        pytest.param({"strategy": "many-shot"}, "strategy: must be 'zero-shot'", id="strategy"),
-        pytest.param({"demonstrations": -1}, "demonstrations", id="demonstrations"),
-        pytest.param({"lore": -2}, "lore", id="lore"),
-        pytest.param({"max_prompt_tokens": 0}, "max_prompt_tokens", id="budget"),
-    ],
-)
-def test_settings_out_of_range(change: dict[str, object], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        PromptSettings(**change)  # type: ignore[arg-type]
 
 
 def test_a_system_template_of_the_users_own(character: Profile, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ class Instruct(Step[InstructResult]):
             outcomes = yield Round(
                 [request for *_, request in tasks],
                 parse_pairs,
-                label=f"round {len(plan.rounds) + 1}",
+                label=f"questions, round {len(plan.rounds) + 1}",
                 # A reply that was cut off still has whole pairs.
                 also=["length"],
                 stand_in=partial(_make_stand_ins, self.character, {request.tag: task for _, task, request in tasks}),

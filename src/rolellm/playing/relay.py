@@ -1,0 +1,233 @@
+"""The relay of a request to the other server: its answer passes through as it comes, streamed or not, errors included.
+
+Only the model is called by the name that the client knows. A client that leaves takes its request with it. Keys are
+kept apart: the client's is not sent on, and the other server's is not shown, nor is its address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+import anyio
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from rolellm.core.scrub import HIDDEN
+from rolellm.llm.endpoint import Endpoint, find_proxy
+from rolellm.llm.openai_format import UNREADABLE, encode_body, parse_body
+from rolellm.llm.settings import find_key
+
+#: The longest error of the other server that is read, in bytes, and the seconds that it may take (our choice).
+_MOST_ERROR: Final = 1 << 20
+_ERROR_SECONDS: Final = 15.0
+_CONNECT_SECONDS: Final = 15.0
+_PASSED = ("retry-after", "retry-after-ms")
+_MODEL = re.compile(r'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
+
+
+def build_error(message: str, kind: str = "invalid_request_error", code: str | None = None) -> dict[str, Any]:
+    """Build the body of an error as OpenAI has it."""
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+async def start_stream(send: Send) -> None:
+    """Begin a response that is a stream of events."""
+    headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def send_part(send: Send, content: bytes, *, more: bool = True) -> None:
+    """Send a part of a stream; without ``more`` it is the last."""
+    await send({"type": "http.response.body", "body": content, "more_body": more})
+
+
+class Upstream:
+    """The server that answers, asked by aiohttp: for a stream of small events it takes half the time of httpx2.
+
+    Args:
+        endpoint: Where it is.
+
+    Attributes:
+        endpoint: The same.
+        continuing: Fields that make it go on with an assistant's turn.
+        max_bytes: The longest answer that is read, and the longest line of a stream.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint, settings = endpoint, endpoint.settings
+        base_url = settings.base_url or ""
+        self.url = f"{base_url}/chat/completions"
+        self.max_bytes = settings.max_bytes
+        self.continuing: Mapping[str, Any] = {}
+        self._key = find_key(base_url, settings.api_key_env)
+        self._scrubber = endpoint.get_scrubber()
+        own = (base_url, urlsplit(base_url).netloc)
+        self._own = re.compile(
+            rf"{'|'.join(map(re.escape, own))}|(?<!\w)(?P<model>{re.escape(settings.model or '')})(?!\w)"
+        )
+        self._proxy = find_proxy(base_url)
+
+    def open_session(self) -> aiohttp.ClientSession:
+        """Open the HTTP session; once, within the loop that uses it."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+        connector, jar = aiohttp.TCPConnector(limit=0), aiohttp.DummyCookieJar()
+        self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, timeout=timeout)
+        return self._session
+
+    def ask(self, body: dict[str, Any]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Its answer to this body; nothing of the client's headers goes there."""
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "rolellm"}
+        headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        content = encode_body(body)
+        return self._session.post(self.url, data=content, headers=headers, proxy=self._proxy, allow_redirects=False)
+
+    def clean(self, value: dict[str, Any], name: str) -> bytes:
+        """A reply, a part of one or an error as the client gets it: the model under this name, and no secret."""
+        if "choices" in value:
+            value["model"] = name
+        elif isinstance(value.get("error"), dict) and isinstance(value["error"].get("message"), str):
+            # Servers name themselves in errors.
+            value["error"]["message"] = self._replace_names(value["error"]["message"], name)
+        elif isinstance(value.get("error"), str):
+            value["error"] = self._replace_names(value["error"], name)
+        content = encode_body(value)
+        text = content.decode()
+        return content if self._scrubber.text(text) == text else encode_body(self._scrubber.json(value))
+
+    def _replace_names(self, text: str, name: str) -> str:
+        return self._own.sub(lambda match: name if match["model"] else HIDDEN, text)
+
+    def clean_lines(self, lines: bytes, name: str) -> bytes:
+        """Lines of a stream of events, cleaned in the same way."""
+        # Most need not be parsed, which would take longer than all else that is done with them.
+        if b'"error"' in lines or b"\\u" in lines:
+            return b"\n".join(self._clean_line(line, name) for line in lines.split(b"\n"))
+        field = f'"model":{json.dumps(name)}'
+        text = _MODEL.sub(lambda _: field, lines.decode(errors="replace"))
+        return self._scrubber.text(text).encode()
+
+    def _clean_line(self, line: bytes, name: str) -> bytes:
+        if not line.startswith(b"data:") or UNREADABLE in (value := parse_body(line[5:])):
+            return self._scrubber.text(line.decode(errors="replace")).encode()
+        return b"data: " + self.clean(value, name)
+
+    def clean_error(self, status: int, content: bytes, name: str) -> bytes:
+        """An error as OpenAI has it, whatever form the server gave it."""
+        value = parse_body(content)
+        if not value.get("error"):
+            words = content[:1000].decode(errors="replace").strip() or "no reason given"
+            value = build_error(f"the model's server answered with status {status:03}: {words}", "upstream_error")
+        return self.clean(value, name)
+
+
+class AnswerError(Exception):
+    """An answer of the other server that cannot be passed on."""
+
+
+#: What went wrong, without hosts and headers.
+_FAILURES: Final[Mapping[type[Exception], str]] = {
+    aiohttp.ClientConnectorCertificateError: "its certificate is not valid",
+    aiohttp.ClientSSLError: "no secure connection could be made",
+    aiohttp.ClientProxyConnectionError: "the proxy refused the connection",
+    aiohttp.ClientHttpProxyError: "the proxy refused the connection",
+    aiohttp.ClientConnectorDNSError: "the host name is unknown",
+    aiohttp.ClientConnectorError: "nothing answers at the address",
+    TimeoutError: f"no connection within {_CONNECT_SECONDS:g} seconds",
+    aiohttp.ClientResponseError: "the answer is not HTTP",
+    aiohttp.ClientError: "the connection broke before the answer was complete",
+}
+
+
+class Relay:
+    """An answer that is the other server's, as it comes; when the client leaves, the request there ends.
+
+    Args:
+        upstream: The other server.
+        body: What to ask there.
+        name: What the client calls the model.
+    """
+
+    def __init__(self, upstream: Upstream, body: dict[str, Any], name: str) -> None:
+        self._upstream, self._body, self._name = upstream, body, name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer."""
+        async with anyio.create_task_group() as tasks:
+
+            async def work() -> None:
+                await self._send_answer(scope, receive, send)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(work)
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            tasks.cancel_scope.cancel()
+
+    async def _send_answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        upstream, streams = self._upstream, False
+        try:
+            async with upstream.ask(self._body) as response:
+                if response.status != 200:
+                    return await (await self._make_error(response))(scope, receive, send)
+                streams = "event-stream" in response.headers.get("Content-Type", "")
+                if streams:
+                    return await self._stream(response, send)
+                value = parse_body(await _read(response, upstream.max_bytes))
+                if UNREADABLE in value:
+                    raise AnswerError("its answer is not JSON")
+                await self._send_reply(value, scope, receive, send)
+        except (aiohttp.ClientError, TimeoutError, AnswerError) as error:
+            reason = next((words for kind, words in _FAILURES.items() if isinstance(error, kind)), str(error))
+            failure = build_error(f"the model's server: {reason}", "upstream_error")
+            if streams:
+                # As servers report an error in a stream.
+                await send_part(send, f"data: {json.dumps(failure)}\n\n".encode(), more=False)
+            else:
+                await JSONResponse(failure, 502)(scope, receive, send)
+
+    async def _send_reply(self, value: dict[str, Any], scope: Scope, receive: Receive, send: Send) -> None:
+        await _make_json_response(self._upstream.clean(value, self._name))(scope, receive, send)
+
+    async def _make_error(self, response: aiohttp.ClientResponse) -> Response:
+        content = b""
+        with suppress(TimeoutError, aiohttp.ClientError, AnswerError):
+            async with asyncio.timeout(_ERROR_SECONDS):
+                content = await _read(response, _MOST_ERROR)
+        passed = ((name, response.headers.get(name, "")) for name in _PASSED)
+        headers = {name: value for name, value in passed if value.isascii() and value.isprintable() and value}
+        status = response.status if 400 <= response.status < 600 else 502
+        return _make_json_response(self._upstream.clean_error(response.status, content, self._name), status, headers)
+
+    async def _stream(self, response: aiohttp.ClientResponse, send: Send) -> None:
+        await start_stream(send)
+        partial = b""
+        async for chunk in response.content.iter_any():
+            lines, end, partial = (partial + chunk).rpartition(b"\n")
+            self._check_line(partial)
+            if end:
+                await send_part(send, self._upstream.clean_lines(lines + end, self._name))
+        await send_part(send, self._upstream.clean_lines(partial, self._name), more=False)
+
+    def _check_line(self, line: bytes) -> None:
+        if len(line) > self._upstream.max_bytes:
+            raise AnswerError(f"a line of its answer is longer than {self._upstream.max_bytes:,} bytes")
+
+
+def _make_json_response(content: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(content, status, headers, media_type="application/json")
+
+
+async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+    content = bytearray()
+    async for chunk in response.content.iter_any():
+        content += chunk
+        if len(content) > most:
+            raise AnswerError(f"its answer is longer than {most:,} bytes")
+    return bytes(content)
