@@ -29,7 +29,7 @@ from rolellm.llm.guards import Guard
 from rolellm.llm.llm import LLM
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import Answer, Model, Outcome, Reply, Request, UnacceptableError, accept_speech, assistant, user
-from rolellm.models.find import find_manifests
+from rolellm.models.find import read_trained_on
 from rolellm.models.prompts.render import load_texts
 from rolellm.models.training_record import hash_instruction
 from rolellm.playing.player import RolePlayer, play_roles
