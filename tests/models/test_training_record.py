@@ -101,5 +101,4 @@ def test_a_manifest_that_does_not_say_what_it_should_is_named(tmp_path: Path, co
 def test_a_manifest_need_not_name_its_data(tmp_path: Path, data: Any) -> None:
     write_json(tmp_path / MANIFEST, {"trained_on": {"roles": [], "instructions": [HASH]}, "data": data})
     record = read_manifest(tmp_path / MANIFEST)
-    assert record is not None
     assert (record.config, record.split, record.fingerprint) == (None, None, None)
