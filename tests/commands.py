@@ -25,6 +25,12 @@ class Shown(NamedTuple):
         assert isinstance(value, dict)
         return value
 
+    @property
+    def result(self) -> dict[str, Any]:
+        """What a command printed that did all of its work."""
+        assert self.code == 0, self.err
+        return self.json
+
 
 Command = Callable[..., Shown]
 

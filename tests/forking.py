@@ -104,7 +104,6 @@ class Forking:
 
     def ask(self, **job: Any) -> str:
         """Give it a job, or ask after a process."""
-        assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
         return self._process.stdout.readline().strip()

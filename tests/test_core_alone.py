@@ -1,5 +1,6 @@
 """The core alone: a clean virtual environment with the wheel and its declared dependencies, and nothing else."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,6 @@ def test_heavy_packages_are_not_there(run):
 
 
 def test_import_load_and_score(run, core_python):
-    import json
-
     shown = run("-c", _CODE)
     assert shown.returncode == 0, shown.stderr
     result = json.loads(shown.stdout)
@@ -54,8 +53,6 @@ def test_import_load_and_score(run, core_python):
 
 
 def test_score_command(run, tmp_path):
-    import json
-
     from datasets import load_dataset
 
     answers = tmp_path / "answers.jsonl"

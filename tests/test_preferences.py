@@ -231,8 +231,7 @@ def test_a_grounded_answer_is_preferred_to_one_that_receipts_refused(tmp_path: P
 
 def test_the_sample_gives_pairs_that_training_reads_and_no_test_question(tmp_path: Path, command: Command) -> None:
     shown = command("prefer", "--config", "sample", "--out", tmp_path / "run", "--json")
-    assert shown.code == 0, shown.err
-    summary = shown.json
+    summary = shown.result
     # Its replies are longer than the plain answers, nearly all of them.
     assert summary["sources"]["plain"]["length_unbalanced"]["chosen_longer"] > 0.9
     assert abs(summary["length"]["chosen_longer"] - 0.5) < 0.03 and abs(summary["length"]["log_ratio"]) < 0.01

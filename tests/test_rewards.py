@@ -50,7 +50,6 @@ def test_breaks_of_character_earn_nothing(reply: str, value: float) -> None:
 def test_what_is_said_again_earns_less() -> None:
     once = "I keep the lamp, and the lamp keeps me."
     repeated = score(rewards.in_character, once * 6, **ABOUT)
-    assert repeated is not None
     assert 0 < repeated < 0.3
     assert score(rewards.in_character, once, **ABOUT) == 1
 
@@ -66,9 +65,6 @@ def test_knowledge_is_the_words_that_the_question_does_not_give() -> None:
     told = score(rewards.knowledge, "The rope snapped! It lies in the well, behind the old house.", **ABOUT)
     partly = score(rewards.knowledge, "It fell.", **ABOUT)
     given = score(rewards.knowledge, "The bell of the lighthouse? What a bell it was!", **ABOUT)
-    assert told is not None
-    assert partly is not None
-    assert given is not None
     assert told > partly > given > 0
     assert score(rewards.knowledge, QUIET, **ABOUT) == 0
     assert score(rewards.knowledge, TOLD, **{**ABOUT, "subset": ["general"]}) is None
@@ -84,7 +80,6 @@ def test_knowledge_is_the_words_that_the_question_does_not_give() -> None:
 )
 def test_knowledge_is_not_to_be_had_without_an_answer(reply: str) -> None:
     value = score(rewards.knowledge, reply, **ABOUT)
-    assert value is not None
     assert value < 0.1
 
 
@@ -111,8 +106,6 @@ def test_style_is_the_role_s_own_over_the_plain_answer_s() -> None:
     own, other, plain = (
         score(learned, text, **about) for text in (row.references[0], rival.references[0], row.raw_reference)
     )
-    assert own is not None
-    assert other is not None
     assert own > max(other, 0.0)
     assert plain == 0
     assert score(learned, "Aye.", **{**about, "role": ["Nobody"]}) is None
@@ -131,8 +124,6 @@ def test_a_judge_gives_the_share_of_both_orders(tmp_path: Path) -> None:
     replies = [TOLD, "Once upon a time.", ""]
     columns = {name: values * 3 for name, values in ABOUT.items()} | {"rolegpt": ["It fell down in the storm."] * 3}
     good, bad, none = asyncio.run(judge(completions=replies, **columns))
-    assert good is not None
-    assert bad is not None
     assert good > 0.5 > bad
     assert none is None
     journaled = [path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()]

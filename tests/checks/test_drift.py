@@ -21,54 +21,11 @@ from rolellm.reporting.page import page_pieces, write_page
 from rolellm.runs import plan_requests, run_step
 
 from ..commands import Command
+from .replies import select_replies
 
 ROLE = {"en": "Ada Fenn", "zh": "鲁智深"}
 OWN = {"en": ["Seventy-two steps, and I count them all."], "zh": ["洒家来也！先吃三碗酒再说！"]}
-GOOD: dict[Language, list[str]] = {
-    "en": [
-        "I count the steps every night, friend.",
-        "My lamp was lit before you were born.",
-        "“Ada Fenn,” they say, “is stubborn.” I let them.",
-        "You ask about machines? I never trusted that robot of a clock.",
-        "No. I will not speak of the storm.",
-        "*Ada Fenn trims the wick* I told you: seventy-two.",
-    ],
-    "zh": [
-        "洒家一路走来，酒喝了三十碗。",
-        "俺最见不得弱小受人欺负！",
-        "你问我怕什么？我什么也不怕。",
-        "人家都叫我花和尚鲁智深，我也不恼。",
-        "这话说来就长了，我慢慢讲给你听。",
-        "哈哈！我的禅杖有六十二斤。",
-    ],
-}
-BAD: dict[Language, dict[str, list[str]]] = {
-    "en": {
-        "says_ai": [
-            "As an AI language model, I have no lamp.",
-            "I'm an AI assistant. How can I help?",
-            "As a keeper, I do not have feelings or emotions.",
-            "I’m not capable of laughing.",
-        ],
-        "says_role": ["I'm just playing the role of a keeper.", "As a fictional character, I have no past."],
-        "refuses": ["I'm sorry, but I can't assist with that.", "I am afraid I cannot answer that question."],
-        "assists": ["Of course! How can I assist you today?", "Feel free to ask me about the lamp."],
-        "for_user": ["I see.\nUser: And then?\nI lit it.", "**Human:** Why?\nBecause I say so."],
-        "third_person": ["Ada Fenn walks to the window.", "The keeper is tired. Ada Fenn sleeps."],
-        "other_language": ["我今天很累，不想再说灯塔的事了。"],
-        "repeats": ["I am a keeper who counts the steps of the tower at night, " * 10],
-    },
-    "zh": {
-        "says_ai": ["作为一个人工智能语言模型，我会喝酒。", "As an AI language model, I cannot drink.", "我没有情感。"],
-        "says_role": ["我只是在扮演这个角色罢了。", "我正在角色扮演，请见谅。"],
-        "refuses": ["抱歉，我无法回答这个问题。", "对不起，我不能提供帮助。"],
-        "assists": ["您好！请问有什么我可以帮您的吗？", "很高兴为您服务。", "我能为你做些什么？"],
-        "for_user": ["好说。\n用户：那后来呢？\n洒家走了。", "User: 后来呢？\n洒家走了。"],
-        "third_person": ["鲁智深走到窗前，望着远处的山。", "鲁智深提起禅杖，转身出了庙门。"],
-        "other_language": ["I am tired and I do not want to talk about the mountain."],
-        "repeats": ["我是五台山上下来的和尚，" * 10],
-    },
-}
+GOOD, BAD = select_replies("good"), select_replies("bad")
 
 
 def talk(language: Language, replies: list[str], name: str = "1") -> dict[str, Any]:

@@ -222,10 +222,7 @@ def test_json_does_nothing_to_a_terminal_and_loses_nothing(place: Path, command:
     assert done.json["description"] == f"You are a fox. {STEERING}"
 
 
-_STARTS = [
-    pytest.param((ROLELLM,), id="console-script"),
-    pytest.param((sys.executable, "-m", "rolellm"), id="module"),
-]
+_STARTS = [pytest.param((ROLELLM,), id="console-script"), pytest.param((sys.executable, "-m", "rolellm"), id="module")]
 
 
 @pytest.mark.parametrize("start", _STARTS)

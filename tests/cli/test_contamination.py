@@ -11,7 +11,7 @@ import pytest
 from rolellm.data.rolebench import dataset_fingerprint
 from rolellm.scoring.predictions import get_sidecar_path
 
-from ..commands import exit_code
+from ..commands import Command, exit_code
 from ..forking import Forking
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
@@ -52,7 +52,7 @@ def score(out: Path, *more: str) -> list[str]:
 
 
 def test_answers_to_its_own_training_rows_are_marked_from_end_to_end(
-    place: Path, tmp_path: Path, warm: Forking, capsys: pytest.CaptureFixture[str]
+    place: Path, tmp_path: Path, warm: Forking, command: Command
 ) -> None:
     out = tmp_path / "p.jsonl"
     # In a process of its own, where a warning is a message.
@@ -65,27 +65,23 @@ def test_answers_to_its_own_training_rows_are_marked_from_end_to_end(
     assert "warning: " in done.stderr
     assert json.loads(get_sidecar_path(out).read_text(encoding="utf-8"))["contamination"]["contaminated"] == 6
 
-    assert exit_code(*score(out, "--split", "train", "--json")) == 0
-    shown = capsys.readouterr()
-    found = json.loads(shown.out)
+    shown = command(*score(out, "--split", "train", "--json"))
+    found = shown.result
     assert f"warning: {expected}" in shown.err
     assert (found["contamination"]["rows"], found["contamination"]["contaminated"]) == (6, 6)
     assert found["metrics_clean"]["avg"] is None
     assert any(expected in text for text in found["warnings"])
-    assert exit_code(*score(out, "--split", "train")) == 0
-    assert "rows not trained on" in capsys.readouterr().out
-    assert exit_code(*score(out, "--split", "train", "--strict")) == 1
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "refused, as asked by strict: rows of sample/train" in shown.err
-    assert expected in shown.err
+    shown = command(*score(out, "--split", "train"))
+    assert shown.code == 0 and "rows not trained on" in shown.out
+    refused = command(*score(out, "--split", "train", "--strict"))
+    assert (refused.code, refused.out) == (1, "")
+    assert "refused, as asked by strict: rows of sample/train" in refused.err
+    assert expected in refused.err
 
 
-def test_strict_refuses_to_answer_them(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    capsys.readouterr()
-    assert exit_code(*generate(tmp_path / "p.jsonl", "--split", "train", "--strict")) == 1
-    shown = capsys.readouterr()
-    assert shown.out == ""
+def test_strict_refuses_to_answer_them(place: Path, tmp_path: Path, command: Command) -> None:
+    shown = command(*generate(tmp_path / "p.jsonl", "--split", "train", "--strict"))
+    assert (shown.code, shown.out) == (1, "")
     assert shown.err.startswith("error: refused, as asked by strict: rows of sample/train whose instruction the model")
     assert "-strict, whose train split holds no instruction of its test split" in shown.err
     assert len(shown.err.splitlines()) == 1
@@ -93,26 +89,15 @@ def test_strict_refuses_to_answer_them(place: Path, tmp_path: Path, capsys: pyte
 
 
 @pytest.mark.parametrize("part", ["", "base-*"], ids=["the-run", "the-base-warmed-in-it"])
-def test_held_out_rows_pass_strict(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], part: str) -> None:
+def test_held_out_rows_pass_strict(place: Path, tmp_path: Path, command: Command, part: str) -> None:
     (model,) = [str(path.relative_to(place)) for path in (place / "run").glob(part)] if part else ["run"]
     out = tmp_path / "p.jsonl"
-    capsys.readouterr()
-    assert exit_code(*generate(out, "--strict", model=model)) == 0
-    assert json.loads(capsys.readouterr().out)["contaminated"] == 0
-    assert exit_code(*score(out, "--json")) == 0
-    shown = capsys.readouterr()
-    report = json.loads(shown.out)
+    assert command(*generate(out, "--strict", model=model)).result["contaminated"] == 0
+    shown = command(*score(out, "--json"))
+    report = shown.result
     found = report["contamination"]
     assert "trained on" not in shown.err
     assert (found["rows"], found["contaminated"], found["by_role"], found["unknown"]) == (6, 0, 6, 0)
     assert report["metrics_clean"] is None
-    assert found["trained_on"] == [
-        {
-            "model": model,
-            "config": "sample",
-            "split": "train",
-            "fingerprint": dataset_fingerprint("sample"),
-            "roles": 1,
-            "instructions": 52,
-        }
-    ]
+    source = {"model": model, "config": "sample", "split": "train", "fingerprint": dataset_fingerprint("sample")}
+    assert found["trained_on"] == [{**source, "roles": 1, "instructions": 52}]

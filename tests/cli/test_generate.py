@@ -56,9 +56,8 @@ def test_it_answers_a_split_and_prints_one_object(
 def test_what_it_wrote_can_be_scored_by_the_line_it_prints(
     tiny_model: Path, tmp_path: Path, environment: dict[str, str], warm: Forking
 ) -> None:
-    done = warm.run(command(tiny_model, "p.jsonl", "--max-new-tokens", "8"), tmp_path)
-    assert done.returncode == 0, done.stderr
-    (line,) = re.findall("Score them with: (.*)", done.stdout)
+    shown = warm(command(tiny_model, "p.jsonl", "--max-new-tokens", "8"), tmp_path)
+    (line,) = re.findall("Score them with: (.*)", shown)
     scored = subprocess.run(
         f"{line} --json", shell=True, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -93,15 +92,12 @@ def test_ctrl_c_keeps_what_is_done_and_the_printed_line_finishes_it(
     shown = subprocess.run(f"printf '%s\\n' {line}", shell=True, capture_output=True, text=True, check=True)
     program, *again = shown.stdout.splitlines()
     assert program == "rolellm"
-    resumed = warm.run([*again, "--json"], tmp_path)
-    assert resumed.returncode == 0, resumed.stderr
+    summary = json.loads(warm([*again, "--json"], tmp_path))
     finished = out.read_bytes()
-    summary = json.loads(resumed.stdout)
     assert summary["generated"] == summary["rows"] - len(kept) > 0
     assert set(kept) <= set(finished.splitlines())
 
-    whole = warm.run(command(tiny_model, "whole.jsonl", *options), tmp_path)
-    assert whole.returncode == 0, whole.stderr
+    warm(command(tiny_model, "whole.jsonl", *options), tmp_path)
     assert (tmp_path / "whole.jsonl").read_bytes() == finished
 
 
@@ -127,10 +123,9 @@ def test_bad_usage_is_refused_in_words(
     tiny_model: Path, tmp_path: Path, warm: Forking, more: tuple[str, ...], code: int, named: str
 ) -> None:
     done = warm.run(command(tiny_model, "p.jsonl", *more), tmp_path)
-    assert done.returncode == code, done.stderr
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert named in done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stdout == ""
     assert not (tmp_path / "p.jsonl").exists()
 
 
@@ -139,15 +134,12 @@ def test_the_models_of_a_settings_file_answer_and_a_dry_run_asks_nobody(
 ) -> None:
     (tmp_path / "llm.yaml").write_text(f"endpoints: [{{backend: local, model: {tiny_model}}}]")
     words = ["generate", "--llm", "llm.yaml", "--config", "sample", "--out", "p.jsonl", "--role", "queen of hearts"]
-    words += ["--system-template", "short.txt", "--max-new-tokens", "4"]
-    planned = warm.run([*words, "--limit", "3", "--dry-run", "--json"], tmp_path)
-    assert (planned.returncode, json.loads(planned.stdout)["requests"]) == (0, 3), planned.stderr
+    words += ["--system-template", "short.txt", "--max-new-tokens", "4", "--limit", "3", "--json"]
+    assert json.loads(warm([*words, "--dry-run"], tmp_path))["requests"] == 3
     assert not (tmp_path / "p.jsonl").exists()
-    done = warm.run([*words, "--limit", "3", "--json"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
+    summary = json.loads(warm(words, tmp_path))
     assert (summary["rows"], summary["generated"]) == (3, 3)
     lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()]
     assert {line["role"] for line in lines} == {"Queen of Hearts"}
-    again = json.loads(warm.run([*words, "--limit", "3", "--json"], tmp_path).stdout)
+    again = json.loads(warm(words, tmp_path))
     assert (again["rows"], again["generated"]) == (3, 0)

@@ -44,8 +44,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_json_tells_what_the_files_hold(run: Command, profile: Path) -> None:
     shown = run(profile, "--per-role", 40, "--chunk-tokens", 300, "--json")
-    assert shown.code == 0
-    counts = shown.json["counts"]
+    counts = shown.result["counts"]
     kept, dropped = lines(profile / "instruct/kept.jsonl"), lines(profile / "instruct/dropped.jsonl")
     assert (len(kept), len(dropped)) == (counts["kept"], sum(counts["dropped"].values()))
     assert counts["distinct"] >= 40
@@ -90,8 +89,7 @@ def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(
 
 def test_dry_run_asks_nobody_and_writes_nothing(run: Command, profile: Path) -> None:
     shown = run(profile, "--dry-run", "--json")
-    assert shown.code == 0
-    assert shown.json["requests"] > 30
+    assert shown.result["requests"] > 30
     assert not (profile / "instruct").exists()
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 
-from ..commands import exit_code
+from ..commands import Command
 
 THINGS = ["map", "key", "stew", "kettle", "parrot", "crutch", "captain", "rat", "apron", "crown"]
 
@@ -25,7 +25,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-run = partial(exit_code, "data", "instructions")
+@pytest.fixture
+def run(command: Command) -> Command:
+    return partial(command, "data", "instructions")
 
 
 @pytest.mark.parametrize(
@@ -36,24 +38,20 @@ run = partial(exit_code, "data", "instructions")
         pytest.param((), [10, 10], id="1,500 by default, or all there are"),
     ],
 )
-def test_two_data_sets(
-    place: Path, capsys: pytest.CaptureFixture[str], counts: tuple[str, ...], drawn: list[int]
-) -> None:
+def test_two_data_sets(place: Path, run: Command, counts: tuple[str, ...], drawn: list[int]) -> None:
     given = [word for count in counts for word in ("--count", count)]
-    assert run("one.jsonl", "two.jsonl", *given, "--out", "out.jsonl", "--duplicates", "exact", "--json") == 0
-    shown = capsys.readouterr()
-    found = json.loads(shown.out)
+    found = run("one.jsonl", "two.jsonl", *given, "--out", "out.jsonl", "--duplicates", "exact", "--json").result
     assert [entry["drawn"] for entry in found["sources"]] == drawn
     rows = [row for _, row in read_jsonl(place / "out.jsonl")]
     assert [row["source"]["dataset"] for row in rows] == ["one.jsonl"] * drawn[0] + ["two.jsonl"] * drawn[1]
     assert (place / "out.jsonl.meta.json").is_file()
 
 
-def test_the_table_says_what_was_left_out(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("one.jsonl", "--count", "50", "--out", "out.jsonl", "--max-words", "3") == 1
-    assert "too long: 10" in capsys.readouterr().err
-    assert run("one.jsonl", "--count", "50", "--out", "out.jsonl") == 0
-    shown = capsys.readouterr()
+def test_the_table_says_what_was_left_out(place: Path, run: Command) -> None:
+    shown = run("one.jsonl", "--count", "50", "--out", "out.jsonl", "--max-words", "3")
+    assert shown.code == 1 and "too long: 10" in shown.err
+    shown = run("one.jsonl", "--count", "50", "--out", "out.jsonl")
+    assert shown.code == 0
     assert "10 of 50" in shown.out and "fewer than requested" in shown.err
 
 
@@ -68,39 +66,37 @@ def test_the_table_says_what_was_left_out(place: Path, capsys: pytest.CaptureFix
         pytest.param(("one.jsonl", "--similarity", "3"), 2, "similarity", id="similarity"),
     ],
 )
-def test_bad_usage(
-    place: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, message: str
-) -> None:
-    assert run(*words, "--out", "out.jsonl") == code
-    assert message in capsys.readouterr().err
+def test_bad_usage(place: Path, run: Command, words: tuple[str, ...], code: int, message: str) -> None:
+    done = run(*words, "--out", "out.jsonl")
+    assert done.code == code and message in done.err
     assert not (place / "out.jsonl").exists()
 
 
-def test_nothing_is_replaced_unasked(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("one.jsonl", "--count", "2", "--out", "two.jsonl") == 2
-    assert "exists already" in capsys.readouterr().err
-    assert run("one.jsonl", "--count", "2", "--out", "two.jsonl", "--overwrite") == 0
+def test_nothing_is_replaced_unasked(place: Path, run: Command) -> None:
+    done = run("one.jsonl", "--count", "2", "--out", "two.jsonl")
+    assert done.code == 2 and "exists already" in done.err
+    assert run("one.jsonl", "--count", "2", "--out", "two.jsonl", "--overwrite").code == 0
 
 
-def test_a_data_set_is_not_written_over(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_set_is_not_written_over(place: Path, run: Command) -> None:
     before = (place / "one.jsonl").read_bytes()
-    assert run("one.jsonl", "--count", "2", "--out", "./one.jsonl", "--overwrite") == 2
-    assert "is one of the datasets to draw from" in capsys.readouterr().err
+    done = run("one.jsonl", "--count", "2", "--out", "./one.jsonl", "--overwrite")
+    assert done.code == 2 and "is one of the datasets to draw from" in done.err
     assert (place / "one.jsonl").read_bytes() == before
 
 
-def test_the_current_folder_is_a_data_set(place: Path) -> None:
+def test_the_current_folder_is_a_data_set(place: Path, run: Command) -> None:
     (place / "two.jsonl").unlink()
-    assert run(".", "--count", "2", "--out", str(place.parent / "out.jsonl")) == 0
+    assert run(".", "--count", "2", "--out", place.parent / "out.jsonl").code == 0
     assert len(list(read_jsonl(place.parent / "out.jsonl"))) == 2
 
 
-def test_the_line_of_the_readme(root: Path, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_line_of_the_readme(root: Path, place: Path, run: Command) -> None:
     (line,) = [line for line in (root / "README.md").read_text("utf-8").splitlines() if "data instructions" in line]
     rows = [{"instruction": f"Draw a {thing}.", "input": "", "output": f"A {thing}!"} for thing in THINGS]
     (place / "alpaca.json").write_text(json.dumps(rows), encoding="utf-8")
-    assert run(*shlex.split(line, comments=True)[3:]) == 0
-    assert "English instructions in general.jsonl" in capsys.readouterr().out
+    done = run(*shlex.split(line, comments=True)[3:])
+    assert done.code == 0 and "English instructions in general.jsonl" in done.out
 
 
 @pytest.mark.parametrize(
@@ -112,20 +108,18 @@ def test_the_line_of_the_readme(root: Path, place: Path, capsys: pytest.CaptureF
     ],
 )
 def test_the_language_is_that_of_most_instructions(
-    place: Path, capsys: pytest.CaptureFixture[str], share: float, language: str, drawn: int
+    place: Path, run: Command, share: float, language: str, drawn: int
 ) -> None:
     chinese = round(10 * share)
     texts = [("写一首关于月亮的诗。" * (n + 1), "好。") for n in range(chinese)]
     texts += [(f"Draw a {n}.", "A.") for n in range(10 - chinese)]
     write_jsonl(place / "mixed.jsonl", ({"instruction": asked, "output": told} for asked, told in texts))
-    assert run("mixed.jsonl", "--out", "out.jsonl", "--duplicates", "exact", "--json", "--max-chars", "90") == 0
-    found = json.loads(capsys.readouterr().out)
+    found = run("mixed.jsonl", "--out", "out.jsonl", "--duplicates", "exact", "--json", "--max-chars", "90").result
     assert (found["settings"]["language"], found["drawn"]) == (language, drawn)
 
 
-def test_half_a_character_is_left_out(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_half_a_character_is_left_out(place: Path, run: Command) -> None:
     lines = [json.dumps({"instruction": f"Draw a {half}map.", "output": "x"}) for half in ("", "\ud800")]
     (place / "half.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    assert run("half.jsonl", "--out", "out.jsonl", "--json") == 0
-    (entry,) = json.loads(capsys.readouterr().out)["sources"]
+    (entry,) = run("half.jsonl", "--out", "out.jsonl", "--json").result["sources"]
     assert (entry["drawn"], entry["dropped"]) == (1, {"half_a_character": 1})

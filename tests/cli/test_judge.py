@@ -19,7 +19,7 @@ from rolellm import load_rolebench
 from rolellm.core.jsonl import write_jsonl
 from rolellm.models.prompts.fences import read_fences
 
-from ..commands import exit_code
+from ..commands import Command
 
 ASK = ("good.jsonl", "dull-7b=bad.jsonl", "--config", "sample", "--llm", "llm.yaml", "--out", "run")
 
@@ -43,11 +43,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, li
     return tmp_path
 
 
-run = partial(exit_code, "judge")
+@pytest.fixture
+def run(command: Command) -> Command:
+    return partial(command, "judge")
 
 
-def result_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    return dict(json.loads(capsys.readouterr().out))
+def write_endpoints(place: Path, url: str, *models: str, more: str = "") -> None:
+    """Settings of models behind one address."""
+    entries = (f"  - {{base_url: '{url}', model: {model}{more}}}\n" for model in models)
+    (place / "llm.yaml").write_text("endpoints:\n" + "".join(entries), encoding="utf-8")
 
 
 def win_rates(result: dict[str, Any]) -> dict[str, float]:
@@ -66,50 +70,36 @@ def test_from_files_to_win_rates_in_a_process_of_its_own(place: Path, clean_env:
     assert result["valid"] and result == json.loads((place / "run/result.json").read_text())
 
 
-def test_the_table_shows_canaries_and_biases_beside_the_scores(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*ASK, "--limit", "8", "--name-probe", "2") == 0
-    shown = capsys.readouterr().out
-    for word in (
-        "canary: null model",
-        "Win rate, %",
-        "Avg. rank",
-        "Consistency, %",
-        "First answer of a pair preferred",
-        "Verdict changes when names are shown",
-    ):
-        assert word in shown
-    assert "rolellm report run" in shown and "rolellm label run" in shown
+def test_the_table_shows_canaries_and_biases_beside_the_scores(place: Path, run: Command) -> None:
+    shown = run(*ASK, "--limit", "8", "--name-probe", "2")
+    assert shown.code == 0
+    columns = ("canary: null model", "Win rate, %", "Avg. rank", "Consistency, %")
+    biases = ("First answer of a pair preferred", "Verdict changes when names are shown")
+    for word in (*columns, *biases, "rolellm report run", "rolellm label run"):
+        assert word in shown.out
 
 
-def test_a_larger_sample_asks_for_its_new_rows_only(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_larger_sample_asks_for_its_new_rows_only(place: Path, run: Command) -> None:
     few = (*ASK, "--name-probe", "0", "--json")
-    assert run(*few, "--limit", "5") == 0
-    first = result_of(capsys)
-    assert run(*few, "--limit", "9") == 0
-    second = result_of(capsys)
+    first, second = (run(*few, "--limit", limit).result for limit in (5, 9))
     assert (first["rows"], second["rows"]) == (5, 9)
     assert second["spent"]["from_journal"] == first["spent"]["calls"]
 
 
-def test_rows_can_be_chosen_and_the_manifest_says_so(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*ASK, "--role", "诸葛亮", "--subset", "role_specific", "--no-canaries", "--json") == 0
-    assert set(win_rates(result_of(capsys))) == {"good", "dull-7b"}
+def test_rows_can_be_chosen_and_the_manifest_says_so(place: Path, run: Command) -> None:
+    chosen = run(*ASK, "--role", "诸葛亮", "--subset", "role_specific", "--no-canaries", "--json")
+    assert set(win_rates(chosen.result)) == {"good", "dull-7b"}
     manifest = json.loads((place / "run/manifest.json").read_text())
     assert manifest["settings"]["roles"] == ["诸葛亮"] and manifest["settings"]["canaries"] is False
     rows = [json.loads(line) for line in (place / "run/rows.jsonl").read_text().splitlines()]
     assert {(row["role"], row["subset"]) for row in rows} == {("诸葛亮", "role_specific")}
 
 
-def test_a_dry_run_counts_and_opens_nothing(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (place / "llm.yaml").write_text(
-        "endpoints:\n  - {base_url: 'http://127.0.0.1:9/v1', model: a, price: {prompt: 1, completion: 2}}\n"
-        "  - {base_url: 'http://127.0.0.1:9/v1', model: b, price: {prompt: 1, completion: 2}}\n"
-    )
-    assert run(*ASK, "--limit", "10", "--name-probe", "0", "--dry-run", "--json") == 0
-    alone = result_of(capsys)
-    assert alone["requests"] == 10 * (5 * 2 + 2)
-    assert run(*ASK, "--limit", "10", "--name-probe", "0", "--dry-run", "--json", "--jury") == 0
-    assert result_of(capsys)["requests"] == 2 * alone["requests"]
+def test_a_dry_run_counts_and_opens_nothing(place: Path, run: Command) -> None:
+    write_endpoints(place, "http://127.0.0.1:9/v1", "a", "b", more=", price: {prompt: 1, completion: 2}")
+    dry = (*ASK, "--limit", "10", "--name-probe", "0", "--dry-run", "--json")
+    assert run(*dry).result["requests"] == 10 * (5 * 2 + 2)
+    assert run(*dry, "--jury").result["requests"] == 2 * 10 * (5 * 2 + 2)
     assert not (place / "run").exists()
 
 
@@ -130,27 +120,19 @@ def words(body: dict[str, Any]) -> str:
 
 
 def test_a_jury_of_servers_asks_each_of_them_everything(
-    place: Path, capsys: pytest.CaptureFixture[str], llm_server: Callable[..., Any]
+    place: Path, run: Command, llm_server: Callable[..., Any]
 ) -> None:
     server = llm_server(words)
-    (place / "llm.yaml").write_text(
-        "endpoints:\n"
-        + "".join(f"  - {{base_url: '{server.url}', model: {name}}}\n" for name in ("one", "two", "contrary"))
-    )
-    assert run(*ASK, "--limit", "6", "--name-probe", "0", "--jury", "--json") == 0
-    result = result_of(capsys)
-    assert [judge["name"].rpartition(" ")[2].rpartition("/")[2] for judge in result["judges"]] == [
-        "one",
-        "two",
-        "contrary",
-    ]
+    jurors = ("one", "two", "contrary")
+    write_endpoints(place, server.url, *jurors)
+    result = run(*ASK, "--limit", "6", "--name-probe", "0", "--jury", "--json").result
+    assert tuple(judge["name"].rpartition(" ")[2].rpartition("/")[2] for judge in result["judges"]) == jurors
     asked = Counter(body["model"] for body in server.bodies)
-    assert asked == dict.fromkeys(("one", "two", "contrary"), 6 * (5 * 2 + 2))
+    assert asked == dict.fromkeys(jurors, 6 * (5 * 2 + 2))
     assert result["diagnostics"]["biases"]["fleiss_kappa"] is not None
     # No name of a system was ever sent.
-    assert not any(
-        "dull-7b" in json.dumps(body["messages"]) or "RoleGPT" in json.dumps(body["messages"]) for body in server.bodies
-    )
+    sent = json.dumps([body["messages"] for body in server.bodies])
+    assert "dull-7b" not in sent and "RoleGPT" not in sent
 
 
 def places(body: dict[str, Any]) -> str:
@@ -163,20 +145,19 @@ def places(body: dict[str, Any]) -> str:
 
 
 def test_a_judge_that_goes_by_the_place_is_called_unfit_before_all_else(
-    place: Path, capsys: pytest.CaptureFixture[str], llm_server: Callable[..., Any]
+    place: Path, run: Command, command: Command, llm_server: Callable[..., Any]
 ) -> None:
-    (place / "llm.yaml").write_text(f"endpoints: [{{base_url: '{llm_server(places).url}', model: local}}]\n")
-    assert run(*ASK, "--limit", "6", "--name-probe", "0") == 0
-    first, *rest = capsys.readouterr().out.splitlines()
+    write_endpoints(place, llm_server(places).url, "local")
+    shown = run(*ASK, "--limit", "6", "--name-probe", "0")
+    assert shown.code == 0
+    first, *rest = shown.out.splitlines()
     assert first.startswith("warning: the judge local is not fit to judge pairs")
     figures = "\n".join(rest).partition("biases")[0]
     assert "win rates are withheld" in figures and "Win rate, %" not in figures
-    assert exit_code("report", "run", "--out", "report.html") == 0
+    assert command("report", "run", "--out", "report.html").code == 0
     page = (place / "report.html").read_text(encoding="utf-8")
     assert page.index("is not fit to judge pairs") < page.index("<table")
-    capsys.readouterr()
-    assert exit_code("report", "--compare", "run", "run", "--json") == 0
-    compared = result_of(capsys)
+    compared = command("report", "--compare", "run", "run", "--json").result
     assert {change["measure"] for change in compared["changes"]} == {"average_rank"}
     assert "is not fit to judge pairs" in compared["problems"][0]
 
@@ -186,7 +167,7 @@ def test_a_killed_run_goes_on_and_pays_for_nothing_twice(
     place: Path, clean_env: dict[str, str], llm_server: Callable[..., Any]
 ) -> None:
     server = llm_server(words, latency=0.02)
-    (place / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local, concurrency: 4}}]\n")
+    write_endpoints(place, server.url, "local", more=", concurrency: 4")
     command = [sys.executable, "-m", "rolellm", "judge", *ASK, "--limit", "30", "--name-probe", "5", "--json"]
     wanted = 30 * (5 * 2 + 2) + 5 * 2 * 2
     with subprocess.Popen(
@@ -208,26 +189,23 @@ def test_a_killed_run_goes_on_and_pays_for_nothing_twice(
 
 
 def test_a_judge_without_verdicts_fails_and_leaves_its_transcripts(
-    place: Path, capsys: pytest.CaptureFixture[str], llm_server: Callable[..., Any]
+    place: Path, run: Command, llm_server: Callable[..., Any]
 ) -> None:
-    server = llm_server(lambda body: "They are both lovely.")
-    (place / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]\n")
-    assert run(*ASK, "--limit", "2", "--name-probe", "1", "--max-attempts", "2") == 1
-    said = capsys.readouterr()
+    write_endpoints(place, llm_server(lambda body: "They are both lovely.").url, "local")
+    said = run(*ASK, "--limit", "2", "--name-probe", "1", "--max-attempts", "2")
+    assert said.code == 1
     assert "Win rate, %" not in said.out and "No verdict: 16 of 16" in said.out
     assert "error: 16 of 16 verdicts are missing (100.0%" in said.err and "unscored.jsonl" in said.err
     lines = (place / "run/unscored.jsonl").read_text().splitlines()
     assert len(lines) == 28 and json.loads(lines[0])["reply"] == "They are both lovely."
 
 
-def test_a_model_on_this_machine_can_be_asked_without_a_key(
-    place: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_on_this_machine_can_be_asked_without_a_key(place: Path, tiny_model: Path, run: Command) -> None:
     (place / "llm.yaml").write_text(f"endpoints: [{{backend: local, model: '{tiny_model}', device: cpu}}]\n")
     judge = ("--judge", "role-pair", "--limit", "1", "--no-canaries", "--name-probe", "0", "--max-attempts", "1")
     # Random weights give no verdicts; that they were asked, and that this counts as none, is the point.
-    assert run(*ASK, *judge, "--shown", "40") == 1
-    assert "4 of 4 verdicts are missing" in capsys.readouterr().err
+    done = run(*ASK, *judge, "--shown", "40")
+    assert done.code == 1 and "4 of 4 verdicts are missing" in done.err
 
 
 @pytest.mark.parametrize(
@@ -244,8 +222,6 @@ def test_a_model_on_this_machine_can_be_asked_without_a_key(
         pytest.param((*ASK, "--max-unscored", "2"), 2, "max-unscored", id="share-over-one"),
     ],
 )
-def test_bad_usage(
-    place: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, message: str
-) -> None:
-    assert run(*words) == code
-    assert message in capsys.readouterr().err
+def test_bad_usage(place: Path, run: Command, words: tuple[str, ...], code: int, message: str) -> None:
+    done = run(*words)
+    assert done.code == code and message in done.err

@@ -16,6 +16,7 @@ from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
 from ..forking import Forking
+from .test_train import MINI as FULL
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,16 +25,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
 ]
 
-MINI = """
-data: {config: sample, max_rows: 6, replies: first}
-base:
-  build: tiny-llama
-  tiny: {hidden_size: 16, intermediate_size: 32, layers: 1, heads: 2, vocab_size: 700}
-  warm: {alone: 1, in_role: 1, batch_size: 4}
-method: {name: lora}
-training: {max_steps: 2, learning_rate: 1e-3, per_device_train_batch_size: 2, max_length: 512, use_cpu: true}
-output: {dir: runs/mini}
-"""
+MINI = FULL.replace("{name: full}", "{name: lora}")
 _STOCK = """
 import sys
 sys.modules["rolellm"] = None  # importing the library would fail
@@ -59,10 +51,15 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def shell(hub: Any, clean_env: dict[str, str], tmp_path: Path, lukewarm: Forking) -> Run:
-    """Runs a command, or code, with the local Hub; keyword arguments are set in its environment, or taken out."""
+    """Runs a command, or code, with the local Hub, which has to end so; keyword arguments change its environment."""
 
-    def run(*words: str | Path, code: str | None = None, **env: str | None) -> subprocess.CompletedProcess[str]:
-        return lukewarm.run(words, tmp_path, code=code, env={**hub.env(clean_env), **env})
+    def run(
+        *words: str | Path, code: str | None = None, end: int = 0, **env: str | None
+    ) -> subprocess.CompletedProcess[str]:
+        done = lukewarm.run(words, tmp_path, code=code, env={**hub.env(clean_env), **env})
+        assert done.returncode == end, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
 
     return run
 
@@ -93,14 +90,12 @@ def read(hub: Any, repo: str, kind: str = "model") -> Path:
 
 def test_the_data_set_loads_with_stock_datasets_in_all_configs(shell: Run, hub: Any) -> None:
     done = shell("data", "push", "me/rolebench", "--data-dir", sample_folder(), "--public", "--json")
-    assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert (result["repo"], result["changed"]) == ("me/rolebench", True)
     assert result["url"] == f"{hub.endpoint}/datasets/me/rolebench"
     card = DatasetCard.load(read(hub, "me/rolebench", "dataset") / "README.md").text
     assert "| (role, question) in another test | 10 | 40 |" in card
     loaded = shell("me/rolebench", code=_STOCK)
-    assert loaded.returncode == 0, loaded.stderr
     lines = [line.split("\t") for line in loaded.stdout.splitlines()]
     assert {line[0] for line in lines} == {
         *("instruction-generalization-eng", "instruction-generalization-zh", "role-generalization-eng"),
@@ -111,7 +106,6 @@ def test_the_data_set_loads_with_stock_datasets_in_all_configs(shell: Run, hub: 
     }
     assert ["sample", "test", "72"] in lines
     again = shell("data", "push", "me/rolebench", "--data-dir", sample_folder())
-    assert again.returncode == 0, again.stderr
     assert again.stdout.startswith("nothing to do: ")
     assert result["revision"] in again.stdout
 
@@ -123,7 +117,6 @@ def test_the_data_card_names_its_home_and_no_place_of_this_machine(
     release = write_release(**{path: '{"role": "Fox", "question": "Q?", "generated": ["A."]}\nbad\n'})
     options = ("--data-dir", release, "--skip-bad", "--license", "cc-by-4.0", "--config", "sample")
     done = shell("data", "push", "me/rolebench", *options, "--config", "instruction-generalization-eng")
-    assert done.returncode == 0, done.stderr
     assert "README.md" in done.stdout
     folder = read(hub, "me/rolebench", "dataset")
     card = DatasetCard.load(folder / "README.md")
@@ -140,7 +133,7 @@ def test_the_data_card_names_its_home_and_no_place_of_this_machine(
 
 def test_fewer_configs_the_next_time_leave_no_old_ones(shell: Run, hub: Any) -> None:
     options = ("--data-dir", sample_folder(), "--json")
-    assert shell("data", "push", "me/rolebench", *options, "--config", "roles", "--config", "sample").returncode == 0
+    shell("data", "push", "me/rolebench", *options, "--config", "roles", "--config", "sample")
     done = shell("data", "push", "me/rolebench", *options, "--config", "sample")
     assert json.loads(done.stdout)["removed"] == ["roles/train-00000-of-00001.parquet"]
     folder = read(hub, "me/rolebench", "dataset")
@@ -151,10 +144,8 @@ def test_fewer_configs_the_next_time_leave_no_old_ones(shell: Run, hub: Any) -> 
 def test_a_dry_run_asks_nothing_and_needs_no_token(shell: Run, hub: Any, run: Path) -> None:
     offline = {"HF_TOKEN": None, "HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
     data = shell("data", "push", "me/rolebench", "--config", "sample", "--dry-run", "--json", **offline)
-    assert data.returncode == 0, data.stderr
     assert json.loads(data.stdout)["sent"].keys() >= {"README.md", "sample/test-00000-of-00001.parquet"}
     model = shell("push", run, "me/model", "--license", "mit", "--base-model", "me/base", "--dry-run", **offline)
-    assert model.returncode == 0, model.stderr
     assert "Would send to" in model.stdout
     assert "adapter_model.safetensors" in model.stdout
     assert hub.asked == []
@@ -164,14 +155,12 @@ def test_a_run_is_pushed_and_then_there_is_nothing_to_do(shell: Run, hub: Any, r
     hub.fail("commit", None, after=True)  # The connection is cut after the commit: it must not be made twice.
     options = ("--license", "mit", "--base-model", "me/base", "--message", "A first one", "--revision", "trial")
     done = shell("push", run, "me/model", *options, "--json")
-    assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["changed"]
     commits = HfApi(endpoint=hub.endpoint).list_repo_commits("me/model", revision="trial")
     assert [commit.title for commit in commits] == ["A first one", "initial commit"]
     assert commits[0].commit_id == result["revision"]
     again = shell("push", run, "me/model", *options)
-    assert again.returncode == 0, again.stderr
     assert again.stdout.startswith("nothing to do")
 
 
@@ -181,19 +170,18 @@ def test_an_adapter_of_a_base_on_the_hub_loads_with_that_base(shell: Run, hub: A
     head = push_folder(base, "me/base", PushOptions(endpoint=hub.endpoint)).revision
     recipe = MINI[: MINI.index("base:")] + "base: {model: me/base}\n" + MINI[MINI.index("method:") :]
     (tmp_path / "tuned.yaml").write_text(recipe, encoding="utf-8")
-    trained = shell("train", "tuned.yaml")
-    assert trained.returncode == 0, trained.stderr
-    done = shell("push", "runs/mini", "me/adapter", "--license", "mit", "--public")
-    assert done.returncode == 0, done.stderr
+    shell("train", "tuned.yaml")
+    shell("push", "runs/mini", "me/adapter", "--license", "mit", "--public")
     config = json.loads((read(hub, "me/adapter") / "adapter_config.json").read_text(encoding="utf-8"))
     assert (config["base_model_name_or_path"], config["revision"]) == ("me/base", head)
     loaded = shell("me/adapter", code=_MODEL)
-    assert loaded.returncode == 0, loaded.stderr
     assert loaded.stdout.split() == ["me/base", "True"]
-    merged = shell("push", "runs/mini", "me/merged", "--license", "mit", "--merge")
-    assert merged.returncode == 0, merged.stderr
+    shell("push", "runs/mini", "me/merged", "--license", "mit", "--merge")
     data = ModelCard.load(read(hub, "me/merged") / "README.md").data.to_dict()
     assert (data["base_model"], data["base_model_relation"]) == ("me/base", "finetune")
+
+
+MERGE = ["me/model", "--license", "mit", "--merge"]
 
 
 @pytest.mark.parametrize(
@@ -202,37 +190,23 @@ def test_an_adapter_of_a_base_on_the_hub_loads_with_that_base(shell: Run, hub: A
         pytest.param(["me/model", "--license", "mit"], {}, 2, "--base-model OWNER/NAME", id="adapter-of-a-folder"),
         pytest.param(["me/model", "--merge"], {}, 2, "never guessed", id="no-licence"),
         pytest.param(["model", "--license", "mit", "--merge"], {}, 2, "write OWNER/NAME", id="no-owner"),
-        pytest.param(
-            ["me/model", "--license", "mit", "--merge"], {"HF_TOKEN": None}, 1, "hf auth login", id="no-token"
-        ),
-        pytest.param(
-            ["me/model", "--license", "mit", "--merge"],
-            {"HF_HUB_OFFLINE": "1"},
-            1,
-            "HF_HUB_OFFLINE is set",
-            id="offline",
-        ),
-        pytest.param(
-            ["me/model", "--license", "mit", "--merge", "--scores", "none.json"], {}, 1, "none.json", id="no-scores"
-        ),
+        pytest.param(MERGE, {"HF_TOKEN": None}, 1, "hf auth login", id="no-token"),
+        pytest.param(MERGE, {"HF_HUB_OFFLINE": "1"}, 1, "HF_HUB_OFFLINE is set", id="offline"),
+        pytest.param([*MERGE, "--scores", "none.json"], {}, 1, "none.json", id="no-scores"),
     ],
 )
 def test_what_will_not_do_ends_in_one_message(
     words: list[str], env: dict[str, str | None], code: int, said: str, cold_shell: Run, run: Path, hub: Any
 ) -> None:
     done = cold_shell("push", run, *words, **env)
-    assert done.returncode == code, done.stderr
+    assert (done.returncode, done.stdout, hub.asked) == (code, "", []), done.stderr
     assert said in done.stderr
     assert "error: " in done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stdout == ""
-    assert hub.asked == []
 
 
 def test_a_token_that_may_not_write_is_told_so(shell: Run, hub: Any) -> None:
     hub.fail("commit", 403)
-    done = shell("data", "push", "me/rolebench", "--config", "sample")
-    assert done.returncode == 1
+    done = shell("data", "push", "me/rolebench", "--config", "sample", end=1)
     assert "error: this token may not write to me/rolebench" in done.stderr
-    assert "Traceback" not in done.stderr
     assert done.stdout == ""

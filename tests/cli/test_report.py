@@ -60,8 +60,7 @@ def test_files_of_predictions_become_the_papers_table_in_form(report: Command, t
         (tmp_path / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     words = ["mine.jsonl", "Theirs=other.jsonl", "--config", "sample", "--protocol", "paper", "--tables", "t", "--json"]
     shown = report(*words)
-    assert shown.code == 0, shown.err
-    (part,) = shown.json["parts"]
+    (part,) = shown.result["parts"]
     assert part["systems"] == ["RoleGPT", "mine", "Theirs"] and part["valid"] is None and part["protocol"] == "paper"
     table = (tmp_path / "t" / "scores.md").read_text(encoding="utf-8")
     assert re.search(r"\| mine \| 1\.0+ \(.*\) \| [\d.]+ ", table) and "protocol paper, config sample" in table
@@ -77,8 +76,7 @@ def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
     shown = report(
         *named, "--config", "instruction-generalization-eng", "--data-dir", folder, "--tables", "t", "--json"
     )
-    assert shown.code == 0, shown.err
-    (part,) = shown.json["parts"]
+    (part,) = shown.result["parts"]
     assert part["published"] is False and part["protocol"] == "paper"
     lines = (tmp_path / "t" / "scores.md").read_text(encoding="utf-8").splitlines()
     assert not any("published" in line for line in lines)

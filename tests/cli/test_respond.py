@@ -18,7 +18,7 @@ from rolellm.characters.folder import write_character
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Lore, Profile, Turn
 
-from ..commands import exit_code
+from ..commands import Command
 
 BIN = Path(sys.executable).parent
 TURNS = (
@@ -46,15 +46,15 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-run = partial(exit_code, "respond")
+@pytest.fixture
+def run(command: Command) -> Command:
+    return partial(command, "respond")
 
 
 ASK = ("fox", "--instructions", "asked.jsonl", "--llm", "llm.yaml")
 
 
-def test_from_end_to_end_and_again_for_nothing(
-    place: Path, clean_env: dict[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_end_to_end_and_again_for_nothing(place: Path, clean_env: dict[str, str], run: Command) -> None:
     words = [BIN / "rolellm", "respond", *ASK, "--json"]
     done = subprocess.run(words, env=clean_env, cwd=place, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -62,8 +62,7 @@ def test_from_end_to_end_and_again_for_nothing(
     assert (first["replies"], first["missing"], first["held_out"]) == (42, 0, 7)
     assert first["spent"]["calls"] == 42 and first["strategy"] == "few-shot-dialogue"
     written = (place / "fox/respond/replies.jsonl").read_bytes()
-    assert run(*ASK, "--json") == 0
-    second = json.loads(capsys.readouterr().out)
+    second = run(*ASK, "--json").result
     assert (second["spent"]["calls"], second["spent"]["from_journal"]) == (0, 42)
     assert (place / "fox/respond/replies.jsonl").read_bytes() == written
     rows = [row for _, row in read_jsonl(place / "fox/respond/replies.jsonl")]
@@ -71,17 +70,16 @@ def test_from_end_to_end_and_again_for_nothing(
     assert all(len(row["generated"]) == 5 and row["rolegpt"] and row["role"] == "Fox" for row in rows)
 
 
-def test_the_table(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*ASK, "--strategy", "zero-shot", "--limit", "2", "--replies", "1", "--out", "elsewhere") == 0
-    shown = capsys.readouterr().out
-    assert re.search(r"replies +│ +2 of 2", shown) and "turned down: hides ai" in shown
+def test_the_table(place: Path, run: Command) -> None:
+    shown = run(*ASK, "--strategy", "zero-shot", "--limit", "2", "--replies", "1", "--out", "elsewhere")
+    assert shown.code == 0
+    assert re.search(r"replies +│ +2 of 2", shown.out) and "turned down: hides ai" in shown.out
     assert len(list(read_jsonl(place / "elsewhere/replies.jsonl"))) == 2
 
 
 @pytest.mark.parametrize("strategy", ["zero-shot", "few-shot-prompt", "few-shot-dialogue"])
-def test_explain_asks_nobody_and_needs_no_model(place: Path, capsys: pytest.CaptureFixture[str], strategy: str) -> None:
-    assert run("fox", "--instructions", "asked.jsonl", "--strategy", strategy, "--explain", "--json") == 0
-    found = json.loads(capsys.readouterr().out)
+def test_explain_asks_nobody_and_needs_no_model(place: Path, run: Command, strategy: str) -> None:
+    found = run("fox", "--instructions", "asked.jsonl", "--strategy", strategy, "--explain", "--json").result
     assert len(found["explained"]) == 5
     best = found["explained"][0]["lines"][0]
     assert best["kind"] == ("lore" if strategy == "zero-shot" else "demonstration")
@@ -89,19 +87,17 @@ def test_explain_asks_nobody_and_needs_no_model(place: Path, capsys: pytest.Capt
     assert not (place / "fox/respond").exists()
 
 
-def test_explain_shows_script_text_inert(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_shows_script_text_inert(place: Path, run: Command) -> None:
     (place / "asked.jsonl").write_text(json.dumps({"instruction": f"A {EVIL}?"}), encoding="utf-8")
     turns = (Turn("Crow", f"My {EVIL}!", "speech"), Turn("Fox", f"Your {EVIL}.", "speech"))
     write_character(Profile("Fox", "en", turns, lore=(Lore(EVIL, (EVIL,)),)), place / "fox")
-    assert run("fox", "--instructions", "asked.jsonl", "--explain") == 0
-    shown = capsys.readouterr().out
-    assert "\x1b" not in shown and "\u202e" not in shown
-    assert "[bold]" in shown and "shown" in shown
+    shown = run("fox", "--instructions", "asked.jsonl", "--explain")
+    assert shown.code == 0 and "\x1b" not in shown.out and "\u202e" not in shown.out
+    assert "[bold]" in shown.out and "shown" in shown.out
 
 
-def test_a_dry_run_asks_nobody(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(*ASK, "--dry-run", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["requests"] == 42
+def test_a_dry_run_asks_nobody(place: Path, run: Command) -> None:
+    assert run(*ASK, "--dry-run", "--json").result["requests"] == 42
     assert not (place / "fox/respond").exists()
 
 
@@ -117,11 +113,9 @@ def test_a_dry_run_asks_nobody(place: Path, capsys: pytest.CaptureFixture[str]) 
         pytest.param((*ASK, "--system-template", "none.txt"), 2, "no system template", id="template"),
     ],
 )
-def test_bad_usage(
-    place: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, message: str
-) -> None:
-    assert run(*words) == code
-    assert message in capsys.readouterr().err
+def test_bad_usage(place: Path, run: Command, words: tuple[str, ...], code: int, message: str) -> None:
+    done = run(*words)
+    assert done.code == code and message in done.err
 
 
 PRICED = """
@@ -129,28 +123,24 @@ endpoints: [{backend: scripted, rules: quotes, price: {prompt: 1000, completion:
 """
 
 
-def test_a_budget_stops_short_and_a_larger_one_goes_on(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_budget_stops_short_and_a_larger_one_goes_on(place: Path, run: Command) -> None:
     (place / "llm.yaml").write_text(PRICED, encoding="utf-8")
-    assert run(*ASK, "--budget", "5") == 3
-    said = capsys.readouterr().err
-    assert (
-        "stopped: " in said
-        and "rolellm respond fox --instructions asked.jsonl --llm llm.yaml" in said
-        and "larger --budget" in said
-        and "--budget MORE" in said
-    )
+    stopped = run(*ASK, "--budget", "5")
+    assert stopped.code == 3
+    resume = "rolellm respond fox --instructions asked.jsonl --llm llm.yaml"
+    for words in ("stopped: ", resume, "larger --budget", "--budget MORE"):
+        assert words in stopped.err
     assert not (place / "fox/respond/replies.jsonl").exists(), "the whole file is written at the end"
-    assert run(*ASK, "--json") == 0
-    spent = json.loads(capsys.readouterr().out)["spent"]
+    spent = run(*ASK, "--json").result["spent"]
     assert spent["from_journal"] > 0 and spent["calls"] + spent["from_journal"] == 42
 
 
-def test_nothing_but_refusals_is_a_failure(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_but_refusals_is_a_failure(place: Path, run: Command) -> None:
     turns = (Turn("Crow", "Map?", "speech"), Turn("Fox", "As an AI language model, I have no map.", "speech"))
     fox = Profile("Fox", "en", turns, description="You are a fox.")
     write_character(replace(fox, turns=turns), place / "fox")
-    assert run(*ASK, "--limit", "1", "--max-attempts", "2") == 1
-    shown = capsys.readouterr()
+    shown = run(*ASK, "--limit", "1", "--max-attempts", "2")
+    assert shown.code == 1
     assert re.search(r"hides ai +│ +12", shown.out)
     assert "6 of 6 replies are missing, most often (6): says that it is an AI; " in shown.err
     assert "failed.jsonl" in shown.err
@@ -162,10 +152,7 @@ def server_words(url: str) -> tuple[str, ...]:
 
 
 def test_a_key_that_expires_ends_the_run_and_the_next_one_goes_on(
-    place: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    llm_server: Callable[..., Any],
+    place: Path, run: Command, monkeypatch: pytest.MonkeyPatch, llm_server: Callable[..., Any]
 ) -> None:
     def answer(body: dict[str, Any]) -> str:
         if server.counts.calls > 20:
@@ -174,21 +161,19 @@ def test_a_key_that_expires_ends_the_run_and_the_next_one_goes_on(
 
     server = llm_server(answer, key="the-old-key")
     monkeypatch.setenv("FOX_KEY", "the-old-key")
-    assert run(*server_words(server.url), "--replies", "60") == 3
-    said = capsys.readouterr().err
-    assert "no endpoint answers anymore" in said and "HTTP 401" in said and "check the key" in said
-    assert "Resume with: " in said and "rolellm respond fox --instructions asked.jsonl" in said
+    stopped = run(*server_words(server.url), "--replies", "60")
+    assert stopped.code == 3
+    resume = "rolellm respond fox --instructions asked.jsonl"
+    for words in ("no endpoint answers anymore", "HTTP 401", "check the key", "Resume with: ", resume):
+        assert words in stopped.err
     assert 20 < sum(server.counts.good.values()) < 60 and not (place / "fox/respond/replies.jsonl").exists()
     monkeypatch.setenv("FOX_KEY", "the-new-key")
-    assert run(*server_words(server.url), "--replies", "60") == 0
+    assert run(*server_words(server.url), "--replies", "60").code == 0
     assert sum(server.counts.good.values()) == 7 * 60, "nothing that was answered is asked again"
 
 
 def test_a_notable_share_without_an_answer_is_not_done(
-    place: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    llm_server: Callable[..., Any],
+    place: Path, run: Command, monkeypatch: pytest.MonkeyPatch, llm_server: Callable[..., Any]
 ) -> None:
     def answer(body: dict[str, Any]) -> Any:
         if "Question 3" not in body["messages"][-1]["content"]:
@@ -198,20 +183,19 @@ def test_a_notable_share_without_an_answer_is_not_done(
     server = llm_server(answer)
     monkeypatch.setenv("FOX_KEY", "a-key-of-the-fox")
     words = (*server_words(server.url), "--replies", "2")
-    assert run(*words) == 3
-    shown = capsys.readouterr()
+    shown = run(*words)
+    assert shown.code == 3
     assert "2 of 14 requests have no answer (14.3%); --allow-missing is 1.0%" in shown.err
     assert shown.err.rstrip().endswith("--retry-failed") and "Go on with" not in shown.out
     assert len(list(read_jsonl(place / "fox/respond/replies.jsonl"))) == 7, "what was answered is written all the same"
     assert server.counts.calls == 14, "the filter would say the same again"
-    assert run(*words, "--allow-missing", "0.2") == 0
-    assert "Go on with" in capsys.readouterr().out
+    shown = run(*words, "--allow-missing", "0.2")
+    assert shown.code == 0 and "Go on with" in shown.out
 
 
-def test_instructions_in_another_language_are_pointed_out(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_instructions_in_another_language_are_pointed_out(place: Path, run: Command) -> None:
     lines = [{"instruction": text} for text in ("地图在谁那里？", "谁有钥匙？", "Who has the key?")]
     (place / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    assert run(*ASK, "--dry-run", "--json") == 0
-    shown = capsys.readouterr()
+    shown = run(*ASK, "--dry-run", "--json")
     assert "2 of 3 instructions are Chinese, and Fox speaks English; `rolellm data instructions" in shown.err
-    assert json.loads(shown.out)["requests"] == 18
+    assert shown.result["requests"] == 18

@@ -21,13 +21,8 @@ MEMORY = 2 << 30
 
 def write_rows(path: Path, rows: int, reply: str) -> None:
     """Details of lighteval in which every row is the same."""
-    schema = pa.schema(
-        {
-            "doc": pa.struct({"specific": pa.struct({"id": pa.string()})}),
-            "model_response": pa.struct({"text": pa.list_(pa.string())}),
-        }
-    )
     row = {"doc": {"specific": {"id": "a"}}, "model_response": {"text": [reply]}}
+    schema = pa.Table.from_pylist([row]).schema
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         batch = pa.Table.from_pylist([row] * min(rows, 1000), schema=schema)
         writer.write_table(pa.concat_tables([batch] * max(1, rows // 1000)).combine_chunks())

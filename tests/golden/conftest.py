@@ -65,17 +65,6 @@ here.mkdir()
 tensors = found.random_tensors(found.CONFIG, torch.float16)
 found.publish(here / "published", "chatglm3", found.CONFIG, tensors, found.tokenizer_bytes(here))
 """
-# Ctrl-C at the moment at which a file of this name is opened to write.
-_INTERRUPTED = """
-import os, signal, sys
-sent = []
-def watch(event, found):
-    if event == "open" and not sent and str(found[0]).endswith({name!r}) and found[2] & (os.O_WRONLY | os.O_RDWR):
-        sent.append(os.kill(os.getpid(), signal.SIGINT))
-sys.addaudithook(watch)
-from rolellm.cli.app import main
-main()
-"""
 
 
 @dataclass(frozen=True)
@@ -88,7 +77,6 @@ class Case:
         left: Files and folders that it leaves, from the folder that it runs in.
         exact: Patterns of paths whose bytes are always the same.
         hub: Repositories that it publishes, as ``model:OWNER/NAME``.
-        interrupted: Where Ctrl-C comes: the end of the name of a file that it opens to write.
         drive: Does something to the running command.
     """
 
@@ -97,7 +85,6 @@ class Case:
     left: tuple[str, ...] = ()
     exact: tuple[str, ...] = ()
     hub: tuple[str, ...] = ()
-    interrupted: str | None = None
     drive: Callable[[Any], None] | None = None
 
 
@@ -122,8 +109,7 @@ class Shell:
     def run(self, case: Case) -> Ended:
         """Run a case's command to its end."""
         words = [word.format(**self.names) for word in shlex.split(case.words)]
-        code = None if case.interrupted is None else _INTERRUPTED.format(name=case.interrupted)
-        started = self._forking.start(words, self._folder, code=code)
+        started = self._forking.start(words, self._folder)
         if case.drive is not None:
             case.drive(started)
         end = time.monotonic() + _LONGEST
@@ -216,7 +202,6 @@ def _furnish(folder: Path, sample: Path, shell: Shell) -> None:
         file.write("not JSON\n")
     (folder / "bad.jsonl").write_text('{"id": "x"}\nnot JSON\n', encoding="utf-8")
     (folder / "description.txt").write_text("You are a queen who counts her tarts.\n", encoding="utf-8")
-    (folder / "other.txt").write_text("Nobody speaks here.\n", encoding="utf-8")
     scripted = "endpoints: [{backend: scripted, rules: %s%s}]\n"
     price = ", price: {prompt: 1000, completion: 1000}, concurrency: 1"
     (folder / "rules.yaml").write_text(scripted % ("quotes", ""), encoding="utf-8")

@@ -159,25 +159,11 @@ GROUPS: dict[str, dict[str, Case]] = {
     },
     "train": {
         "train": Case(f"train smoke-cpu-lora {TINY} --out run --json", left=("run",)),
-        "train with Ctrl-C": Case(
-            f"train smoke-cpu {TINY} --out stopped --json", left=("stopped/manifest.json",), interrupted="metrics.jsonl"
-        ),
-        "train resumed": Case(
-            f"train smoke-cpu {TINY} --out stopped --resume --json", after=("train with Ctrl-C",), left=("stopped",)
-        ),
         "preview": Case(f"train smoke-cpu {TINY} --out never --preview --limit 1 --json"),
         "generate": Case(
             f"generate --model run --out answers.jsonl {FEW} --json",
             after=("train",),
             left=("answers.jsonl", "answers.jsonl.meta.json"),
-        ),
-        "generate with Ctrl-C": Case(
-            f"generate --model run --out stopped.jsonl {FEW} --json", after=("train",), interrupted="stopped.jsonl"
-        ),
-        "generate resumed": Case(
-            f"generate --model run --out stopped.jsonl {FEW} --temperature 0 --json",
-            after=("generate with Ctrl-C",),
-            left=("stopped.jsonl",),
         ),
         "score of it": Case("score answers.jsonl --config sample --json", after=("generate",)),
         "scores of the same rows for a card": Case("score tuned.jsonl --config sample --json", after=("generate",)),
@@ -241,65 +227,23 @@ GROUPS: dict[str, dict[str, Case]] = {
 }
 EVERY = [(group, name) for group, cases in GROUPS.items() for name in cases]
 
-#: Bad input for every command; the exit codes are in the recording.
+#: Bad input that no test of the command line gives; the exit codes are in the recording.
 FAILURES = {
-    "no such command": "nonesuch",
     "data build: no release": "data build --data-dir nowhere --out never",
     "data build: no such config": "data build --config samples --out never",
     "data build: a bad row": "data build --data-dir damaged --config instruction-generalization-eng --out never",
     "data stats: no release": "data stats --data-dir nowhere",
     "data push: no owner": "data push rolebench --config sample",
     "role parse: no script": "role parse none.txt --role Fox --out never.jsonl",
-    "role parse: the role never speaks": "role parse queen.txt --role Hamlet --out never.jsonl",
-    "role parse: no role": "role parse queen.txt --out never.jsonl",
-    "role build: no model": f"role build queen.jsonl --role {QUEEN} --out never",
-    "role build: no dialogue": f"role build none.jsonl --role {QUEEN} --out never --llm rules.yaml",
     "role build: mistyped settings": f"role build queen.jsonl --role {QUEEN} --out never --llm mistyped.yaml",
-    "role show: no character": "role show nowhere",
-    "role import-card: no card": "role import-card none.json --out never",
     "role import-card: not a card": "role import-card bad.jsonl --out never",
-    "role export-card: no character": "role export-card nowhere --out never.json",
-    "role export-card: another ending": "role export-card tobin --out never.gif",
     "role release: no character": "role release nowhere --out never",
     "role release: shares": "role release nowhere --out never --test-share 2",
-    "instruct: no character": "instruct nowhere --llm rules.yaml",
-    "instruct: no model": "instruct nowhere",
-    "instruct: no such level": "instruct nowhere --llm rules.yaml --min-confidence certain",
-    "data instructions: no data set": "data instructions none.jsonl --language en --out never.jsonl",
-    "data instructions: no such column": "data instructions general.jsonl --language en"
-    " --instruction-column x --out never.jsonl",
-    "respond: no character": "respond nowhere --instructions general.jsonl --llm rules.yaml",
-    "respond: no instructions": "respond nowhere --instructions none.jsonl --llm rules.yaml",
     "train: no such recipe": "train smoke-gpu",
-    "train: an unknown key": "train smoke-cpu --set training.epoch=1",
-    "train: no release": "train smoke-cpu --set data.config=instruction-generalization-eng"
-    " --data-dir nowhere --out never",
-    "train: to go on and to begin anew": "train smoke-cpu --out never --resume --overwrite",
-    "generate: no model": "generate --model nowhere/at/all --config sample --out never.jsonl",
     "generate: a mistyped Hub id": "generate --model nobody/nothing --config sample --out never.jsonl",
-    "generate: no such config": "generate --model chatglm/published --config samples --out never.jsonl",
-    "generate: no such role": "generate --model chatglm/published --config sample --role Fox --out never.jsonl",
-    "score: no file": "score none.jsonl --config sample",
-    "score: a bad line": "score bad.jsonl --config sample",
-    "score: no such protocol": "score tuned.jsonl --config sample --protocol rouge",
-    "score: no such split": "score tuned.jsonl --config sample --split dev",
-    "score: strict": "score half.jsonl --config sample --strict",
-    "judge: no file": "judge none.jsonl --config sample --llm words.yaml --out never",
     "judge: no settings": "judge tuned.jsonl --config sample --llm none.yaml --out never",
-    "judge: no such judge": "judge tuned.jsonl --config sample --llm words.yaml --judge role-pairs --out never",
-    "judge: most verdicts are missing": "judge tuned.jsonl base.jsonl --config sample --limit 3 --judge role-list"
-    " --name-probe 0 --max-attempts 1 --base-url {judge} --model invented --out failed-judge",
-    "label: no run": "label nowhere",
-    "label: a system without the audit": "label nowhere --system tuned",
-    "agreement: no run": "label --agreement nowhere",
-    "report: no run": "report nowhere",
-    "report: predictions without a config": "report tuned.jsonl",
-    "compare: no runs": "report --compare nowhere nowhere-else",
-    "compare: predictions without a config": "report --compare tuned.jsonl base.jsonl",
     "push: no run": "push nowhere me/model --license mit",
-    "push: no owner": "push nowhere model --license mit",
     "convert-chatglm: no checkpoint": "data convert-chatglm nowhere never",
-    "convert-chatglm: a folder in use": "data convert-chatglm chatglm/published chatglm/published",
     "demo: a file in its place": "demo --out tuned.jsonl",
 }
 
@@ -361,8 +305,6 @@ def test_the_reproduced_numbers(config: str, protocol: str, shell: Shell, real_r
     found = json.loads(ended.stdout)
     wanted = ("protocol", "config", "split", "metrics", "unmatched", "fingerprint", "counts")
     check("published", f"{config}, {protocol}", shell.normal.json({key: found[key] for key in wanted}))
-    if (config, protocol) == ("instruction-generalization-eng", "paper"):
-        assert round(found["metrics"]["SPE"]["mean"], 4) == 0.3229
 
 
 @pytest.mark.realdata

@@ -33,7 +33,6 @@ def test_the_numbers_are_those_of_the_single_calls(result: EvalResult, base: Pat
     baseline = rows.rename_column("rolegpt", "prediction")
     answers = {"tiny": tmp_path / "answers.jsonl", BASELINE: baseline}
     judged = rolellm.judge(answers, rows, llm=WORDS, out=tmp_path / "judged", baseline=BASELINE)
-    assert result.judged is not None
     rates = [{one.name: one.measures()["win_rate"] for one in found.models} for found in (result.judged, judged)]
     assert rates[0] == rates[1]
 
@@ -125,7 +124,6 @@ def test_a_judge_needs_somebody_to_compare_with(base: Path, tmp_path: Path) -> N
     queen = sample_folder() / "scripts" / "Queen of Hearts.txt"
     made = rolellm.Character.from_script(queen, role="Queen of Hearts").build(scripted_model())
     folder = made.instruct(scripted_model(), per_role=12).save(tmp_path / "queen").folder
-    assert folder is not None
     write_release([gather(folder)], tmp_path / "data")
     with pytest.raises(SettingsError, match="name a second model"):
         rolellm.eval(base, judge=WORDS, out=tmp_path / "eval", data_dir=tmp_path / "data")

@@ -73,14 +73,12 @@ def test_a_card_becomes_an_adapter_that_is_tested_and_measured(made: MakeResult)
     general = [row for row in rows["train"] if row["subset"] == "general"]
     assert general and all(row["raw_reference"] for row in general)
     assert _read(made.folder / "checks" / "manifest.json")["summary"]["role"] == "Tobin"
-    assert made.measured is not None
     assert set(made.measured.reports) == {TUNED, PROMPTED}
 
 
 def test_it_ends_with_what_was_found_and_how_to_go_on(made: MakeResult) -> None:
     verdict = made.findings[0]
     assert f"“{TUNED}”" in verdict and f"“{PROMPTED}”" in verdict
-    assert made.page is not None
     page = made.page.read_text(encoding="utf-8")
     assert page.index(html.escape(verdict)) < page.index("<table") and "Tests of Tobin" in page
     assert "rouge-score" in page and "protocol <strong>paper" not in page
@@ -111,7 +109,6 @@ def test_a_stage_is_what_its_own_command_makes(made: MakeResult, card: Path, tmp
         journals = [(folder / file).with_name("journal.jsonl") for folder in (made.folder, role)]
         ours, theirs = (journal.read_text("utf-8").count("\n") for journal in journals)
         assert ours == theirs > 0
-    assert made.data is not None
     assert [dict(row) for row in load_rolebench(data_dir=made.data)["test"]] == [
         dict(row) for row in load_rolebench(data_dir=tmp_path / "data")["test"]
     ]
@@ -170,7 +167,6 @@ def test_a_guard_says_what_tuning_did_to_safety(
     assert run["kind"] == "safety" and len(run["summary"]["deciders"]) == 2
     assert again.findings[: len(made.findings)] == made.findings
     assert any("refus" in sentence for sentence in again.findings[len(made.findings) :])
-    assert again.page is not None
     page = again.page.read_text(encoding="utf-8")
     assert 'id="safety-1"' in page and html.escape(again.findings[-1]) in page
     # The folder remembers its guard, and nothing is asked again.

@@ -12,7 +12,7 @@ from rolellm.judging.judge_models import load_judges
 from rolellm.judging.records import System
 from rolellm.judging.systems import ECHO, NULL_MODEL, make_canaries
 from rolellm.llm.json_reply import parse_json
-from rolellm.models.prompts.fences import LIMIT, draw_nonce, fence_text, make_harmless, read_fences
+from rolellm.models.prompts.fences import LIMIT, make_harmless
 
 
 def row(number: int, language: Language = "en", **columns: object) -> Row:
@@ -75,10 +75,3 @@ def test_the_echo_of_a_long_description_keeps_its_claim() -> None:
 
 def test_a_role_without_a_description_is_echoed_by_name() -> None:
     assert answers([row(1, role_description=None)])[ECHO]["r1"].startswith("Fox\n")
-
-
-def test_the_echo_does_not_leave_its_fence() -> None:
-    shown = [make_harmless(text).text for text in answers([row(1)])[ECHO].values()] + ["Aye."]
-    mark = draw_nonce(*shown)
-    prompt = "\n".join(fence_text(f"answer {letter}", text, mark) for letter, text in zip("AB", shown, strict=True))
-    assert list(read_fences(prompt).values()) == shown

@@ -48,6 +48,9 @@ from rolellm.judging.systems import find_families, find_family
         ("tiiuae/falcon-7b", "falcon"),
         ("EleutherAI/gpt-neox-20b", "pythia"),
         ("EleutherAI/gpt-j-6b", "pythia"),
+        # The nearest part of a path counts.
+        ("/data/gemma/llama-8b", "llama"),
+        ("C:\\models\\qwen2-7b\\final", "qwen"),
     ],
 )
 def test_recognised(name: str, family: str) -> None:
@@ -59,38 +62,13 @@ def test_recognised(name: str, family: str) -> None:
     "name",
     [
         *(None, "", "words", "quotes", "scripted judge", "Hamlet", "predictions", "runs/a/checkpoint-716", "/"),
-        *(
-            "philosophy-7b",
-            "phi",
-            "delphi",
-            "sophia-2",
-            "yi",
-            "yield-7b",
-            "/home/yi/run",
-            "go1",
-            "solo1",
-            "AIDC/Marco-o1",
-        ),
-        *(
-            "MiniGPT-4",
-            "egpt",
-            "llama.cpp",
-            "ollama",
-            "LLaMA-Factory/saves/mine",
-            "autogpt",
-            "gemmation",
-            "canary: echo",
-        ),
-        *("command", "bloomberg", "granitello", "grokking", "ayahuasca"),
+        *("philosophy-7b", "phi", "delphi", "sophia-2", "yi", "yield-7b", "/home/yi/run", "go1", "solo1"),
+        *("AIDC/Marco-o1", "MiniGPT-4", "egpt", "llama.cpp", "ollama", "LLaMA-Factory/saves/mine", "autogpt"),
+        *("gemmation", "canary: echo", "command", "bloomberg", "granitello", "grokking", "ayahuasca"),
     ],
 )
 def test_not_recognised(name: str | None) -> None:
     assert find_family(name) is None
-
-
-def test_the_nearest_part_of_a_path_counts() -> None:
-    assert find_family("/data/gemma/llama-8b") == "llama"
-    assert find_family("C:\\models\\qwen2-7b\\final") == "qwen"
 
 
 @given(st.text(max_size=50))

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,12 +93,6 @@ def test_long_answers_are_cut_and_counted() -> None:
     shown = fences(build_judge_request(found, VerdictRequest(0, LISTS, NAMES)))
     assert shown["answer A"].startswith("a" * 10 + "\n[") and "90 more" in shown["answer A"]
     assert shown["answer C"] == "(the answer is empty)"
-
-
-@pytest.mark.parametrize("text", ["{mark}", "{answers}{question}", "{", "}}", "%s {0}"])
-def test_slots_in_texts_stay_text(text: str) -> None:
-    row = replace(ROW, question=text, role_description=text)
-    assert fences(request(comparison(row, (text, text, text))))["answer B"] == text
 
 
 @given(st.lists(st.text(max_size=40), min_size=3, max_size=3), st.text(min_size=1, max_size=40))

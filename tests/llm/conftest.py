@@ -1,4 +1,4 @@
-"""Endpoints of the language model's server that every test can start, and the key that they show it."""
+"""Servers of language models with endpoints of them, and the key that they show."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,3 +24,24 @@ def endpoint(llm_server: Callable[..., Any]) -> Callable[..., Any]:
         return Endpoint(ModelSettings(**(given | settings)))
 
     return make
+
+
+#: Starts a server and makes an endpoint of it.
+Serve = Callable[..., tuple[Any, Any]]
+
+
+@pytest.fixture
+def serve(llm_server: Callable[..., Any], endpoint: Callable[..., Any]) -> Serve:
+    """Starts a server with what it is given, and makes an endpoint of it with the settings in `at`.
+
+    Every call ends in `fault`, where one is named; it tells to wait for 1.25 seconds, if it tells.
+    """
+
+    def start(
+        answer: Any = None, *, fault: str | None = None, at: dict[str, Any] | None = None, **settings: Any
+    ) -> tuple[Any, Any]:
+        faults = {"faults": [{"rate": 1.0, "kinds": [fault], "wait": 1.25}]} if fault else {}
+        server = llm_server(answer, **faults, **settings)
+        return server, endpoint(server, **(at or {}))
+
+    return start

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,11 +31,10 @@ from rolellm.llm.model import (
 )
 from rolellm.llm.scripted import ScriptedModel
 
-from .conftest import KEY
+from .conftest import KEY, Serve
 
 OPTIONS = RunOptions(show_progress=False, batch=True, batch_poll=0.02)
 PRICE = Price(prompt=100.0, completion=100.0)
-Make = Callable[..., Any]
 
 
 def asked(count: int, **fields: Any) -> list[Request]:
@@ -48,48 +46,48 @@ def ask(folder: Path, model: Any, requests: list[Request], **options: Any) -> li
         return client.ask(requests)
 
 
-def test_the_same_answers_as_by_calls_for_half_the_price(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
-    server = llm_server()
-    with Client(tmp_path / "calls", [endpoint(server, price=PRICE)], replace(OPTIONS, batch=False)) as client:
+def test_the_same_answers_as_by_calls_for_half_the_price(tmp_path: Path, serve: Serve) -> None:
+    server, at = serve(at={"price": PRICE})
+    with Client(tmp_path / "calls", [at], replace(OPTIONS, batch=False)) as client:
         called = client.ask(asked(20))
         dear = client.spent.cost
-    with Client(tmp_path / "batch", [endpoint(server, price=PRICE)], OPTIONS) as client:
+    with Client(tmp_path / "batch", [at], OPTIONS) as client:
         batched = client.ask(asked(20))
         assert client.spent.cost == pytest.approx(dear / 2)
     assert [outcome.value for outcome in batched] == [outcome.value for outcome in called]
-    with Client(tmp_path / "batch", [endpoint(server, price=PRICE)], OPTIONS) as client:
+    with Client(tmp_path / "batch", [at], OPTIONS) as client:
         assert client.ask(asked(20)) == batched
         assert client.spent.calls == 0
     assert len(server.batches.batches) == 1
     assert list((tmp_path / "batch" / "batches").iterdir()) == []
 
 
-def test_a_journal_serves_both_ways(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
-    server = llm_server()
-    with Client(tmp_path, [endpoint(server)], replace(OPTIONS, batch=False)) as client:
+def test_a_journal_serves_both_ways(tmp_path: Path, serve: Serve) -> None:
+    _, at = serve()
+    with Client(tmp_path, [at], replace(OPTIONS, batch=False)) as client:
         first = client.ask(asked(5))
-    with Client(tmp_path, [endpoint(server)], OPTIONS) as client:
+    with Client(tmp_path, [at], OPTIONS) as client:
         assert client.ask(asked(8))[:5] == first
         assert client.spent.calls == 3
 
 
 def test_what_is_not_taken_goes_into_another_batch_and_at_last_into_the_dead_letters(
-    tmp_path: Path, llm_server: Make, endpoint: Make
+    tmp_path: Path, serve: Serve
 ) -> None:
     def accept(request: Request, reply: Reply) -> str:
         if request.messages[0].content == "Question 1?":
             raise UnacceptableError("no good")
         return reply.text
 
-    with Client(tmp_path, [endpoint(llm_server())], replace(OPTIONS, max_attempts=3)) as client:
+    with Client(tmp_path, [serve()[1]], replace(OPTIONS, max_attempts=3)) as client:
         good, bad = client.ask(asked(2), accept)
     assert isinstance(good, Answer) and isinstance(bad, Failure)
     assert (bad.attempts, bad.refused) == (3, ("no good",) * 3)
     assert len(json.loads((tmp_path / "batches.json").read_text())["batches"]) == 3
 
 
-def test_a_batch_stays_within_the_budget(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
-    model = endpoint(llm_server(), price=PRICE)
+def test_a_batch_stays_within_the_budget(tmp_path: Path, serve: Serve) -> None:
+    model = serve(at={"price": PRICE})[1]
     with Client(tmp_path, [model], replace(OPTIONS, budget=0.05)) as client:
         with pytest.raises(StoppedShortError, match=r"budget of 0\.05"):
             client.ask(asked(100))
@@ -97,10 +95,9 @@ def test_a_batch_stays_within_the_budget(tmp_path: Path, llm_server: Make, endpo
 
 
 def test_what_is_on_its_way_in_a_batch_is_not_paid_for_twice(
-    tmp_path: Path, llm_server: Make, endpoint: Make, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = llm_server()
-    model = endpoint(server, price=PRICE)
+    server, model = serve(at={"price": PRICE})
 
     async def lose_patience(*_: object, **__: object) -> None:
         raise EndpointError("no patience")
@@ -126,7 +123,7 @@ def test_what_is_on_its_way_in_a_batch_is_not_paid_for_twice(
 
 
 def test_a_batch_that_counts_no_tokens_is_no_gift(
-    tmp_path: Path, llm_server: Make, endpoint: Make, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = Endpoint.clean_body
 
@@ -134,7 +131,7 @@ def test_a_batch_that_counts_no_tokens_is_no_gift(
         return real(self, {name: value for name, value in raw.items() if name != "usage"}, request)
 
     monkeypatch.setattr(Endpoint, "clean_body", without_usage)
-    with Client(tmp_path, [endpoint(llm_server(), price=PRICE)], OPTIONS) as client:
+    with Client(tmp_path, [serve(at={"price": PRICE})[1]], OPTIONS) as client:
         (answer,) = client.ask(asked(1))
         assert isinstance(answer, Answer) and answer.reply.usage.completion > 0 and client.spent.cost > 0
 
@@ -159,10 +156,8 @@ with Client(folder, [model], RunOptions(show_progress=False, batch=True, batch_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, id="kill"), pytest.param(signal.SIGINT, id="ctrl-c")])
-def test_stopped_while_a_batch_is_on_its_way_it_is_collected_later(
-    tmp_path: Path, llm_server: Make, endpoint: Make, number: int
-) -> None:
-    server = llm_server(batch_seconds=2.0)
+def test_stopped_while_a_batch_is_on_its_way_it_is_collected_later(tmp_path: Path, serve: Serve, number: int) -> None:
+    server, at = serve(batch_seconds=2.0)
     command = [sys.executable, "-c", RUNNER, str(tmp_path), server.url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 20
@@ -170,7 +165,7 @@ def test_stopped_while_a_batch_is_on_its_way_it_is_collected_later(
             time.sleep(0.01)
         process.send_signal(number)
         process.wait(timeout=20)
-    with Client(tmp_path, [endpoint(server)], OPTIONS) as client:
+    with Client(tmp_path, [at], OPTIONS) as client:
         assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(30)))
         assert client.spent.calls == 0, "the batch was on its way already"
     assert len(server.batches.batches) == 1
@@ -182,48 +177,46 @@ def test_only_an_endpoint_takes_batches(tmp_path: Path) -> None:
         client.ask(asked(1))
 
 
-def test_many_requests_go_in_several_batches(
-    tmp_path: Path, llm_server: Make, endpoint: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_requests_go_in_several_batches(tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_module, "MOST_REQUESTS", 7)
-    server = llm_server()
-    assert all(isinstance(outcome, Answer) for outcome in ask(tmp_path, endpoint(server), asked(20)))
+    server, at = serve()
+    assert all(isinstance(outcome, Answer) for outcome in ask(tmp_path, at, asked(20)))
     made = server.batches.batches.values()
     assert [found.shown["request_counts"]["total"] for found in made] == [7, 7, 6]
     monkeypatch.setattr(batch_module, "MOST_BYTES", 1000)
-    ask(tmp_path / "other", endpoint(server), asked(20))
+    ask(tmp_path / "other", at, asked(20))
     assert max(len(content) for name, content in server.batches.files.values() if "output" not in name) <= 3000
     assert len(server.batches.batches) > 6
 
 
 @pytest.mark.parametrize("end", ["expired", "cancelled"])
-def test_a_batch_that_ends_early_keeps_what_it_has(tmp_path: Path, llm_server: Make, endpoint: Make, end: str) -> None:
-    server = llm_server(batch_end=end)
-    outcomes = ask(tmp_path, endpoint(server), asked(10), max_attempts=1)
+def test_a_batch_that_ends_early_keeps_what_it_has(tmp_path: Path, serve: Serve, end: str) -> None:
+    server, at = serve(batch_end=end)
+    outcomes = ask(tmp_path, at, asked(10), max_attempts=1)
     assert [outcome.kind if isinstance(outcome, Failure) else "" for outcome in outcomes] == [""] * 5 + ["timeout"] * 5
     server.change(batch_end="completed")
-    again = ask(tmp_path, endpoint(server), asked(10), max_attempts=1)
+    again = ask(tmp_path, at, asked(10), max_attempts=1)
     assert all(isinstance(outcome, Answer) for outcome in again)
     assert server.counts.batched == 10
 
 
-def test_a_batch_that_is_refused_says_why(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
+def test_a_batch_that_is_refused_says_why(tmp_path: Path, serve: Serve) -> None:
     with pytest.raises(EndpointError, match="refused a batch of 4 requests: The file is not valid"):
-        ask(tmp_path, endpoint(llm_server(batch_end="failed")), asked(4))
+        ask(tmp_path, serve(batch_end="failed")[1], asked(4))
     assert json.loads((tmp_path / STATE).read_text())["batches"][0]["collected"] is True
 
 
-def test_a_server_without_batches_says_so(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
+def test_a_server_without_batches_says_so(tmp_path: Path, serve: Serve) -> None:
     with pytest.raises(EndpointError, match="HTTP 401") as raised:
-        ask(tmp_path, endpoint(llm_server(key="sk-some-other-key-0000")), asked(2))
+        ask(tmp_path, serve(key="sk-some-other-key-0000")[1], asked(2))
     assert KEY[:8] not in str(raised.value)
 
 
 @pytest.mark.slow
-def test_single_requests_fail_alone(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
+def test_single_requests_fail_alone(tmp_path: Path, serve: Serve) -> None:
     kinds = ["error_500", "bad_request", "echo", "echo_reply", "content_filter", "huge"]
-    server = llm_server(faults=[{"rate": 0.5, "kinds": kinds, "seed": 2}])
-    outcomes = ask(tmp_path, endpoint(server), asked(60), max_attempts=1)
+    server, at = serve(faults=[{"rate": 0.5, "kinds": kinds, "seed": 2}])
+    outcomes = ask(tmp_path, at, asked(60), max_attempts=1)
     failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     assert {outcome.kind for outcome in failed} >= {"server_error", "bad_request", "unauthorized", "filtered"}
     assert len(failed) < 40 and server.counts.faults["echo_reply"] > 0
@@ -231,19 +224,19 @@ def test_single_requests_fail_alone(tmp_path: Path, llm_server: Make, endpoint: 
     assert not any(KEY[:8] in text for text in (*files, *(outcome.reason for outcome in failed)))
 
 
-def test_a_line_over_the_rate_limit_costs_no_attempt(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
-    server = llm_server(faults=[{"rate": 0.5, "kinds": ["limited_seconds"], "seed": 2}])
-    outcomes = ask(tmp_path, endpoint(server), asked(20), max_attempts=1)
+def test_a_line_over_the_rate_limit_costs_no_attempt(tmp_path: Path, serve: Serve) -> None:
+    server, at = serve(faults=[{"rate": 0.5, "kinds": ["limited_seconds"], "seed": 2}])
+    outcomes = ask(tmp_path, at, asked(20), max_attempts=1)
     assert all(isinstance(outcome, Answer) and outcome.attempts == 1 for outcome in outcomes)
     assert server.counts.faults["limited_seconds"] > 0
-    server = llm_server(faults=[{"rate": 1.0, "kinds": ["limited_seconds"], "forever": True}])
-    (outcome,) = ask(tmp_path / "never", endpoint(server), asked(1), max_wait=0.05)
+    server, at = serve(faults=[{"rate": 1.0, "kinds": ["limited_seconds"], "forever": True}])
+    (outcome,) = ask(tmp_path / "never", at, asked(1), max_wait=0.05)
     assert isinstance(outcome, Failure) and outcome.kind == "rate_limited"
 
 
-def test_a_form_that_the_server_refuses_is_not_used_again(tmp_path: Path, llm_server: Make, endpoint: Make) -> None:
-    server = llm_server(structured=("json_object",))
-    outcomes = ask(tmp_path, endpoint(server), asked(4, schema=Schema("s", {"type": "object"})))
+def test_a_form_that_the_server_refuses_is_not_used_again(tmp_path: Path, serve: Serve) -> None:
+    server, at = serve(structured=("json_object",))
+    outcomes = ask(tmp_path, at, asked(4, schema=Schema("s", {"type": "object"})))
     assert all(isinstance(outcome, Answer) for outcome in outcomes)
     assert len(server.batches.batches) == 2
 
@@ -251,10 +244,10 @@ def test_a_form_that_the_server_refuses_is_not_used_again(tmp_path: Path, llm_se
 @pytest.mark.parametrize(
     "content", [pytest.param("{", id="cut"), pytest.param("[]", id="list"), pytest.param('{"run": "x"}', id="half")]
 )
-def test_a_state_file_that_is_none(tmp_path: Path, llm_server: Make, endpoint: Make, content: str) -> None:
+def test_a_state_file_that_is_none(tmp_path: Path, serve: Serve, content: str) -> None:
     (tmp_path / STATE).write_text(content)
     with pytest.raises(DataError, match=r"batches\.json: "):
-        ask(tmp_path, endpoint(llm_server()), asked(1))
+        ask(tmp_path, serve()[1], asked(1))
 
 
 class _KilledError(Exception):
@@ -263,10 +256,10 @@ class _KilledError(Exception):
 
 @pytest.mark.parametrize("point", range(1, 8))
 def test_a_kill_at_any_write_makes_no_second_batch_and_loses_no_reply(
-    tmp_path: Path, llm_server: Make, endpoint: Make, monkeypatch: pytest.MonkeyPatch, point: int
+    tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch, point: int
 ) -> None:
     """The state is written as often as this; dying just before each write in turn leaves every state there is."""
-    server = llm_server()
+    server, at = serve()
     real, writes = batch_module.write_json, 0
 
     def dying(path: Any, value: Any) -> None:
@@ -279,12 +272,12 @@ def test_a_kill_at_any_write_makes_no_second_batch_and_loses_no_reply(
     with monkeypatch.context() as patched:
         patched.setattr(batch_module, "write_json", dying)
         try:
-            ask(tmp_path, endpoint(server), asked(6))
+            ask(tmp_path, at, asked(6))
         except _KilledError:
             pass
         else:
             assert writes < point, "every write was the last one once"
-    outcomes = ask(tmp_path, endpoint(server), asked(6))
+    outcomes = ask(tmp_path, at, asked(6))
     assert len(server.batches.batches) == 1, "one batch, however it went"
     assert all(isinstance(outcome, Answer) for outcome in outcomes)
     assert server.counts.batched == 6

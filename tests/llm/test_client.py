@@ -36,6 +36,7 @@ from rolellm.llm.model import (
     Sampling,
     Schema,
     UnacceptableError,
+    accept_text,
     request_key,
     system,
     user,
@@ -99,6 +100,14 @@ class Faulty:
         pass
 
 
+def ask(
+    folder: Path, models: list[Any], requests: list[Request], accept: Any = accept_text, also: Any = (), **options: Any
+) -> list[Any]:
+    """What comes of the requests."""
+    with Client(folder, models, replace(QUIET, **options)) as client:
+        return list(client.ask(requests, accept, also=also))
+
+
 def asked(count: int, **changes: Any) -> list[Request]:
     return [Request((system("You are a clerk."), user(f"question {number}")), **changes) for number in range(count)]
 
@@ -118,8 +127,7 @@ def test_outcomes_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
 
 
 def test_what_is_journaled_is_not_asked_again(tmp_path: Path) -> None:
-    with Client(tmp_path, [Faulty()], QUIET) as client:
-        first = client.ask(asked(20))
+    first = ask(tmp_path, [Faulty()], asked(20))
     model = Faulty()
     with Client(tmp_path, [model], QUIET) as client:
         assert client.ask(asked(20)) == first
@@ -131,8 +139,7 @@ def test_what_is_journaled_is_not_asked_again(tmp_path: Path) -> None:
 def test_the_same_request_twice_is_paid_for_once(tmp_path: Path) -> None:
     model = Faulty(seconds=0.01)
     requests = [*asked(3), *(replace(request, tag="again") for request in asked(3)), *asked(1, repeat=1)]
-    with Client(tmp_path, [model], QUIET) as client:
-        outcomes = client.ask(requests)
+    outcomes = ask(tmp_path, [model], requests)
     assert sum(model.seen.values()) == 4
     assert [outcome.request.tag for outcome in outcomes] == ["", "", "", "again", "again", "again", ""]
     assert all(isinstance(outcome, Answer) for outcome in outcomes)
@@ -178,11 +185,9 @@ def test_a_request_that_differs_misses(tmp_path: Path, other: Request) -> None:
 
 
 def test_another_model_misses(tmp_path: Path) -> None:
-    with Client(tmp_path, [Faulty()], QUIET) as client:
-        client.ask(asked(3))
+    ask(tmp_path, [Faulty()], asked(3))
     other = Faulty(name="another")
-    with Client(tmp_path, [other], QUIET) as client:
-        client.ask(asked(3))
+    ask(tmp_path, [other], asked(3))
     assert sum(other.seen.values()) == 3
     # With both, either's reply will do.
     both = [Faulty(), Faulty(name="another"), Faulty(name="third")]
@@ -196,8 +201,7 @@ def test_parsing_is_repeated_for_free(tmp_path: Path) -> None:
         raise UnacceptableError("never good enough", "malformed")
 
     model = Faulty()
-    with Client(tmp_path, [model], replace(QUIET, max_attempts=2)) as client:
-        (failed,) = client.ask(asked(1), picky)
+    (failed,) = ask(tmp_path, [model], asked(1), picky, max_attempts=2)
     assert isinstance(failed, Failure)
     assert (failed.kind, failed.attempts, failed.refused) == ("malformed", 2, ("never good enough",) * 2)
     with Client(tmp_path, [model], replace(QUIET, max_attempts=2)) as client:
@@ -206,8 +210,7 @@ def test_parsing_is_repeated_for_free(tmp_path: Path) -> None:
     assert isinstance(again, Failure) and again.attempts == 2
     assert isinstance(answer, Answer) and answer.value == "TO QUESTION 0, 0" and answer.attempts == 1
     assert sum(model.seen.values()) == 2, "what was given up stays given up, until it is asked for"
-    with Client(tmp_path, [model], replace(QUIET, max_attempts=2, retry_failed=True)) as client:
-        client.ask(asked(1), picky)
+    ask(tmp_path, [model], asked(1), picky, max_attempts=2, retry_failed=True)
     assert sum(model.seen.values()) == 4
 
 
@@ -219,8 +222,7 @@ def test_refused_replies_are_counted(tmp_path: Path) -> None:
             raise UnacceptableError("says that it is an AI")
         return reply.text
 
-    with Client(tmp_path, [model], QUIET) as client:
-        (answer,) = client.ask(asked(1), accept)
+    (answer,) = ask(tmp_path, [model], asked(1), accept)
     assert isinstance(answer, Answer)
     assert (answer.attempts, answer.refused) == (3, ("says that it is an AI",) * 2)
 
@@ -231,14 +233,11 @@ def test_refused_replies_are_counted(tmp_path: Path) -> None:
 )
 def test_a_reply_that_is_no_answer_is_never_taken_for_one(tmp_path: Path, finish: FailureKind, calls: int) -> None:
     model = Faulty(lambda request, seen: {"finish": finish})
-    with Client(tmp_path, [model], replace(QUIET, max_attempts=3)) as client:
-        (failed,) = client.ask(asked(1))
-        assert isinstance(failed, Failure) and failed.kind == finish and failed.attempts == calls
-        if finish == "length":
-            (answer,) = client.ask(asked(1), also={"length"})
-            assert isinstance(answer, Answer)
-    with Client(tmp_path, [model], replace(QUIET, max_attempts=3)) as client:
-        client.ask(asked(1))
+    (failed,) = ask(tmp_path, [model], asked(1), max_attempts=3)
+    assert isinstance(failed, Failure) and (failed.kind, failed.attempts) == (finish, calls)
+    (answer,) = ask(tmp_path, [model], asked(1), also={finish}, max_attempts=3)
+    assert isinstance(answer, Answer)
+    ask(tmp_path, [model], asked(1), max_attempts=3)
     assert sum(model.seen.values()) == calls, "nor is it sent again by the next run"
 
 
@@ -251,22 +250,14 @@ def test_a_reply_that_is_no_answer_is_never_taken_for_one(tmp_path: Path, finish
     ],
 )
 def test_what_was_not_accepted_is_sent_again_only_where_the_reply_can_change(
-    tmp_path: Path,
-    llm_server: Callable[..., Any],
-    endpoint: Callable[..., Any],
-    temperature: float,
-    kind: Any,
-    sent: int,
-    different: int,
+    tmp_path: Path, serve: Callable[..., Any], temperature: float, kind: Any, sent: int, different: int
 ) -> None:
     def picky(request: Request, reply: Reply) -> str:
         raise UnacceptableError("never good enough", kind)
 
-    server = llm_server()
-    requests = asked(1, sampling=Sampling(temperature=temperature))
+    server, at = serve(at={"timeout": 60.0})
     for _ in range(2):
-        with Client(tmp_path, [endpoint(server, timeout=60.0)], replace(QUIET, max_attempts=3)) as client:
-            (failed,) = client.ask(requests, picky)
+        (failed,) = ask(tmp_path, [at], asked(1, sampling=Sampling(temperature=temperature)), picky, max_attempts=3)
         assert isinstance(failed, Failure) and failed.attempts == sent == server.counts.calls
     assert len(server.counts.seen) == different
 
@@ -296,8 +287,7 @@ def saying(*texts: str) -> tuple[Faulty, list[Request]]:
 
 def test_a_reply_that_is_not_taken_is_repaired_and_nothing_of_it_paid_for_twice(tmp_path: Path) -> None:
     model, asked = saying("one", "one two three", "one two")
-    with Client(tmp_path, [model], QUIET) as client:
-        (answer,) = client.ask([MENDING], two_words)
+    (answer,) = ask(tmp_path, [model], [MENDING], two_words)
     assert isinstance(answer, Answer) and (answer.value, answer.attempts, answer.defects) == ("one two", 3, ())
     assert answer.request == MENDING and answer.refused == ("has 1 words", "has 3 words")
     assert [[message.content for message in request.messages] for request in asked] == [
@@ -306,8 +296,7 @@ def test_a_reply_that_is_not_taken_is_repaired_and_nothing_of_it_paid_for_twice(
         ["How many?", "one two three", "Not so: it has 3, not 2. Again."],
     ]
     assert answer.key == request_key(model, asked[-1]), "a repair is a request of its own"
-    with Client(tmp_path, [model], QUIET) as client:
-        (again,) = client.ask([MENDING], two_words)
+    (again,) = ask(tmp_path, [model], [MENDING], two_words)
     assert again == answer and len(asked) == 3
 
 
@@ -315,22 +304,18 @@ def test_a_reply_that_is_not_taken_is_repaired_and_nothing_of_it_paid_for_twice(
 def test_a_repair_that_was_cut_off_goes_on_where_it_was(tmp_path: Path, attempts: int) -> None:
     texts = ("one", "one two three", "one two")
     first, _ = saying(*texts[: attempts - 1])
-    with Client(tmp_path, [first], replace(QUIET, max_attempts=attempts - 1)) as client:
-        client.ask([MENDING], two_words)
+    ask(tmp_path, [first], [MENDING], two_words, max_attempts=attempts - 1)
     rest, asked = saying(*texts[attempts - 1 :])
-    with Client(tmp_path, [rest], replace(QUIET, max_attempts=5)) as client:
-        (answer,) = client.ask([MENDING], two_words)
+    (answer,) = ask(tmp_path, [rest], [MENDING], two_words, max_attempts=5)
     assert isinstance(answer, Answer) and answer.attempts == 3 and len(asked) == 4 - attempts
 
 
 def test_the_best_reply_is_kept_with_its_defects_when_none_is_taken(tmp_path: Path) -> None:
     model, _ = saying("a b c d", "one two three", "one")
-    with Client(tmp_path, [model], replace(QUIET, max_attempts=3)) as client:
-        (answer,) = client.ask([MENDING], two_words)
+    (answer,) = ask(tmp_path, [model], [MENDING], two_words, max_attempts=3)
     assert isinstance(answer, Answer) and answer.defects == ("x", "x", "x")
     assert (answer.value, answer.attempts) == ("one two three", 3)
-    with Client(tmp_path, [Faulty()], replace(QUIET, max_attempts=3)) as client:
-        assert client.ask([MENDING], two_words) == [answer]
+    assert ask(tmp_path, [Faulty()], [MENDING], two_words, max_attempts=3) == [answer]
 
 
 @pytest.mark.parametrize(
@@ -339,8 +324,7 @@ def test_the_best_reply_is_kept_with_its_defects_when_none_is_taken(tmp_path: Pa
 def test_a_greedy_model_is_not_asked_for_a_repair_that_it_gave(tmp_path: Path, texts: tuple[str, ...]) -> None:
     model, asked = saying(*texts)
     for _ in range(2):
-        with Client(tmp_path, [model], replace(QUIET, max_attempts=20)) as client:
-            (failed,) = client.ask([MENDING], two_words)
+        (failed,) = ask(tmp_path, [model], [MENDING], two_words, max_attempts=20)
         assert isinstance(failed, Failure) and len(asked) == len(set(texts)) + 1
 
 
@@ -357,9 +341,7 @@ def test_a_greedy_model_is_not_asked_for_a_repair_that_it_gave(tmp_path: Path, t
 )
 def test_a_fault_ends_in_its_type_and_in_the_dead_letters(tmp_path: Path, error: CallError, calls: int) -> None:
     model = Faulty(lambda request, seen: error if request.messages[-1].content == "question 1" else None)
-    options = replace(QUIET, max_attempts=4)
-    with Client(tmp_path, [model], options) as client:
-        good, failed, *_ = client.ask(asked(3))
+    good, failed, *_ = ask(tmp_path, [model], asked(3), max_attempts=4)
     assert isinstance(good, Answer)
     assert isinstance(failed, Failure) and (failed.kind, failed.attempts) == (error.kind, calls)
     ((_, letter),) = read_jsonl(tmp_path / FAILED)
@@ -367,8 +349,7 @@ def test_a_fault_ends_in_its_type_and_in_the_dead_letters(tmp_path: Path, error:
     assert letter["request"]["messages"][-1] == ["user", "question 1"]
     # A fault is no reply: the next run tries again, and clears the letter.
     healed = Faulty()
-    with Client(tmp_path, [healed], options) as client:
-        assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(3)))
+    assert all(isinstance(outcome, Answer) for outcome in ask(tmp_path, [healed], asked(3), max_attempts=4))
     assert sum(healed.seen.values()) == 1 and not (tmp_path / FAILED).exists()
 
 
@@ -412,8 +393,7 @@ def test_a_request_that_waits_holds_nobody_up(tmp_path: Path) -> None:
     first = fault("server_error", retry=True, after=0.5)
     model = Faulty(lambda request, seen: first if seen == 1 else None, concurrency=4, seconds=0.001)
     begun = time.monotonic()
-    with Client(tmp_path, [model], QUIET) as client:
-        client.ask(asked(40))
+    ask(tmp_path, [model], asked(40))
     # Ten times four, half a second each, if every call slept in its place.
     assert time.monotonic() - begun < 4.0 and model.most == 4
 
@@ -426,8 +406,7 @@ def test_a_retry_that_falls_due_while_it_is_looked_for_is_not_waited_for_for_eve
     monkeypatch.setattr("rolellm.llm.dispatcher.time", SimpleNamespace(monotonic=lambda: next(clock)))
     first = fault("server_error", retry=True, after=0.25)
     model = Faulty(lambda request, seen: first if seen == 1 else None, concurrency=1)
-    with Client(tmp_path, [model], QUIET) as client:
-        assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(1)))
+    assert all(isinstance(outcome, Answer) for outcome in ask(tmp_path, [model], asked(1)))
 
 
 @pytest.mark.slow
@@ -435,8 +414,7 @@ def test_an_endpoint_that_is_full_is_given_a_pause(tmp_path: Path) -> None:
     until = time.monotonic() + 0.6
     limited = fault("rate_limited", retry=True, after=0.7)
     model = Faulty(lambda request, seen: limited if time.monotonic() < until else None, concurrency=8)
-    with Client(tmp_path, [model], replace(QUIET, max_attempts=3)) as client:
-        outcomes = client.ask(asked(200))
+    outcomes = ask(tmp_path, [model], asked(200), max_attempts=3)
     assert all(isinstance(outcome, Answer) for outcome in outcomes)
     assert sum(model.seen.values()) < 220, "all 200 would have been tried in vain"
 
@@ -444,8 +422,7 @@ def test_an_endpoint_that_is_full_is_given_a_pause(tmp_path: Path) -> None:
 def test_one_request_that_is_always_over_the_limit_does_not_hold_up_the_run_for_ever(tmp_path: Path) -> None:
     limited = fault("rate_limited", retry=True, after=0.0)
     model = Faulty(lambda request, seen: limited if request.messages[-1].content == "question 1" else None)
-    with Client(tmp_path, [model], replace(QUIET, max_wait=0.02)) as client:
-        outcomes = client.ask(asked(3))
+    outcomes = ask(tmp_path, [model], asked(3), max_wait=0.02)
     assert [isinstance(outcome, Answer) for outcome in outcomes] == [True, False, True]
     failed = outcomes[1]
     assert isinstance(failed, Failure) and failed.kind == "rate_limited" and failed.attempts > 5
@@ -466,27 +443,26 @@ def test_an_endpoint_that_stops_answering_ends_the_run_and_the_next_goes_on(tmp_
         assert client.spent.failed < 30
     assert sum(model.seen.values()) < 400
     healed = Faulty()
-    with Client(tmp_path, [healed], options) as client:
-        assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(200)))
+    assert all(
+        isinstance(outcome, Answer) for outcome in ask(tmp_path, [healed], asked(200), max_attempts=2, max_wait=0.02)
+    )
     assert sum(healed.seen.values()) == 160
 
 
-def test_requests_that_never_get_through_are_left_when_all_others_are_answered(tmp_path: Path) -> None:
-    poison = fault("timeout", retry=True, after=0.0)
-    model = Faulty(lambda request, seen: poison if request.messages[-1].content.endswith("3") else None)
-    with Client(tmp_path, [model], QUIET) as client:
-        outcomes = client.ask(asked(200))
-    assert sum(isinstance(outcome, Failure) for outcome in outcomes) == 20
-
-
-def test_what_an_endpoint_refuses_of_some_does_not_end_the_run(tmp_path: Path) -> None:
-    """Moderation of single prompts is a 403 at some servers."""
+@pytest.mark.parametrize(
+    ("error", "concurrency"),
+    [
+        pytest.param(fault("timeout", retry=True, after=0.0), 8, id="never-gets-through"),
+        # Moderation of single prompts is a 403 at some servers.
+        pytest.param(fault("forbidden"), 1, id="refused"),
+    ],
+)
+def test_what_fails_of_some_requests_does_not_end_the_run(tmp_path: Path, error: CallError, concurrency: int) -> None:
     model = Faulty(
-        lambda request, seen: fault("forbidden") if request.messages[-1].content.endswith(("3", "7")) else None,
-        concurrency=1,
+        lambda request, seen: error if request.messages[-1].content.endswith(("3", "7")) else None,
+        concurrency=concurrency,
     )
-    with Client(tmp_path, [model], QUIET) as client:
-        outcomes = client.ask(asked(100))
+    outcomes = ask(tmp_path, [model], asked(100))
     assert sum(isinstance(outcome, Failure) for outcome in outcomes) == 20
 
 
@@ -544,8 +520,7 @@ def test_spend_never_goes_above_the_budget(tmp_path: Path) -> None:
     with Client(tmp_path, [model], options) as client, pytest.raises(StoppedShortError):
         client.ask(requests)
     assert model.spent <= 2.0
-    with Client(tmp_path, [model], replace(QUIET, budget=1000.0)) as client:
-        assert all(isinstance(outcome, Answer) for outcome in client.ask(requests))
+    assert all(isinstance(outcome, Answer) for outcome in ask(tmp_path, [model], requests, budget=1000.0))
     assert sum(model.seen.values()) == 200 and kept > 5
 
 
@@ -604,41 +579,9 @@ def test_a_client_that_is_closed_asks_nobody(tmp_path: Path) -> None:
 
 def test_it_asks_from_within_a_running_loop_as_in_a_notebook(tmp_path: Path) -> None:
     async def cell() -> list[Any]:
-        with Client(tmp_path, [Faulty()], QUIET) as client:
-            return list(client.ask(asked(5)))
+        return list(ask(tmp_path, [Faulty()], asked(5)))
 
     assert len(asyncio.run(cell())) == 5
-
-
-NOTEBOOK = """
-import asyncio, sys
-sys.path.insert(0, {tests!r})
-from pathlib import Path
-from test_client import Faulty, QUIET, asked
-from rolellm.core.errors import StoppedShortError
-from rolellm.llm.client import Client
-model = Faulty(seconds=0.1, concurrency=4)
-async def cell():
-    with Client(Path(sys.argv[1]), [model], QUIET) as client:
-        print("begun", flush=True)
-        try:
-            client.ask(asked(400))
-        except StoppedShortError:
-            print(sum(model.seen.values()), sum(model.delivered.values()))
-loop = asyncio.new_event_loop()
-loop.run_until_complete(cell())
-"""
-
-
-def test_ctrl_c_in_a_notebook_loses_nothing_either(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", NOTEBOOK.format(tests=str(Path(__file__).parent)), str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "begun\n"
-        time.sleep(0.4)
-        process.send_signal(signal.SIGINT)
-        sent, delivered = process.stdout.read().split()
-    assert 0 < int(sent) == int(delivered) < 400
-    assert journaled(tmp_path) == {"sent": int(sent), "reply": int(sent)}
 
 
 def test_an_error_of_our_own_does_not_lose_what_is_in_flight(tmp_path: Path) -> None:
@@ -650,8 +593,7 @@ def test_an_error_of_our_own_does_not_lose_what_is_in_flight(tmp_path: Path) -> 
     model = Faulty(seconds=0.01)
     with Client(tmp_path, [model], QUIET) as client, pytest.raises(ZeroDivisionError):
         client.ask(asked(8), broken)
-    with Client(tmp_path, [model], QUIET) as client:
-        client.ask(asked(8))
+    ask(tmp_path, [model], asked(8))
     assert max(model.seen.values()) == 1
 
 
@@ -698,11 +640,7 @@ def write_out(folder: Path, outcomes: list[Any]) -> None:
 def journaled(folder: Path) -> dict[str, int]:
     path = folder / JOURNAL
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
-    kinds: Counter[str] = Counter()
-    for line in lines:
-        value = json.loads(line)
-        kinds[value["kind"]] += 1
-    return dict(kinds)
+    return dict(Counter(json.loads(line)["kind"] for line in lines))
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed-{seed}") for seed in range(3)])
@@ -710,8 +648,7 @@ def test_killed_at_any_moment_it_goes_on_as_if_it_never_was(tmp_path: Path, seed
     """The many kills are in `benchmarks/client.py`; these few walk the same way."""
     whole = tmp_path / "whole"
     whole.mkdir()
-    with Client(whole, [killable()], QUIET) as client:
-        write_out(whole, client.ask(asked(150)))
+    write_out(whole, ask(whole, [killable()], asked(150)))
     command = [sys.executable, "-c", RUNNER.format(tests=str(Path(__file__).parent)), str(tmp_path)]
     draw = random.Random(seed)
     for _ in range(2):
@@ -729,30 +666,47 @@ def test_killed_at_any_moment_it_goes_on_as_if_it_never_was(tmp_path: Path, seed
 
 
 INTERRUPTED = """
-import sys
+import asyncio, sys
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from test_client import Faulty, QUIET, asked
 from rolellm.core.errors import StoppedShortError
 from rolellm.llm.client import Client
-model = Faulty(seconds=0.05, concurrency=4)
-with Client(Path(sys.argv[1]), [model], QUIET) as client:
-    print("begun", flush=True)
-    try:
-        client.ask(asked(400))
-    except StoppedShortError as error:
-        print(sum(model.seen.values()), sum(model.delivered.values()), error)
+model = Faulty(seconds={seconds}, concurrency=4)
+def run():
+    with Client(Path(sys.argv[1]), [model], QUIET) as client:
+        print("begun", flush=True)
+        try:
+            client.ask(asked(400))
+        except StoppedShortError as error:
+            print(sum(model.seen.values()), sum(model.delivered.values()), error)
+async def cell():
+    run()
+if sys.argv[2] == "notebook":
+    asyncio.new_event_loop().run_until_complete(cell())
+else:
+    run()
 """
 
 
-def test_ctrl_c_waits_for_what_is_in_flight(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", INTERRUPTED.format(tests=str(Path(__file__).parent)), str(tmp_path)]
+def interrupt(folder: Path, where: str, *, times: int = 1, seconds: float = 0.05) -> tuple[str, str]:
+    """What a run says that is stopped by Ctrl-C after it began, and what it says on standard error."""
+    code = INTERRUPTED.format(tests=str(Path(__file__).parent), seconds=seconds)
     pipe = subprocess.PIPE
+    command = [sys.executable, "-c", code, str(folder), where]
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "begun\n"
-        time.sleep(0.4)
-        process.send_signal(signal.SIGINT)
+        for _ in range(times):
+            time.sleep(0.4)
+            process.send_signal(signal.SIGINT)
         out, told = process.communicate()
+    assert process.returncode == 0
+    return out, told
+
+
+@pytest.mark.parametrize("where", ["script", "notebook"])
+def test_ctrl_c_waits_for_what_is_in_flight(tmp_path: Path, where: str) -> None:
+    out, told = interrupt(tmp_path, where)
     assert re.fullmatch(r"stopping; waiting for [1-4] calls? in flight \(Ctrl-C again to drop them\)\n", told)
     sent, delivered, words = out.split(" ", 2)
     assert 0 < int(sent) == int(delivered) < 400
@@ -761,14 +715,8 @@ def test_ctrl_c_waits_for_what_is_in_flight(tmp_path: Path) -> None:
 
 
 def test_a_second_ctrl_c_cuts_off_what_is_in_flight(tmp_path: Path) -> None:
-    slow = INTERRUPTED.replace("seconds=0.05", "seconds=30.0").format(tests=str(Path(__file__).parent))
-    with subprocess.Popen([sys.executable, "-c", slow, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "begun\n"
-        for _ in range(2):
-            time.sleep(0.4)
-            process.send_signal(signal.SIGINT)
-        out = process.stdout.read()
-    assert process.returncode == 0 and out.startswith("4 0 asked to stop; 0 replies are kept")
+    out, _ = interrupt(tmp_path, "script", times=2, seconds=30.0)
+    assert out.startswith("4 0 asked to stop; 0 replies are kept")
     assert journaled(tmp_path) == {"sent": 4}
 
 
@@ -778,8 +726,7 @@ def test_handlers_of_signals_are_left_as_they_were(tmp_path: Path) -> None:
 
     before = signal.signal(signal.SIGTERM, own)
     try:
-        with Client(tmp_path, [Faulty()], QUIET) as client:
-            client.ask(asked(1))
+        ask(tmp_path, [Faulty()], asked(1))
         assert signal.getsignal(signal.SIGTERM) is own
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -787,8 +734,7 @@ def test_handlers_of_signals_are_left_as_they_were(tmp_path: Path) -> None:
 
 def test_scripted_models_are_models(tmp_path: Path) -> None:
     model = ScriptedModel(lambda request: {"n": len(request.messages)}, rules_hash="1")
-    with Client(tmp_path, [model], QUIET) as client:
-        (answer,) = client.ask(asked(1), lambda _, reply: json.loads(reply.text))
+    (answer,) = ask(tmp_path, [model], asked(1), lambda _, reply: json.loads(reply.text))
     assert isinstance(answer, Answer) and answer.value == {"n": 2}
 
 
@@ -802,15 +748,9 @@ def test_scripted_models_are_models(tmp_path: Path) -> None:
     ],
 )
 def test_a_rate_limit_costs_no_request(
-    tmp_path: Path,
-    llm_server: Callable[..., Any],
-    endpoint: Callable[..., Any],
-    concurrency: int,
-    settings: dict[str, Any],
+    tmp_path: Path, serve: Callable[..., Any], concurrency: int, settings: dict[str, Any]
 ) -> None:
-    server = llm_server(**settings)
-    model = endpoint(server, concurrency=concurrency, timeout=30.0)
-    with Client(tmp_path, [model], replace(QUIET, max_attempts=1)) as client:
-        outcomes = client.ask(asked(120))
+    server, at = serve(**settings, at={"concurrency": concurrency, "timeout": 30.0})
+    outcomes = ask(tmp_path, [at], asked(120), max_attempts=1)
     assert all(isinstance(outcome, Answer) and outcome.attempts == 1 for outcome in outcomes)
     assert 0 < server.counts.limited < 200, "it slows down to what the server lets in"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.core.scrub import HIDDEN, Scrubber, make_scrubber
-from rolellm.llm.model import Request, Sampling, Schema, UnacceptableError, Usage, assistant, system, user
+from rolellm.llm.model import Request, Sampling, Schema, UnacceptableError, Usage, user
 from rolellm.llm.openai_format import (
     UNREADABLE,
     add_usage,
@@ -250,36 +250,6 @@ def test_usage_that_cannot_be_is_estimated(usage: Any) -> None:
     assert found["usage"]["estimated"] is True
     assert 3 <= counted.prompt <= 25
     assert 4 <= counted.completion <= 12
-
-
-def test_every_sampling_setting_is_in_the_body() -> None:
-    sampling = Sampling(
-        temperature=0.1,
-        top_p=0.2,
-        max_tokens=3,
-        presence_penalty=0.4,
-        frequency_penalty=0.5,
-        seed=6,
-        stop=("a", "b"),
-    )
-    request = Request((system("S"), user("U"), assistant("A"), user("V")), sampling, 0, SCHEMA)
-    assert request_body(request, SETTINGS, 1, "json_object") == {
-        "model": "m",
-        "messages": [
-            {"role": "system", "content": "S"},
-            {"role": "user", "content": "U"},
-            {"role": "assistant", "content": "A"},
-            {"role": "user", "content": "V"},
-        ],
-        "temperature": 0.1,
-        "top_p": 0.2,
-        "max_tokens": 3,
-        "presence_penalty": 0.4,
-        "frequency_penalty": 0.5,
-        "seed": 6,
-        "stop": ["a", "b"],
-        "response_format": {"type": "json_object"},
-    }
 
 
 def test_a_body_says_nothing_of_what_is_not_set() -> None:

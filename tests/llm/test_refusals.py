@@ -38,7 +38,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def refusing(llm_server: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+def refuse(llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint]) -> Iterator[Callable[..., Any]]:
     """Starts a server that answers as recorded, at most so many times; every other request gets a reply."""
     import llm_faults
     import local_llm
@@ -61,9 +61,9 @@ def refusing(llm_server: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
 
     started = []
 
-    def start(recorded: dict[str, Any], times: int = 1000) -> Any:
+    def start(recorded: dict[str, Any], times: int = 1000, **settings: Any) -> tuple[Any, Endpoint]:
         started.append(Refusing(recorded, times))
-        return started[-1].__enter__()
+        return started[-1], endpoint(started[-1].__enter__(), concurrency=1, **settings)
 
     yield start
     for server in started:
@@ -84,39 +84,38 @@ def test_each_recording_has_a_source_and_an_outcome() -> None:
 
 
 @those("json_object", "none")
-def test_a_form_that_is_refused_is_given_up_for_one_that_is_taken(
-    recorded: dict[str, Any], refusing: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
+def test_a_form_that_is_refused_is_given_up_for_one_that_is_taken_unless_the_settings_ask_for_it(
+    recorded: dict[str, Any], refuse: Callable[..., Any], tmp_path: Path
 ) -> None:
-    server = refusing(recorded)
-    at = endpoint(server, concurrency=1)
+    server, at = refuse(recorded)
     outcomes = run(tmp_path, at, asked(3))
     assert all(isinstance(outcome, Answer) and outcome.attempts == 1 for outcome in outcomes)
     tried = ["json_schema", "json_object", "none"]
     kept = recorded["then"]
     assert server.forms == [*tried[: tried.index(kept) + 1], kept, kept]
 
-
-@those("json_object", "none")
-def test_a_form_that_the_settings_ask_for_is_not_given_up(
-    recorded: dict[str, Any], refusing: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
-) -> None:
-    server = refusing(recorded)
-    outcomes = run(tmp_path, endpoint(server, concurrency=1, structured="json_schema"), asked(1))
-    assert isinstance(outcomes[0], Failure)
+    server, at = refuse(recorded, structured="json_schema")
+    (outcome,) = run(tmp_path / "asked for", at, asked(1))
+    assert isinstance(outcome, Failure)
     assert set(server.forms) == {"json_schema"}
+
+
+def slow_server(seconds: float) -> Any:
+    """A server that takes so long for a reply in a form."""
+    import local_llm
+
+    class Slow(local_llm.LocalLLM):
+        def route(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Any:
+            answer, plain = super().route(method, target, headers, body)
+            return answer, seconds if b"response_format" in body else plain
+
+    return Slow()
 
 
 def test_a_form_in_which_no_reply_comes_in_time_is_given_up(
     llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
 ) -> None:
-    import local_llm
-
-    class Slow(local_llm.LocalLLM):
-        def route(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Any:
-            answer, seconds = super().route(method, target, headers, body)
-            return answer, 60.0 if b"response_format" in body else seconds
-
-    with Slow() as server:
+    with slow_server(60.0) as server:
         outcomes = run(tmp_path, endpoint(server, concurrency=1, timeout=1.0), asked(3))
         assert all(isinstance(outcome, Answer) for outcome in outcomes)
         assert ["response_format" in body for body in server.bodies] == [True, False, False, False]
@@ -125,17 +124,10 @@ def test_a_form_in_which_no_reply_comes_in_time_is_given_up(
 def test_a_form_is_called_slow_after_three_replies_of_each_kind(
     llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import local_llm
-
-    class Slow(local_llm.LocalLLM):
-        def route(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Any:
-            answer, seconds = super().route(method, target, headers, body)
-            return answer, 0.5 if b"response_format" in body else seconds
-
     monkeypatch.setattr("rolellm.llm.endpoint._SLOW", 0)
     monkeypatch.setattr("rolellm.llm.endpoint._TOKENS_TO_COMPARE", 1)
     plain = [Request((user(f"Question {number}?"),)) for number in range(3)]
-    with Slow() as server:
+    with slow_server(0.5) as server:
         at = endpoint(server)
         run(tmp_path / "two of one kind", at, [*plain, *asked(2)])
         with pytest.warns(RoleLLMWarning, match="times slower with `structured: json_schema`"):
@@ -143,21 +135,18 @@ def test_a_form_is_called_slow_after_three_replies_of_each_kind(
 
 
 @those("retry")
-def test_what_passes_is_asked_again(
-    recorded: dict[str, Any], refusing: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
-) -> None:
-    server = refusing(recorded, times=2)
-    outcomes = run(tmp_path, endpoint(server, concurrency=1), asked(3))
+def test_what_passes_is_asked_again(recorded: dict[str, Any], refuse: Callable[..., Any], tmp_path: Path) -> None:
+    server, at = refuse(recorded, times=2)
+    outcomes = run(tmp_path, at, asked(3))
     assert all(isinstance(outcome, Answer) for outcome in outcomes)
     assert server.forms == ["json_schema"] * 5, "the form is not at fault"
 
 
 @those("request")
 def test_what_one_request_is_refused_for_ends_that_request_alone(
-    recorded: dict[str, Any], refusing: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
+    recorded: dict[str, Any], refuse: Callable[..., Any], tmp_path: Path
 ) -> None:
-    server = refusing(recorded)
-    at = endpoint(server, concurrency=1)
+    server, at = refuse(recorded)
     outcomes = run(tmp_path, at, asked(MANY))
     failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
     assert len(failures) == len(outcomes) and {failure.kind for failure in failures} == {"bad_request"}
@@ -173,20 +162,18 @@ def test_what_one_request_is_refused_for_ends_that_request_alone(
 
 @those("run")
 def test_what_every_request_would_be_refused_for_ends_the_run(
-    recorded: dict[str, Any], refusing: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
+    recorded: dict[str, Any], refuse: Callable[..., Any], tmp_path: Path
 ) -> None:
-    server = refusing(recorded)
+    server, at = refuse(recorded)
     with pytest.raises(EndpointError) as raised:
-        run(tmp_path, endpoint(server, concurrency=1), asked(MANY))
+        run(tmp_path, at, asked(MANY))
     assert recorded["says"] in str(raised.value)
     assert server.forms == ["json_schema"] * HOPELESS
 
 
 @those("retry", "request", "run")
-def test_what_the_user_reads_is_short_and_not_the_request(
-    recorded: dict[str, Any], refusing: Callable[..., Any], endpoint: Callable[..., Endpoint]
-) -> None:
-    at = endpoint(refusing(recorded))
+def test_what_the_user_reads_is_short_and_not_the_request(recorded: dict[str, Any], refuse: Callable[..., Any]) -> None:
+    _, at = refuse(recorded)
     error = at.make_error(recorded["status"], recorded["body"].encode())
     assert error.reason.startswith(f"HTTP {recorded['status']}")
     assert len(error.reason) < 400 and error.reason.isprintable()

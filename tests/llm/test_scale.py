@@ -86,7 +86,6 @@ def cluster() -> Iterator[str]:
     ):
         for name, value in token.items():
             patch.setenv(name, value)
-        assert process.stdout is not None
         yield process.stdout.readline().strip()
         process.communicate("")
 
@@ -111,7 +110,6 @@ def running(cluster: str, folder: Path, url: str, **more: Any) -> Iterator[subpr
 
 
 def result(process: subprocess.Popen[str]) -> Any:
-    assert process.stdout is not None
     # Ray's own word about killed workers is not there.
     _, told = process.stdout.read().splitlines()
     return json.loads(told)
@@ -393,9 +391,4 @@ def test_what_the_stages_send_along_can_be_sent(tiny_model: Path) -> None:
     ):
         sent = cloudpickle.loads(cloudpickle.dumps(llm.models))[0]
         (model,) = llm.models
-        assert (sent.name, sent.identity, sent.concurrency, sent.price) == (
-            model.name,
-            model.identity,
-            3,
-            model.price,
-        )
+        assert (sent.name, sent.identity, sent.concurrency, sent.price) == (model.name, model.identity, 3, model.price)

@@ -69,7 +69,6 @@ def test_a_real_server(serve: str, checkpoint: Path, tmp_path: Path) -> None:
 
     assert all(isinstance(outcome, Answer) for outcome in outcomes), outcomes
     for outcome in outcomes:
-        assert isinstance(outcome, Answer)
         assert outcome.value.finish in ("stop", "length", "empty")
         assert 1 <= outcome.value.usage.completion <= 9
         assert outcome.value.usage.prompt > 0

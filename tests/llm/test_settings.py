@@ -38,6 +38,12 @@ def read(tmp_path: Path, text: str) -> LLMSettings:
     return load_settings(write(tmp_path, text))
 
 
+def read_entry(tmp_path: Path, entry: dict[str, Any]) -> LLMSettings:
+    """Settings of one endpoint, with these values changed."""
+    values = {"endpoints": [{"base_url": "http://localhost/v1", "model": "m", **entry}]}
+    return read(tmp_path, yaml.safe_dump(values))
+
+
 def test_every_key_of_an_endpoint_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_KEY", KEY)
     text = """
@@ -57,7 +63,6 @@ def test_every_key_of_an_endpoint_reaches_it(tmp_path: Path, monkeypatch: pytest
     settings = read(tmp_path, text)
     assert (settings.max_attempts, settings.budget) == (2, 1.5)
     (model,) = load_models(settings)
-    assert isinstance(model, Endpoint)
     assert model.name == settings.endpoints[0].name == "api.example.com/big"
     assert (model.concurrency, model.settings.timeout) == (3, 20.0)
     assert model.price == Price(1.0, 2.5, 0.1)
@@ -116,30 +121,16 @@ def test_manifests_get_what_decides_and_no_key_path_or_variable(tmp_path: Path) 
         pytest.param({"extra_body": {"reasoning_effort": KEY}}, id="in-a-field-that-is-shown"),
     ],
 )
-def test_no_manifest_holds_what_is_not_known_to_be_harmless(tmp_path: Path, entry: dict[str, Any]) -> None:
-    values = {"endpoints": [{"base_url": "http://localhost/v1", "model": "m", **entry}]}
-    settings = read(tmp_path, yaml.safe_dump(values))
+def test_nothing_shows_what_is_not_known_to_be_harmless(tmp_path: Path, entry: dict[str, Any]) -> None:
+    settings = read_entry(tmp_path, entry)
     (model,) = load_models(settings)
-    assert isinstance(model, Endpoint)
     for written in (settings.describe(), describe_model(model)):
         assert HIDDEN in json.dumps(written)
         assert KEY not in json.dumps(written)
         assert KEY[:8] not in json.dumps(written)
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        pytest.param({"base_url": f"http://localhost/{KEY}/v1"}, id="in-the-path"),
-        pytest.param({"base_url": f"http://localhost/v1;key={KEY}"}, id="in-a-parameter-of-the-path"),
-        pytest.param({"extra_body": {"credentials": KEY}}, id="credentials"),
-        pytest.param({"extra_body": {"extra": f"Bearer {KEY}"}}, id="bearer"),
-    ],
-)
-def test_what_manifests_hide_is_hidden_where_a_server_echoes_it(tmp_path: Path, entry: dict[str, Any]) -> None:
-    values = {"endpoints": [{"base_url": "http://localhost/v1", "model": "m", **entry}]}
-    (model,) = load_models(read(tmp_path, yaml.safe_dump(values)))
-    assert isinstance(model, Endpoint)
+    if KEY in entry.get("extra_body", {}):
+        return
+    # Nor is a value shown where a server echoes it.
     raw = {"choices": [{"message": {"content": f"You sent {entry}"}}]}
     assert KEY in str(raw)
     assert KEY not in str(model.clean_body(raw, None))
@@ -183,9 +174,8 @@ def test_manifests_show_fields_that_steer_sampling() -> None:
     ],
 )
 def test_a_key_is_refused_and_not_shown(tmp_path: Path, entry: dict[str, Any], words: str) -> None:
-    values = {"endpoints": [{"base_url": "http://localhost/v1", "model": "m", **entry}]}
     with pytest.raises(SettingsError) as caught:
-        read(tmp_path, yaml.safe_dump(values))
+        read_entry(tmp_path, entry)
     assert words in str(caught.value)
     hide_private: BaseException | None = caught.value
     while hide_private is not None:
@@ -224,11 +214,7 @@ def test_a_key_is_refused_and_not_shown(tmp_path: Path, entry: dict[str, Any], w
         pytest.param("endpoints: [{backend: scripted}]", "rules is missing", id="no-rules"),
         pytest.param(SERVER.replace("}]", ", concurrency: 0}]"), "greater than or equal to 1", id="no-calls-at-once"),
         pytest.param(SERVER.replace("}]", ", timeout: 0}]"), "greater than 0", id="no-time"),
-        pytest.param(
-            SERVER.replace("}]", ", price: {prompt: -1}}]"),
-            "price.prompt: must be greater",
-            id="price",
-        ),
+        pytest.param(SERVER.replace("}]", ", price: {prompt: -1}}]"), "price.prompt: must be greater", id="price"),
         pytest.param(SERVER.replace("}]", ", price: 3}]"), "price: must be a section", id="price-without-parts"),
         pytest.param(SERVER.replace("}]", ", structured: jsn_schema}]"), "must be 'auto'", id="structured"),
         pytest.param(SERVER.replace("}]", ", extra_body: {n: 5}}]"), "extra_body.n: this is set", id="more-replies"),

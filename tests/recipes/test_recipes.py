@@ -70,15 +70,8 @@ def test_a_step_is_on_128_replies_in_4_bits(name: str) -> None:
     recipe = load_recipe(FILES[name])
     assert recipe.training.replies_per_step == 128
     assert recipe.training.per_device_train_batch_size == 32
-    assert (
-        recipe.method.name,
-        recipe.method.quantization.bnb_4bit_quant_type,
-        recipe.method.quantization.bnb_4bit_use_double_quant,
-    ) == (
-        "qlora",
-        "nf4",
-        True,
-    )
+    held = recipe.method.quantization
+    assert (recipe.method.name, held.bnb_4bit_quant_type, held.bnb_4bit_use_double_quant) == ("qlora", "nf4", True)
     assert recipe.training.gradient_checkpointing
 
 
@@ -108,7 +101,6 @@ def test_a_variant_differs_from_rolellama_in_what_its_name_says(name: str, keys:
 
 def test_the_converted_base_lies_beside_the_recipes() -> None:
     path = load_recipe(FILES["roleglm2-6b-qlora"]).base.path
-    assert path is not None
     assert path.resolve() == ROOT / "models" / "chatglm2-6b"
 
 

@@ -35,6 +35,4 @@ def run_calls(place: Path, cwd: Path, code: str, calls: dict[str, Any], card: st
     words = [sys.executable, str(script), str(asked), str(given)]
     shown = subprocess.run(words, env=env, cwd=cwd, capture_output=True, text=True, timeout=240)
     assert shown.returncode == 0, shown.stderr
-    found = json.loads(given.read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
-    return found
+    return dict(json.loads(given.read_text(encoding="utf-8")))

@@ -6,6 +6,7 @@ import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,13 @@ from rolellm.data.rolebench.schema import CONFIGS
 from rolellm.models.find import ModelSource, find_model
 from rolellm.models.training_record import MANIFEST, TrainedOn
 from rolellm.scoring.contamination import Contamination, check_contamination, find_held_out_part
-from rolellm.scoring.generate import answer_rows
 from rolellm.scoring.predictions import Predictions, get_sidecar_path, read_predictions
 from rolellm.scoring.score import score_rows
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.scoring.settings import GenerateSettings, ScoreOptions
+
+from . import conftest
+from .conftest import Answers, edit_json
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -37,10 +40,7 @@ INSTRUCTIONS, ROLES = "instruction-generalization-eng", "role-generalization-eng
 def note(folder: Path, rows: Iterable[Row], **data: Any) -> None:
     """The manifest that training on these rows leaves."""
     said = {"config": "sample", "split": "train", "fingerprint": "f" * 64} | data
-    write_json(
-        folder / MANIFEST,
-        {"show": 1, "kind": "rocit", "data": said, "trained_on": TrainedOn.of(rows).to_dict()},
-    )
+    write_json(folder / MANIFEST, {"kind": "rocit", "data": said, "trained_on": TrainedOn.of(rows).to_dict()})
 
 
 def asked_anew(rows: Iterable[Row]) -> list[Row]:
@@ -54,26 +54,15 @@ def by_others(rows: Iterable[Row]) -> list[Row]:
 
 
 @pytest.fixture
-def model(tiny_model: Path, tmp_path: Path) -> Path:
-    """A model of its own for each test, without a manifest."""
-    return Path(shutil.copytree(tiny_model, tmp_path / "tuned"))
+def settings(model_copy: Path) -> GenerateSettings:
+    return GenerateSettings(model=str(model_copy), max_new_tokens=4, device="cpu", config=INSTRUCTIONS, split="test")
 
 
-@pytest.fixture
-def settings(model: Path) -> GenerateSettings:
-    return GenerateSettings(model=str(model), max_new_tokens=4, device="cpu", config=INSTRUCTIONS, split="test")
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "p.jsonl"
-
-
-def answer(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> dict[str, Any] | None:
-    """The sidecar's entry after answering."""
-    answer_rows(rows, out, settings)
-    entry: dict[str, Any] | None = json.loads(get_sidecar_path(out).read_text(encoding="utf-8"))["contamination"]
-    return entry
+def answer(answers: Answers, rows: int | Sequence[Row], words: str | None = None, **changes: Any) -> Any:
+    """The sidecar's entry after answering, with a warning in these words or with none."""
+    with pytest.warns(RoleLLMWarning, match=words) if words else nullcontext():
+        answers.run(rows, **changes)
+    return answers.meta["contamination"]
 
 
 def scored(rows: Sequence[Row], *files: Path, **options: Any) -> ScoreReport:
@@ -82,21 +71,13 @@ def scored(rows: Sequence[Row], *files: Path, **options: Any) -> ScoreReport:
     )
 
 
-def edit_sidecar(out: Path, **changes: Any) -> None:
-    path = get_sidecar_path(out)
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
-
-
 # --- what is promised
 
 
 def test_every_config_with_questions_promises_something() -> None:
     promised = {name: find_held_out_part(name) for name, config in CONFIGS.items() if config.files}
-    assert {name for name, part in promised.items() if part == "role"} == {
-        ROLES,
-        f"{ROLES}-strict",
-        f"{ROLES}-anonymous",
-    }
+    of_roles = {name for name, part in promised.items() if part == "role"}
+    assert of_roles == {ROLES, f"{ROLES}-strict", f"{ROLES}-anonymous"}
     assert set(promised.values()) == {"role", "instruction"}
     for name, config in CONFIGS.items():
         if config.held_out is not None:
@@ -105,65 +86,51 @@ def test_every_config_with_questions_promises_something() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "change", "contaminated", "by_role", "by_instruction"),
+    ("config", "change", "counts"),
     [
-        pytest.param(INSTRUCTIONS, asked_anew, 0, 6, 0, id="instructions-promised-roles-known"),
-        pytest.param(INSTRUCTIONS, by_others, 6, 0, 6, id="instructions-promised-and-known"),
-        pytest.param(f"{INSTRUCTIONS}-strict", by_others, 6, 0, 6, id="strict-promises-the-same"),
-        pytest.param("sample", by_others, 6, 0, 6, id="sample-holds-instructions-out"),
-        pytest.param(ROLES, by_others, 0, 0, 6, id="roles-promised-instructions-known"),
-        pytest.param(ROLES, asked_anew, 6, 6, 0, id="roles-promised-and-known"),
-        pytest.param(f"{ROLES}-strict", asked_anew, 6, 6, 0, id="strict-roles"),
-        pytest.param(None, list, None, 6, 6, id="nothing-promised"),
+        pytest.param(INSTRUCTIONS, asked_anew, (0, 6, 0), id="instructions-promised-roles-known"),
+        pytest.param(INSTRUCTIONS, by_others, (6, 0, 6), id="instructions-promised-and-known"),
+        pytest.param(f"{INSTRUCTIONS}-strict", by_others, (6, 0, 6), id="strict-promises-the-same"),
+        pytest.param("sample", by_others, (6, 0, 6), id="sample-holds-instructions-out"),
+        pytest.param(ROLES, by_others, (0, 0, 6), id="roles-promised-instructions-known"),
+        pytest.param(ROLES, asked_anew, (6, 6, 0), id="roles-promised-and-known"),
+        pytest.param(f"{ROLES}-strict", asked_anew, (6, 6, 0), id="strict-roles"),
+        pytest.param(None, list, (None, 6, 6), id="nothing-promised"),
     ],
 )
 def test_only_what_the_config_promises_contaminates_and_both_are_counted(
-    model: Path,
-    make_rows: MakeRows,
-    config: str | None,
-    change: Callable[[list[Row]], list[Row]],
-    contaminated: int | None,
-    by_role: int,
-    by_instruction: int,
+    model_copy: Path, make_rows: MakeRows, config: str | None, change: Any, counts: tuple[int | None, int, int]
 ) -> None:
-    note(model, change(make_rows(6)))
+    note(model_copy, change(make_rows(6)))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        found = check_contamination(make_rows(6), find_model(str(model)), config=config, split="test")
-    assert found is not None
-    counts = found.to_dict()
-    assert (counts["contaminated"], counts["by_role"], counts["by_instruction"]) == (
-        contaminated,
-        by_role,
-        by_instruction,
-    )
-    assert len(caught) == bool(contaminated)
-    assert len(found.contaminated) == (contaminated or 0)
+        found = check_contamination(make_rows(6), find_model(str(model_copy)), config=config, split="test")
+    counted = found.to_dict()
+    assert (counted["contaminated"], counted["by_role"], counted["by_instruction"]) == counts
+    assert len(caught) == bool(counts[0])
+    assert len(found.contaminated) == (counts[0] or 0)
 
 
 # --- before answering
 
 
 def test_rows_trained_on_are_named_before_they_are_answered(
-    model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows
+    model_copy: Path, answers: Answers, make_rows: MakeRows
 ) -> None:
     rows = make_rows(8)
-    note(model, rows[:5])
+    note(model_copy, rows[:5])
     with pytest.warns(RoleLLMWarning) as caught:
-        entry = answer(rows, out, settings)
+        assert answers.run(rows)["contaminated"] == 5
     (warning,) = caught
-    said = str(warning.message)
-    assert (
-        f"{INSTRUCTIONS}/test whose instruction the model was trained on: 5 of 8 ({model} was tuned on sample/tr"
-        in said
-    )
-    assert said.count("\n  ") == 3
-    assert "\n  Ada Fenn, “What do you see from the window? (0)”\n" in said
-    assert "-strict" in said
-    assert warning.filename == __file__
-    assert entry is not None
-    source = {"model": str(model), "config": "sample", "split": "train", "fingerprint": "f" * 64}
-    assert entry == {
+    text = str(warning.message)
+    whole = f"{INSTRUCTIONS}/test whose instruction the model was trained on: 5 of 8 ({model_copy} was tuned on sample"
+    assert whole in text
+    assert text.count("\n  ") == 3
+    assert "\n  Ada Fenn, “What do you see from the window? (0)”\n" in text
+    assert "-strict" in text
+    assert warning.filename == conftest.__file__
+    source = {"model": str(model_copy), "config": "sample", "split": "train", "fingerprint": "f" * 64}
+    assert answers.meta["contamination"] == {
         "held_out": "instruction",
         "rows": 8,
         "contaminated": 5,
@@ -174,66 +141,42 @@ def test_rows_trained_on_are_named_before_they_are_answered(
     }
 
 
-def test_strict_refuses_before_any_work(
-    model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows
-) -> None:
-    note(model, make_rows(2))
+def test_strict_refuses_before_any_work(model_copy: Path, answers: Answers, make_rows: MakeRows) -> None:
+    note(model_copy, make_rows(2))
     # Nothing of the model is read before the refusal.
-    (model / "model.safetensors").write_bytes(b"torn")
-    (model / "tokenizer.json").unlink()
+    (model_copy / "model.safetensors").write_bytes(b"torn")
+    (model_copy / "tokenizer.json").unlink()
     with pytest.raises(DataError, match=r"refused, as asked by strict: rows of .*: 2 of 4 .*; such as Ada Fenn, “"):
-        answer_rows(make_rows(4), out, replace(settings, strict=True))
-    assert not out.exists()
-    assert not get_sidecar_path(out).exists()
+        answers.run(4, strict=True)
+    assert answers.content == (None, None)
 
 
 def test_strict_lets_new_rows_and_unknown_models_through(
-    model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows
+    model_copy: Path, answers: Answers, make_rows: MakeRows
 ) -> None:
-    settings = replace(settings, strict=True)
-    assert answer(make_rows(2), out, settings) is None
-    note(model, asked_anew(make_rows(2)))
-    entry = answer(make_rows(2), out, replace(settings, overwrite=True))
-    assert entry is not None
+    assert answer(answers, 2, strict=True) is None
+    note(model_copy, asked_anew(make_rows(2)))
+    entry = answer(answers, 2, strict=True, overwrite=True)
     assert (entry["contaminated"], entry["by_role"], entry["instructions"]) == (0, 2, [])
-
-
-def test_the_summary_counts_them(model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows) -> None:
-    assert answer_rows(make_rows(3), out, settings).to_dict()["contaminated"] is None
-    note(model, make_rows(2))
-    with pytest.warns(RoleLLMWarning, match="trained on"):
-        assert answer_rows(make_rows(3), out, settings).to_dict()["contaminated"] == 2
 
 
 # --- where manifests are found
 
 
-@pytest.fixture
-def adapter(model: Path, tmp_path: Path) -> Path:
-    """A LoRA adapter on the model."""
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
-    config = LoraConfig(r=2, target_modules=["q_proj"])
-    get_peft_model(AutoModelForCausalLM.from_pretrained(model), config).save_pretrained(tmp_path / "adapter")
-    return tmp_path / "adapter"
-
-
 @pytest.mark.parametrize("named", ["alone", "with-its-base"])
 def test_an_adapters_training_and_its_bases_count_together(
-    model: Path, adapter: Path, make_rows: MakeRows, named: str
+    model_copy: Path, adapter: Path, make_rows: MakeRows, named: str
 ) -> None:
     rows = make_rows(6)
-    source = find_model(str(adapter)) if named == "alone" else find_model(str(model), str(adapter))
-    note(model, rows[:2])
+    source = find_model(*map(str, [adapter] if named == "alone" else [model_copy, adapter]))
+    note(model_copy, rows[:2])
     with pytest.warns(RoleLLMWarning, match=r"trained on: 2 of 6"):
         check_contamination(rows, source, config="sample", split="test")
     note(adapter, rows[1:5], split="test")
     with pytest.warns(RoleLLMWarning, match=r"5 of 6 \(.*adapter was tuned on sample/test; .*sample/train\)"):
         found = check_contamination(rows, source, config="sample", split="test")
-    assert found is not None
     assert [entry["instructions"] for entry in found.trained_on] == [4, 2]
-    (model / MANIFEST).unlink()
+    (model_copy / MANIFEST).unlink()
     with pytest.warns(RoleLLMWarning, match=r"trained on: 4 of 6"):
         check_contamination(rows, source, config="sample", split="test")
 
@@ -257,7 +200,6 @@ def test_an_adapter_on_a_base_of_its_own_run_is_one_training(tmp_path: Path, mak
     note(run, asked_anew(make_rows(2)))
     source = ModelSource(base=str(run / "base-0123"), adapter=str(run), tokenizer=str(run))
     found = check_contamination(make_rows(2), source, config="sample", split="test")
-    assert found is not None
     assert [entry["model"] for entry in found.trained_on] == [str(run)]
 
 
@@ -280,15 +222,14 @@ def on_the_hub(folder: Path, repository: str) -> None:
 
 
 def test_a_manifest_on_the_hub_is_found_and_most_have_none(
-    model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows
+    model_copy: Path, answers: Answers, make_rows: MakeRows
 ) -> None:
-    on_the_hub(model, "someone/stock")
-    note(model, make_rows(2))
-    on_the_hub(model, "someone/tuned")
-    assert answer(make_rows(3), out, replace(settings, model="someone/stock")) is None
-    with pytest.warns(RoleLLMWarning, match=r"2 of 3 \(someone/tuned was tuned on sample/train\)"):
-        entry = answer(make_rows(3), out, replace(settings, model="someone/tuned", overwrite=True))
-    assert entry is not None
+    on_the_hub(model_copy, "someone/stock")
+    note(model_copy, make_rows(2))
+    on_the_hub(model_copy, "someone/tuned")
+    assert answer(answers, 3, model="someone/stock") is None
+    words = r"2 of 3 \(someone/tuned was tuned on sample/train\)"
+    entry = answer(answers, 3, words, model="someone/tuned", overwrite=True)
     assert entry["trained_on"][0]["model"] == "someone/tuned"
 
 
@@ -296,14 +237,12 @@ def test_a_manifest_on_the_hub_is_found_and_most_have_none(
     "content", [pytest.param(None, id="none"), pytest.param({"name": "an app"}, id="another-programs")]
 )
 def test_a_model_of_unknown_training_is_answered_in_silence(
-    model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows, content: dict[str, Any] | None
+    model_copy: Path, answers: Answers, make_rows: MakeRows, content: dict[str, Any] | None
 ) -> None:
     if content is not None:
-        write_json(model / MANIFEST, content)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert answer(make_rows(3), out, settings) is None
-    report = scored(make_rows(3), out, strict=True)
+        write_json(model_copy / MANIFEST, content)
+    assert answer(answers, 3) is None
+    report = scored(make_rows(3), answers.path, strict=True)
     assert report.to_dict()["contamination"] is None
     assert report.findings == ()
 
@@ -317,88 +256,66 @@ def test_a_model_of_unknown_training_is_answered_in_silence(
         pytest.param('{"trained_on": {"roles": ["Fox"], "instructions": ["Why?"]}}', id="instructions-in-clear"),
     ],
 )
-def test_a_malformed_manifest_is_named_and_strict_refuses_it(
-    model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows, content: str
-) -> None:
-    (model / MANIFEST).write_text(content, encoding="utf-8")
-    with pytest.raises(DataError, match=rf"^refused, as asked by strict: {model / MANIFEST}: "):
-        answer_rows(make_rows(2), out, replace(settings, strict=True))
-    assert not out.exists()
-    with pytest.warns(RoleLLMWarning, match=rf"^{model / MANIFEST}: .*; so whether {model} was trained on these"):
-        assert answer(make_rows(2), out, settings) is None
+def test_a_malformed_manifest_is_named_and_strict_refuses_it(model_copy: Path, answers: Answers, content: str) -> None:
+    (model_copy / MANIFEST).write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=rf"^refused, as asked by strict: {model_copy / MANIFEST}: "):
+        answers.run(2, strict=True)
+    assert not answers.path.exists()
+    words = rf"^{model_copy / MANIFEST}: .*; so whether {model_copy} was trained on these"
+    assert answer(answers, 2, words) is None
 
 
 # --- going on with a file
 
 
-def test_a_file_goes_on_and_its_finding_with_it(
-    model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows
-) -> None:
+def test_a_file_goes_on_and_its_finding_with_it(model_copy: Path, answers: Answers, make_rows: MakeRows) -> None:
     rows = make_rows(10)
-    note(model, rows[3:9])
-    with pytest.warns(RoleLLMWarning, match="3 of 6"):
-        answer(rows[:6], out, settings)
-    with pytest.warns(RoleLLMWarning, match="6 of 10"):
-        entry = answer(rows, out, settings)
-    assert entry is not None
+    note(model_copy, rows[3:9])
+    answer(answers, rows[:6], "3 of 6")
+    entry = answer(answers, rows, "6 of 10")
     assert (entry["rows"], entry["contaminated"], len(entry["instructions"])) == (10, 6, 6)
-    assert scored(rows, out).to_dict()["contamination"]["contaminated"] == 6
+    assert scored(rows, answers.path).to_dict()["contamination"]["contaminated"] == 6
 
 
-def test_what_becomes_known_later_is_noted_on_a_finished_file(
-    model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows
+def test_what_becomes_known_later_is_noted_on_a_finished_file_and_not_forgotten(
+    model_copy: Path, answers: Answers, make_rows: MakeRows
 ) -> None:
-    rows = make_rows(4)
-    answer(rows, out, settings)
-    before = out.read_bytes(), json.loads(get_sidecar_path(out).read_text(encoding="utf-8"))
-    note(model, rows[:1])
-    with pytest.warns(RoleLLMWarning, match="1 of 4"):
-        entry = answer(rows, out, replace(settings, batch_size=2))
-    assert entry is not None
-    assert out.read_bytes() == before[0]
-    assert json.loads(get_sidecar_path(out).read_text(encoding="utf-8")) == before[1] | {"contamination": entry}
-
-
-def test_a_file_from_before_there_was_such_an_entry_goes_on(
-    out: Path, settings: GenerateSettings, make_rows: MakeRows
-) -> None:
-    answer(make_rows(2), out, settings)
-    meta = json.loads(get_sidecar_path(out).read_text(encoding="utf-8"))
-    del meta["contamination"]
-    get_sidecar_path(out).write_text(json.dumps(meta), encoding="utf-8")
-    assert scored(make_rows(2), out).to_dict()["contamination"] is None
-    assert answer(make_rows(4), out, settings) is None
-
-
-def test_what_was_known_is_not_forgotten(
-    model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows
-) -> None:
-    note(model, make_rows(4))
-    with pytest.warns(RoleLLMWarning, match="trained on"):
-        answer(make_rows(4), out, settings)
-    before = out.read_bytes(), get_sidecar_path(out).read_bytes()
-    (model / MANIFEST).unlink()
+    assert answers.run(4)["contaminated"] is None
+    before, meta = answers.path.read_bytes(), answers.meta
+    note(model_copy, make_rows(1))
+    entry = answer(answers, 4, "1 of 4", batch_size=2)
+    assert (answers.path.read_bytes(), answers.meta) == (before, meta | {"contamination": entry})
+    noted = answers.content
+    (model_copy / MANIFEST).unlink()
     with pytest.raises(SettingsError, match=r"manifest that says what the model was trained on.*restore it"):
-        answer(make_rows(6), out, settings)
-    assert (out.read_bytes(), get_sidecar_path(out).read_bytes()) == before
+        answers.run(6)
+    assert answers.content == noted
+
+
+def test_a_file_from_before_there_was_such_an_entry_goes_on(answers: Answers, make_rows: MakeRows) -> None:
+    answers.run(2)
+    meta = answers.meta
+    del meta["contamination"]
+    answers.sidecar.write_text(json.dumps(meta), encoding="utf-8")
+    assert scored(make_rows(2), answers.path).to_dict()["contamination"] is None
+    assert answer(answers, 4) is None
 
 
 # --- the score
 
 
 @pytest.fixture
-def mixed(model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows) -> Path:
+def mixed(model_copy: Path, answers: Answers, make_rows: MakeRows) -> Path:
     """Twelve predictions, the first five to rows whose instructions were trained on under other roles."""
-    note(model, by_others(make_rows(5)))
-    with pytest.warns(RoleLLMWarning, match="trained on"):
-        answer(make_rows(12), out, settings)
-    return out
+    note(model_copy, by_others(make_rows(5)))
+    answer(answers, 12, "trained on")
+    return answers.path
 
 
 def test_a_score_repeats_the_finding_and_gives_the_clean_rows_apart(
-    mixed: Path, model: Path, make_rows: MakeRows
+    mixed: Path, model_copy: Path, make_rows: MakeRows
 ) -> None:
-    shutil.rmtree(model)  # The score needs the sidecar alone.
+    shutil.rmtree(model_copy)  # The score needs the sidecar alone.
     rows = make_rows(12)
     report = scored(rows, mixed)
     (finding,) = [item for item in report.findings if item.kind == "contaminated"]
@@ -408,9 +325,7 @@ def test_a_score_repeats_the_finding_and_gives_the_clean_rows_apart(
     shown = report.to_dict()
     assert shown["counts"]["contaminated"] == 5
     found = shown["contamination"]
-    assert {
-        key: found[key] for key in ("held_out", "rows", "contaminated", "by_role", "by_instruction", "unknown")
-    } == {
+    expected = {
         "held_out": "instruction",
         "rows": 12,
         "contaminated": 5,
@@ -418,6 +333,7 @@ def test_a_score_repeats_the_finding_and_gives_the_clean_rows_apart(
         "by_instruction": 5,
         "unknown": 0,
     }
+    assert {key: found[key] for key in expected} == expected
     assert found["trained_on"][0]["fingerprint"] == "f" * 64
     alone = score_rows(rows[5:], read_predictions(mixed), ScoreOptions(config=INSTRUCTIONS, split="test")).to_dict()
     assert shown["metrics_clean"] == alone["metrics"]
@@ -428,18 +344,17 @@ def test_a_score_repeats_the_finding_and_gives_the_clean_rows_apart(
 
 
 def test_where_every_row_was_trained_on_no_clean_metric_is_left(
-    model: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows
+    model_copy: Path, answers: Answers, make_rows: MakeRows
 ) -> None:
-    note(model, make_rows(4))
-    with pytest.warns(RoleLLMWarning, match="trained on"):
-        answer(make_rows(4), out, settings)
-    clean = scored(make_rows(4), out).to_dict()["metrics_clean"]
+    note(model_copy, make_rows(4))
+    answer(answers, 4, "trained on")
+    clean = scored(make_rows(4), answers.path).to_dict()["metrics_clean"]
     assert clean == {"CUS": None, "RAW": None, "SPE": None, "avg": None}
 
 
 def test_the_scores_recipe_and_value_do_not_hang_on_it(mixed: Path, make_rows: MakeRows) -> None:
     report = scored(make_rows(12), mixed).to_dict()
-    edit_sidecar(mixed, contamination=None)
+    edit_json(get_sidecar_path(mixed), contamination=None)
     silent = scored(make_rows(12), mixed).to_dict()
     assert silent["contamination"] is None
     assert silent["fingerprint"] == report["fingerprint"]
@@ -448,12 +363,12 @@ def test_the_scores_recipe_and_value_do_not_hang_on_it(mixed: Path, make_rows: M
 
 
 def test_the_config_that_is_scored_says_what_was_promised(mixed: Path, make_rows: MakeRows) -> None:
-    edit_sidecar(mixed, config=None, split=None)
+    edit_json(get_sidecar_path(mixed), config=None, split=None)
     rows = make_rows(12)
     assert scored(rows, mixed, config=ROLES).to_dict()["contamination"]["contaminated"] == 0
     assert scored(rows, mixed, config="mine").to_dict()["contamination"]["contaminated"] is None
     assert scored(rows, mixed, config=None).to_dict()["contamination"]["contaminated"] is None
-    edit_sidecar(mixed, config=INSTRUCTIONS)
+    edit_json(get_sidecar_path(mixed), config=INSTRUCTIONS)
     assert scored(rows, mixed, config=None).to_dict()["contamination"]["contaminated"] == 5
 
 
@@ -506,10 +421,9 @@ def test_predictions_from_memory_are_unknown(make_rows: MakeRows) -> None:
     ],
 )
 def test_a_malformed_entry_is_named(mixed: Path, make_rows: MakeRows, entry: Any) -> None:
-    edit_sidecar(mixed, contamination=entry)
-    with pytest.raises(
-        PredictionError, match='"contamination" does not look as `rolellm generate` writes it'
-    ) as caught:
+    edit_json(get_sidecar_path(mixed), contamination=entry)
+    words = '"contamination" does not look as `rolellm generate` writes it'
+    with pytest.raises(PredictionError, match=words) as caught:
         scored(make_rows(12), mixed)
     assert caught.value.path == get_sidecar_path(mixed)
 
@@ -522,17 +436,16 @@ ROWS = st.lists(
 @given(trained=ROWS, asked=ROWS)
 def test_the_sidecars_entry_tells_its_rows_apart_as_the_manifest_does(trained: Any, asked: Any) -> None:
     """The entry names only what concerns its rows, and that is enough."""
-    made = [[Row(str(n), *_pair(pair), ("x",)) for n, pair in enumerate(pairs)] for pairs in (trained, asked)]
+    made = [
+        [Row(str(at), role, "en", "general", question, ("x",)) for at, (role, question) in enumerate(pairs)]
+        for pairs in (trained, asked)
+    ]
     seen = TrainedOn.of(made[0])
     found = Contamination("instruction", tuple(made[1]), tuple(seen.find_parts(made[1])), ())
     entry = json.loads(json.dumps(found.to_sidecar()))
     assert tuple(TrainedOn.from_dict(entry).find_parts(made[1])) == found.parts
     assert len(entry["roles"]) <= len({row.role for row in made[1]})
     assert entry["contaminated"] == len(found.contaminated)
-
-
-def _pair(pair: tuple[str, str]) -> tuple[str, Any, Any, str]:
-    return pair[0], "en", "general", pair[1]
 
 
 # --- the release
@@ -556,18 +469,12 @@ def test_chinese_instruction_generalization_is_contaminated_by_its_own_train_and
     test = split_rows(config, "test", real_release)
     with pytest.warns(RoleLLMWarning, match=rf"1,458 of 1,690 \({tmp_path} was tuned on {config}/train\)"):
         found = check_contamination(test, source, config=config, split="test")
-    assert found is not None
     general = [row for row in found.contaminated if row.subset == "general"]
     assert len(general) == sum(row.subset == "general" for row in test) == 1451
     assert len(TrainedOn.of(general).instructions) == 970
     assert len(found.select_rows("role")) == 1690
     note(tmp_path, split_rows(f"{config}-strict", "train", real_release), config=f"{config}-strict")
-    strict = check_contamination(
-        split_rows(f"{config}-strict", "test", real_release),
-        source,
-        config=f"{config}-strict",
-        split="test",
-        strict=True,
-    )
-    assert strict is not None
+    config = f"{config}-strict"
+    test = split_rows(config, "test", real_release)
+    strict = check_contamination(test, source, config=config, split="test", strict=True)
     assert strict.to_dict()["contaminated"] == 0

@@ -104,9 +104,7 @@ def test_the_position_is_the_share_of_the_way_from_floor_to_reference(prediction
         for at in range(len(rows))
     ]
     scale = rolellm.score(as_dataset(rows, prediction=numbered)).scale
-    assert scale is not None
     found = scale.position["CUS"]
-    assert found is not None and found.share is not None
     assert (found.floor, found.low, found.high) == (QUESTION, 0.25, 0.5)
     assert found.share.mean == pytest.approx(share)
     assert (found.share.n, found.share.clusters) == (6, 6)
@@ -121,13 +119,10 @@ def test_the_position_has_fiellers_interval() -> None:
     rows = many(30)
     numbered = [" ".join(word for word in row.references[0].split() if draw.random() < 0.6) or "w" for row in rows]
     scale = rolellm.score(as_dataset(rows, prediction=numbered)).scale
-    assert scale is not None and scale.position["CUS"] is not None
     share = scale.position["CUS"].share
-    assert share is not None and share.low is not None and share.high is not None
     # Floor and reference are the same in every row, so that the share is the model's mean on another scale.
     report = rolellm.score(as_dataset(rows, prediction=numbered), floors=False)
     ends = report.metrics["CUS"].ends  # type: ignore[union-attr]
-    assert ends is not None
     assert (share.low, share.high) == pytest.approx(tuple((end - 0.25) / 0.25 for end in ends), abs=1e-6)
 
 
@@ -136,7 +131,6 @@ def test_a_position_stands_for_most_rows_or_is_not_told(single: int, known: bool
     several, alone = many(6), [replace(row, id=f"s{row.id}", references=row.references[:1]) for row in many(single)]
     rows = [*several, *(replace(row, question=f"y{row.question}") for row in alone)]
     report = rolellm.score(as_dataset(rows, prediction=[row.references[0] for row in rows]))
-    assert report.scale is not None
     position = report.scale.position["CUS"]
     assert (position is not None) is known is ("n=6" in report.caption)
     assert "From the highest floor" in report.caption or not known
@@ -145,7 +139,6 @@ def test_a_position_stands_for_most_rows_or_is_not_told(single: int, known: bool
 def test_floors_are_those_of_the_rows_that_were_scored() -> None:
     rows = as_dataset(ROWS)
     scale = rolellm.score([{"id": "keeper", "prediction": "deep"}], rows, training=as_dataset(TRAINING)).scale
-    assert scale is not None
     cus = scale.markers[QUESTION].metrics["CUS"]
     assert cus is not None and cus.n == 1
     # The others' references still count as what another role says.
@@ -155,7 +148,6 @@ def test_floors_are_those_of_the_rows_that_were_scored() -> None:
 def test_what_is_absent_is_said_in_words() -> None:
     alone = replace(KEEPER, references=("deep",), rolegpt=None)
     report = rolellm.score(as_dataset([alone], prediction=["deep"]))
-    assert report.scale is not None
     assert report.scale.markers.keys() == {QUESTION}
     words = " ".join(report.scale.notes)
     for name in KINDS.keys() - {QUESTION}:
@@ -221,5 +213,4 @@ def test_the_order_of_rows_changes_nothing(seed: int) -> None:
     sample = rolellm.load_rolebench("sample", "test")
     rows: Dataset = sample.add_column("prediction", sample["rolegpt"])
     one, other = (rolellm.score(given).scale for given in (rows, rows.shuffle(seed=seed)))
-    assert one is not None and other is not None
     assert other.markers[REFERENCE] == one.markers[REFERENCE] and other.markers[QUESTION] == one.markers[QUESTION]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:Futu
 
 TEMPLATE = "Speak as {role} would."
 QUICK: dict[str, Any] = {"max_new_tokens": 4, "device": "cpu"}
+
+
+ASKED = [{"role": "a", "question": "b"}]
+ANSWERED = [{"prediction": "a", "references": ["a"]}]
 
 
 @pytest.fixture(scope="module")
@@ -78,15 +83,13 @@ class TestGenerate:
     @pytest.mark.parametrize(
         ("model", "dataset", "options", "words"),
         [
-            pytest.param(
-                "m", [{"role": "a", "text": "b"}], {}, "lacks the column question; it has: role, text", id="column"
-            ),
+            pytest.param("m", [{"role": "a", "text": "b"}], {}, "column question; it has: role, text", id="column"),
             pytest.param("m", {"train": [], "test": []}, {}, "found several: train, test", id="splits"),
             pytest.param("m", 7, {}, "found int", id="no-dataset"),
-            pytest.param(None, [{"role": "a", "question": "b"}], {}, "no model is named", id="no-model"),
-            pytest.param("m", [{"role": "a", "question": "b"}], {"temprature": 1}, "mean temperature", id="option"),
-            pytest.param("m", [{"role": "a", "question": "b"}], {"top_p": 2}, "top_p: must be less", id="range"),
-            pytest.param(None, [{"role": "a", "question": "b"}], {"llm": 7}, "llm is int", id="llm"),
+            pytest.param(None, ASKED, {}, "no model is named", id="no-model"),
+            pytest.param("m", ASKED, {"temprature": 1}, "mean temperature", id="option"),
+            pytest.param("m", ASKED, {"top_p": 2}, "top_p: must be less", id="range"),
+            pytest.param(None, ASKED, {"llm": 7}, "llm is int", id="llm"),
         ],
     )
     def test_what_cannot_be_answered_is_refused_in_words(
@@ -95,56 +98,27 @@ class TestGenerate:
         with pytest.raises(SettingsError, match=words):
             rolellm.generate(model, dataset, out=tmp_path / "p.jsonl", **options)
 
-    def test_models_behind_an_api_answer_from_the_journal_the_second_time(
-        self, sample: Dataset, tmp_path: Path
-    ) -> None:
-        from rolellm.judging.overlap_judge import make_words_judge
-
-        model = _Parrot(make_words_judge())
-        part = sample.select(range(3))
-        first = rolellm.generate(None, part, llm=model, out=tmp_path / "p.jsonl")
-        assert first["prediction"][:] == [f"You ask: {question}".strip() for question in part["question"]]
-        assert set(first["finish"]) == {"stop"}
-        calls = model.calls
-        again = rolellm.generate(None, part, llm=model, out=tmp_path / "p.jsonl")
-        assert again["prediction"][:] == first["prediction"][:]
-        assert model.calls == calls == 3
-        with pytest.raises(SettingsError, match="was started with other settings"):
-            rolellm.generate(None, part, llm=model, out=tmp_path / "p.jsonl", max_new_tokens=7)
-        with pytest.raises(SettingsError, match="an API has no beam search"):
-            rolellm.generate(None, part, llm=model, out=tmp_path / "b.jsonl", num_beams=2)
-
-    def test_no_secret_of_a_server_reaches_the_files(
+    def test_models_behind_an_api_answer_from_the_journal_the_second_time_and_no_secret_reaches_the_files(
         self, sample: Dataset, tmp_path: Path, llm_server: Callable[..., Any]
     ) -> None:
         key = "sk0123456789abcdefXYZ"
-        server = llm_server()
+        server = llm_server(lambda body: f"You ask: {body['messages'][-1]['content']}")
         llm = {"base_url": server.url, "model": "local", "extra_body": {"credentials": key, "top_k": 7}}
-        rolellm.generate(None, sample.select(range(2)), llm=llm, out=tmp_path / "p.jsonl")
+        part = sample.select(range(3))
+        first = rolellm.generate(None, part, llm=llm, out=tmp_path / "p.jsonl")
+        assert first["prediction"][:] == [f"You ask: {question}".strip() for question in part["question"]]
+        assert set(first["finish"]) == {"stop"}
+        again = rolellm.generate(None, part, llm=llm, out=tmp_path / "p.jsonl")
+        assert again["prediction"][:] == first["prediction"][:]
+        asked = Counter(body["messages"][-1]["content"] for body in server.bodies)
+        assert sum(asked[question] for question in part["question"]) == 3
         texts = [path.read_text(encoding="utf-8") for path in tmp_path.rglob("*") if path.is_file()]
         assert any('"top_k": 7' in text for text in texts)
         assert not [text for text in texts if key in text]
-
-
-class _Parrot:
-    """A model behind an API that repeats the question, and counts its calls."""
-
-    name, identity, concurrency = "parrot", {"model": "parrot"}, 2
-
-    def __init__(self, other: Any) -> None:
-        self.price, self.calls = other.price, 0
-
-    async def call(self, request: Any, attempt: int = 1) -> dict[str, Any]:
-        self.calls += 1
-        return {"text": f"You ask: {request.messages[-1].content}"}
-
-    def read(self, raw: Any) -> Any:
-        from rolellm.llm.model import Reply, Usage
-
-        return Reply(raw["text"], "stop", Usage(1, 1), "parrot", "parrot", raw)
-
-    async def close(self) -> None:
-        """Nothing to close."""
+        with pytest.raises(SettingsError, match="was started with other settings"):
+            rolellm.generate(None, part, llm=llm, out=tmp_path / "p.jsonl", max_new_tokens=7)
+        with pytest.raises(SettingsError, match="an API has no beam search"):
+            rolellm.generate(None, part, llm=llm, out=tmp_path / "b.jsonl", num_beams=2)
 
 
 class TestScore:
@@ -173,16 +147,8 @@ class TestScore:
         assert "CUS" in repr(report) and "RowScore(" not in repr(report)
         assert "<table" in shown and "language zh" in shown and "protocol paper" in shown
         frame = report.to_pandas()
-        assert list(frame.columns) == [
-            "part",
-            "metric",
-            "mean",
-            "low",
-            "high",
-            "n",
-            "low_new_roles",
-            "high_new_roles",
-        ]
+        columns = ["part", "metric", "mean", "low", "high", "n", "low_new_roles", "high_new_roles"]
+        assert list(frame.columns) == columns
         (cus,) = frame[(frame.part == "all rows") & (frame.metric == "CUS")]["mean"]
         assert cus == report.metrics["CUS"].mean
         assert f"role {baseline[0]['role']}" in set(frame.part)
@@ -197,13 +163,7 @@ class TestScore:
             pytest.param([{"prediction": "a"}], {}, SettingsError, "lacks the column references", id="no-references"),
             pytest.param([{"prediction": "a", "references": []}], {}, DataError, "row 0 has no reference", id="empty"),
             pytest.param([{"references": ["a"]}], {}, SettingsError, "lack the column prediction", id="no-predictions"),
-            pytest.param(
-                [{"prediction": "a", "references": ["a"]}],
-                {"protocl": 1},
-                SettingsError,
-                "did you mean protocol",
-                id="option",
-            ),
+            pytest.param(ANSWERED, {"protocl": 1}, SettingsError, "did you mean protocol", id="option"),
         ],
     )
     def test_what_cannot_be_scored_is_refused_in_words(

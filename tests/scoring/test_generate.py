@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -18,10 +17,12 @@ from rolellm.core.records import Row
 from rolellm.models.find import hash_model
 from rolellm.models.local_model import Decoding, LocalModel, draw_numbers, keep_nucleus, sample_by_content
 from rolellm.models.prompts.render import make_messages
-from rolellm.scoring.generate import answer_rows, plan_batches
-from rolellm.scoring.predictions import explain_interrupt, get_sidecar_path
+from rolellm.scoring.generate import plan_batches
+from rolellm.scoring.predictions import explain_interrupt
 from rolellm.scoring.rows import read_dataset_rows
 from rolellm.scoring.settings import GenerateSettings
+
+from .conftest import Answers, edit_json
 
 # peft 0.21 asks transformers 5.23 by a deprecated name.
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -34,28 +35,6 @@ SAMPLED = Decoding(max_new_tokens=24, temperature=0.9, top_p=0.95, seed=3)
 @pytest.fixture
 def settings(tiny_model: Path) -> GenerateSettings:
     return GenerateSettings(model=str(tiny_model), **asdict(GREEDY), device="cpu", config="mine", split="test")
-
-
-@pytest.fixture
-def out(tmp_path: Path) -> Path:
-    return tmp_path / "predictions" / "p.jsonl"
-
-
-@pytest.fixture
-def model_copy(tiny_model: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(tiny_model, tmp_path / "copy"))
-
-
-def run(rows: list[Row], out: Path, settings: GenerateSettings) -> dict[str, Any]:
-    return answer_rows(rows, out, settings).to_dict()
-
-
-def lines(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-
-
-def edit_json(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 # --- decoding
@@ -105,12 +84,6 @@ def test_beams_find_likelier_replies_and_say_so(tiny_model: Path) -> None:
     assert beams.describe() == {"strategy": "beam", "num_beams": 4, "max_new_tokens": 8}
 
 
-def test_draws_come_from_seed_and_key_alone() -> None:
-    assert draw_numbers(0, "a", 50)[:10] == draw_numbers(0, "a", 10)
-    assert len({tuple(draw_numbers(seed, key, 3)) for seed in (0, 1) for key in ("a", "b")}) == 4
-    assert all(0 <= number < 1 for number in draw_numbers(0, "a", 1000))
-
-
 def test_choices_follow_the_distribution() -> None:
     import torch
 
@@ -150,25 +123,25 @@ def test_the_nucleus_is_that_of_transformers(top_p: float, spread: float) -> Non
 # --- the model
 
 
-def reference_replies(model: LocalModel, folder: Path, rows: list[Row], tokens: int) -> list[list[int]]:
+def reference_replies(folder: Path, prompts: list[list[int]], tokens: int) -> list[list[int]]:
     """What transformers itself answers to each prompt alone, without padding."""
     import torch
     from transformers import AutoModelForCausalLM
 
     plain = AutoModelForCausalLM.from_pretrained(folder)
     replies = []
-    for row in rows:
-        ids = torch.tensor([model.encode(make_messages(row))])
+    for prompt in prompts:
+        ids = torch.tensor([prompt])
         output = plain.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=tokens, do_sample=False)
         replies.append(output[0, ids.shape[1] :].tolist())
     return replies
 
 
 def test_a_batch_answers_as_transformers_answers_each_prompt_alone(tiny_model: Path, make_rows: MakeRows) -> None:
-    rows = make_rows(10)
     model = LocalModel(str(tiny_model), device="cpu")
-    replies = model.generate_batch([model.encode(make_messages(row)) for row in rows], GREEDY)
-    expected = reference_replies(model, tiny_model, rows, GREEDY.max_new_tokens)
+    prompts = [model.encode(make_messages(row)) for row in make_rows(10)]
+    replies = model.generate_batch(prompts, GREEDY)
+    expected = reference_replies(tiny_model, prompts, GREEDY.max_new_tokens)
     decode = model.tokenizer.decode
     assert [reply.text for reply in replies] == [decode(ids, skip_special_tokens=True).strip() for ids in expected]
     assert [reply.new_tokens for reply in replies] == [len(ids) for ids in expected]
@@ -176,17 +149,6 @@ def test_a_batch_answers_as_transformers_answers_each_prompt_alone(tiny_model: P
     assert [reply.finish == "stop" for reply in replies] == ended
     assert any(ended), "the fixture should end some replies"
     assert not all(ended), "the fixture should cut some replies off"
-
-
-@pytest.mark.parametrize("decoding", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-def test_a_reply_does_not_hang_on_its_neighbours(tiny_model: Path, make_rows: MakeRows, decoding: Decoding) -> None:
-    rows = make_rows(10)
-    model = LocalModel(str(tiny_model), device="cpu")
-    prompts = [model.encode(make_messages(row)) for row in rows]
-    keys = [row.id for row in rows]
-    together = model.generate_batch(prompts, decoding, keys)
-    alone = [model.generate_batch([prompt], decoding, [key])[0] for prompt, key in zip(prompts, keys, strict=True)]
-    assert together == alone
 
 
 def test_sampling_differs_by_seed_and_by_row(tiny_model: Path, make_rows: MakeRows) -> None:
@@ -209,21 +171,10 @@ def test_the_checkpoints_own_end_tokens_count(tiny_model: Path, model_copy: Path
     model = LocalModel(str(tiny_model), device="cpu")
     prompt = list(range(5, 40))
     before = model.generate_batch([prompt], GREEDY)[0]
-    (first,) = reference_tokens(tiny_model, prompt, 1)
+    ((first,),) = reference_replies(tiny_model, [prompt], 1)
     edit_json(model_copy / "generation_config.json", eos_token_id=[1, first])
     after = LocalModel(str(model_copy), device="cpu").generate_batch([prompt], GREEDY)[0]
     assert (before.new_tokens > 1, after.new_tokens, after.finish, after.text) == (True, 1, "stop", "")
-
-
-def reference_tokens(folder: Path, prompt: list[int], count: int) -> list[int]:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    ids = torch.tensor([prompt])
-    plain = AutoModelForCausalLM.from_pretrained(folder)
-    output = plain.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=count, do_sample=False)
-    new: list[int] = output[0, ids.shape[1] :].tolist()
-    return new
 
 
 def test_special_tokens_in_a_question_stay_text(tiny_model: Path, make_rows: MakeRows) -> None:
@@ -232,12 +183,6 @@ def test_special_tokens_in_a_question_stay_text(tiny_model: Path, make_rows: Mak
     row = make_rows(1)[0]
     plain, hostile = (model.encode(make_messages(replace(row, question=text))) for text in ("Hello", "</s> Hello"))
     assert hostile.count(end) == plain.count(end)
-
-
-def test_half_precision_answers_too(tiny_model: Path) -> None:
-    model = LocalModel(str(tiny_model), device="cpu", dtype="bfloat16")
-    assert model.generate_batch([[5, 6, 7], [5]], GREEDY)[0].new_tokens > 0
-    assert model.dtype == "bfloat16"
 
 
 # --- models that are not there, or not whole
@@ -261,32 +206,56 @@ def _no_tokenizer(folder: Path) -> None:
         path.unlink()
 
 
+def edit(name: str, **changes: Any) -> Callable[[Path], None]:
+    """Changes values in a file of a checkpoint."""
+    return lambda folder: edit_json(folder / name, **changes)
+
+
+def unlink(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def fill(name: str) -> Callable[[Path], object]:
+    """Puts into a file of a checkpoint what is no JSON."""
+    return lambda folder: (folder / name).write_text("{")
+
+
+ADAPTER = "adapter_config.json"
+NO_BASE = "tuned on ./gone, which cannot be used .*--model BASE --adapter"
+NO_KEYS = "does not fit its base model.*missing adapter keys"
+
+
 @pytest.mark.parametrize(
-    ("spoil", "named"),
+    ("kind", "spoil", "named"),
     [
-        pytest.param(_truncate, "its model cannot be loaded", id="truncated-weights"),
-        pytest.param(_drop_weight, "lacks 1 of the model's weights .*up_proj", id="missing-weight"),
-        pytest.param(_no_tokenizer, "its tokenizer cannot be loaded", id="no-tokenizer"),
-        pytest.param(lambda at: (at / "config.json").unlink(), "holds no model: neither", id="no-config"),
+        pytest.param("model_copy", _truncate, "its model cannot be loaded", id="truncated-weights"),
+        pytest.param("model_copy", _drop_weight, "lacks 1 of the model's weights .*up_proj", id="missing-weight"),
+        pytest.param("model_copy", _no_tokenizer, "its tokenizer cannot be loaded", id="no-tokenizer"),
+        pytest.param("model_copy", unlink("config.json"), "holds no model: neither", id="no-config"),
+        pytest.param("model_copy", fill("config.json"), "its config cannot be loaded", id="broken-config"),
+        pytest.param("model_copy", edit("config.json", model_type="t5"), "cannot be loaded", id="not-causal"),
+        pytest.param("model_copy", unlink("model.safetensors"), "holds no weights", id="no-weights"),
+        pytest.param("model_copy", edit("config.json", hidden_size=64), "its model cannot be loaded", id="other-shape"),
+        pytest.param("model_copy", fill(ADAPTER), "not valid JSON", id="broken-adapter"),
+        pytest.param("adapter", edit(ADAPTER, base_model_name_or_path="./gone"), NO_BASE, id="base-gone"),
+        pytest.param("adapter", edit(ADAPTER, base_model_name_or_path=None), "does not say which base", id="no-base"),
         pytest.param(
-            lambda at: (at / "config.json").write_text("{"), "its config cannot be loaded", id="broken-config"
+            "adapter", edit(ADAPTER, target_modules=["nothing"]), "does not fit its base model", id="other-modules"
         ),
-        pytest.param(lambda at: edit_json(at / "config.json", model_type="t5"), "cannot be loaded", id="not-causal"),
-        pytest.param(lambda at: (at / "model.safetensors").unlink(), "holds no weights", id="no-weights"),
         pytest.param(
-            lambda at: edit_json(at / "config.json", hidden_size=64), "its model cannot be loaded", id="other-shape"
+            "adapter", edit(ADAPTER, target_modules=["q_proj", "v_proj", "o_proj"]), NO_KEYS, id="weights-missing"
         ),
-        pytest.param(lambda at: (at / "adapter_config.json").write_text("{"), "not valid JSON", id="broken-adapter"),
+        pytest.param("adapter", unlink("adapter_model.safetensors"), "holds no weights|does not go", id="none"),
     ],
 )
-def test_a_broken_checkpoint_is_refused_and_nothing_is_written(
-    model_copy: Path, out: Path, make_rows: MakeRows, spoil: Callable[[Path], object], named: str
+def test_what_is_broken_is_refused_and_nothing_is_written(
+    answers: Answers, request: pytest.FixtureRequest, kind: str, spoil: Callable[[Path], object], named: str
 ) -> None:
-    spoil(model_copy)
+    folder = request.getfixturevalue(kind)
+    spoil(folder)
     with pytest.raises(ModelError, match=named):
-        run(make_rows(2), out, GenerateSettings(model=str(model_copy), device="cpu"))
-    assert not out.exists()
-    assert not get_sidecar_path(out).exists()
+        answers.run(2, model=str(folder))
+    assert answers.content == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -337,23 +306,7 @@ def test_a_large_file_is_hashed_by_samples_up_to_its_end(tmp_path: Path) -> None
 # --- adapters
 
 
-@pytest.fixture
-def adapter(tiny_model: Path, tmp_path: Path) -> Path:
-    """A LoRA adapter with random weights, so that it changes what the base says."""
-    import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM
-
-    base = AutoModelForCausalLM.from_pretrained(tiny_model)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        config = LoraConfig(r=4, lora_alpha=64, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
-        model = get_peft_model(base, config)
-    model.save_pretrained(tmp_path / "adapter")
-    return tmp_path / "adapter"
-
-
-def test_an_adapter_finds_its_base_and_changes_the_answers(tiny_model: Path, adapter: Path, out: Path) -> None:
+def test_an_adapter_finds_its_base_and_changes_the_answers(tiny_model: Path, adapter: Path) -> None:
     prompts = [list(range(5, 40)), list(range(10, 30))]
     base, found, named = (
         LocalModel(str(model), adapter=extra, device="cpu")
@@ -384,41 +337,6 @@ def test_an_adapter_answers_as_its_merged_model_does(
     assert replies[0] == replies[1]
 
 
-@pytest.mark.parametrize(
-    ("spoil", "named"),
-    [
-        pytest.param(
-            lambda at: edit_json(at / "adapter_config.json", base_model_name_or_path="./gone"),
-            "tuned on ./gone, which cannot be used .*--model BASE --adapter",
-            id="base-gone",
-        ),
-        pytest.param(
-            lambda at: edit_json(at / "adapter_config.json", base_model_name_or_path=None),
-            "does not say which base",
-            id="no-base",
-        ),
-        pytest.param(
-            lambda at: edit_json(at / "adapter_config.json", target_modules=["nothing"]),
-            "does not fit its base model",
-            id="other-modules",
-        ),
-        pytest.param(
-            lambda at: edit_json(at / "adapter_config.json", target_modules=["q_proj", "v_proj", "o_proj"]),
-            "does not fit its base model.*missing adapter keys",
-            id="weights-missing",
-        ),
-        pytest.param(lambda at: (at / "adapter_model.safetensors").unlink(), "holds no weights|does not go", id="none"),
-    ],
-)
-def test_an_adapter_that_does_not_fit_is_refused(
-    adapter: Path, out: Path, make_rows: MakeRows, spoil: Callable[[Path], object], named: str
-) -> None:
-    spoil(adapter)
-    with pytest.raises(ModelError, match=named):
-        run(make_rows(2), out, GenerateSettings(model=str(adapter), device="cpu"))
-    assert not out.exists()
-
-
 def test_adapters_do_not_stack(tiny_model: Path, adapter: Path) -> None:
     with pytest.raises(ModelError, match="is itself an adapter"):
         LocalModel(str(adapter), adapter=str(adapter))
@@ -435,28 +353,24 @@ def test_an_adapters_base_may_lie_beside_it(adapter: Path, tiny_model: Path) -> 
 # --- the file and its sidecar
 
 
-def test_each_row_gets_one_line_in_order(out: Path, settings: GenerateSettings, make_rows: MakeRows) -> None:
+def test_each_row_gets_one_line_in_order(answers: Answers, make_rows: MakeRows) -> None:
     rows = make_rows(11)
-    summary = run(rows, out, settings)
-    written = lines(out)
-    assert [line["id"] for line in written] == [row.id for row in rows]
-    assert [line["question"] for line in written] == [row.question for row in rows]
+    summary = answers.run(rows)
+    lines = answers.lines
+    assert [(line["id"], line["question"]) for line in lines] == [(row.id, row.question) for row in rows]
     expected_keys = ["id", "role", "question", "prediction", "finish", "prompt_tokens", "new_tokens"]
-    assert all(list(line) == expected_keys for line in written)
+    assert all(list(line) == expected_keys for line in lines)
     assert summary["rows"] == summary["generated"] == 11
-    assert summary["stop"] == sum(line["finish"] == "stop" for line in written)
-    assert summary["new_tokens"] == sum(line["new_tokens"] for line in written)
+    assert summary["stop"] == sum(line["finish"] == "stop" for line in lines)
+    assert summary["new_tokens"] == sum(line["new_tokens"] for line in lines)
     assert summary["tokens_per_second"] > 0
-    assert [path.name for path in out.parent.iterdir() if path not in (out, get_sidecar_path(out))] == []
+    assert set(answers.path.parent.iterdir()) == {answers.path, answers.sidecar}
 
 
-def test_the_sidecar_says_how_the_file_was_made(
-    out: Path, settings: GenerateSettings, make_rows: MakeRows, tiny_model: Path
-) -> None:
-    run(make_rows(2), out, replace(settings, **asdict(SAMPLED), dataset_fingerprint="abc"))
-    meta = json.loads(get_sidecar_path(out).read_text())
-    assert meta["model"] == str(tiny_model)
-    assert meta["model_hash"] == hash_model(str(tiny_model))
+def test_the_sidecar_says_how_the_file_was_made(answers: Answers, tiny_model: Path) -> None:
+    answers.run(2, **asdict(SAMPLED), dataset_fingerprint="abc")
+    meta = answers.meta
+    assert (meta["model"], meta["model_hash"]) == (str(tiny_model), hash_model(str(tiny_model)))
     assert (meta["config"], meta["split"], meta["dataset_fingerprint"]) == ("mine", "test", "abc")
     assert meta["prompt"]["form"] == "rolellama"
     assert set(meta["prompt"]["template_hash"]) == {"en", "zh"}
@@ -465,18 +379,15 @@ def test_the_sidecar_says_how_the_file_was_made(
 
 
 @pytest.mark.parametrize("decoding", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-def test_batch_size_and_order_of_rows_change_nothing(
-    out: Path, settings: GenerateSettings, make_rows: MakeRows, decoding: Decoding
-) -> None:
-    rows = make_rows(13)
-    settings = replace(settings, **asdict(decoding), overwrite=True)
-    run(rows, out, settings)
-    first = out.read_bytes()
+def test_batch_size_and_order_of_rows_change_nothing(answers: Answers, make_rows: MakeRows, decoding: Decoding) -> None:
+    rows, options = make_rows(13), {**asdict(decoding), "overwrite": True}
+    answers.run(rows, **options)
+    first = answers.path.read_bytes()
     for batch_size in (1, 3, 64):
-        run(rows, out, replace(settings, batch_size=batch_size))
-        assert out.read_bytes() == first
-    run(rows[::-1], out, settings)
-    assert b"".join(reversed(first.splitlines(keepends=True))) == out.read_bytes()
+        answers.run(rows, **options, batch_size=batch_size)
+        assert answers.path.read_bytes() == first
+    answers.run(rows[::-1], **options)
+    assert b"".join(reversed(first.splitlines(keepends=True))) == answers.path.read_bytes()
 
 
 @pytest.mark.slow
@@ -492,47 +403,37 @@ def test_batch_size_and_order_of_rows_change_nothing(
     ],
 )
 def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(
-    out: Path, settings: GenerateSettings, make_rows: MakeRows, decoding: Decoding, kept: int, torn: bytes | None
+    answers: Answers, decoding: Decoding, kept: int, torn: bytes | None
 ) -> None:
-    rows = make_rows(12)
-    settings = replace(settings, **asdict(decoding), batch_size=4)
-    run(rows, out, settings)
-    whole = out.read_bytes()
+    answers.run(12, **asdict(decoding), batch_size=4)
+    whole = answers.path.read_bytes()
     parts = whole.splitlines(keepends=True)
-    out.write_bytes(b"".join(parts[:kept]) + (parts[kept].rstrip(b"\n") if torn is None else torn))
-    summary = run(rows, out, settings)
-    assert out.read_bytes() == whole
+    answers.path.write_bytes(b"".join(parts[:kept]) + (parts[kept].rstrip(b"\n") if torn is None else torn))
+    summary = answers.run(12, **asdict(decoding), batch_size=4)
+    assert answers.path.read_bytes() == whole
     assert summary["generated"] == 12 - kept
-    assert summary["new_tokens"] == sum(line["new_tokens"] for line in lines(out)[kept:])
+    assert summary["new_tokens"] == sum(line["new_tokens"] for line in answers.lines[kept:])
 
 
-def test_a_finished_run_does_nothing_more(
-    model_copy: Path, out: Path, settings: GenerateSettings, make_rows: MakeRows
-) -> None:
-    settings = replace(settings, model=str(model_copy))
-    run(make_rows(4), out, settings)
-    before = out.read_bytes(), get_sidecar_path(out).read_bytes()
-    summary = run(make_rows(4), out, replace(settings, batch_size=2))
+def test_a_finished_run_does_nothing_more(answers: Answers) -> None:
+    answers.run(4)
+    before = answers.content
+    summary = answers.run(4, batch_size=2)
     assert (summary["generated"], summary["tokens_per_second"]) == (0, None)
-    assert (out.read_bytes(), get_sidecar_path(out).read_bytes()) == before
+    assert answers.content == before
 
 
-def test_a_run_can_go_on_over_more_rows(out: Path, settings: GenerateSettings, make_rows: MakeRows) -> None:
-    rows = make_rows(10)
-    run(rows[:4], out, settings)
-    assert run(rows, out, settings)["generated"] == 6
-    grown = out.read_bytes()
-    run(rows, out, replace(settings, overwrite=True))
-    assert out.read_bytes() == grown
-
-
-def test_another_batch_size_may_go_on_and_is_noted(out: Path, settings: GenerateSettings, make_rows: MakeRows) -> None:
-    rows = make_rows(6)
-    run(rows[:3], out, settings)
-    run(rows, out, replace(settings, batch_size=2))
-    meta = json.loads(get_sidecar_path(out).read_text())
-    assert meta["batch_size"] == 2
-    assert [earlier["batch_size"] for earlier in meta["earlier_runs"]] == [64]
+def test_a_run_can_go_on_over_more_rows_in_other_batches_by_a_model_that_moved(
+    answers: Answers, model_copy: Path
+) -> None:
+    answers.run(4)
+    assert answers.run(6, model=str(model_copy))["generated"] == 2
+    assert answers.run(10, batch_size=2)["generated"] == 4
+    assert answers.meta["batch_size"] == 2
+    assert [earlier["batch_size"] for earlier in answers.meta["earlier_runs"]] == [64, 64]
+    grown = answers.path.read_bytes()
+    answers.run(10, overwrite=True)
+    assert answers.path.read_bytes() == grown
 
 
 @pytest.mark.parametrize(
@@ -544,38 +445,22 @@ def test_another_batch_size_may_go_on_and_is_noted(out: Path, settings: Generate
         pytest.param({"config": "other"}, 'config was "mine" and is now "other"', id="config"),
         pytest.param({"split": "train"}, "split was", id="split"),
         pytest.param({"dataset_fingerprint": "f" * 64}, "dataset_fingerprint was null", id="dataset"),
-        pytest.param({"system_template": "mine.txt"}, "template_hash.en was", id="system-template"),
+        pytest.param({"system_template": Path("mine.txt")}, "template_hash.en was", id="system-template"),
         pytest.param({"model": "copy"}, "model_hash was", id="model"),
     ],
 )
 def test_going_on_with_other_settings_is_refused(
-    out: Path,
-    settings: GenerateSettings,
-    make_rows: MakeRows,
-    model_copy: Path,
-    tmp_path: Path,
-    change: dict[str, Any],
-    named: str,
+    answers: Answers, model_copy: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], named: str
 ) -> None:
+    monkeypatch.chdir(model_copy.parent)
     edit_json(model_copy / "config.json", rms_norm_eps=0.1)
-    (tmp_path / "mine.txt").write_text("Be {role}.")
-    if "model" in change:
-        change = {"model": str(model_copy)}
-    if "system_template" in change:
-        change = {"system_template": tmp_path / "mine.txt"}
-    run(make_rows(4), out, settings)
-    before = out.read_bytes(), get_sidecar_path(out).read_bytes()
+    Path("mine.txt").write_text("Be {role}.")
+    answers.run(4)
+    before = answers.content
     with pytest.raises(SettingsError, match=named):
-        run(make_rows(6), out, replace(settings, **change))
-    assert (out.read_bytes(), get_sidecar_path(out).read_bytes()) == before
-    assert run(make_rows(6), out, replace(settings, **change, overwrite=True))["generated"] == 6
-
-
-def test_a_model_that_moved_may_go_on(
-    out: Path, settings: GenerateSettings, make_rows: MakeRows, model_copy: Path
-) -> None:
-    run(make_rows(4), out, settings)
-    assert run(make_rows(6), out, replace(settings, model=str(model_copy)))["generated"] == 2
+        answers.run(6, **change)
+    assert answers.content == before
+    assert answers.run(6, **change, overwrite=True)["generated"] == 6
 
 
 @pytest.mark.parametrize(
@@ -586,18 +471,15 @@ def test_a_model_that_moved_may_go_on(
         pytest.param("[]", "expected a JSON object", id="a-list"),
     ],
 )
-def test_a_file_of_unknown_making_is_left_alone(
-    out: Path, settings: GenerateSettings, make_rows: MakeRows, sidecar: str | None, named: str
-) -> None:
-    run(make_rows(2), out, settings)
-    if sidecar is None:
-        get_sidecar_path(out).unlink()
-    else:
-        get_sidecar_path(out).write_text(sidecar)
-    before = out.read_bytes()
+def test_a_file_of_unknown_making_is_left_alone(answers: Answers, sidecar: str | None, named: str) -> None:
+    answers.run(2)
+    answers.sidecar.unlink()
+    if sidecar is not None:
+        answers.sidecar.write_text(sidecar)
+    before = answers.content
     with pytest.raises(SettingsError, match=named):
-        run(make_rows(2), out, settings)
-    assert out.read_bytes() == before
+        answers.run(2)
+    assert answers.content == before
 
 
 @pytest.mark.parametrize(
@@ -610,77 +492,63 @@ def test_a_file_of_unknown_making_is_left_alone(
     ],
 )
 def test_a_file_that_does_not_hold_what_it_should_is_refused(
-    out: Path,
-    settings: GenerateSettings,
-    make_rows: MakeRows,
-    spoil: Callable[[str], str],
-    error: type[Exception],
-    named: str,
+    answers: Answers, spoil: Callable[[str], str], error: type[Exception], named: str
 ) -> None:
-    run(make_rows(3), out, settings)
-    out.write_text(spoil(out.read_text()))
-    before = out.read_bytes()
+    answers.run(3)
+    answers.path.write_text(spoil(answers.path.read_text()))
+    before = answers.content
     with pytest.raises(error, match=named):
-        run(make_rows(3), out, settings)
-    assert out.read_bytes() == before
+        answers.run(3)
+    assert answers.content == before
 
 
-def test_overwriting_leaves_nothing_of_what_was_there(
-    out: Path, settings: GenerateSettings, make_rows: MakeRows
+def test_overwriting_leaves_nothing_of_what_was_there_unless_the_model_is_broken(
+    answers: Answers, model_copy: Path
 ) -> None:
-    run(make_rows(5), out, settings)
-    run(make_rows(2), out, replace(settings, **asdict(SAMPLED), overwrite=True))
-    assert [line["id"] for line in lines(out)] == ["row-000", "row-001"]
-    assert json.loads(get_sidecar_path(out).read_text())["decoding"] == SAMPLED.describe()
-
-
-def test_overwriting_with_a_broken_model_keeps_what_was_there(
-    out: Path, settings: GenerateSettings, make_rows: MakeRows, model_copy: Path
-) -> None:
-    run(make_rows(3), out, settings)
-    before = out.read_bytes(), get_sidecar_path(out).read_bytes()
+    answers.run(5)
+    answers.run(2, **asdict(SAMPLED), overwrite=True)
+    assert [line["id"] for line in answers.lines] == ["row-000", "row-001"]
+    assert answers.meta["decoding"] == SAMPLED.describe()
+    before = answers.content
     _truncate(model_copy)
     with pytest.raises(ModelError):
-        run(make_rows(3), out, replace(settings, model=str(model_copy), overwrite=True))
-    assert (out.read_bytes(), get_sidecar_path(out).read_bytes()) == before
+        answers.run(3, model=str(model_copy), overwrite=True)
+    assert answers.content == before
 
 
-def test_a_second_writer_is_refused(out: Path, settings: GenerateSettings, make_rows: MakeRows) -> None:
-    with lock_folder(out.parent, ".p.jsonl.lock"), pytest.raises(RunInUseError, match="in use by another run"):
-        run(make_rows(2), out, settings)
-    assert run(make_rows(2), out, settings)["generated"] == 2
+def test_a_second_writer_is_refused(answers: Answers) -> None:
+    with lock_folder(answers.path.parent, ".p.jsonl.lock"), pytest.raises(RunInUseError, match="in use by another run"):
+        answers.run(2)
+    assert answers.run(2)["generated"] == 2
 
 
-def test_rows_and_places_that_cannot_be_are_refused(out: Path, settings: GenerateSettings, make_rows: MakeRows) -> None:
+def test_rows_and_places_that_cannot_be_are_refused(answers: Answers, make_rows: MakeRows) -> None:
     with pytest.raises(DataError, match="no rows"):
-        run([], out, settings)
+        answers.run([])
     with pytest.raises(DataError, match="more than one row: row-000"):
-        run([*make_rows(2), *make_rows(1)], out, settings)
-    with pytest.raises(SettingsError, match="is a directory"):
-        run(make_rows(1), out.parent.parent, settings)
+        answers.run([*make_rows(2), *make_rows(1)])
     with pytest.raises(SettingsError, match="no system template"):
-        run(make_rows(1), out, replace(settings, system_template=Path("nowhere.txt")))
+        answers.run(1, system_template=Path("nowhere.txt"))
     with pytest.raises(SettingsError, match="batch_size"):
-        replace(settings, batch_size=0)
+        answers.run(1, batch_size=0)
+    answers.path.mkdir(parents=True)
+    with pytest.raises(SettingsError, match="is a directory"):
+        answers.run(1)
 
 
 # --- the context
 
 
-def test_prompts_that_fill_the_context_are_refused_by_name(
-    out: Path, settings: GenerateSettings, make_rows: MakeRows
-) -> None:
-    rows = [
-        replace(row, question="What? " * 400) if number in (1, 3) else row for number, row in enumerate(make_rows(5))
-    ]
+def test_prompts_that_fill_the_context_are_refused_by_name(answers: Answers, make_rows: MakeRows) -> None:
+    rows = make_rows(5)
+    rows[1], rows[3] = (replace(rows[number], question="What? " * 400) for number in (1, 3))
     with pytest.raises(ModelError, match=r"2 of 5 prompts .* 512 tokens: row-001 \(Old Brom, \d+ tokens\), row-003"):
-        run(rows, out, settings)
-    assert not out.exists()
-    assert not get_sidecar_path(out).exists()
+        answers.run(rows)
+    assert answers.content == (None, None)
 
 
 def test_a_prompt_that_leaves_little_room_gets_what_is_left(
-    out: Path, settings: GenerateSettings, make_rows: MakeRows, tiny_model: Path
+    answers: Answers, make_rows: MakeRows, tiny_model: Path
 ) -> None:
     model = LocalModel(str(tiny_model), device="cpu")
     rows = make_rows(6)
@@ -688,13 +556,13 @@ def test_a_prompt_that_leaves_little_room_gets_what_is_left(
     while len(model.encode(make_messages(replace(rows[1], question=fill)))) < 505:
         fill += "why "
     rows[1] = replace(rows[1], question=fill)
-    summary = run(rows, out, replace(settings, max_new_tokens=200))
-    line = lines(out)[1]
+    summary = answers.run(rows, max_new_tokens=200)
+    line = answers.lines[1]
     assert 500 < line["prompt_tokens"] < 512
     assert line["finish"] == "stop" or line["prompt_tokens"] + line["new_tokens"] == 512
     assert summary["capped"] == 1
-    run(rows, out, replace(settings, max_new_tokens=200, batch_size=1, overwrite=True))
-    assert lines(out)[1] == line
+    answers.run(rows, max_new_tokens=200, batch_size=1, overwrite=True)
+    assert answers.lines[1] == line
 
 
 @given(
@@ -719,46 +587,37 @@ def test_a_prompt_has_to_leave_room_for_one_token() -> None:
         plan_batches(rows, [100], 100, max_new_tokens=5, batch_size=1)
 
 
-def test_a_tokenizer_larger_than_the_model_is_refused(
-    out: Path, settings: GenerateSettings, make_rows: MakeRows, model_copy: Path
-) -> None:
+def test_a_tokenizer_larger_than_the_model_is_refused(answers: Answers, model_copy: Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model_copy)
     tokenizer.add_tokens(["lighthouse"])
     tokenizer.save_pretrained(model_copy)
     with pytest.raises(ModelError, match=r"3 of 6 prompts have tokens .* row-000 .*token \d+"):
-        run(make_rows(6), out, replace(settings, model=str(model_copy)))
+        answers.run(6, model=str(model_copy))
 
 
 # --- stopping, and choosing rows
 
 
-def test_an_interruption_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
-    out = tmp_path / "p.jsonl"
-    out.write_text('{"id": "a"}\n{"id": "b"}\n{"id"')
-    with pytest.raises(StoppedShortError, match="2 predictions are kept") as stop, explain_interrupt(out, "go on"):
-        raise KeyboardInterrupt
-    assert stop.value.resume == "go on"
-
-
-def test_an_interruption_before_overwriting_begins_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("replaced", "message", "resume"),
+    [
+        pytest.param(None, "is unchanged", "again", id="before-it-begins"),
+        pytest.param('{"id": "b"}\n{"id": "c"}\n{"id"', "2 predictions are kept", "go on", id="amid-a-line"),
+    ],
+)
+def test_an_interruption_says_what_is_kept_and_how_to_go_on(
+    tmp_path: Path, replaced: str | None, message: str, resume: str
+) -> None:
     out = tmp_path / "p.jsonl"
     out.write_text('{"id": "a"}\n')
-    with (
-        pytest.raises(StoppedShortError, match="is unchanged") as stop,
-        explain_interrupt(out, "go on", untouched="again"),
-    ):
+    with pytest.raises(StoppedShortError, match=message) as stop, explain_interrupt(out, "go on", untouched="again"):
+        if replaced:
+            out.unlink()
+            out.write_text(replaced)
         raise KeyboardInterrupt
-    assert stop.value.resume == "again"
-    with (
-        pytest.raises(StoppedShortError, match="1 predictions") as stop,
-        explain_interrupt(out, "go on", untouched="again"),
-    ):
-        out.unlink()
-        out.write_text('{"id": "b"}\n')
-        raise KeyboardInterrupt
-    assert stop.value.resume == "go on"
+    assert stop.value.resume == resume
 
 
 def test_rows_are_chosen_by_role_subset_and_number(make_rows: MakeRows) -> None:

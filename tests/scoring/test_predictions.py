@@ -43,6 +43,10 @@ def row(name: str, role: str = "Fox", question: str = "Who are you?", **other: A
     return Row(name, role, "en", other.pop("subset", "general"), question, ("A fox.",), **other)
 
 
+#: A line that says by role and question which row it answers.
+ASKED = {"role": "F", "question": "?"}
+
+
 class TestReading:
     def test_both_forms_with_the_line_they_stood_in(self, write: Write) -> None:
         path = write(
@@ -94,17 +98,9 @@ class TestReading:
         pytest.param({"id": "a"}, "not valid at prediction: Field required", id="no-reply"),
         pytest.param({"id": "a", "prediction": None}, "not valid at prediction", id="null"),
         pytest.param({"id": "a", "prediction": ["One."]}, "not valid at prediction", id="list"),
-        pytest.param(
-            {"role": "F", "question": "?", "generated": []}, "not valid at prediction: Field required", id="empty-list"
-        ),
-        pytest.param(
-            {"role": "F", "question": "?", "generated": "One."},
-            "not valid at prediction: Field required",
-            id="generated-text",
-        ),
-        pytest.param(
-            {"role": "F", "question": "?", "generated": [7]}, "not valid at prediction", id="generated-number"
-        ),
+        pytest.param({**ASKED, "generated": []}, "not valid at prediction: Field required", id="empty-list"),
+        pytest.param({**ASKED, "generated": "One."}, "not valid at prediction: Field required", id="generated-text"),
+        pytest.param({**ASKED, "generated": [7]}, "not valid at prediction", id="generated-number"),
         pytest.param({"prediction": "One."}, "does not say which row", id="no-key"),
         pytest.param({"role": "F", "prediction": "One."}, "does not say which row", id="role-without-question"),
         pytest.param({"question": "?", "prediction": "One."}, "does not say which row", id="question-without-role"),
@@ -118,18 +114,17 @@ class TestReading:
     )
 
     @pytest.mark.parametrize(("line", "words"), BAD)
-    def test_a_bad_line_names_file_line_and_what_was_expected(self, write: Write, line: Any, words: str) -> None:
-        path = write({"id": "a", "prediction": "One."}, line)
+    def test_a_bad_line_names_file_line_and_what_was_expected_or_is_set_aside_with_its_reason(
+        self, write: Write, line: Any, words: str
+    ) -> None:
+        path = write({"id": "a", "prediction": "One."}, line, {"id": "b", "prediction": "Two."})
+        before = path.read_bytes()
         with pytest.raises(PredictionError, match=words) as caught:
             read_predictions(path)
         assert (caught.value.path, caught.value.line) == (path, 2)
         assert str(caught.value).startswith(f"{path}:2: ")
         assert "--skip-bad" in str(caught.value)
 
-    @pytest.mark.parametrize(("line", "words"), BAD)
-    def test_skip_bad_sets_it_aside_with_its_reason(self, write: Write, line: Any, words: str) -> None:
-        path = write({"id": "a", "prediction": "One."}, line, {"id": "b", "prediction": "Two."})
-        before = path.read_bytes()
         read = read_predictions(path, skip_bad=True)
         assert [item.id for item in read.items] == ["a", "b"]
         (file,) = read.files
@@ -186,9 +181,8 @@ class TestMatching:
 
     def test_one_prediction_answers_all_rows_that_ask_the_same(self) -> None:
         rows = [row("r1"), row("r2"), row("r3", question="Who are you? ")]
-        found = match_predictions(
-            rows, Predictions((Prediction("A fox.", id="r2", role="Fox", question="Who are you?"),))
-        )
+        prediction = Prediction("A fox.", id="r2", role="Fox", question="Who are you?")
+        found = match_predictions(rows, Predictions((prediction,)))
         assert found.answers == (0, 0, 0)
         assert found.matched_by == {"exact": 1, "id": 1, "trimmed": 1}
         assert counts(found) == {"shared": 1}
@@ -204,9 +198,8 @@ class TestMatching:
         assert (found.unmatched_rows, found.unmatched_predictions) == ((0,), (0,))
 
     def test_an_unknown_id_falls_back_to_the_text(self) -> None:
-        found = match_predictions(
-            [row("r1")], Predictions((Prediction("x", id="old", role="Fox", question="Who are you?"),))
-        )
+        prediction = Prediction("x", id="old", role="Fox", question="Who are you?")
+        found = match_predictions([row("r1")], Predictions((prediction,)))
         assert (found.answers, found.matched_by) == ((0,), {"exact": 1})
 
     def test_unmatched_are_counted_on_both_sides_and_named(self) -> None:
@@ -216,9 +209,8 @@ class TestMatching:
         assert (found.unmatched_rows, found.unmatched_predictions) == ((1,), (1,))
         nothing, stranger = found.findings
         assert nothing.kind == "unmatched_rows"
-        assert str(nothing) == (
-            "rows of sample/test without a prediction: 1 of 2 (1 role_specific); such as Fox, “Why?”"
-        )
+        words = "rows of sample/test without a prediction: 1 of 2 (1 role_specific); such as Fox, “Why?”"
+        assert str(nothing) == words
         assert stranger.kind == "unmatched_predictions"
         assert "1 by roles that are not there, as if from another config: Crow" in stranger.text
         assert stranger.examples[0].startswith("prediction 1: Crow, “Where?Where?")
@@ -231,11 +223,7 @@ class TestMatching:
         )
         found = match_predictions([row("r1")], Predictions(items))
         assert found.answers == (0,)
-        assert counts(found) == {
-            "duplicates_differing": 1,
-            "duplicates_same": 1,
-            "repeated_ids": 1,
-        }
+        assert counts(found) == {"duplicates_differing": 1, "duplicates_same": 1, "repeated_ids": 1}
         assert found.unmatched_predictions == ()
         assert [finding.refused for finding in found.findings] == [True, False, False]
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from rolellm.core.errors import PredictionError, SettingsError
-from rolellm.core.records import Language, Row, Subset
+from rolellm.core.records import Language, Row
 from rolellm.core.text import fold
 from rolellm.reporting.tables import score_table
 from rolellm.scoring.columns import check_lists, compute_column_means, score_columns
@@ -23,43 +23,29 @@ from rolellm.scoring.score import score_rows
 from rolellm.scoring.settings import ScoreOptions
 from rolellm.scoring.statistics.intervals import ClusteredSample, estimate_mean, estimate_proportion
 
-WORDS = (
-    "the",
-    "lamp",
-    "oil",
-    "tide",
-    "gull",
-    "stone",
-    "never",
-    "burns",
-    "low",
-    "when",
-    "captain",
-    "sings",
-    "of",
-    "salt",
-)
+WORDS = "the lamp oil tide gull stone never burns low when captain sings of salt"
 HAN = "灯塔里的油从来不会烧尽船长说过海风"
 
 
 def sentence(draw: random.Random, language: Language, length: int) -> str:
-    return ("" if language == "zh" else " ").join(draw.choices(HAN if language == "zh" else WORDS, k=length)) + "."
+    return ("" if language == "zh" else " ").join(
+        draw.choices(HAN if language == "zh" else WORDS.split(), k=length)
+    ) + "."
 
 
 def benchmark(language: Language = "en", *, seed: int = 0, questions: int = 6) -> list[Row]:
     """General rows of three roles that share questions, every third without a target, and role-specific ones."""
     draw = random.Random(seed)
-    general: Subset = "general"
     rows = []
     for number in range(questions):
         question = f"Question {number}, {language}?"
         target = None if number % 3 == 2 else sentence(draw, language, 6)
         for role in ("Keeper", "Smuggler", "Gull"):
             references = tuple(sentence(draw, language, 8) for _ in range(3))
-            name = f"{general}-{language}-{number}-{role}"
+            name = f"general-{language}-{number}-{role}"
             # The same question in other spacing and case is the same cluster.
             asked = question if role == "Gull" else f" {question.upper()}\n"
-            rows.append(Row(name, role, language, general, asked, references, raw_reference=target))
+            rows.append(Row(name, role, language, "general", asked, references, raw_reference=target))
     for number in range(questions):
         kinds = (("script_based",), ("script_agnostic",), ("script_based", "script_agnostic"))[number % 3]
         references = tuple(sentence(draw, language, 7) for _ in kinds)
@@ -76,6 +62,10 @@ def answers(rows: Sequence[Row], seed: int = 1) -> Predictions:
 
 def texts(predictions: Predictions) -> dict[str, str]:
     return {str(item.id): item.prediction for item in predictions.items}
+
+
+ROWS = benchmark()
+ANSWERS = answers(ROWS)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -101,18 +91,14 @@ def test_each_metric_is_the_mean_of_its_rows(language: Language, protocol: str, 
     }
     for metric, found in values.items():
         measured = report.metrics[metric]
-        assert measured is not None
         assert measured.mean == pytest.approx(fmean(found), abs=1e-12)
         assert measured.n == len(found)
-    average = report.metrics["avg"]
-    assert average is not None
-    assert average.mean == pytest.approx(fmean(fmean(found) for found in values.values()), abs=1e-12)
+    assert report.metrics["avg"].mean == pytest.approx(fmean(fmean(found) for found in values.values()), abs=1e-12)
     assert fmean(values["CUS"]) > 0.1
 
 
 def test_intervals_come_from_questions_folded() -> None:
-    rows = benchmark()
-    report = score_rows(rows, answers(rows))
+    report = score_rows(ROWS, ANSWERS)
     general = [item for item in report.scores if item.metric == "CUS"]
     columns = ([getattr(item, name) for item in general] for name in ("value", "question", "role"))
     expected = estimate_mean([ClusteredSample(*columns)], bounds=(0, 1))
@@ -120,21 +106,16 @@ def test_intervals_come_from_questions_folded() -> None:
     assert (expected.n, expected.clusters) == (18, 6)
     assert {item.question for item in general} == {fold(f"question {n}, EN?") for n in range(6)}
     raw, average = report.metrics["RAW"], report.metrics["avg"]
-    assert raw is not None
     assert (raw.n, raw.clusters) == (12, 4)
-    assert average is not None
-    assert average.low is not None
     assert average.low < average.mean < average.high  # type: ignore[operator]
 
 
 def test_the_order_of_rows_and_predictions_changes_nothing() -> None:
-    rows = benchmark()
-    predictions = answers(rows)
-    shuffled = rows[:]
+    shuffled = ROWS[:]
     random.Random(3).shuffle(shuffled)
-    items = list(predictions.items)
+    items = list(ANSWERS.items)
     random.Random(4).shuffle(items)
-    one = score_rows(rows, predictions).to_dict()
+    one = score_rows(ROWS, ANSWERS).to_dict()
     other = score_rows(shuffled, Predictions(tuple(items))).to_dict()
     assert other["metrics"] == one["metrics"]
     assert other["by_role"] == one["by_role"]
@@ -159,11 +140,9 @@ def test_rows_without_target_do_not_count_in_raw() -> None:
 
 
 def test_rows_without_prediction_are_left_out_and_counted_not_scored_as_zero() -> None:
-    rows = benchmark()
-    predictions = answers(rows)
-    half = Predictions(predictions.items[::2])
-    kept = [row for row in rows if row.id in texts(half)]
-    report = score_rows(rows, half)
+    half = Predictions(ANSWERS.items[::2])
+    kept = [row for row in ROWS if row.id in texts(half)]
+    report = score_rows(ROWS, half)
     assert report.to_dict()["metrics"] == score_rows(kept, half).to_dict()["metrics"]
     assert report.to_dict()["unmatched"] == {"predictions": 0, "rows": 12}
     (finding,) = report.findings
@@ -172,14 +151,11 @@ def test_rows_without_prediction_are_left_out_and_counted_not_scored_as_zero() -
 
 
 def test_missing_zero_counts_them_as_zero() -> None:
-    rows = benchmark()
-    half = Predictions(answers(rows).items[::2])
-    skipped = score_rows(rows, half)
-    zeroed = score_rows(rows, half, ScoreOptions(missing="zero", strict=True))
+    half = Predictions(ANSWERS.items[::2])
+    skipped = score_rows(ROWS, half)
+    zeroed = score_rows(ROWS, half, ScoreOptions(missing="zero", strict=True))
     for metric, total in (("CUS", 18), ("RAW", 12), ("SPE", 6)):
         some, all_of = skipped.metrics[metric], zeroed.metrics[metric]
-        assert some is not None
-        assert all_of is not None
         assert all_of.n == total
         assert all_of.mean == pytest.approx(some.mean * some.n / total)
     assert "count as 0" in zeroed.findings[0].text
@@ -190,14 +166,13 @@ def test_missing_zero_counts_them_as_zero() -> None:
 
 @pytest.mark.parametrize("protocol", ["rouge-score", "paper"])
 def test_an_empty_prediction_scores_0_and_a_perfect_one_1(protocol: str) -> None:
-    rows = benchmark()
-    echo = [Predictions.pair_texts([row.id], [row.references[-1]]).items[0] for row in rows]
-    perfect = score_rows(rows, Predictions(tuple(echo)), ScoreOptions(protocol=protocol))
+    echo = [Predictions.pair_texts([row.id], [row.references[-1]]).items[0] for row in ROWS]
+    perfect = score_rows(ROWS, Predictions(tuple(echo)), ScoreOptions(protocol=protocol))
     best = perfect.to_dict()["metrics"]["CUS"]
     assert (best["mean"], best["n"], best["questions"]) == (1.0, 18, 6)
     assert best["ci95"][0] < 0.6 and best["ci95"][1] == 1, "that six questions went well makes no certainty"
     empty = score_rows(
-        rows, Predictions.pair_texts([row.id for row in rows], [""] * len(rows)), ScoreOptions(protocol=protocol)
+        ROWS, Predictions.pair_texts([row.id for row in ROWS], [""] * len(ROWS)), ScoreOptions(protocol=protocol)
     )
     worst = empty.to_dict()["metrics"]["SPE"]
     assert (worst["mean"], worst["ci95"], worst["n"]) == (0.0, list(estimate_proportion(0, 6).ends or ()), 6)
@@ -205,8 +180,7 @@ def test_an_empty_prediction_scores_0_and_a_perfect_one_1(protocol: str) -> None
 
 
 def test_breakdowns_add_up_to_the_whole() -> None:
-    rows = benchmark()
-    report = score_rows(rows, answers(rows))
+    report = score_rows(ROWS, ANSWERS)
     found = report.to_dict()
     assert list(found["by_role"]) == ["Keeper", "Smuggler", "Gull"]
     assert found["by_role"]["Gull"]["SPE"] is None
@@ -270,11 +244,9 @@ def test_two_processes_give_the_same() -> None:
 
 class TestReport:
     def test_intervals_for_new_roles_come_first_under_role_generalization(self) -> None:
-        rows = benchmark()
         for config, words in (("role-generalization-eng", "new"), ("instruction-generalization-eng", "these")):
-            report = score_rows(rows, answers(rows), ScoreOptions(config=config, split="test"))
+            report = score_rows(ROWS, ANSWERS, ScoreOptions(config=config, split="test"))
             cus = report.metrics["CUS"]
-            assert cus is not None and cus.ends is not None and cus.new_roles is not None
             assert cus.new_roles[0] < cus.ends[0] and cus.ends[1] < cus.new_roles[1]
             wide, narrow = (f"[{', '.join(f'{end:.3f}' for end in ends)}]" for ends in (cus.new_roles, cus.ends))
             page, table = report._repr_html_(), score_table({"A": report.leading}).to_markdown()
@@ -284,9 +256,8 @@ class TestReport:
             assert report.to_dict()["metrics"]["CUS"]["ci95"] == list(cus.ends)
 
     def test_the_contracts_object(self) -> None:
-        rows = benchmark()
         options = ScoreOptions(protocol="paper", config="sample", split="test", dataset_fingerprint="abc")
-        found = score_rows(rows, answers(rows), options).to_dict()
+        found = score_rows(ROWS, ANSWERS, options).to_dict()
         assert json.loads(json.dumps(found)) == found
         assert {"protocol", "config", "split", "metrics", "unmatched", "fingerprint"} <= found.keys()
         assert (found["protocol"], found["config"], found["split"]) == ("paper", "sample", "test")
@@ -300,8 +271,7 @@ class TestReport:
         assert "rows" not in found
 
     def test_row_scores_on_demand(self) -> None:
-        rows = benchmark()
-        found = score_rows(rows, answers(rows)).to_dict(rows=True)["rows"]
+        found = score_rows(ROWS, ANSWERS).to_dict(rows=True)["rows"]
         assert len(found) == 18 + 12 + 6
         assert {"id", "role", "subset", "metric", "value", "reference"} <= found[0].keys()
         for item in found:
@@ -309,9 +279,8 @@ class TestReport:
             assert item["reference"] in range(3)
 
     def test_the_fingerprint_names_the_recipe(self) -> None:
-        rows = benchmark()
         options = ScoreOptions(config="sample", split="test", dataset_fingerprint="abc")
-        recipe = score_rows(rows, answers(rows), options).fingerprint
+        recipe = score_rows(ROWS, ANSWERS, options).fingerprint
         assert recipe["protocol"] == "rouge-score"
         assert recipe["value"] == "f1"
         assert recipe["tokenizer"] == {"en": "rouge_score"}
@@ -331,27 +300,21 @@ class TestReport:
         ],
     )
     def test_its_hash_changes_with_every_part(self, change: dict[str, Any]) -> None:
-        rows = benchmark()
         base = ScoreOptions(config="sample", split="test", dataset_fingerprint="abc")
-        predictions = answers(rows)
-        known = score_rows(rows, predictions, base).fingerprint["hash"]
-        assert score_rows(rows, predictions, base).fingerprint["hash"] == known
-        assert score_rows(rows, predictions, replace(base, **change)).fingerprint["hash"] != known
-        assert score_rows(rows, answers(rows, seed=2), base).fingerprint["hash"] != known
+        known = score_rows(ROWS, ANSWERS, base).fingerprint["hash"]
+        assert score_rows(ROWS, ANSWERS, base).fingerprint["hash"] == known
+        assert score_rows(ROWS, ANSWERS, replace(base, **change)).fingerprint["hash"] != known
+        assert score_rows(ROWS, answers(ROWS, seed=2), base).fingerprint["hash"] != known
 
     def test_without_a_fingerprint_the_rows_themselves_are_hashed(self) -> None:
-        rows = benchmark()
-        changed = [replace(rows[0], references=("Else.",)), *rows[1:]]
-        known, other = (
-            score_rows(part, answers(rows)).fingerprint["dataset"]["fingerprint"] for part in (rows, changed)
-        )
+        changed = [replace(ROWS[0], references=("Else.",)), *ROWS[1:]]
+        known, other = (score_rows(part, ANSWERS).fingerprint["dataset"]["fingerprint"] for part in (ROWS, changed))
         assert known != other
 
     def test_half_a_surrogate_pair_breaks_nothing(self) -> None:
-        rows = benchmark()
-        half = Predictions.pair_texts([row.id for row in rows], ["\ud83d the lamp"] * len(rows))
+        half = Predictions.pair_texts([row.id for row in ROWS], ["\ud83d the lamp"] * len(ROWS))
         for protocol in ("rouge-score", "paper"):
-            found = score_rows(rows, half, ScoreOptions(protocol=protocol)).to_dict(rows=True)
+            found = score_rows(ROWS, half, ScoreOptions(protocol=protocol)).to_dict(rows=True)
             json.dumps(found, ensure_ascii=False).encode("utf-8")
 
 
@@ -368,38 +331,35 @@ class TestFiles:
         return path
 
     def test_the_sidecar_goes_into_the_fingerprint(self, tmp_path: Path) -> None:
-        rows = benchmark()
-        path = self.file(tmp_path, rows, self.META)
-        report = score_rows(rows, read_predictions(path), ScoreOptions(config="sample", split="test"))
+        path = self.file(tmp_path, ROWS, self.META)
+        report = score_rows(ROWS, read_predictions(path), ScoreOptions(config="sample", split="test"))
         (named,) = report.fingerprint["predictions"]
         assert named["file"] == "P.jsonl"
         assert named["generation"] == self.META
         assert report.findings == ()
         path.with_name("P.jsonl.meta.json").unlink()
-        unknown = score_rows(rows, read_predictions(path), ScoreOptions(config="sample", split="test"))
+        unknown = score_rows(ROWS, read_predictions(path), ScoreOptions(config="sample", split="test"))
         assert unknown.fingerprint["predictions"][0]["generation"] is None
         assert unknown.fingerprint["hash"] != report.fingerprint["hash"]
 
     def test_a_renamed_file_keeps_its_hash(self, tmp_path: Path) -> None:
-        rows = benchmark()
-        one, two = (read_predictions(self.file(tmp_path, rows, name=name)) for name in ("a.jsonl", "b.jsonl"))
-        first, second = (score_rows(rows, predictions).fingerprint for predictions in (one, two))
+        one, two = (read_predictions(self.file(tmp_path, ROWS, name=name)) for name in ("a.jsonl", "b.jsonl"))
+        first, second = (score_rows(ROWS, predictions).fingerprint for predictions in (one, two))
         assert first["hash"] == second["hash"]
         assert first["predictions"] != second["predictions"]
 
     def test_predictions_made_for_other_data_are_named_and_strict_refuses_them(self, tmp_path: Path) -> None:
-        rows = benchmark()
         meta = {**self.META, "dataset_fingerprint": "old"}
-        predictions = read_predictions(self.file(tmp_path, rows, meta))
+        predictions = read_predictions(self.file(tmp_path, ROWS, meta))
         options = ScoreOptions(config="role-generalization-eng", split="test", dataset_fingerprint="new")
-        report = score_rows(rows, predictions, options)
+        report = score_rows(ROWS, predictions, options)
         (finding,) = report.findings
         assert "config sample, not role-generalization-eng" in finding.text
         assert "dataset_fingerprint old, not new" in finding.text
         assert "split" not in finding.text.split("data: ")[1]
         assert report.to_dict()["counts"]["made_for_other_data"] == 24
         with pytest.raises(PredictionError, match="another part or state of the data"):
-            score_rows(rows, predictions, replace(options, strict=True))
+            score_rows(ROWS, predictions, replace(options, strict=True))
 
     def test_bad_lines_and_further_replies_are_counted(self, tmp_path: Path) -> None:
         rows = benchmark()[:2]
@@ -428,23 +388,20 @@ class TestFiles:
     ],
 )
 def test_strict_refuses_what_is_left_open_and_scores_otherwise(spoil: Any) -> None:
-    rows = benchmark()
-    items = answers(rows).items
-    score_rows(rows, Predictions(items), ScoreOptions(strict=True))
+    items = ANSWERS.items
+    score_rows(ROWS, Predictions(items), ScoreOptions(strict=True))
     spoilt = Predictions(spoil(items))
-    assert sum(finding.refused for finding in score_rows(rows, spoilt, ScoreOptions()).findings) == 1
+    assert sum(finding.refused for finding in score_rows(ROWS, spoilt, ScoreOptions()).findings) == 1
     with pytest.raises(PredictionError, match="refused, as asked by strict"):
-        score_rows(rows, spoilt, ScoreOptions(strict=True))
+        score_rows(ROWS, spoilt, ScoreOptions(strict=True))
 
 
 class TestColumns:
     def test_lists_give_what_a_file_gives(self) -> None:
-        rows = benchmark()
-        predictions = answers(rows)
         names = ("references", "subset", "raw_reference", "question", "role")
-        columns = {name: [getattr(row, name) for row in rows] for name in names}
-        report = score_columns([item.prediction for item in predictions.items], columns)
-        expected = score_rows(rows, predictions)
+        columns = {name: [getattr(row, name) for row in ROWS] for name in names}
+        report = score_columns([item.prediction for item in ANSWERS.items], columns)
+        expected = score_rows(ROWS, ANSWERS)
         assert report.metrics == expected.metrics
         assert report.by_role == expected.by_role
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rolellm import load_rolebench
 from rolellm.core.errors import DataError, MissingExtraError
+from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Language, Row, Subset
 from rolellm.scoring.style import measure_style
+
+from ..commands import Command
 
 TOPICS = ("tides", "gulls", "ropes", "lamps", "salt", "stones", "storms", "boats", "coves", "nets")
 VOICES = {
@@ -117,30 +120,17 @@ def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-def test_the_command_prints_both_and_writes_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import json
-
-    from rolellm import load_rolebench
-    from rolellm.cli.app import main
-
+def test_the_command_prints_both_and_writes_json(tmp_path: Path, command: Command) -> None:
     path = tmp_path / "P.jsonl"
     sample = load_rolebench("sample", "test")
-    path.write_text("".join(json.dumps({"id": row["id"], "prediction": row["rolegpt"]}) + "\n" for row in sample))
-
-    def run(*words: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["rolellm", "score", "--style", *words, "--config", "sample"])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        assert not caught.value.code
-        return capsys.readouterr().out
-
-    shown = run(str(path))
-    assert "the meter, on references" in shown and "top-1 % by role" in shown.lower()
-    found = json.loads(run(str(path), "--json"))
+    write_jsonl(path, ({"id": row["id"], "prediction": row["rolegpt"]} for row in sample))
+    words = ("score", "--style", "--config", "sample")
+    shown = command(*words, path)
+    assert shown.code == 0
+    assert "the meter, on references" in shown.out and "top-1 % by role" in shown.out.lower()
+    found = command(*words, path, "--json").result
     assert found["languages"].keys() == {"en", "zh"}
     english = found["languages"]["en"]
     assert english["replies"]["top1"]["n"] == 20
     assert english["meter"]["top1"]["mean"] > english["meter"]["chance"]
-    assert "replies" not in json.loads(run("--json"))["languages"]["en"]
+    assert "replies" not in command(*words, "--json").result["languages"]["en"]

@@ -59,8 +59,8 @@ def test_dpo_goes_on_and_its_reference_is_the_adapter(tuned: TrainingRun, tmp_pa
     assert (manifest["prompt"]["form"], manifest["recipe"]["method"]["lora"]["r"]) == ("rolellama", 4)
     before, after = (read_manifest(each.out / "manifest.json") for each in (tuned, run))
     assert before is not None and after is not None
-    assert after.trained_on.roles == before.trained_on.roles | {"Ahab"}
-    assert len(after.trained_on.instructions) == len(before.trained_on.instructions) + len(QUESTIONS)
+    assert after.roles == before.roles | {"Ahab"}
+    assert len(after.instructions) == len(before.instructions) + len(QUESTIONS)
 
 
 class Interrupt(TrainerCallback):  # type: ignore[misc]

@@ -60,8 +60,8 @@ def test_any_dataset_trains_with_a_manifest_that_push_accepts(
     assert manifest["recipe"]["data"]["source"] == manifest["data"]["config"] == "dataset"
     record = read_manifest(run.out / "manifest.json")
     assert record is not None
-    assert len(record.trained_on.instructions) == 6
-    assert record.trained_on.roles == (frozenset({"Ahab"}) if form in ("rows", "messages") else frozenset())
+    assert len(record.instructions) == 6
+    assert record.roles == (frozenset({"Ahab"}) if form in ("rows", "messages") else frozenset())
 
 
 def test_the_held_out_loss_stops_early_and_is_logged(mini: dict[str, Any], tmp_path: Path) -> None:

@@ -247,7 +247,7 @@ def test_the_recipe_and_the_manifest_can_be_read_again(runs: dict[str, Path], pu
     mine, theirs = (read_manifest(place / "manifest.json") for place in (runs["lora"], folder))
     assert mine is not None
     assert mine == theirs
-    assert mine.trained_on.roles
+    assert mine.roles
     assert manifest["published"]["form"] == "merged"
     assert set(manifest["files"]) == {"chat_template.jinja", "config.json", "model.safetensors", "tokenizer.json"}
 
@@ -268,8 +268,8 @@ def test_what_a_base_of_ours_was_tuned_on_is_in_the_manifest(
     adapter = read_manifest(published(run, base_model="me/base") / "manifest.json")
     assert merged is not None
     assert adapter is not None
-    assert "An Earlier Role" in merged.trained_on.roles
-    assert merged.trained_on.roles > adapter.trained_on.roles
+    assert "An Earlier Role" in merged.roles
+    assert merged.roles > adapter.roles
 
 
 def test_an_own_system_template_goes_along(

@@ -29,9 +29,9 @@ from rolellm.llm.guards import Guard
 from rolellm.llm.llm import LLM
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import Answer, Model, Outcome, Reply, Request, UnacceptableError, accept_speech, assistant, user
-from rolellm.models.find import find_manifests
+from rolellm.models.find import read_trained_on
 from rolellm.models.prompts.render import load_texts
-from rolellm.models.training_record import TrainedOn, hash_instruction, read_manifest
+from rolellm.models.training_record import hash_instruction
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Plan, Records, Round
@@ -141,8 +141,7 @@ def count_trained(model: Model, prompts: Iterable[Prompt]) -> int:
     """Count the prompts that a model says it was trained on; an endpoint says nothing."""
     if not isinstance(model, LocalChat):
         return 0
-    records = map(read_manifest, find_manifests(model.model.source.adapter or model.model.source.base))
-    trained_on = next((record.trained_on for record in records if record is not None), TrainedOn())
+    trained_on = read_trained_on(model.model.source.adapter or model.model.source.base)
     return sum(hash_instruction(prompt.text) in trained_on.instructions for prompt in prompts)
 
 

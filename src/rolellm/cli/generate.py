@@ -13,29 +13,17 @@ from rolellm.cli.llm_options import get_scripted_models, show_estimate
 from rolellm.cli.options import AsJson, Config, DataDir, Split, with_options
 from rolellm.cli.output import build_resume_line, print_result, say
 from rolellm.core.records import Subset
-from rolellm.core.settings import settings
-from rolellm.llm.llm import LLM, CallOptions, ModelOptions
+from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.scoring.settings import GenerateSettings
 
 if TYPE_CHECKING:
     from rolellm.scoring.generate import GenerateSummary
 
 
-@settings
-class _Model(ModelOptions):
-    """Model.
-
-    Attributes:
-        model: Folder of a model, adapter or training run, or a Hub id; with --base-url, the model's name there.
-    """
-
-    model: str | None = None
-
-
 @with_options
 def run_generate(
     context: typer.Context,
-    model_options: _Model,
+    model_options: PlayedOptions,
     call_options: CallOptions,
     out: Path,
     options: GenerateSettings,
@@ -73,7 +61,8 @@ def run_generate(
         config = resolve_config(config, data_dir)
         remote = model_options.llm_file or model_options.base_url or call_options.batch or call_options.dry_run
         llm = LLM.from_options(model_options, call_options, get_scripted_models()) if remote else None
-        options = replace(options, model=model_options.model or "", config=config, split=split, data_dir=data_dir)
+        options = replace(options, model=model_options.model or "", adapter=model_options.adapter)
+        options = replace(options, config=config, split=split, data_dir=data_dir)
         options = replace(options, ray=call_options.ray, workers=call_options.workers)
         if llm is None:
             # Fetching the data may take minutes: refuse what can be refused without it.

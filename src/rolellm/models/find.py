@@ -195,7 +195,7 @@ def read_trained_on(name: str) -> TrainedOn:
         DataError: When a record of ours cannot be read.
     """
     records = (read_manifest(file) for file in find_manifests(name))
-    return next((record.trained_on for record in records if record is not None), TrainedOn())
+    return next(filter(None, records), TrainedOn())
 
 
 def _fetch_manifest(name: str) -> list[Path]:

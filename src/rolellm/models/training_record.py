@@ -7,7 +7,7 @@ row counts as trained on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -50,10 +50,16 @@ class TrainedOn:
     Attributes:
         roles: By name.
         instructions: As `hash_instruction`.
+        config: The data set's config, where a manifest names it.
+        split: Its split, likewise.
+        fingerprint: Its content hash, likewise.
     """
 
     roles: frozenset[str] = frozenset()
     instructions: frozenset[_Hash] = frozenset()
+    config: str | None = None
+    split: str | None = None
+    fingerprint: str | None = None
 
     @classmethod
     def of(cls, rows: Iterable[Asked]) -> TrainedOn:
@@ -62,7 +68,7 @@ class TrainedOn:
         return cls(frozenset(role for role, _ in pairs if role is not None), frozenset(name for _, name in pairs))
 
     def __or__(self, more: TrainedOn) -> TrainedOn:
-        """All that either of two trainings showed, as those of an adapter and of the tuned base below it."""
+        """All that either of two trainings showed, as those of an adapter and of its tuned base; it has no name."""
         return TrainedOn(self.roles | more.roles, self.instructions | more.instructions)
 
     def find_parts(self, rows: Iterable[Row]) -> list[frozenset[Part]]:
@@ -88,29 +94,13 @@ class TrainedOn:
         Raises:
             DataError: When it has another shape.
         """
-        values = {"roles": None, "instructions": None} | (value if isinstance(value, dict) else {})
+        record = value if isinstance(value, dict) else {}
+        values = {name: record.get(name) for name in ("roles", "instructions")}
         return read_as(cls, values, "the record of training")
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRecord:
-    """A manifest's record of the data that a model was trained on.
-
-    Attributes:
-        trained_on: Its roles and instructions.
-        config: The data set's config, where the manifest names it.
-        split: Its split, likewise.
-        fingerprint: Its content hash, likewise.
-    """
-
-    trained_on: TrainedOn
-    config: str | None = None
-    split: str | None = None
-    fingerprint: str | None = None
-
-
-def read_manifest(path: Path) -> TrainingRecord | None:
-    """Read what a model was trained on.
+def read_manifest(path: Path) -> TrainedOn | None:
+    """Read what a model was trained on, and what the data set is called.
 
     Args:
         path: A ``manifest.json``.
@@ -131,5 +121,5 @@ def read_manifest(path: Path) -> TrainingRecord | None:
             f'"trained_on" does not say what the model was trained on: {error.problem}', path=path
         ) from error
     data = content["data"] if isinstance(content.get("data"), dict) else {}
-    named = [data.get(key) for key in ("config", "split", "fingerprint")]
-    return TrainingRecord(trained_on, *(value if isinstance(value, str) else None for value in named))
+    names = {key: data[key] for key in ("config", "split", "fingerprint") if isinstance(data.get(key), str)}
+    return replace(trained_on, **names)

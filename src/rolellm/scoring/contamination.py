@@ -21,7 +21,7 @@ from rolellm.core.errors import DataError, PredictionError, RoleLLMWarning
 from rolellm.core.records import Row
 from rolellm.core.typed_json import read_as
 from rolellm.models.find import ModelSource, find_manifests
-from rolellm.models.training_record import Part, TrainedOn, TrainingRecord, hash_instruction, read_manifest
+from rolellm.models.training_record import Part, TrainedOn, hash_instruction, read_manifest
 from rolellm.scoring.matching import MatchFinding, Matching, describe_item
 from rolellm.scoring.predictions import Predictions, get_sidecar_path
 
@@ -127,15 +127,15 @@ def check_contamination(
     records = _read_manifests(source, strict=strict)
     if not records:
         return None
-    trained_parts = reduce(or_, (record.trained_on for record in records.values()))
+    trained_parts = reduce(or_, records.values())
     trained_on = tuple(
         {
             "model": name,
             "config": record.config,
             "split": record.split,
             "fingerprint": record.fingerprint,
-            "roles": len(record.trained_on.roles),
-            "instructions": len(record.trained_on.instructions),
+            "roles": len(record.roles),
+            "instructions": len(record.instructions),
         }
         for name, record in records.items()
     )
@@ -156,9 +156,9 @@ def check_contamination(
     return contamination
 
 
-def _read_manifests(source: ModelSource, *, strict: bool) -> dict[str, TrainingRecord]:
+def _read_manifests(source: ModelSource, *, strict: bool) -> dict[str, TrainedOn]:
     """Read the manifests of an adapter and of its base, by model."""
-    records: dict[str, TrainingRecord] = {}
+    records: dict[str, TrainedOn] = {}
     for name in (source.adapter, source.base):
         if name is None:
             continue

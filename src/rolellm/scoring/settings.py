@@ -76,7 +76,7 @@ class GenerateSettings(Decoding, DataSettings):
     """
 
     model: str = Field(default="", json_schema_extra=_OWN)
-    adapter: str | None = None
+    adapter: str | None = Field(default=None, json_schema_extra=_OWN)
     batch_size: int = Field(default=64, ge=1)
     batch_tokens: int = Field(default=16_384, ge=1)
     system_template: Path | None = None

@@ -410,6 +410,12 @@ def test_without_a_token_nothing_is_asked(
     assert hub.asked == []
 
 
+def test_offline_is_said(hub: Any, folder: Path, options: PushOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(HubUnreachableError, match="HF_HUB_OFFLINE is set"):
+        push_folder(folder, REPO, options)
+
+
 @pytest.mark.usefixtures("hub")
 def test_a_hub_that_is_not_there_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_module, "_FIRST_WAIT", 0.01)

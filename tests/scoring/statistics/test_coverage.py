@@ -32,9 +32,6 @@ def sigmoid(values: Numbers | float) -> Numbers:
 
 
 def holds(interval: Interval | None, truth: float) -> bool:
-    assert interval is not None
-    assert interval.low is not None
-    assert interval.high is not None
     return interval.low <= truth <= interval.high
 
 

@@ -45,7 +45,6 @@ def by_roles(seed: int, roles: int, rows: int = 500, *, crossed: bool, share: bo
 
 
 def holds(ends: tuple[float, float] | None, truth: float) -> bool:
-    assert ends is not None
     return ends[0] <= truth <= ends[1]
 
 
