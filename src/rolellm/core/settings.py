@@ -163,13 +163,14 @@ def read_packaged_yaml(package: str, name: str) -> Any:
     return parse_yaml(resources.files(package).joinpath(name).read_text(encoding="utf-8"), name)
 
 
-_read_once = functools.cache(read_packaged_yaml)
+#: The same, read once; for those who change nothing in it.
+load_packaged_yaml = functools.cache(read_packaged_yaml)
 
 
 @functools.cache
 def read_packaged_patterns(package: str, name: str, section: str) -> Any:
     """The regular expressions of a section of such a file: without line breaks, with ``{name}`` of its fragments."""
-    values, fragments = dict(_read_once(package, name)[section]), dict[str, str]()
+    values, fragments = dict(load_packaged_yaml(package, name)[section]), dict[str, str]()
 
     def fill(text: str) -> str:
         return _FRAGMENT.sub(lambda hit: fragments.get(hit[1], hit[0]), text.replace("\n", ""))
@@ -181,7 +182,7 @@ def read_packaged_patterns(package: str, name: str, section: str) -> Any:
 
 def read_word_list(name: str) -> list[str]:
     """List the words under a name in ``words.yaml``, in order."""
-    words: str = _read_once("rolellm.core", "words.yaml")[name]
+    words: str = load_packaged_yaml("rolellm.core", "words.yaml")[name]
     return words.split()
 
 

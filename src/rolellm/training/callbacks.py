@@ -26,6 +26,7 @@ from rolellm.core.jsonl import JsonlAppender, write_jsonl
 from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
 from rolellm.training.examples import Example
+from rolellm.training.rows import NAMED
 from rolellm.training.run_folder import find_last_step, keep_newest, remove_foreign_files, seal_checkpoint
 from rolellm.training.schedule import EMPTY, Schedule
 
@@ -110,9 +111,6 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         ]
 
 
-_NAMED: Final = 10
-
-
 class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     """Stops training at the first step whose loss or gradient is not finite, and names the rows.
 
@@ -184,7 +182,7 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
         # DeepSpeed updates at the end of the backward pass.
         when = "after" if self._trainer.is_deepspeed_enabled else "before"
         return DivergedError(
-            f"the {name} is {value} at step {step}, on rows {join_names(rows, _NAMED)}; training stopped {when} the "
+            f"the {name} is {value} at step {step}, on rows {join_names(rows, NAMED)}; training stopped {when} the "
             "weights were updated, and checkpoints and metrics up to there are kept. Lower training.learning_rate (it "
             f"is {self._trainer.args.learning_rate:g}), set training.bf16: false, or look at these rows"
         )

@@ -20,13 +20,12 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
 from rolellm.models.prompts.encode import PromptEncoder, encode_replies, find_end_token
-from rolellm.training.rows import Conversation
+from rolellm.training.rows import NAMED, Conversation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 IGNORED = -100
-_NAMED = 10
 _BLOCK = 4096
 
 
@@ -171,5 +170,5 @@ def _has_special(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str
 
 
 def _describe(problem: str, row_ids: Sequence[str]) -> str:
-    count, names = len(set(row_ids)), join_names(row_ids, _NAMED)
+    count, names = len(set(row_ids)), join_names(row_ids, NAMED)
     return f"{count} rows have {problem}: {names}" if count > 1 else f"row {names} has {problem}"

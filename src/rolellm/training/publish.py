@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -448,6 +449,7 @@ def render_model_card(
     environment = make_markdown_environment()
     # As a string of Python; what cannot be seen is written as its escape.
     environment.filters["quoted"] = lambda text: Markdown(repr(text))
+    environment.filters["json"] = partial(json.dumps, ensure_ascii=False)
     environment.filters["percent"] = lambda share: f"{100 * share:.1f}"
     template = environment.from_string(
         resources.files("rolellm.training").joinpath("model_card.md.jinja").read_text(encoding="utf-8")
@@ -465,7 +467,7 @@ def render_model_card(
         systems=systems,
         language=language,
         system=systems.get(language, "{role}\n{description}"),
-        recipe=dict(_list_recipe_rows(run.manifest["recipe"])),
+        recipe=dict(iterate_leaves(run.manifest["recipe"])),
         scores=scores,
         score_table=Markdown(_build_score_table(scores).to_markdown()),
         list_notes=_list_notes,
@@ -500,17 +502,3 @@ def _render_front_matter(run: FinishedRun, repo: str, license_id: str, scores: S
         base_model_relation=None if run.base is None else "adapter" if adapter else "finetune",
     )
     return str(data.to_yaml(line_break="\n"))
-
-
-def _list_recipe_rows(recipe: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The recipe's values by dotted key, without those that this run had no use for."""
-    unused = {
-        "method.lora.": recipe["method"]["name"] == "full",
-        "method.quantization.": recipe["method"]["name"] != "qlora",
-        "base.tiny.": recipe["base"].get("build") is None,
-        "base.warm.": recipe["base"].get("build") is None,
-    }
-    left_out = tuple(section for section, no in unused.items() if no)
-    for key, value in iterate_leaves(recipe):
-        if value is not None and not key.startswith(left_out):
-            yield key, json.dumps(value, ensure_ascii=False)

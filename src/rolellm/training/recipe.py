@@ -29,8 +29,8 @@ from rolellm.core.settings import (
     describe_alternatives,
     dump,
     list_keys,
+    load_packaged_yaml,
     read,
-    read_packaged_yaml,
     settings,
 )
 
@@ -192,7 +192,7 @@ class _Section:
     @classmethod
     def find_refusal(cls, library: str, key: str) -> str | None:
         """Why a field of the library's class cannot be set, if it cannot."""
-        refused = _load_refused()
+        refused = load_packaged_yaml("rolellm.training", "refused_fields.yaml")
         reasons = refused[library.partition(".")[0]] | refused.get(library, {})
         return next((why for why, names in reasons.items() if any(fnmatch(key, name) for name in names.split())), None)
 
@@ -420,13 +420,6 @@ def select_decisive(recipe: Values) -> Values:
         if sections[section].get(key) is not None:
             sections[section][key] = Path(sections[section][key]).name
     return sections
-
-
-@lru_cache
-def _load_refused() -> dict[str, dict[str, str]]:
-    """Fields of libraries' classes that cannot be set, as patterns, by the reason."""
-    refused: dict[str, dict[str, str]] = read_packaged_yaml("rolellm.training", "refused_fields.yaml")
-    return refused
 
 
 @lru_cache

@@ -64,6 +64,18 @@ def name_reward(reward: Any) -> str:
     return reward if isinstance(reward, str) else f"{reward.__module__}.{reward.__qualname__}"
 
 
+def take_rewards(training: dict[str, Any]) -> list[Any]:
+    """Take rewards, which may be functions, out of values of a recipe's section, and leave their names."""
+    rewards = training.pop("reward_funcs", None)
+    if rewards is None:
+        return []
+    rewards = [rewards] if callable(rewards) or isinstance(rewards, str) else list(rewards)
+    training["reward_funcs"] = [name_reward(reward) for reward in rewards]
+    # Those of a recipe are for its own rewards.
+    training.setdefault("reward_weights", None)
+    return rewards
+
+
 def learn_reward(reward: Any, rows: Sequence[Row]) -> Any:
     """The reward as it is after learning from rows; one without a method ``learn`` is itself."""
     return reward.learn(rows) if hasattr(reward, "learn") else reward

@@ -23,7 +23,8 @@ from rolellm.training.recipe import DataRecipe, Recipe
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_NAMED = 10
+#: Names of rows or roles in a message, at most.
+NAMED = 10
 
 
 # The columns of data sets that each trainer takes besides those of RoleBench, as TRL names them.
@@ -346,7 +347,7 @@ def check_prompts(
             long[role] = tokens
     if long:
         warnings.warn(
-            f"prompts of {join_names(long, _NAMED)} have up to {max(long.values()):,} tokens, and the base takes "
+            f"prompts of {join_names(long, NAMED)} have up to {max(long.values()):,} tokens, and the base takes "
             f"{context:,} with the reply: the tuned model will cut replies short in `rolellm generate`, and refuse to "
             "talk in `chat` and `test`. Use a base with a longer context (--base), or a shorter description or card",
             RoleLLMWarning,

@@ -250,10 +250,9 @@ def find_checkpoint(run: Path, facts: Mapping[str, Any]) -> Path | None:
         RecipeError: When a complete checkpoint was made under other facts; names them.
     """
     for folder in list_checkpoints(run):
-        try:
-            sealed = _verify_seal(folder)
-        except _TornError as error:
-            warnings.warn(f"{folder} is passed over: {error}", RoleLLMWarning, stacklevel=2)
+        sealed = _read_seal(folder)
+        if isinstance(sealed, str):
+            warnings.warn(f"{folder} is passed over: {sealed}", RoleLLMWarning, stacklevel=2)
             continue
         differing = [
             # Hashes tell a reader nothing.
@@ -293,27 +292,23 @@ def keep_newest(run: Path, count: int) -> None:
             _remove(folder)
 
 
-class _TornError(Exception):
-    """A checkpoint's defect."""
-
-
-def _verify_seal(folder: Path) -> Mapping[str, Any]:
-    """The facts that a checkpoint was sealed with, once all its files are found to be as they were."""
+def _read_seal(folder: Path) -> Mapping[str, Any] | str:
+    """The facts that a checkpoint was sealed with; where not all its files are as they were then, what is wrong."""
     try:
         content = json.loads((folder / SEAL).read_text(encoding="utf-8"))
         step, facts, files = int(content["step"]), dict(content["facts"]), dict(content["files"])
-    except FileNotFoundError as error:
-        raise _TornError("it has no seal, so it was not finished") from error
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _TornError("its seal cannot be read") from error
+    except FileNotFoundError:
+        return "it has no seal, so it was not finished"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "its seal cannot be read"
     if step != get_step(folder):
-        raise _TornError(f"its seal is that of step {step}")
+        return f"its seal is that of step {step}"
     for name, digest in files.items():
         file = folder / name
         if not file.is_file():
-            raise _TornError(f"{name} is missing")
+            return f"{name} is missing"
         if hash_file(file) != digest:
-            raise _TornError(f"{name} was changed or cut off")
+            return f"{name} was changed or cut off"
     return facts
 
 

@@ -35,7 +35,7 @@ from rolellm.training.examples import Example, encode
 from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe import DataRecipe, OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
-from rolellm.training.rewards import describe_hacking, find_reward, measure_changes, name_reward, prepare_rewards
+from rolellm.training.rewards import describe_hacking, find_reward, measure_changes, prepare_rewards, take_rewards
 from rolellm.training.safety import answer_in_role, plan_answers
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def train(
         raise RecipeError("--overwrite starts over and --resume continues; give one of them")
     if eval_dataset is not None:
         training.setdefault("eval_strategy", "epoch")
-    rewards = _take_rewards(training)
+    rewards = take_rewards(training)
     chosen = load_recipe(recipe, base=base, **training)
     functions = [find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
     chosen, rows = _read_rows(chosen, train_dataset)
@@ -278,18 +278,6 @@ def train(
     # A trainer and its model refer to each other: the memory would stay taken until Python happens to look.
     gc.collect()
     return result
-
-
-def _take_rewards(training: dict[str, Any]) -> list[Any]:
-    """Take rewards, which may be functions, out of values for a recipe, and put their names in."""
-    rewards = training.pop("reward_funcs", None)
-    if rewards is None:
-        return []
-    rewards = [rewards] if callable(rewards) or isinstance(rewards, str) else list(rewards)
-    training["reward_funcs"] = [name_reward(reward) for reward in rewards]
-    # Those of a recipe are for its own rewards.
-    training.setdefault("reward_weights", None)
-    return rewards
 
 
 def _read_rows(recipe: Recipe, dataset: Any) -> tuple[Recipe, data.Replies | None]:
