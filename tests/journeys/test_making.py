@@ -82,6 +82,7 @@ def test_it_ends_with_what_was_found_and_how_to_go_on(made: MakeResult) -> None:
     page = made.page.read_text(encoding="utf-8")
     assert page.index(html.escape(verdict)) < page.index("<table") and "Tests of Tobin" in page
     assert "rouge-score" in page and "protocol <strong>paper" not in page
+    assert "character tests passed" in made.findings[-1] and 'href="#tests"' in page
     chat, serve, push = made.following
     assert chat.startswith("rolellm chat") and serve.startswith("rolellm serve")
     assert push.endswith("--license LICENSE")

@@ -51,6 +51,9 @@ def describe_scores(reports: Mapping[str, ScoreReport]) -> list[str]:
         ((name, report),) = reports.items()
         return sentences + list(_describe_position(name, report))
     decided, undecided = _decide(reports)
+    if len(decided) > 1 and not any(decided.values()):
+        metrics = [metric for metric in METRICS if any(metric in names for names in undecided.values())]
+        return [*sentences, f"{_join(metrics)} tell no two of {_join(list(reports))} apart."]
     for pair in decided:
         sentences += _describe_pair(pair, decided[pair], undecided[pair])
     return sentences
@@ -106,6 +109,17 @@ def describe_styles(styles: Mapping[str, Mapping[str, Any]]) -> list[str]:
                 f"{share.format_ends(1, 100)}; chance would be {chance:.1f} %{own}."
             )
     return sentences
+
+
+def describe_tests(checked: Mapping[str, Any]) -> str:
+    """Say how many of a character's tests passed, and which kinds failed."""
+    verdicts: dict[str, list[str]] = {}
+    for assertion in checked["assertions"]:
+        verdicts.setdefault(assertion["name"].partition(":")[0], []).append(assertion["verdict"])
+    count = sum(map(len, verdicts.values()))
+    failed = [f"{kind} {n} of {len(each)}" for kind, each in verdicts.items() if (n := each.count("failed"))]
+    words = f"; failed: {', '.join(failed)}" if failed else ""
+    return f"{checked['counts']['passed']} of {format_count(count, 'character test')} passed{words}."
 
 
 _Pair = tuple[str, str]
