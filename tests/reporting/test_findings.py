@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import rolellm
-from rolellm.reporting.findings import describe_gain, describe_scores, describe_tests
+from rolellm.reporting.findings import describe_gain, describe_scores, describe_character_tests
 from rolellm.scoring.score_report import ScoreReport
 
 
@@ -55,4 +55,4 @@ def test_tests_are_counted_by_kind(verdicts: dict[str, str], sentence: str) -> N
         "assertions": [{"name": name, "verdict": verdict} for name, verdict in verdicts.items()],
         "counts": {"passed": list(verdicts.values()).count("passed")},
     }
-    assert describe_tests(checked) == sentence
+    assert describe_character_tests(checked) == sentence

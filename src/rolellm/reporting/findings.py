@@ -111,7 +111,7 @@ def describe_styles(styles: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sentences
 
 
-def describe_tests(checked: Mapping[str, Any]) -> str:
+def describe_character_tests(checked: Mapping[str, Any]) -> str:
     """Say how many of a character's tests passed, and which kinds failed."""
     verdicts: dict[str, list[str]] = {}
     for assertion in checked["assertions"]:
