@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import rolellm
-from rolellm.reporting.findings import describe_gain, describe_scores, describe_character_tests
+from rolellm.reporting.findings import describe_character_tests, describe_gain, describe_scores
 from rolellm.scoring.score_report import ScoreReport
 
 
