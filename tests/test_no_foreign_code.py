@@ -49,7 +49,7 @@ def sources(root: Path) -> dict[str, str]:
 
 def test_each_call_that_loads_says_that_no_code_is_run(root: Path) -> None:
     texts = sources(root)
-    assert sum("from_pretrained(" in text for text in texts.values()) > 5
+    assert sum("from_pretrained(" in text for text in texts.values()) >= 5
     assert {file: calls for file, text in texts.items() if (calls := unguarded(text))} == {}
 
 

@@ -15,7 +15,7 @@ from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.build import build
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.scoring.score import score
-from rolellm.training.publish import read_scores
+from rolellm.training.publish import _write_hub_results, read_scores
 
 _STOCK = """
 import os, sys
@@ -212,7 +212,8 @@ def test_what_is_pushed_is_a_benchmark_and_a_models_scores_name_its_tasks(write_
     test = load_rolebench(config, "test", data_dir=folder)
     scored = score([row["references"][0] for row in test], test, config=config, split="test")
     (tmp_path / "S.json").write_text(json.dumps(scored.to_dict()), encoding="utf-8")
-    named = [one.task_id for one in read_scores(tmp_path / "S.json").to_hub_results()]
-    assert named == [one["id"] for one in found["tasks"]]
+    _write_hub_results([read_scores(tmp_path / "S.json")], tmp_path)
+    results = yaml.safe_load((tmp_path / ".eval_results" / "rolebench.yaml").read_text(encoding="utf-8"))
+    assert [one["dataset"]["task_id"] for one in results] == [one["id"] for one in found["tasks"]]
     build(tmp_path / "out", [config], data_dir=folder)
     assert not (tmp_path / "out" / "eval.yaml").exists()
