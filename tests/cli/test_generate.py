@@ -105,6 +105,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_printed_line_finishes_it(
     ("more", "code", "named"),
     [
         pytest.param(("--model", "nowhere/at/all"), 1, "no such directory", id="model"),
+        pytest.param(("--model", "nowhere/at/all", "--dry-run"), 1, "no such directory", id="model-of-a-dry-run"),
         pytest.param(("--config", "nothing"), 2, "nothing", id="config"),
         pytest.param(("--role", "Queen of Heart"), 2, "Queen of Hearts", id="role"),
         pytest.param(("--subset", "specific"), 2, "role_specific", id="subset"),

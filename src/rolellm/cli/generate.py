@@ -59,12 +59,13 @@ def run_generate(
         from rolellm.scoring.rows import read_dataset_rows
 
         config = resolve_config(config, data_dir)
-        remote = model_options.llm_file or model_options.base_url or call_options.batch or call_options.dry_run
-        llm = LLM.from_options(model_options, call_options, get_scripted_models()) if remote else None
+        is_local = not (model_options.llm_file or model_options.base_url or call_options.batch)
+        asks = not is_local or call_options.dry_run
+        llm = LLM.from_options(model_options, call_options, get_scripted_models()) if asks else None
         options = replace(options, model=model_options.model or "", adapter=model_options.adapter)
         options = replace(options, config=config, split=split, data_dir=data_dir)
         options = replace(options, ray=call_options.ray, workers=call_options.workers)
-        if llm is None:
+        if is_local:
             # Fetching the data may take minutes: refuse what can be refused without it.
             check_model(options)
         rows = read_dataset_rows(
