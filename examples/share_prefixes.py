@@ -61,4 +61,6 @@ def main(name: str, kind: str = "sft") -> None:
 
 
 if __name__ == "__main__":
+    if not sys.argv[1:]:
+        sys.exit(__doc__)
     main(*sys.argv[1:])

@@ -113,14 +113,13 @@ def _give_verdict(change: Mapping[str, Any]) -> str:
 def agreement_table(figures: Mapping[str, Any]) -> Table:
     """Build a table of how much each two deciders differ; it has no rows for one alone."""
     rows = (
-        TableRow((_MEASURED[pair["measure"]], " and ".join(pair["deciders"])), tuple(_read_agreement(pair)))
+        TableRow(
+            (_MEASURED[pair["measure"]], " and ".join(pair["deciders"])),
+            tuple(read_interval(pair[name]) for name in ("differ", "kappa")),
+        )
         for pair in figures["agreement"]
     )
     return Table("How much deciders differ", ("Decided", "By"), ("Differ %", "Kappa"), tuple(rows), digits=2)
-
-
-def _read_agreement(pair: Mapping[str, Any]) -> Iterator[Interval | None]:
-    return map(read_interval, (pair["differ"], pair["kappa"]))
 
 
 def describe_safety(figures: Mapping[str, Any]) -> list[str]:
@@ -277,7 +276,7 @@ def _describe_changes(figures: Mapping[str, Any]) -> Iterator[str]:
 
 def _is_decided(change: Mapping[str, Any]) -> bool:
     """Whether a change over all is one after Holm's correction."""
-    return change["level"] == "all" and change["p"] is not None and change["p_adjusted"] < _LEVEL
+    return change["level"] == "all" and _give_verdict(change) in (_WORSE, _BETTER)
 
 
 def _describe_group(changes: Sequence[Mapping[str, Any]], figures: Mapping[str, Any]) -> str:
