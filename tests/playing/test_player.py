@@ -24,9 +24,6 @@ from rolellm.models.prompts.render import make_messages
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.terminal import Terminal
 
-# peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-
 ADA = Profile("Ada", "en", description="You keep the lighthouse.")
 
 
@@ -188,11 +185,6 @@ def test_a_release_does_not_hide_the_roles_of_the_sample(write_release: Any, mon
     assert RolePlayer(endpoint, "Queen of Hearts").part.sheet.role == "Queen of Hearts"
 
 
-def test_an_unknown_role_names_the_nearest() -> None:
-    with pytest.raises(SettingsError, match="did you mean Queen of Hearts"):
-        RolePlayer({"base_url": "http://localhost:9/v1", "model": "m"}, "Queen of Harts")
-
-
 def sent(player: RolePlayer, *said: str) -> str:
     turns = [(assistant if place % 2 else user)(text) for place, text in enumerate(said)]
     return "\n".join(turn.content for turn in player.prompt(turns).messages)
@@ -319,19 +311,6 @@ def test_a_model_without_a_chat_template_gets_the_form_of_the_paper(tiny_model: 
     shown = player.show(player.prompt([user("One."), assistant("Two."), user("Three?")]))
     assert shown.startswith("<s>### Instruction:\nYou are Ada;")
     assert shown.endswith("### Response:\nTwo.</s>\n\n### Input:\nThree?</s>\n\n### Response:\n")
-
-
-def test_an_adapter_for_another_base_is_refused(tiny_model: Path, tmp_path: Path) -> None:
-    from peft import LoraConfig, get_peft_model
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
-    other = LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes))
-    get_peft_model(other, LoraConfig(target_modules=["q_proj"])).save_pretrained(
-        tmp_path / "adapter", save_embedding_layers=False
-    )
-    with pytest.raises(ModelError, match="does not fit its base model"):
-        RolePlayer(tiny_model, ADA, adapter=str(tmp_path / "adapter")).reply("Why?")
 
 
 # --- talks

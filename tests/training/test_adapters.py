@@ -1,6 +1,5 @@
 """Going on with a tuned adapter (SFT, then DPO or GRPO): its reference, its record, and a stop at a collapse."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from rolellm.models.training_record import read_manifest
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import TrainingRun, train
 
-# TRL 1.16 asks transformers 5.23 by the older name.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+from .runs import read_object
+
+pytestmark = pytest.mark.slow
 QUESTIONS = ["Name a fish.", "Where is the whale?", "Who are you?", "What do you drink?"]
 PAIRS = [
     {"prompt": question, "chosen": f"Aye, {question}", "rejected": "I do not know that.", "role": "Ahab"}
@@ -55,7 +52,7 @@ def test_dpo_goes_on_and_its_reference_is_the_adapter(tuned: TrainingRun, tmp_pa
         tuned.out / "adapter_model.safetensors"
     ).read_bytes()
     # The prompt is the one that it was tuned with, and what it has seen counts for both trainings.
-    manifest = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_object(run.out)
     assert (manifest["prompt"]["form"], manifest["recipe"]["method"]["lora"]["r"]) == ("rolellama", 4)
     before, after = (read_manifest(each.out / "manifest.json") for each in (tuned, run))
     assert before is not None and after is not None

@@ -15,8 +15,7 @@ from rolellm.training.recipe import Lora, MethodRecipe, TrainingRecipe
 from rolellm.training.run_folder import find_checkpoint
 from rolellm.training.schedule import schedule_replies
 
-# peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
+pytestmark = pytest.mark.slow
 
 # A token that stands in one row alone; the others use those from 100 to 299.
 RARE = 350
@@ -148,17 +147,6 @@ def test_the_one_row_that_has_no_loss_is_named_and_no_other(
     ):
         train(model, tokenizer, tmp_path, **training)
     check_what_is_kept(tmp_path, step)
-
-
-def test_a_sum_that_overflows_is_an_infinite_loss(tokenizer: Any, tmp_path: Path) -> None:
-    import torch
-
-    model = new_model()
-    with torch.no_grad():
-        model.model.norm.weight[:] = 3e37
-    with pytest.raises(DivergedError, match=r"the loss is inf at step 1, on rows row-\d\d, "):
-        train(model, tokenizer, tmp_path)
-    check_what_is_kept(tmp_path, 1)
 
 
 @pytest.mark.parametrize("shared_prefix", [True, False], ids=["shared", "rows"])

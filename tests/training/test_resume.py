@@ -1,6 +1,5 @@
 """Killed at any moment and taken up again, a run gives what it would have given: losses and weights, bit for bit."""
 
-import json
 import os
 import random
 import shutil
@@ -15,20 +14,18 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import RoleLLMWarning, SettingsError
-from rolellm.core.jsonl import read_jsonl
-from rolellm.training.bases import build_base
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.rows import load_rows
 from rolellm.training.run_folder import SEAL, find_checkpoint, get_step
 from rolellm.training.train import train
+
+from .runs import read_lines, read_object
 
 WriteRecipe = Callable[..., Path]
 TrainApart = Callable[..., Any]
 MakeRecipe = Callable[..., Recipe]
 
-# peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
+pytestmark = pytest.mark.slow
 
 ADAPTER = {"r": 4, "lora_dropout": 0.3}
 TRAINING = {
@@ -44,14 +41,6 @@ TRAINING = {
 # 40 replies, 6 a step: 7 steps an epoch, 21 in all.
 STEPS_PER_EPOCH, STEPS = 7, 21
 EVERY = 3
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Path:
-    """One base for all: what is compared is the tuning."""
-    folder = tmp_path_factory.mktemp("base")
-    recipe = load_recipe(write_recipe(folder))
-    return build_base(recipe, load_rows(recipe), folder)
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +92,8 @@ def cut(whole: Recipe, tmp_path: Path) -> Callable[..., Recipe]:
     return make
 
 
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [line for _, line in read_jsonl(run / "metrics.jsonl")]
-
-
 def numbers_of(run: Path) -> list[tuple[int, float, float, float]]:
-    return [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in lines_of(run)]
+    return [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in read_lines(run)]
 
 
 def weights_of(run: Path) -> bytes:
@@ -120,7 +105,7 @@ def assert_same(run: Path, other: Path, steps: int = STEPS) -> None:
     assert [step for step, *_ in numbers_of(run)] == list(range(1, steps + 1))
     assert numbers_of(run) == numbers_of(other)
     assert weights_of(run) == weights_of(other)
-    seconds = [line["seconds"] for line in lines_of(run)]
+    seconds = [line["seconds"] for line in read_lines(run)]
     assert seconds == sorted(seconds)
 
 
@@ -179,7 +164,7 @@ def test_killed_at_any_moment_and_resumed_a_run_is_the_one_that_was_never_stoppe
     assert_same(run, straight.output.dir)
     # What was trained twice because of a kill came out the same both times.
     assert set(seen) <= set(numbers_of(run))
-    assert json.loads((run / "manifest.json").read_text(encoding="utf-8"))["result"]["steps"] == STEPS
+    assert read_object(run)["result"]["steps"] == STEPS
     assert len(list(run.glob("checkpoint-*"))) == 2
 
 
@@ -200,7 +185,7 @@ def test_an_end_between_the_last_step_and_the_manifest_is_made_good(cut: Callabl
     result = train(recipe, resume=True)
     assert_same(run, whole.output.dir)
     assert result.steps == STEPS
-    assert result.first_loss == lines_of(run)[0]["loss"]
+    assert result.first_loss == read_lines(run)[0]["loss"]
 
 
 def flip_a_byte(file: Path) -> None:
@@ -210,16 +195,12 @@ def flip_a_byte(file: Path) -> None:
 
 
 TORN: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "no-seal": ("it has no seal", lambda folder: (folder / SEAL).unlink()),
-    "cut-off-seal": ("its seal cannot be read", lambda folder: (folder / SEAL).write_text('{"step": 9, "fi')),
     "seal-of-another": (
         "its seal is that of step 3",
         lambda folder: shutil.copy(folder / "../checkpoint-3" / SEAL, folder),
     ),
     "cut-off-optimizer": ("optimizer.pt was changed", lambda folder: os.truncate(folder / "optimizer.pt", 1000)),
-    "flipped-bit": ("adapter_model.safetensors was", lambda folder: flip_a_byte(folder / "adapter_model.safetensors")),
     "missing-file": ("rng_state.pth is missing", lambda folder: (folder / "rng_state.pth").unlink()),
-    "empty-folder": ("it has no seal", lambda folder: [path.unlink() for path in folder.iterdir()]),
 }
 
 
@@ -411,4 +392,4 @@ def test_metrics_that_lack_steps_are_written_again_from_the_checkpoint(
     spoil(recipe.output.dir / "metrics.jsonl")
     train(recipe, resume=True)
     assert_same(recipe.output.dir, whole.output.dir)
-    assert lines_of(recipe.output.dir)[:6] == lines_of(whole.output.dir)[:6]
+    assert read_lines(recipe.output.dir)[:6] == read_lines(whole.output.dir)[:6]

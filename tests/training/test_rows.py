@@ -8,16 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError
+from rolellm.core.errors import RoleLLMWarning, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.data.rolebench.schema import KIND
-from rolellm.models.prompts.encode import encode_prompt
 from rolellm.models.prompts.render import DescriptionPrompts, make_messages
-from rolellm.training.examples import IGNORED, Example, encode
+from rolellm.training.examples import Example, encode
 from rolellm.training.recipe import DataRecipe, Mix
 from rolellm.training.rows import (
-    check_positions,
     check_prompts,
     make_conversations,
     select_rows,
@@ -42,31 +40,6 @@ def row(row_id: str = "r1", **changes: Any) -> Row:
 def examples(rows: list[Row], tokenizer: Any, **options: Any) -> list[Example]:
     chats = list(make_conversations(rows, make_messages))
     return encode(chats, tokenizer, **({"max_length": 1024} | options))
-
-
-def test_trained_tokens_are_the_reply_and_its_end_for_every_row_of_the_sample(
-    sample_rows: list[Row], tokenizer: Any
-) -> None:
-    made = examples(sample_rows, tokenizer)
-    replies = [(item.id, reply) for item in sample_rows for reply in item.references]
-    assert [(example.row_id, tokenizer.decode(list(example.reply_ids))) for example in made] == [
-        (row_id, reply + END) for row_id, reply in replies
-    ]
-    assert {item.language for item in sample_rows} == {"en", "zh"}
-
-
-def test_a_prompt_is_what_inference_sends(sample_rows: list[Row], tokenizer: Any) -> None:
-    by_id = {example.row_id: example for example in examples(sample_rows, tokenizer)}
-    for item in sample_rows:
-        assert list(by_id[item.id].prompt_ids) == encode_prompt(tokenizer, make_messages(item))
-
-
-def test_labels_cover_the_reply_alone(tokenizer: Any) -> None:
-    (example,) = examples([row()], tokenizer)
-    read = len(example.prompt_ids)
-    assert len(example.labels) == len(example.input_ids)
-    assert example.labels[:read] == [IGNORED] * read
-    assert example.labels[read:] == example.input_ids[read:]
 
 
 hostile = st.lists(
@@ -145,13 +118,6 @@ def test_a_blank_reply_is_refused_by_row_and_many_rows_are_counted(tokenizer: An
         examples(rows, tokenizer)
     assert "14 rows have a blank reply" in str(caught.value)
     assert "row-9 and 4 more" in str(caught.value)
-
-
-def test_a_base_with_too_few_positions_is_refused() -> None:
-    check_positions(512, 512)
-    check_positions(512, None)
-    with pytest.raises(ModelError, match="takes 512 tokens"):
-        check_positions(513, 512)
 
 
 def test_rows_are_chosen_by_role_language_and_number(sample_rows: list[Row]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -183,35 +183,22 @@ def run_serve(
     """
     require("starlette", "uvicorn", "openai", extra="play")
     from rolellm.core.interrupts import handle_signals
-    from rolellm.llm.settings import is_near
     from rolellm.playing import server
 
-    key = os.environ.get(key_env, "") if key_env else ""
-    if key_env and not key:
-        raise SettingsError(f"the environment variable {key_env} holds no key; set it and try again")
-    if base_url is not None and adapter is not None:
-        raise SettingsError("--adapter cannot be combined with --base-url; the server there has its own")
+    key = _read_key(key_env)
     watcher = None if guard is None else _open_guard(guard)
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
         stack.enter_context(handle_signals(_raise_interrupt))
-        if base_url is None:
-            llm, context = stack.enter_context(_run_model(model, adapter))
-            limits = replace(limits, context=min(filter(None, (limits.context, context)), default=None))
-        else:
-            llm = LLM(base_url=base_url, model=model, api_key_env=api_key_env)
+        llm, context = stack.enter_context(_open_model(model, adapter, base_url, api_key_env))
+        limits = replace(limits, context=min(filter(None, (limits.context, context)), default=None))
         players = server.play_all(llm, roles, **dump(limits))
         if next(iter(players.values())).context is None:
             say("the server does not say how long its context is; give --context to have old turns left out", err=True)
-        is_local = is_near(host, this_machine=True)
-        if not key and not is_local:
-            say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)
-        near = ("localhost", "127.0.0.1", "[::1]") if is_local else ("*",)
         plain = Path(model).name if Path(model).is_dir() else model
         _describe_guard(watcher, players.values())
-        app = server.build_application(
-            players, plain=plain, key=key, hosts=near, origins=allow_origin or (), guard=watcher
-        )
+        hosts, origins = _list_hosts(host, key), allow_origin or ()
+        app = server.build_application(players, plain=plain, key=key, hosts=hosts, origins=origins, guard=watcher)
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/v1"
         say(f"{', '.join(players)} at {where}. Press Ctrl-C to stop.", err=True)
         try:
@@ -223,8 +210,33 @@ def run_serve(
                 say(watcher.counts.describe(), err=True)
 
 
-def _run_model(model: str, adapter: str | None) -> AbstractContextManager[tuple[LLM, int | None]]:
-    """Run a model of this machine, and say how it answers faster; the context gives it and how much it can read."""
+def _read_key(variable: str | None) -> str:
+    """Read the key that clients have to send; empty for none."""
+    key = os.environ.get(variable, "") if variable else ""
+    if variable and not key:
+        raise SettingsError(f"the environment variable {variable} holds no key; set it and try again")
+    return key
+
+
+def _list_hosts(host: str, key: str) -> tuple[str, ...]:
+    """List the names that clients may call the server by: any, where other machines reach it."""
+    from rolellm.llm.settings import is_near
+
+    if is_near(host, this_machine=True):
+        return "localhost", "127.0.0.1", "[::1]"
+    if not key:
+        say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)
+    return ("*",)
+
+
+def _open_model(
+    model: str, adapter: str | None, base_url: str | None, api_key_env: str | None
+) -> AbstractContextManager[tuple[LLM, int | None]]:
+    """Open the model that answers, and how much it can read where that is known; one of this machine is run for it."""
+    if base_url is not None:
+        if adapter is not None:
+            raise SettingsError("--adapter cannot be combined with --base-url; the server there has its own")
+        return nullcontext((LLM(base_url=base_url, model=model, api_key_env=api_key_env), None))
     from rolellm.playing.local_server import build_vllm_command, run_transformers_serve
 
     require("transformers", "fastapi", extra="train,play")

@@ -233,9 +233,7 @@ class LocalModel:
     @property
     def vocabulary(self) -> int:
         """The number of tokens that the model knows; an id at or above this cannot go in."""
-        if self._model is None:
-            return int(self._config.get_text_config().vocab_size)
-        return int(self._model.get_input_embeddings().num_embeddings)
+        return int(self._config.get_text_config().vocab_size)
 
     def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """The tokens of a prompt; see `rolellm.models.prompts.encode.encode_prompt`."""

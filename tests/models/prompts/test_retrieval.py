@@ -180,12 +180,6 @@ def test_braces_in_a_script_stay_text() -> None:
     assert "{examples}: {role}\nFox: {description} {0}" in system
 
 
-def test_templates_ship_in_both_languages_with_different_hashes() -> None:
-    hashes = RetrievalPrompts([]).hashes
-    assert hashes.keys() == {"en", "zh"}
-    assert len(set(hashes.values())) == 2
-
-
 def test_a_template_of_the_users_own(tmp_path: Path) -> None:
     file = tmp_path / "own.txt"
     file.write_bytes(b"Be {role}.\r\n\r\nLike:\r\n{examples}\r\n")
