@@ -166,19 +166,8 @@ def test_the_command_talks_through_a_server(
     write_character(ADA, tmp_path / "ada")
     (tmp_path / "lines.txt").write_text("Who are you?\nWhy?\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    words = [
-        "check",
-        "converse",
-        "ada",
-        "queen of hearts",
-        "--base-url",
-        server.url,
-        "--model",
-        "local",
-        "--turns",
-        "2",
-    ]
-    words += ["--out", "talks", "--script", "lines.txt"]
+    words = ["check", "converse", "ada", "queen of hearts", "--base-url", server.url, "--model", "local"]
+    words += ["--turns", "2", "--out", "talks", "--script", "lines.txt"]
     done = command(*words, "--json")
     assert done.code == 0 and done.json["replies"] == 4, done.err
     assert [one["role"] for one in sessions(tmp_path / "talks")] == ["Ada", "Queen of Hearts"]

@@ -19,16 +19,10 @@ from rolellm.training.rows import (
     make_script_conversations,
 )
 
+from .examples import say, tell
+
 FOX = "Fox"
 TEMPLATE = DescriptionPrompts().templates
-
-
-def say(speaker: str, content: str, scene: int = 0) -> Turn:
-    return Turn(speaker, content, "speech", scene)
-
-
-def tell(content: str, scene: int = 0) -> Turn:
-    return Turn("narrator", content, "narration", scene)
 
 
 def chats(turns: list[Turn], language: Any = "en", **data: Any) -> list[Conversation]:

@@ -14,15 +14,9 @@ from rolellm.data.rolebench.release import load_profiles
 from rolellm.models.prompts.render import Template, load_system_template, make_messages
 from rolellm.models.prompts.retrieval import RetrievalPrompts, find_exchanges
 
+from ...training.examples import say, tell
+
 FOX = "Fox"
-
-
-def say(speaker: str, content: str, scene: int = 0) -> Turn:
-    return Turn(speaker, content, "speech", scene)
-
-
-def tell(content: str, scene: int = 0) -> Turn:
-    return Turn("narrator", content, "narration", scene)
 
 
 def row(question: str, role: str = FOX, language: Any = "en") -> Row:
