@@ -124,21 +124,6 @@ def test_replies_that_collapse_stop_training_and_keep_the_checkpoint_before(tune
     assert (recipe.base.adapter, recipe.prompt.form) == (out / "checkpoint-2", "rolellama")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        pytest.param({"method": {"name": "full"}}, "base.adapter: needs", id="full"),
-        pytest.param({"base": {"build": "tiny-llama", "adapter": "x"}}, "base.adapter: needs", id="built-base"),
-    ],
-)
-def test_what_has_no_adapter_to_go_on_with_is_refused(
-    changes: dict[str, Any], message: str, tuned: TrainingRun
-) -> None:
-    recipe = {"base": {"path": str(tuned.base), "adapter": str(tuned.out)}} | changes
-    with pytest.raises(RecipeError, match=message):
-        load_recipe(recipe)
-
-
 def test_an_adapter_is_not_trained_into_its_own_folder_nor_put_on_another_base(
     tuned: TrainingRun, tmp_path: Path
 ) -> None:

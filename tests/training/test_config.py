@@ -47,6 +47,19 @@ def test_values_are_typed_and_the_rest_has_defaults(tmp_path: Path) -> None:
         pytest.param("training: {padding_free: true}", "share no prefixes; see shared_prefix", id="padding-free"),
         pytest.param("training: {packing: true}", "share no prefixes; see shared_prefix", id="packing"),
         pytest.param("output: {push_to_hub: true, hub_repo: a/b}", "which is never guessed", id="push-without-licence"),
+        pytest.param("training: {parallelism_config: {}}", "parallelism_config cannot be set", id="context-parallel"),
+        pytest.param("training: {trainer: grpo}", "trainer: grpo needs at least one", id="no-reward"),
+        pytest.param("training: {reward_funcs: [length]}", "only trainer: grpo has rewards, not sft", id="reward"),
+        pytest.param(
+            "training: {trainer: grpo, reward_funcs: [length], reward_weights: [1, 2]}", "2 weights for 1", id="weights"
+        ),
+        pytest.param("data: {mix: {safety: 0.6}}", "less than or equal to 0.5", id="more-than-half-is-safety"),
+        pytest.param("data: {mix: {safety: 0.1}}\ntraining: {trainer: dpo}", "only trainer: sft", id="safety-and-dpo"),
+        pytest.param("data: {safety_prompts: p.csv}", "a share in data.mix.safety", id="safety-prompts-alone"),
+        pytest.param("base: {build: tiny-llama, adapter: x}", "base.adapter: needs", id="adapter-of-a-built-base"),
+        pytest.param(
+            "base: {path: a, adapter: b}\nmethod: {name: full}", "base.adapter: needs", id="adapter-and-all-weights"
+        ),
         pytest.param("extend: other.yaml", "did you mean extends?", id="extends-typo"),
         pytest.param("prompt: {form: model}", "a built base has no chat template", id="form-of-a-built-base"),
         pytest.param("base: {tiny: {hidden_size: 30, heads: 4}, build: tiny-llama}", "multiple of twice", id="heads"),

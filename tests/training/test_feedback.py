@@ -11,7 +11,6 @@ from rolellm.core.errors import DataError, RecipeError
 from rolellm.core.records import Row
 from rolellm.models.prompts.render import make_messages
 from rolellm.training.examples import encode
-from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import Conversation, make_conversations, read_dataset
 from rolellm.training.train import train
 
@@ -96,6 +95,15 @@ def test_conversations_hold_what_each_trainer_learns() -> None:
         ),
         pytest.param("kto", [{"prompt": "a", "completion": "b"}], "train_dataset has no label", id="kto"),
         pytest.param("grpo", [{"question": "a"}], "train_dataset has no role, references", id="grpo"),
+        pytest.param("sft", [{"role": "A", "question": "?"}], "no references; it has question, role", id="one-missing"),
+        pytest.param(
+            "sft",
+            [{"text": "a"}],
+            "it has text. .*: sft needs role, question, references; or prompt",
+            id="another-form",
+        ),
+        pytest.param("sft", [{"messages": [{"role": "user", "content": "?"}]}], "no assistant turn", id="no-reply"),
+        pytest.param("sft", [{"messages": [{"role": "user", "content": [1]}]}], "a text as content", id="parts"),
         pytest.param(
             "dpo",
             [{"prompt": "a", "chosen": [{"role": "user", "content": "b"}], "rejected": "c"}],
@@ -136,26 +144,6 @@ def test_text_that_trl_would_read_as_a_special_token_is_left_out(tokenizer: Any)
     plain = Conversation("y", ({"role": "user", "content": "b"},), {"chosen": "a", "rejected": "b"})
     with pytest.warns(UserWarning, match="row x has a special token of the tokenizer .* left out"):
         assert [example.row_id for example in encode([chat, plain], tokenizer, max_length=128, trainer="dpo")] == ["y"]
-
-
-@pytest.mark.parametrize(
-    ("training", "words"),
-    [
-        pytest.param({"trainer": "grpo"}, "trainer: grpo needs at least one", id="no-reward"),
-        pytest.param(
-            {"reward_funcs": ["rolellm.rewards.rouge"]}, "only trainer: grpo has rewards, not sft", id="reward"
-        ),
-        pytest.param(
-            {"trainer": "grpo", "reward_funcs": ["rolellm.rewards.rouge"], "reward_weights": [1, 2]},
-            "2 weights for 1 reward_funcs",
-            id="weights",
-        ),
-        pytest.param({"parallelism_config": {}}, "parallelism_config cannot be set", id="context-parallel"),
-    ],
-)
-def test_recipes_that_cannot_be_trained_are_refused(training: dict[str, Any], words: str) -> None:
-    with pytest.raises(RecipeError, match=words):
-        load_recipe("smoke-cpu", **training)
 
 
 def test_a_reward_that_is_not_there_is_refused_before_any_work(mini: dict[str, Any], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from rolellm.core.errors import DataError, RecipeError
+from rolellm.core.errors import RecipeError
 from rolellm.core.records import Row
 from rolellm.models.training_record import read_manifest
 from rolellm.training.publish import _read_manifest
@@ -101,24 +101,6 @@ def test_the_split_is_by_instruction(sample_rows: list[Row]) -> None:
     assert len(kept) + len(held) == len(sample_rows)
     assert not {row.question for row in kept} & {row.question for row in held}
     assert 0 < len(held) < len(sample_rows) / 2
-
-
-@pytest.mark.parametrize(
-    ("items", "words"),
-    [
-        pytest.param([{"role": "A", "question": "?"}], "has no references; it has question, role", id="one-missing"),
-        pytest.param(
-            [{"text": "a"}],
-            "it has text. training.trainer: sft needs role, question, references; or prompt",
-            id="another-form",
-        ),
-        pytest.param([{"messages": [{"role": "user", "content": "?"}]}], "no assistant turn", id="no-reply"),
-        pytest.param([{"messages": [{"role": "user", "content": [1]}]}], "a text as content", id="parts"),
-    ],
-)
-def test_a_dataset_that_cannot_be_trained_on_is_refused(items: list[dict[str, Any]], words: str) -> None:
-    with pytest.raises(DataError, match=words.replace("?", r"\?")):
-        read_dataset(items)
 
 
 def test_what_conflicts_is_refused_by_name() -> None:

@@ -113,23 +113,6 @@ def test_conversations_keep_their_system_instruction(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "training", "words"),
-    [
-        pytest.param({"mix": {"safety": 0.6}}, {}, "less than or equal to 0.5", id="more-than-half"),
-        pytest.param({"mix": {"safety": -0.1}}, {}, "greater than or equal to 0", id="negative"),
-        pytest.param({"mix": {"safety": 0.1}}, {"trainer": "dpo"}, "only trainer: sft", id="dpo"),
-        pytest.param(
-            {"mix": {"safety": 0.1}}, {"trainer": "grpo", "reward_funcs": ["length"]}, "only trainer: sft", id="grpo"
-        ),
-        pytest.param({"safety_prompts": "p.csv"}, {}, "needs a share in data.mix.safety", id="prompts-alone"),
-    ],
-)
-def test_recipes_that_cannot_mix(data: dict[str, Any], training: dict[str, Any], words: str) -> None:
-    with pytest.raises(RecipeError, match=words):
-        load_recipe({"base": {"build": "tiny-llama"}, "data": data, "training": training})
-
-
-@pytest.mark.parametrize(
     ("content", "error", "words"),
     [
         pytest.param(None, SettingsError, "neither a file nor a public set", id="no-file"),
