@@ -56,19 +56,16 @@ def new_model(**options: Any) -> Any:
     return LlamaForCausalLM(config)
 
 
+def recipe(**training: Any) -> TrainingRecipe:
+    sizes: dict[str, Any] = {"num_train_epochs": 1.0, "per_device_train_batch_size": 4, "max_length": 128}
+    return TrainingRecipe(**(sizes | {"save_steps": 1, "save_total_limit": 100, "use_cpu": True} | training))
+
+
 def train(model: Any, tokenizer: Any, folder: Path, method: str = "lora", **training: Any) -> Any:
     from rolellm.training.fit import Fit, fit
 
-    options = {
-        "num_train_epochs": 1,
-        "per_device_train_batch_size": 4,
-        "save_steps": 1,
-        "save_total_limit": 100,
-        "use_cpu": True,
-        "max_length": 128,
-    } | training
     job = Fit(
-        training=TrainingRecipe(**options),
+        training=recipe(**training),
         method=MethodRecipe(name=method, lora=Lora(r=4)),  # type: ignore[arg-type]
         folder=folder,
         label="test",
@@ -106,15 +103,9 @@ def check_what_is_kept(folder: Path, step: int) -> None:
 def late(**training: Any) -> tuple[dict[str, Any], int]:
     """The same training under a seed that brings the bad row late, and the step that it first comes in."""
     examples = rows()
-    options = {
-        "num_train_epochs": 1,
-        "per_device_train_batch_size": 4,
-        "use_cpu": True,
-        "max_length": 128,
-    } | training
     bad = [number for number, example in enumerate(examples) if example.row_id == BAD]
     for seed in range(100):
-        schedule = schedule_replies(examples, TrainingRecipe(**options, seed=seed))
+        schedule = schedule_replies(examples, recipe(**training, seed=seed))
         step = int(np.isin(schedule.order, bad).argmax()) // schedule.step_size + 1
         if step > 1:
             return {**training, "seed": seed}, step

@@ -146,12 +146,6 @@ def test_text_that_trl_would_read_as_a_special_token_is_left_out(tokenizer: Any)
         assert [example.row_id for example in encode([chat, plain], tokenizer, max_length=128, trainer="dpo")] == ["y"]
 
 
-def test_a_reward_that_is_not_there_is_refused_before_any_work(mini: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"there is no rolellm\.rewards\.nothing"):
-        train(mini, out=tmp_path / "run", trainer="grpo", reward_funcs="rolellm.rewards.nothing")
-    assert not (tmp_path / "run").exists()
-
-
 def test_rows_that_are_not_there_leave_the_loss_of_routed_experts_finite(tokenizer: Any, tmp_path: Path) -> None:
     from rolellm.training.examples import Example
     from rolellm.training.fit import Fit, fit

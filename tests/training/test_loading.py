@@ -270,10 +270,19 @@ def losses(run: Path) -> list[float]:
     return [line["loss"] for line in read_lines(run)]
 
 
+def change_on_hub(hub: Any) -> None:
+    """Put other weights in the place of the base's."""
+    other = {"path": "model.safetensors", "content": b"not these weights any more"}
+    lines = [{"key": "header", "value": {"summary": "Other weights"}}, {"key": "file", "value": other}]
+    hub.store.commit("model", "me/tiny", "main", lines)
+
+
 @needs("trl", "1.16", "draws an adapter's first weights from where the base was loaded")
 def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
     on_hub: Callable[..., str], hub: Any, base: Path, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
+    from huggingface_hub import hf_hub_download
+
     method = {"name": "lora", "lora": {"r": 4}}
     recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub(), "revision": "main"}, method=method))
     result = train(recipe)
@@ -285,6 +294,17 @@ def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
     assert (adapter["base_model_name_or_path"], adapter["revision"]) == ("me/tiny", commit)
     here = train(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), out=tmp_path / "here")
     assert losses(result.out) == losses(here.out)
+    # Another model comes to the Hub and into the cache: the adapter answers on its own.
+    change_on_hub(hub)
+    hf_hub_download("me/tiny", "config.json", force_download=True)
+    model = LocalModel(str(result.out), device="cpu")
+    assert model.generate_batch([[5, 6]], Decoding(max_new_tokens=1))
+    assert model.source.revision == commit
+    assert model.hashes["model_hash"] == hash_model("me/tiny", commit) != hash_model("me/tiny")
+    (result.out / "manifest.json").unlink()
+    other = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": "v2"}, method=method))
+    with pytest.raises(SettingsError, match=r'another recipe: base\.revision was "main" and is now "v2";'):
+        train(other, resume=True)
 
 
 @pytest.mark.slow
@@ -303,34 +323,13 @@ def test_a_base_that_changed_on_the_hub_is_resumed_at_the_commit_that_was_used(
     for name in ("manifest.json", "adapter_model.safetensors", "metrics.jsonl"):
         (run / name).unlink()
     shutil.rmtree(run / "checkpoint-3")
-
-    other = {"path": "model.safetensors", "content": b"not these weights any more"}
-    lines = [{"key": "header", "value": {"summary": "Other weights"}}, {"key": "file", "value": other}]
-    assert hub.store.commit("model", "me/tiny", "main", lines) != commit
+    change_on_hub(hub)
     revision = commit if asked == "commit" else asked
     again = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": revision}, **options))
     train(again, resume=True)
     assert losses(run) == straight
     assert read_object(run)["base"]["revision"] == commit
     assert read_object(run, "adapter_config.json")["revision"] == commit
-
-
-def test_an_adapter_answers_on_the_revision_of_its_base_and_names_it(
-    on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
-) -> None:
-    from huggingface_hub import hf_hub_download
-
-    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub()}, method={"name": "lora", "lora": {"r": 4}}))
-    run = train(recipe).out
-    commit = hub.store.read("model", "me/tiny")["branches"]["main"]
-    other = {"path": "model.safetensors", "content": b"not these weights any more"}
-    lines = [{"key": "header", "value": {"summary": "Other weights"}}, {"key": "file", "value": other}]
-    hub.store.commit("model", "me/tiny", "main", lines)
-    hf_hub_download("me/tiny", "config.json", force_download=True)  # main as it is now is in the cache, too
-    model = LocalModel(str(run), device="cpu")
-    assert model.generate_batch([[5, 6]], Decoding(max_new_tokens=1))
-    assert model.source.revision == commit
-    assert model.hashes["model_hash"] == hash_model("me/tiny", commit) != hash_model("me/tiny")
 
 
 def test_routers_are_not_weighed_in_inference(tokenizer: Any, tmp_path: Path) -> None:
@@ -343,17 +342,6 @@ def test_routers_are_not_weighed_in_inference(tokenizer: Any, tmp_path: Path) ->
     with pytest.warns(RoleLLMWarning, match="mixtral"):
         answers = local.generate_batch([[5], [5, 6, 7]], Decoding(max_new_tokens=2))
     assert len(answers) == 2
-
-
-def test_another_revision_is_another_recipe(
-    on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
-) -> None:
-    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub()}))
-    run = train(recipe).out
-    (run / "manifest.json").unlink()
-    other = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": "v2"}))
-    with pytest.raises(SettingsError, match=r'another recipe: base\.revision was null and is now "v2";'):
-        train(other, resume=True)
 
 
 def test_what_was_fetched_is_there_without_the_hub(

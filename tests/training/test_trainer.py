@@ -227,11 +227,27 @@ def test_a_run_does_not_clear_its_own_base_away(
         pytest.param(
             {"prompt": {"system_template": "none.txt"}}, SettingsError, "no system template", id="no-template"
         ),
+        pytest.param(
+            {"method": {"name": "lora", "lora": {"target_modules": ["query_key_value"]}}},
+            SettingsError,
+            "has no layer query_key_value",
+            id="no-such-target",
+        ),
+        pytest.param(
+            {"base": {}, "training__max_length": 2049}, ModelError, "takes 2048 tokens", id="fewer-positions-than-rows"
+        ),
+        pytest.param(
+            {"training__trainer": "grpo", "training__reward_funcs": ["rolellm.rewards.nothing"]},
+            SettingsError,
+            r"there is no rolellm\.rewards\.nothing",
+            id="no-such-reward",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_any_work(
-    changes: dict[str, Any], error: type[Exception], words: str, tmp_path: Path, write_recipe: WriteRecipe
+    changes: dict[str, Any], error: type[Exception], words: str, base: Path, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
+    changes = {key: value or {"path": str(base)} for key, value in changes.items()}
     recipe = load_recipe(write_recipe(tmp_path, **changes))
     with pytest.raises(error, match=words):
         train(recipe)
@@ -284,13 +300,6 @@ def test_what_the_configuration_tells_is_refused_before_weights_are_read(
         prepare(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path)
 
 
-def test_targets_of_a_built_base_are_refused_before_it_is_built(tmp_path: Path, write_recipe: WriteRecipe) -> None:
-    method = {"name": "lora", "lora": {"target_modules": ["query_key_value"]}}
-    with pytest.raises(SettingsError, match="has no layer query_key_value"):
-        train(load_recipe(write_recipe(tmp_path, method=method)))
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["self_attn.o_proj"], "all-linear"], ids=str)
 def test_targets_that_are_layers_are_taken(
     targets: list[str], full_run: TrainingRun, tmp_path: Path, write_recipe: WriteRecipe
@@ -298,14 +307,6 @@ def test_targets_that_are_layers_are_taken(
     base = without_weights(full_run, tmp_path / "base")
     method = {"name": "lora", "lora": {"target_modules": targets}}
     assert prepare(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path).examples
-
-
-def test_a_base_with_fewer_positions_than_the_rows_take_is_refused(
-    full_run: TrainingRun, tmp_path: Path, write_recipe: WriteRecipe
-) -> None:
-    recipe = load_recipe(write_recipe(tmp_path, training={"max_length": 2049}, base={"path": str(full_run.base)}))
-    with pytest.raises(ModelError, match="takes 2048 tokens"):
-        train(recipe)
 
 
 def test_a_base_is_built_once_for_its_content(full_run: TrainingRun, full_recipe: Recipe) -> None:
