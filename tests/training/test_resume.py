@@ -41,6 +41,7 @@ TRAINING = {
 # 40 replies, 6 a step: 7 steps an epoch, 21 in all.
 STEPS_PER_EPOCH, STEPS = 7, 21
 EVERY = 3
+MODEL = "adapter_model.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -177,56 +178,65 @@ def test_the_dropout_of_these_runs_is_at_work(whole: Recipe, recipe_of: MakeReci
     assert [loss for _, loss, *_ in numbers_of(other.output.dir)] != [loss for _, loss, *_ in numbers_of(out)]
 
 
-def test_an_end_between_the_last_step_and_the_manifest_is_made_good(cut: Callable[..., Recipe], whole: Recipe) -> None:
-    recipe = cut(STEPS)
-    run = recipe.output.dir
-    # Half of the weights were written, too.
-    (run / "adapter_model.safetensors").write_bytes(weights_of(whole.output.dir)[:100])
-    result = train(recipe, resume=True)
-    assert_same(run, whole.output.dir)
-    assert result.steps == STEPS
-    assert result.first_loss == read_lines(run)[0]["loss"]
-
-
 def flip_a_byte(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
 
 
-TORN: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "seal-of-another": (
-        "its seal is that of step 3",
-        lambda folder: shutil.copy(folder / "../checkpoint-3" / SEAL, folder),
-    ),
-    "cut-off-optimizer": ("optimizer.pt was changed", lambda folder: os.truncate(folder / "optimizer.pt", 1000)),
-    "missing-file": ("rng_state.pth is missing", lambda folder: (folder / "rng_state.pth").unlink()),
-}
-
-
-@pytest.mark.parametrize("kind", list(TORN))
-def test_a_torn_checkpoint_is_passed_over_and_the_one_before_is_used(
-    kind: str, cut: Callable[..., Recipe], whole: Recipe
-) -> None:
-    problem, tear = TORN[kind]
-    recipe = cut(9)
-    run = recipe.output.dir
-    tear(run / "checkpoint-9")
-    with pytest.warns(RoleLLMWarning, match=f"checkpoint-9 is passed over: {problem}") as caught:
-        train(recipe, resume=True)
-    assert len([one for one in caught if one.category is RoleLLMWarning]) == 1
-    assert_same(run, whole.output.dir)
-
-
-def test_with_all_checkpoints_torn_it_begins_anew(cut: Callable[..., Recipe], whole: Recipe) -> None:
-    recipe = cut(6)
-    run = recipe.output.dir
+def unseal(run: Path) -> None:
     for folder in run.glob("checkpoint-*"):
         (folder / SEAL).unlink()
-    with pytest.warns(RoleLLMWarning) as caught:
-        train(recipe, resume=True)
-    assert len([one for one in caught if one.category is RoleLLMWarning]) == 2
+
+
+def spoil_metrics(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], Any]:
+    def spoil(run: Path) -> None:
+        file = run / "metrics.jsonl"
+        file.write_bytes(b"".join(change(file.read_bytes().splitlines(True))))
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("step", "spoil", "problems"),
+    [
+        pytest.param(
+            9,
+            lambda run: shutil.copy(run / "checkpoint-3" / SEAL, run / "checkpoint-9"),
+            ["checkpoint-9 is passed over: its seal is that of step 3"],
+            id="seal-of-another",
+        ),
+        pytest.param(
+            9, lambda run: os.truncate(run / "checkpoint-9/optimizer.pt", 1000), ["optimizer.pt was"], id="cut-off"
+        ),
+        pytest.param(
+            9,
+            lambda run: (run / "checkpoint-9/rng_state.pth").unlink(),
+            ["rng_state.pth is missing"],
+            id="missing-file",
+        ),
+        pytest.param(6, unseal, ["checkpoint-6 is passed over: it has no seal", "checkpoint-3"], id="all-torn"),
+        pytest.param(STEPS, lambda run: (run / MODEL).write_bytes(b"half"), [], id="ended-within-saving"),
+        pytest.param(6, lambda run: (run / "metrics.jsonl").unlink(), [], id="no-metrics"),
+        pytest.param(6, spoil_metrics(lambda lines: lines[1:]), [], id="metrics-a-line-short"),
+        pytest.param(6, spoil_metrics(lambda lines: lines[:1] * 7), [], id="metrics-a-line-again"),
+        pytest.param(6, spoil_metrics(lambda lines: [b"\xff{"]), [], id="metrics-not-text"),
+    ],
+)
+def test_what_is_torn_is_passed_over_or_written_again(
+    step: int, spoil: Callable[[Path], Any], problems: list[str], cut: Callable[..., Recipe], whole: Recipe
+) -> None:
+    recipe = cut(step)
+    run = recipe.output.dir
+    spoil(run)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RoleLLMWarning)
+        result = train(recipe, resume=True)
+    messages = [str(one.message) for one in caught if one.category is RoleLLMWarning]
+    assert len(messages) == len(problems)
+    assert all(problem in message for problem, message in zip(problems, messages, strict=True))
     assert_same(run, whole.output.dir)
+    assert (result.steps, result.first_loss) == (STEPS, read_lines(run)[0]["loss"])
 
 
 def test_what_is_torn_does_not_cost_the_last_that_is_whole(
@@ -372,24 +382,3 @@ def test_a_folder_with_no_run_in_it_is_not_resumed(recipe_of: MakeRecipe) -> Non
         (recipe.output.dir / "notes.txt").write_text("mine", encoding="utf-8")
     train(recipe)
     assert (recipe.output.dir / "notes.txt").read_text(encoding="utf-8") == "mine"
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param(lambda file: file.unlink(), id="gone"),
-        pytest.param(
-            lambda file: file.write_bytes(b"".join(file.read_bytes().splitlines(True)[1:])), id="a-line-short"
-        ),
-        pytest.param(lambda file: file.write_bytes(file.read_bytes().splitlines(True)[0] * 7), id="a-line-again"),
-        pytest.param(lambda file: file.write_bytes(b"\xff{"), id="not-text"),
-    ],
-)
-def test_metrics_that_lack_steps_are_written_again_from_the_checkpoint(
-    spoil: Callable[[Path], Any], cut: Callable[..., Recipe], whole: Recipe
-) -> None:
-    recipe = cut(6)
-    spoil(recipe.output.dir / "metrics.jsonl")
-    train(recipe, resume=True)
-    assert_same(recipe.output.dir, whole.output.dir)
-    assert read_lines(recipe.output.dir)[:6] == read_lines(whole.output.dir)[:6]
