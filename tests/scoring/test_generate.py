@@ -15,7 +15,7 @@ from rolellm.core.errors import DataError, ModelError, PredictionError, RunInUse
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Row
 from rolellm.models.find import hash_model
-from rolellm.models.local_model import Decoding, LocalModel, draw_numbers, keep_nucleus, sample_by_content
+from rolellm.models.local_model import Decoding, LocalModel, draw_numbers, draw_tokens, keep_nucleus
 from rolellm.models.prompts.render import make_messages
 from rolellm.scoring.generate import plan_batches
 from rolellm.scoring.predictions import explain_interrupt
@@ -89,10 +89,8 @@ def test_choices_follow_the_distribution() -> None:
 
     wanted = torch.tensor([0.5, 0.0, 0.3, 0.15, 0.05])
     count = 20_000
-    numbers = [draw_numbers(0, str(row), 1) for row in range(count)]
-    scores = wanted.log().expand(count, -1)
-    chosen = sample_by_content(numbers, 4, torch.zeros(count, 4, dtype=torch.long), scores).argmax(dim=-1)
-    share = torch.bincount(chosen, minlength=5) / count
+    numbers = [draw_numbers(0, str(row), 1)[0] for row in range(count)]
+    share = torch.bincount(draw_tokens(numbers, wanted.log().expand(count, -1)), minlength=5) / count
     assert share[1] == 0
     # Four standard errors of the largest share.
     assert (share - wanted).abs().max() < 4 * (0.25 / count) ** 0.5
@@ -103,8 +101,7 @@ def test_a_draw_at_either_end_takes_a_possible_token(number: float) -> None:
     import torch
 
     scores = torch.tensor([[-torch.inf, 1.0, 0.0, -torch.inf]])
-    chosen = sample_by_content([[number]], 0, torch.zeros(1, 0), scores)
-    assert chosen.argmax().item() == (1 if number == 0 else 2)
+    assert draw_tokens([number], scores).item() == (1 if number == 0 else 2)
 
 
 @pytest.mark.parametrize("spread", [0.01, 1.0, 30.0])
@@ -117,7 +114,7 @@ def test_the_nucleus_is_that_of_transformers(top_p: float, spread: float) -> Non
     scores = torch.randn(20, 3000, generator=generator) * spread
     scores[0, 5:] = -torch.inf
     ids = torch.zeros(20, 0, dtype=torch.long)
-    assert torch.equal(keep_nucleus(top_p, ids, scores), TopPLogitsWarper(top_p)(ids, scores))
+    assert torch.equal(keep_nucleus(top_p, scores), TopPLogitsWarper(top_p)(ids, scores))
 
 
 # --- the model
