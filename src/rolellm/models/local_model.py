@@ -18,7 +18,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.settings import Field, settings
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import count_parameters, find_model, hash_model
-from rolellm.models.load import load_adapter, load_part, load_whole
+from rolellm.models.load import list_stop_tokens, load_adapter, load_part, load_whole
 from rolellm.models.prompts.encode import encode_prompt, find_end_token
 from rolellm.models.prompts.render import load_chat_template
 from rolellm.models.prompts.settle import settle_template
@@ -253,10 +253,8 @@ class LocalModel:
         if getattr(model.config, "output_router_logits", False):
             # For the routers' loss in training; with it, `generate` fails on a padded batch.
             model.config.output_router_logits = False
-        declared = model.generation_config.eos_token_id
-        ends = declared if isinstance(declared, list) else [declared]
-        stops = {self._end, self.tokenizer.eos_token_id, *ends} - {None}
-        self._stops = sorted(stops)
+        stops = {self._end, self.tokenizer.eos_token_id, *list_stop_tokens(model.generation_config)}
+        self._stops = sorted(stops - {None})
         # The checkpoint's own defaults (top_k, repetition_penalty, …) would decode by settings that no report names.
         model.generation_config = GenerationConfig()
         if self.source.adapter is not None:
