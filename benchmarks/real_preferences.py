@@ -1,11 +1,12 @@
 """SFT, then DPO and GRPO, on a real base: what each changes, measured by what it was not trained on.
 
-    python benchmarks/real_preferences.py --base FOLDER --data-dir RELEASE [--out DIR]
+    python benchmarks/real_preferences.py --base FOLDER --data-dir RELEASE [--config CONFIG] [--out DIR]
 
 The release has no English training rows, so its ten roles with role-free answers (`role-generalization-eng`) are split:
 a fifth of the questions is held out, and three roles are wholly (`split_release`). All three runs see the other seven
 roles. Each model answers held-out questions as the seven roles, and as the three, half of them general (CUS, RAW), half
-role-specific (SPE). Differences are paired by question, of DPO and of GRPO against SFT, with 95 % intervals.
+role-specific (SPE). Differences are paired by question, of DPO and of GRPO against SFT, with 95 % intervals. With
+`--config instruction-generalization-zh-strict`, that config's own training and test rows are taken as they are.
 
 Every run, answer and figure stays in the folder; a stopped run continues where it was.
 """
@@ -77,7 +78,7 @@ def measure_replies(rows: list[Row], replies: list[str], meter: StyleMeter) -> d
             for row, reply in zip(rows, replies, strict=True)
         ],
         "distinct trigrams": [len(set(each)) / len(each) if each else 0.0 for each in runs],
-        "words": [float(len(reply.split())) for reply in replies],
+        "words": [float(len(list(list_word_runs(reply, 1)))) for reply in replies],
     }
 
 
@@ -117,6 +118,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, required=True, help="the folder of the base")
     parser.add_argument("--data-dir", type=Path, required=True, help="a copy of the release")
+    parser.add_argument("--config", help="take this config's own rows, rather than the ten roles' in English")
+    parser.add_argument("--form", default="rolellama", help="prompt.form of the SFT run: model for a chat model")
     parser.add_argument("--rows", type=int, default=120, help="of the seven roles, and of the three")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", choices=("sft", "dpo", "grpo"), help="this run alone, without answers")
@@ -124,10 +127,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
 
-    release = arguments.out / "release"
+    release = arguments.data_dir if arguments.config else arguments.out / "release"
     if not release.is_dir():
         split_release(arguments.data_dir, release)
-    config = CONFIGS["the seven roles"]
+    configs = {arguments.config: arguments.config} if arguments.config else CONFIGS
+    config = next(iter(configs.values()))
     data = [f"data.data_dir={release}", f"data.config={config}"]
     runs = {"untuned": arguments.base}
 
@@ -139,7 +143,7 @@ def main() -> None:
             )
             rolellm.train(chosen, out=run, resume=run.is_dir())
 
-    tune("sft", "roles", arguments.base, data)
+    tune("sft", "roles", arguments.base, [*data, f"prompt.form={arguments.form}"])
     pairs = arguments.out / "pairs"
     if not pairs.is_dir():
         rolellm.prefer(out=pairs, config=config, data_dir=release)
@@ -148,12 +152,12 @@ def main() -> None:
     if arguments.only:
         return
     figures = {}
-    splits = {name: load_dataset("rolebench", name, data_dir=str(release)) for name in CONFIGS.values()}
+    splits = {name: load_dataset("rolebench", name, data_dir=str(release)) for name in configs.values()}
     asked = {name: drawn(tables["test"], arguments.rows) for name, tables in splits.items()}
     questions = {fold(question) for rows in asked.values() for question in rows["question"]}
     every = [row for tables in splits.values() for rows in tables.values() for row in read_dataset_rows(rows)]
-    meter = StyleMeter([row for row in every if fold(row.question) not in questions], "en")
-    for title, name in CONFIGS.items():
+    meter = StyleMeter([row for row in every if fold(row.question) not in questions], every[0].language)
+    for title, name in configs.items():
         rows = asked[name]
         answers = {
             run: rolellm.generate(
