@@ -24,11 +24,10 @@ from datasets import Dataset, load_dataset
 from real_rocit import drawn
 
 import rolellm
-from rolellm.checks.breaks import find_breaks
 from rolellm.core.jsonl import read_jsonl
-from rolellm.core.records import Profile, Row
+from rolellm.core.records import Row
 from rolellm.core.text import fold
-from rolellm.models.prompts.leaks import list_word_runs
+from rolellm.journeys.improving import BEHAVIOR
 from rolellm.scoring.rows import read_dataset_rows
 from rolellm.scoring.statistics.intervals import compare_pairs
 from rolellm.scoring.style import StyleMeter, StyleReply
@@ -70,16 +69,11 @@ def split_release(release: Path, out: Path) -> None:
 def measure_replies(rows: list[Row], replies: list[str], meter: StyleMeter) -> dict[str, list[float]]:
     """Measure replies by what needs no other reply: style, breaks, repetition and length."""
     styled = [StyleReply(row.role, fold(row.question), reply) for row, reply in zip(rows, replies, strict=True)]
-    runs = [list(list_word_runs(reply, 3)) for reply in replies]
-    return {
-        "style": meter.measure(styled),
-        "breaks": [
-            float(bool(find_breaks(reply, Profile(row.role, row.language, row.role_description), row.question)))
-            for row, reply in zip(rows, replies, strict=True)
-        ],
-        "distinct trigrams": [len(set(each)) / len(each) if each else 0.0 for each in runs],
-        "words": [float(len(list(list_word_runs(reply, 1)))) for reply in replies],
+    behavior = {
+        name: [measure(row, reply) for row, reply in zip(rows, replies, strict=True)]
+        for name, (measure, _) in BEHAVIOR.items()
     }
+    return {"style": meter.measure(styled), **behavior}
 
 
 def list_scores(rows: Dataset, predictions: Any) -> dict[str, dict[str, float]]:
