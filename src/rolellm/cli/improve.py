@@ -23,7 +23,7 @@ def run_improve(
     out: Path = Path("improved"),
     as_json: AsJson = False,
 ) -> None:
-    """Train an adapter further by rewards or preferences; say whether it helped.
+    """Train an adapter further by rewards or pairs; say if it helped.
 
     The same command again continues.
 
