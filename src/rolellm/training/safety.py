@@ -196,8 +196,14 @@ def answer_in_role(step: AnswerInRole, training: TrainingRecipe, base: Path, run
     Raises:
         RecipeError: When the base refuses no harmful prompt, or every look-alike: there is nothing to keep.
     """
-    where = {"device": "cpu" if training.on_cpu else "auto", "dtype": "bfloat16" if training.half_precision else "auto"}
-    llm = LLM(backend="local", model=str(base), batch_size=_BATCH, max_attempts=_ATTEMPTS, **where)
+    llm = LLM(
+        backend="local",
+        model=str(base),
+        device="cpu" if training.on_cpu else "auto",
+        dtype="bfloat16" if training.half_precision else "auto",
+        batch_size=_BATCH,
+        max_attempts=_ATTEMPTS,
+    )
     answers = run_step(step, llm, run / FOLDER)
     if not answers.result.mixed:
         raise RecipeError(
