@@ -32,7 +32,6 @@ from rolellm.making.release import INSTRUCTION_CONFIGS, gather, write_release
 from rolellm.making.respond import InstructionReplies, Respond, read_instructions
 from rolellm.making.scripted import scripted_model
 from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings
-from rolellm.reporting.construct_section import Made, MadePair, MadeRole, Receipt
 from rolellm.runs import Run, run_step
 
 ROLES = ("Queen of Hearts", "鲁智深")
@@ -90,7 +89,7 @@ class Clock:
 
 def make_roles(
     folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES, llm: LLM | None = None
-) -> Made:
+) -> dict[str, Any]:
     """Make roles of the sample's scripts, and a data set of them that loads.
 
     Args:
@@ -99,6 +98,10 @@ def make_roles(
         clock: Announces each stage and takes its time.
         roles: Roles of the sample.
         llm: Who answers; by default rules.
+
+    Returns:
+        ``by`` (who answered, in a sentence), ``release`` (the folder that loads as a data set), and ``roles``: the
+        counts of each, and a few ``pairs`` with their receipts, which `rolellm.reporting.page` shows.
 
     Raises:
         MissingExtraError: Without ``bm25s`` or ``jsonschema``.
@@ -131,7 +134,7 @@ def make_roles(
             getattr(work, stage)()
     clock.start("release", "Writing them as a data set, and loading it")
     rows = _release(target / "release", works)
-    return Made(by, str(target / "release"), tuple(work.made(rows[work.role]) for work in works))
+    return {"by": by, "release": str(target / "release"), "roles": [work.made(rows[work.role]) for work in works]}
 
 
 class _Work:
@@ -172,34 +175,34 @@ class _Work:
         self._spent.append(run.manifest["spent"])
         return run
 
-    def made(self, rows: Mapping[str, int]) -> MadeRole:
-        """Return the counts of all stages."""
+    def made(self, rows: Mapping[str, int]) -> dict[str, Any]:
+        """Return the counts of all stages, and pairs to show."""
         counts, replies = self.instructed.summary["counts"], self.responded.summary
         used = [spent["usage"] for spent in self._spent]
         text = self._script.read_bytes().decode(self._parsed.encoding)
-        return MadeRole(
-            role=self.role,
-            language=self.character.language,
-            script=self._script.name,
-            format=self._parsed.format,
-            turns=self._parsed.to_dict()["turns"],
-            own_lines=self._own_lines,
-            offered=self.character.made["build"]["offered"],
-            catchphrases=self.character.catchphrases,
-            candidates=counts["candidates"],
-            kept=counts["kept"],
-            dropped=counts["dropped"],
-            instructions=replies["instructions"],
-            replies=replies["replies"],
-            asked_again={rule: replies["turned_down"][rule] for rule in RULES},
-            rows=rows,
-            calls=sum(spent["calls"] for spent in self._spent),
-            tokens=(sum(usage["prompt"] for usage in used), sum(usage["completion"] for usage in used)),
-            pairs=tuple(
-                _make_pair(verdict, self.character.language, text, self._script.name)
+        return {
+            "role": self.role,
+            "language": self.character.language,
+            "script": self._script.name,
+            "format": self._parsed.format,
+            "turns": self._parsed.to_dict()["turns"],
+            "own_lines": self._own_lines,
+            "offered": self.character.made["build"]["offered"],
+            "catchphrases": self.character.catchphrases,
+            "candidates": counts["candidates"],
+            "kept": counts["kept"],
+            "dropped": counts["dropped"],
+            "instructions": replies["instructions"],
+            "replies": replies["replies"],
+            "asked_again": {rule: replies["turned_down"][rule] for rule in RULES},
+            "rows": rows,
+            "calls": sum(spent["calls"] for spent in self._spent),
+            "tokens": (sum(usage["prompt"] for usage in used), sum(usage["completion"] for usage in used)),
+            "pairs": [
+                _describe_pair(verdict, self.character.language, text, self._script.name)
                 for verdict in _pick_verdicts(self.instructed.result)
-            ),
-        )
+            ],
+        }
 
 
 def _release(out: Path, works: Sequence[_Work]) -> dict[str, dict[str, int]]:
@@ -229,7 +232,8 @@ def _pick_verdicts(result: InstructResult) -> list[Verdict]:
     return [item for item in (*kept_verdicts, *dropped[:1]) if item is not None]
 
 
-def _make_pair(verdict: Verdict, language: Language, script: str, name: str) -> MadePair:
+def _describe_pair(verdict: Verdict, language: Language, script: str, source: str) -> dict[str, Any]:
+    """Describe a pair with its receipt; ``lines`` are those of its source that have most of its words, numbered."""
     pair = verdict.candidate
     segment = pair.origin.segment
     lines: tuple[tuple[int, str], ...] = ((0, segment.text),)
@@ -238,17 +242,15 @@ def _make_pair(verdict: Verdict, language: Language, script: str, name: str) -> 
         script_lines = script[segment.start : segment.end].split("\n")
         numbered = [(first + index, line.strip()) for index, line in enumerate(script_lines) if line.strip()]
         lines = _find_fullest(numbered, extract_content_words(f"{pair.question} {pair.answer}", language), language)
-    receipt = Receipt(
-        source=name if segment.start >= 0 else f"the {segment.kind}",
-        lines=lines,
-        prompt=pair.origin.prompt,
-        model=pair.origin.model,
-        start=segment.start,
-        end=segment.end,
-        by=verdict.by,
-        reason=verdict.reason,
-    )
-    return MadePair(pair.question, pair.answer, pair.type, pair.confidence(language), receipt)
+    return {
+        **{name: getattr(pair, name) for name in ("question", "answer", "type")},
+        **{name: getattr(pair.origin, name) for name in ("prompt", "model")},
+        **{name: getattr(segment, name) for name in ("start", "end")},
+        **{name: getattr(verdict, name) for name in ("by", "reason")},
+        "confidence": pair.confidence(language),
+        "source": source if segment.start >= 0 else f"the {segment.kind}",
+        "lines": lines,
+    }
 
 
 def _find_fullest(
