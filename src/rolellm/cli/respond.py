@@ -49,14 +49,12 @@ def run_respond(
     """
     from rolellm.characters.cards.folder import open_character
     from rolellm.characters.role_prompts import RolePrompts
-    from rolellm.making.respond import Respond, describe_language_mismatch, read_instructions
+    from rolellm.making.respond import Respond, read_instructions
 
     llm = make_llm(model_options, call_options, required=not explain)
     character, home = open_character(profile, make=not (explain or llm.dry_run))
     profile = home or profile
     chosen = read_instructions(instructions, character, limit)
-    if note := describe_language_mismatch(character, chosen.asked):
-        say(f"note: {note}", err=True)
     if explain:
         _explain(RolePrompts(character, settings, llm.counter), chosen.asked[: limit or 5], as_json)
         return
@@ -107,7 +105,7 @@ def _show(run: Run[Any]) -> None:
 def _explain(prompts: RolePrompts, instructions: Iterable[Instruction], as_json: bool) -> None:
     from rolellm.making.respond import explain
 
-    explanations = list(explain(prompts, instructions))
+    explanations = [explain(prompts, item.question) for item in instructions]
     if as_json:
         print_json({"strategy": prompts.settings.strategy, "explained": explanations})
         return

@@ -3,7 +3,6 @@
 The open quotations of a passage are numbered; those whose speaker is written next to them carry the name instead, and
 the model answers a name for each number. A request depends on the text alone, neither on the role nor on other
 answers: passages are asked side by side, and another role or alias of the same book is answered from the journal.
-A second kind of request asks whether two names are one person's; each shows a sentence of the text with both.
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ import functools
 import json
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
-from itertools import pairwise
 from typing import Any, ClassVar, Final
 
-from rolellm.characters.scripts.names import Proposal, normalize_name
 from rolellm.characters.scripts.novel import read_novel
 from rolellm.characters.scripts.parse import ParsedScript, ScriptReading, select_role
 from rolellm.characters.scripts.quotes import read_paragraphs
@@ -29,7 +25,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
 from rolellm.core.settings import load_words
 from rolellm.core.text import HAN
-from rolellm.llm.json_reply import accept_json, make_object_schema, parse_json
+from rolellm.llm.json_reply import make_object_schema, parse_json
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
     Answer,
@@ -69,23 +65,9 @@ class Passage:
     asked: tuple[tuple[int, ...], ...]
 
 
-@dataclass(slots=True)
-class Counts:
-    """Outcomes of the quotations that were asked about.
-
-    Attributes:
-        asked: How many there were.
-        answered: A person of the text speaks them.
-        nobody: Nobody does: they are narration.
-        refused: The name is not in the passage, or is none.
-        missing: The reply does not have them, or the request failed.
-    """
-
-    asked: int = 0
-    answered: int = 0
-    nobody: int = 0
-    refused: int = 0
-    missing: int = 0
+#: What may become of a quotation that was asked about: a person of the text speaks it, nobody does (it is narration),
+#: the name is not in the passage, or none, or the reply does not have it.
+OUTCOMES: Final = ("answered", "nobody", "refused", "missing")
 
 
 def split_passages(text: str, turns: Sequence[ScriptTurn], language: Language, counter: TokenCounter) -> list[Passage]:
@@ -205,11 +187,11 @@ def accept_speakers(request: Request, reply: Reply) -> dict[int, str | None]:
     """
     value = parse_json(reply.text, "object")
     numbers = request.schema.schema["properties"] if request.schema else {}
-    speakers_by_label = {name.strip("[] "): speaker for name, speaker in value.items()}
-    speakers_by_number = {
-        int(name): speakers_by_label[name]
-        for name in numbers
-        if name in speakers_by_label and isinstance(speakers_by_label[name], str | None)
+    speakers_by_label = {label.strip("[] "): speaker for label, speaker in value.items()}
+    speakers_by_number: dict[int, str | None] = {
+        int(number): speakers_by_label[number]
+        for number in numbers
+        if isinstance(speakers_by_label.get(number, ...), str | None)
     }
     if not speakers_by_number:
         raise UnacceptableError(f"the JSON has none of the numbers {', '.join(numbers)}", "malformed")
@@ -228,27 +210,26 @@ def _find_name(passage: str, name: str) -> str | None:
 
 def apply_speakers(
     reading: ScriptReading, passages: Sequence[Passage], outcomes: Sequence[Outcome[dict[int, str | None]]]
-) -> tuple[ScriptReading, Counts]:
+) -> tuple[ScriptReading, dict[str, int]]:
     """Give the open quotations of a novel the speakers that a model named; count what became of each."""
-    counts, turns = Counts(), list(reading.found)
+    counts, turns = dict.fromkeys(("asked", *OUTCOMES), 0), list(reading.found)
     for passage, outcome in zip(passages, outcomes, strict=True):
         names = outcome.value if isinstance(outcome, Answer) else {}
         for number, indices in enumerate(passage.asked, start=1):
             # What is written next to a quotation counts more than what a model says.
             open_indices = [index for index in indices if turns[index].speaker is None]
-            counts.asked += len(open_indices)
             name = names.get(number)
             spelled = _find_name(passage.text, name) if name else None
-            if number not in names:
-                counts.missing += len(open_indices)
-            elif name is not None and spelled is None:
-                counts.refused += len(open_indices)
+            if name is None:
+                kind = "nobody" if number in names else "missing"
             else:
-                counts.answered += len(open_indices) * (spelled is not None)
-                counts.nobody += len(open_indices) * (spelled is None)
-                for index in open_indices:
-                    narration = replace(turns[index], kind="narration", speaker="narrator")
-                    turns[index] = replace(turns[index], speaker=spelled) if spelled else narration
+                kind = "answered" if spelled else "refused"
+            counts["asked"] += len(open_indices)
+            counts[kind] += len(open_indices)
+            for index in open_indices if kind == "nobody" else ():
+                turns[index] = replace(turns[index], kind="narration", speaker="narrator")
+            for index in open_indices if spelled else ():
+                turns[index] = replace(turns[index], speaker=spelled)
     return replace(reading, found=turns), counts
 
 
@@ -256,69 +237,6 @@ def list_passages(reading: ScriptReading, counter: TokenCounter) -> list[Passage
     """List the passages of a novel, the same whoever is asked for: a role's names would change the prompts."""
     plain = read_novel(reading.source, ReaderHints(reading.hints.language))
     return split_passages(reading.source.text, plain, reading.hints.language, counter)
-
-
-# Maximum pairs of names to ask about.
-_MOST_PAIRS: Final = 30
-_SENTENCE: Final = re.compile(r"[^.!?。！？\n]*(?:(?:Mr|Mrs|Ms|Dr|St)\.[^.!?。！？\n]*)*[.!?。！？]?[”’」』\"]?")
-_LONGEST: Final = 300
-#: Two who answer each other at least this often are two persons.
-_ANSWERS: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two names that may be one person's, and a sentence of the text with both."""
-
-    name: str
-    other: str
-    speeches: int
-    evidence: str
-
-
-def find_pairs(parsed: ParsedScript, text: str) -> list[Pair]:
-    """Find the names to ask about: speakers whom a sentence names together with the role, and who never answer it."""
-    names = (parsed.role, *parsed.aliases)
-    keys = {normalize_name(name) for name in names}
-    speaking = [name for turn, name in zip(parsed.turns, parsed.speakers, strict=True) if turn.kind == "speech"]
-    answers = Counter(
-        normalize_name(after) if normalize_name(before) in keys else normalize_name(before)
-        for before, after in pairwise(speaking)
-        if (normalize_name(before) in keys) != (normalize_name(after) in keys)
-    )
-    candidates = {name: count for name, count in parsed.others.items() if answers[normalize_name(name)] < _ANSWERS}
-    sentences = [
-        sentence
-        for match in _SENTENCE.finditer(text)
-        if len(sentence := " ".join(match[0].split())) <= _LONGEST and any(_has(sentence, name) for name in names)
-    ]
-    pairs = []
-    for candidate, count in candidates.items():
-        pair = next(((s, name) for s in sentences for name in names if _has(s, candidate) and _has(s, name)), None)
-        if pair is not None:
-            pairs.append(Pair(pair[1], candidate, count, pair[0]))
-    return pairs[:_MOST_PAIRS]
-
-
-def _has(sentence: str, name: str) -> bool:
-    if HAN.search(name):
-        return name in sentence
-    return name in sentence and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sentence) is not None
-
-
-_SAME: Final = make_object_schema("persons", persons={"type": "integer"})
-
-
-def request_comparison(pair: Pair, language: Language) -> Request:
-    """Request whether two names are one person's or two's."""
-    prompt = load_template(language, "attribution_same").fill(name=pair.name, other=pair.other, evidence=pair.evidence)
-    return Request(
-        (user(prompt),),
-        replace(_SAMPLING, max_tokens=40),
-        schema=_SAME,
-        tag=f"aliases/{pair.other}",
-        repair=load_template(language, "repair").text,
-    )
 
 
 def check_novel(reading: ScriptReading) -> None:
@@ -335,7 +253,7 @@ def check_novel(reading: ScriptReading) -> None:
 
 
 @dataclass(frozen=True)
-class Attribute(Step[tuple[ParsedScript, Counts]]):
+class Attribute(Step[tuple[ParsedScript, dict[str, int]]]):
     """Find who speaks a novel's quotations, and read it for one role.
 
     Attributes:
@@ -348,8 +266,8 @@ class Attribute(Step[tuple[ParsedScript, Counts]]):
     settings: Mapping[str, Any] = field(default_factory=dict)
     kind: ClassVar[str] = "attribution"
 
-    def plan(self, llm: LLM) -> Plan[tuple[ParsedScript, Counts]]:
-        """Ask about passages, then about names that may be one person's.
+    def plan(self, llm: LLM) -> Plan[tuple[ParsedScript, dict[str, int]]]:
+        """Ask about passages.
 
         Raises:
             SettingsError: For a script that is not a novel.
@@ -363,25 +281,12 @@ class Attribute(Step[tuple[ParsedScript, Counts]]):
             label="attributing quotations",
         )
         attributed, counts = apply_speakers(self.reading, passages, outcomes)
-        parsed = select_role(self.names, attributed)
-        pairs = find_pairs(parsed, self.reading.source.text)
-        # A dry run leaves these few short questions out: they depend on the answers.
-        outcomes = yield Round(
-            [request_comparison(pair, parsed.language) for pair in pairs],
-            accept_json(_SAME, lambda value: value["persons"] == 1),
-            label="comparing names",
-        )
-        proposals = tuple(
-            Proposal(pair.other, pair.speeches, f"one person by the model; the text: ‘{pair.evidence:.100}’")
-            for pair, outcome in zip(pairs, outcomes, strict=True)
-            if isinstance(outcome, Answer) and outcome.value
-        )
-        return replace(parsed, proposals=proposals), counts
+        return select_role(self.names, attributed), counts
 
-    def describe(self, result: tuple[ParsedScript, Counts]) -> dict[str, Any]:
+    def describe(self, result: tuple[ParsedScript, dict[str, int]]) -> dict[str, Any]:
         """Return the novel and the names."""
         return {"names": list(self.names), "text": hash_json(self.reading.source.text)}
 
-    def summarize(self, result: tuple[ParsedScript, Counts]) -> dict[str, Any]:
+    def summarize(self, result: tuple[ParsedScript, dict[str, int]]) -> dict[str, Any]:
         """Count what became of the quotations."""
-        return asdict(result[1])
+        return result[1]

@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.folder import PROFILE, read_character
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.characters.scripts.turns import read_turns
 from rolellm.core.errors import DataError, ScriptError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language, Profile, Turn
-from rolellm.core.text import fold, fold_name, join_names
+from rolellm.core.text import fold, join_names
 from rolellm.data.rolebench.release import is_role
-
-
-def find_title(folder: str | Path, dialogue: str | Path, role: str) -> str | None:
-    """Find the title that a character's folder has for its script, where it was built from this dialogue before."""
-    if not (Path(folder) / PROFILE).is_file():
-        return None
-    existing = read_character(folder)
-    source = existing.made.get("source")
-    same = isinstance(source, Mapping) and source.get("file") == Path(dialogue).name and existing.role == role
-    return existing.script if same else None
-
 
 _NAMED = 8
 _SAMPLED = 2000
@@ -102,8 +90,5 @@ def _explain_silence(turns: Sequence[Turn], role: str) -> str:
     speakers = Counter(turn.speaker for turn in turns if turn.kind == "speech")
     if not speakers:
         return f"nobody speaks in it, including {role}; parse a script that has speech"
-    alike = [name for name in speakers if fold_name(role) in fold_name(name)]
-    if alike:
-        return f"{role} never speaks in it; did you mean --role {alike[0]!r} ({speakers[alike[0]]} speeches)?"
     speaking = join_names((f"{name} ({count})" for name, count in speakers.most_common()), _NAMED)
     return f"{role} never speaks in it; who does: {speaking}. Parse the script again for this role, or name another"
