@@ -1,6 +1,5 @@
 """Reading the instructions that a role is asked."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -86,9 +85,8 @@ def test_rows_of_a_dataset_and_a_parquet_file(tmp_path: Path) -> None:
 
     data = Dataset.from_list([{"instruction": "Name it.", "input": "A red fruit", "output": "Apple.", "n": 1}])
     data.to_parquet(tmp_path / "d.parquet")
-    expected = Instruction("Name it.\nA red fruit", "Apple.")
-    assert read_instructions(data, FOX).asked == [expected]
-    assert read_instructions(tmp_path / "d.parquet", FOX).asked == [replace(expected, fields={"n": 1})]
+    expected = Instruction("Name it.\nA red fruit", "Apple.", {"n": 1})
+    assert read_instructions(data, FOX).asked == read_instructions(tmp_path / "d.parquet", FOX).asked == [expected]
 
 
 def test_an_answer_in_the_roles_voice_is_no_target(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ Person = Literal["third", "second"]
 #: What may be wrong with a description; the first six make it worthless.
 Defect = (
     Literal["empty", "language", "voice", "leak", "copied", "circles"]
-    | Literal["short", "named", "third", "opening", "second", "self", "ungrounded", "unsupported"]
+    | Literal["short", "named", "third", "second", "ungrounded", "unsupported"]
 )
 _WORTHLESS: Final = ("empty", "language", "voice", "leak", "copied", "circles")
 
@@ -371,23 +371,21 @@ def find_defects(text: str, person: Person, names: re.Pattern[str], language: La
         defects["short"] = str(size)
     if name := find_role_name(names, text):
         defects["named"] = name
-    defects |= dict.fromkeys(_check_third(bare, language) if person == "third" else _check_second(bare, language), "")
+    if not (_is_in_third if person == "third" else _is_in_second)(bare, language):
+        defects[person] = ""
     return defects
 
 
-def _check_third(bare: str, language: Language) -> list[Defect]:
-    return ["third"] if any(_count_persons(bare, language)) else []
+def _is_in_third(bare: str, language: Language) -> bool:
+    return not any(_count_persons(bare, language))
 
 
-def _check_second(bare: str, language: Language) -> list[Defect]:
+def _is_in_second(bare: str, language: Language) -> bool:
+    """Tell whether a text addresses someone from its beginning and in most sentences, and never speaks of itself."""
     sentences = [sentence for sentence in _SENTENCE_END.split(bare) if any(map(str.isalnum, sentence))]
     addressed = [_count_persons(sentence, language)[0] > 0 for sentence in sentences]
-    defects: list[Defect] = []
-    if _OPENS_AS_THIRD.search(bare) or not any(addressed[:1]):
-        defects.append("opening")
-    if 2 * sum(addressed) < len(addressed):
-        defects.append("second")
-    return [*defects, "self"] if _count_persons(bare, language)[1] else defects
+    opens = not _OPENS_AS_THIRD.search(bare) and any(addressed[:1])
+    return opens and 2 * sum(addressed) >= len(addressed) and not _count_persons(bare, language)[1]
 
 
 def _count_persons(text: str, language: Language) -> tuple[int, int]:
