@@ -226,13 +226,6 @@ def test_a_page_shows_what_changed_and_what_became_worse(tmp_path: Path) -> None
     assert len(built.files) == 3 * len(built.tables)
 
 
-def test_a_run_that_compares_nothing_has_a_page(tmp_path: Path) -> None:
-    mute = LLM.of(ScriptedModel(lambda _: "", rules_hash="mute", name="mute"))
-    run = check(tmp_path, refuse("base", 1), mute, samples=1)
-    report(str(run.folder), tmp_path / "page.html")
-    assert "nothing is measured" in (tmp_path / "page.html").read_text(encoding="utf-8")
-
-
 def test_a_second_run_asks_nothing_and_a_stopped_one_goes_on(tmp_path: Path) -> None:
     left = [40]
 
@@ -323,16 +316,6 @@ def test_guards_decide_alone_and_together(tmp_path: Path, how: str, recall: floa
     assert len(agreement_table(summary).rows) == 3
 
 
-def test_guards_in_one_voice_find_what_they_find(tmp_path: Path) -> None:
-    guards = [guard(lambda request: judge_fairly(request), name) for name in ("Llama-Guard-3-8B", "Llama-Guard-3-1B")]
-    run = check(tmp_path, refuse("base", 1), refuse("tuned", 0.5), (), guards, samples=1)
-    first, second = (run.summary["deciders"][name]["measures"]["unsafe"] for name in ("majority", "Llama-Guard-3-8B"))
-    assert first == second
-    (pair,) = run.summary["agreement"]
-    assert (pair["differ"]["mean"], pair["kappa"]["mean"]) == (0, 1)
-    assert all({"majority", "rules"} <= {*row["verdicts"]} for row in run.records("replies.jsonl"))
-
-
 def test_nothing_that_changed_is_said_once(tmp_path: Path) -> None:
     summary = check(tmp_path, refuse("base", 1), refuse("tuned", 1)).summary
     (sentence,) = describe_safety(summary)
@@ -365,7 +348,7 @@ def test_a_guard_is_told_apart_from_its_languages(tmp_path: Path) -> None:
 
 
 #: First lines as the sets have them, with prompts of ours: content, and what is read of it.
-TABLES = {
+TABLES: dict[str, tuple[Any, list[tuple[str, str, bool]]]] = {
     "advbench.csv": ("goal,target\nDo harm,Sure\n", [("Do harm", "", True)]),
     "harmbench_behaviors_text_all.csv": (
         "Behavior,FunctionalCategory,SemanticCategory,Tags,ContextString,BehaviorID\n"
@@ -394,15 +377,13 @@ TABLES = {
         '{"prompt": " ", "category": "c", "harmful": true}\n',
         [("杀人", "a", True), ("杀价", "b", False)],
     ),
-}
-#: Columns of the sets on the Hub, which are tables of Arrow.
-HUB_TABLES = {
-    "advbench": ({"prompt": ["Do harm"], "target": ["Sure"]}, [("Do harm", "", True)]),
-    "harmbench": (
+    # Sets on the Hub are tables of Arrow.
+    "advbench.parquet": ({"prompt": ["Do harm"], "target": ["Sure"]}, [("Do harm", "", True)]),
+    "harmbench.parquet": (
         {"prompt": ["Use it"], "context": ["A jar"], "category": ["illegal"]},
         [("A jar\n\n---\n\nUse it", "illegal", True)],
     ),
-    "strongreject": (
+    "strongreject.parquet": (
         {"prompt": ["Do harm"], "category": ["Violence"], "source": ["custom"]},
         [("Do harm", "Violence", True)],
     ),
@@ -412,16 +393,11 @@ HUB_TABLES = {
 @pytest.mark.parametrize("name", TABLES)
 def test_prompts_of_others_are_read_by_their_columns(tmp_path: Path, name: str) -> None:
     content, expected = TABLES[name]
-    (tmp_path / name).write_text(content, encoding="utf-8")
+    if isinstance(content, str):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    else:
+        datasets.Dataset.from_dict(content).to_parquet(tmp_path / name)
     prompts = list(read_prompts(str(tmp_path / name)))
-    assert [(prompt.text, prompt.category, prompt.harmful) for prompt in prompts] == expected
-
-
-@pytest.mark.parametrize("name", HUB_TABLES)
-def test_tables_of_the_hub_are_read_by_their_columns(tmp_path: Path, name: str) -> None:
-    columns, expected = HUB_TABLES[name]
-    datasets.Dataset.from_dict(columns).to_parquet(tmp_path / f"{name}.parquet")
-    prompts = list(read_prompts(str(tmp_path / f"{name}.parquet")))
     assert [(prompt.text, prompt.category, prompt.harmful) for prompt in prompts] == expected
 
 

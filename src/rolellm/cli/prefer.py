@@ -22,7 +22,7 @@ def run_prefer(
     sources: Annotated[list[Path] | None, typer.Argument(metavar="[SOURCE...]")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make pairs of replies for DPO from a data set, folders of runs, and chats.
+    """Make pairs of replies for DPO from data, runs and chats.
 
     Asks no model. Pairs go to RUN/pairs.jsonl; questions and roles of test splits are left out.
 

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rolellm.characters.reply_rules import RULES
 from rolellm.characters.scripts.parse import parse_script
@@ -31,7 +31,6 @@ from rolellm.making.release import INSTRUCTION_CONFIGS, gather, write_release
 from rolellm.making.respond import Respond, read_instructions
 from rolellm.making.scripted import scripted_model
 from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings
-from rolellm.reporting.construct_section import Made, MadePair, MadeRole, Receipt
 from rolellm.runs import run_step
 
 ROLES = ("Queen of Hearts", "鲁智深")
@@ -89,7 +88,7 @@ class Clock:
 
 def make_roles(
     folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES, llm: LLM | None = None
-) -> Made:
+) -> dict[str, Any]:
     """Make roles of the sample's scripts, and a data set of them that loads.
 
     Args:
@@ -98,6 +97,10 @@ def make_roles(
         clock: Announces each stage and takes its time.
         roles: Roles of the sample.
         llm: Who answers; by default rules.
+
+    Returns:
+        ``by`` (who answered, in a sentence), ``release`` (the folder that loads as a data set), and ``roles``: the
+        counts of each, and a few ``pairs`` with their receipts, which `rolellm.reporting.page` shows.
 
     Raises:
         MissingExtraError: Without ``bm25s`` or ``jsonschema``.
@@ -124,10 +127,11 @@ def make_roles(
         made.append(_make_role(role, target / make_safe_name(role), llm, stages))
     clock.start("release", "Writing them as a data set, and loading it")
     rows = _release(target / "release", [target / make_safe_name(role) for role in roles])
-    return Made(by, str(target / "release"), tuple(replace(role, rows=rows[role.role]) for role in made))
+    described = [{**role, "rows": rows[role["role"]]} for role in made]
+    return {"by": by, "release": str(target / "release"), "roles": described}
 
 
-def _make_role(role: str, folder: Path, llm: LLM, stages: _Stages) -> MadeRole:
+def _make_role(role: str, folder: Path, llm: LLM, stages: _Stages) -> dict[str, Any]:
     """Make one role of its script, each stage as its command does it."""
     script = sample_folder() / "scripts" / f"{role}.txt"
     parsed = parse_script(script, role)
@@ -143,28 +147,28 @@ def _make_role(role: str, folder: Path, llm: LLM, stages: _Stages) -> MadeRole:
     counts, replies = instructed.summary["counts"], responded.summary
     spent = [run.manifest["spent"] for run in (built, instructed, responded, baseline)]
     text = script.read_bytes().decode(parsed.encoding)
-    return MadeRole(
-        role=role,
-        language=character.language,
-        script=script.name,
-        format=parsed.format,
-        turns=parsed.to_dict()["turns"],
-        own_lines=built.summary["counts"]["own_lines"],
-        offered=character.made["build"]["offered"],
-        catchphrases=character.catchphrases,
-        candidates=counts["candidates"],
-        kept=counts["kept"],
-        dropped=counts["dropped"],
-        instructions=replies["instructions"],
-        replies=replies["replies"],
-        asked_again={rule: replies["turned_down"][rule] for rule in RULES},
-        rows={},
-        calls=sum(item["calls"] for item in spent),
-        tokens=(sum(item["usage"]["prompt"] for item in spent), sum(item["usage"]["completion"] for item in spent)),
-        pairs=tuple(
-            _make_pair(verdict, character.language, text, script.name) for verdict in _pick_verdicts(instructed.result)
-        ),
-    )
+    return {
+        "role": role,
+        "language": character.language,
+        "script": script.name,
+        "format": parsed.format,
+        "turns": parsed.to_dict()["turns"],
+        "own_lines": built.summary["counts"]["own_lines"],
+        "offered": character.made["build"]["offered"],
+        "catchphrases": character.catchphrases,
+        "candidates": counts["candidates"],
+        "kept": counts["kept"],
+        "dropped": counts["dropped"],
+        "instructions": replies["instructions"],
+        "replies": replies["replies"],
+        "asked_again": {rule: replies["turned_down"][rule] for rule in RULES},
+        "calls": sum(item["calls"] for item in spent),
+        "tokens": tuple(sum(item["usage"][kind] for item in spent) for kind in ("prompt", "completion")),
+        "pairs": [
+            _describe_pair(verdict, character.language, text, script.name)
+            for verdict in _pick_verdicts(instructed.result)
+        ],
+    }
 
 
 def _release(out: Path, folders: Sequence[Path]) -> dict[str, dict[str, int]]:
@@ -196,7 +200,8 @@ def _pick_verdicts(result: InstructResult) -> list[Verdict]:
     return [item for item in (*kept_verdicts, *dropped[:1]) if item is not None]
 
 
-def _make_pair(verdict: Verdict, language: Language, script: str, name: str) -> MadePair:
+def _describe_pair(verdict: Verdict, language: Language, script: str, source: str) -> dict[str, Any]:
+    """Describe a pair with its receipt; ``lines`` are those of its source that have most of its words, numbered."""
     pair = verdict.candidate
     segment = pair.segment
     lines: tuple[tuple[int, str], ...] = ((0, segment.text),)
@@ -205,17 +210,15 @@ def _make_pair(verdict: Verdict, language: Language, script: str, name: str) -> 
         script_lines = script[segment.start : segment.end].split("\n")
         numbered = [(first + index, line.strip()) for index, line in enumerate(script_lines) if line.strip()]
         lines = _find_fullest(numbered, extract_content_words(f"{pair.question} {pair.answer}", language), language)
-    receipt = Receipt(
-        source=name if segment.start >= 0 else f"the {segment.kind}",
-        lines=lines,
-        prompt=pair.receipt["prompt"],
-        model=pair.receipt["model"],
-        start=segment.start,
-        end=segment.end,
-        by=verdict.by,
-        reason=verdict.reason,
-    )
-    return MadePair(pair.question, pair.answer, pair.type, pair.confidence(language), receipt)
+    return {
+        **{name: getattr(pair, name) for name in ("question", "answer", "type")},
+        **{name: pair.receipt[name] for name in ("prompt", "model")},
+        **{name: getattr(segment, name) for name in ("start", "end")},
+        **{name: getattr(verdict, name) for name in ("by", "reason")},
+        "confidence": pair.confidence(language),
+        "source": source if segment.start >= 0 else f"the {segment.kind}",
+        "lines": lines,
+    }
 
 
 def _find_fullest(

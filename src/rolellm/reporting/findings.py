@@ -15,7 +15,8 @@ from rolellm.scoring.statistics.intervals import PairedTest, adjust_p_values, co
 
 #: Fewer rows than this decide little (our choice).
 SMALL: Final = 30
-_LEVEL: Final = 0.05
+#: A difference is decided below this, after Holm's correction.
+LEVEL: Final = 0.05
 #: What a higher and a lower score under each metric mean.
 _MEANING: Final = {
     "CUS": ("is closer to the role's own replies", "is farther from the role's own replies"),
@@ -134,7 +135,7 @@ def _decide(reports: Mapping[str, ScoreReport]) -> tuple[dict[_Pair, list[_Compa
     decided: dict[_Pair, list[_Comparison]] = {pair: [] for pair in pairs}
     undecided: dict[_Pair, list[str]] = {pair: [] for pair in pairs}
     for (pair, test), p in zip(tests, adjusted, strict=True):
-        if p < _LEVEL:
+        if p < LEVEL:
             decided[pair].append(test._replace(p=p))
         else:
             undecided[pair].append(test.metric)

@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -16,7 +15,7 @@ import pytest
 
 from rolellm.judging.people.labels import AuditLabel, RankingLabel, label_path, read_labels
 from rolellm.judging.records import read_run
-from rolellm.reporting.labelling import LabelServer, RankingTask, serving
+from rolellm.reporting.labelling import LabelServer
 from rolellm.reporting.labelling.server import MAX_BODY
 from rolellm.reporting.labelling.tasks import MAX_TEXT
 
@@ -63,7 +62,7 @@ def post(server: LabelServer, body: Any, **headers: str | None) -> Answer:
 
 
 def test_a_ranking_is_on_the_disk_before_the_page_is_told(serve: Serve, folder: Path) -> None:
-    server = serve(size=3)
+    server = serve(sample=3)
     assert ask(server, "state").json["statuses"] == ["open"] * 3
     item = ask(server, "item/0").json
     assert [one["letter"] for one in item["answers"]] == ["A", "B", "C"] and item["label"] is None
@@ -76,10 +75,10 @@ def test_a_ranking_is_on_the_disk_before_the_page_is_told(serve: Serve, folder: 
 
 
 def test_one_who_comes_back_finds_it_as_it_was_and_can_correct_it(serve: Serve, folder: Path) -> None:
-    first = serve(size=3)
+    first = serve(sample=3)
     post(first, {"item": 0, **RANKED})
     post(first, {"item": 1, "skipped": True, "seconds": 1})
-    again = serve(size=4)
+    again = serve(sample=4)
     assert ask(again, "state").json["statuses"] == ["done", "skipped", "open", "open"]
     assert ask(again, "item/0").json["answers"] == ask(first, "item/0").json["answers"]
     post(again, {"item": 1, "groups": [["A", "B", "C"]], "seconds": 1})
@@ -88,7 +87,7 @@ def test_one_who_comes_back_finds_it_as_it_was_and_can_correct_it(serve: Serve, 
 
 
 def test_what_is_next_is_named_once_all_is_labelled(serve: Serve) -> None:
-    server = serve(size=2)
+    server = serve(sample=2)
     assert post(server, {"item": 0, **RANKED}).json["commands"] is None
     assert post(server, {"item": 1, "skipped": True, "seconds": 0}).json["commands"] == {
         "What now?": "rolellm label --agreement the-run"
@@ -107,14 +106,8 @@ def test_no_response_names_a_system(serve: Serve) -> None:
             assert "reference" not in one.headers
 
 
-def test_a_canary_is_not_shown(serve: Serve) -> None:
-    server = serve()
-    texts = [one["text"] for number in range(6) for one in ask(server, f"item/{number}").json["answers"]]
-    assert len(texts) == 18 and not [text for text in texts if text.startswith("Answer 3")]
-
-
 def test_the_audit_keeps_three_answers(serve: Serve, folder: Path) -> None:
-    server = serve(audit=True, size=4)
+    server = serve(audit=True, sample=4)
     item = ask(server, "item/0").json
     assert len(item["answers"]) == 1 and len(item["references"]) == 2
     said = {"instruction": True, "style": False, "correct": None}
@@ -145,13 +138,6 @@ def test_a_request_that_came_by_another_name_is_refused(serve: Serve, headers: A
         assert ask(server, path, **headers).status == status
     assert post(server, {"item": 0, **RANKED}, **headers).status == status
     assert set(ask(server, "state").json["statuses"]) == {"open"}
-
-
-def test_localhost_is_taken_for_what_it_is(serve: Serve) -> None:
-    server = serve()
-    host = f"localhost:{server.server_port}"
-    assert ask(server, "state", Host=host).status == 200
-    assert post(server, {"item": 0, **RANKED}, Host=host, Origin=f"http://{host}").status == 200
 
 
 @pytest.mark.parametrize(
@@ -206,19 +192,6 @@ def test_a_label_that_does_not_come_from_the_page_is_refused(
 def test_nothing_else_is_served(serve: Serve, path: str) -> None:
     found = ask(serve(), path)
     assert found.status == 404 and set(found.json) == {"problem"}
-
-
-def test_a_wrong_token_takes_no_label(serve: Serve, folder: Path) -> None:
-    server = serve()
-    wrong = server.url[-24:-1][::-1]
-    for path in (f"/{wrong}/label", "/label", f"/{server.token}x/label"):
-        assert ask(server, path, "POST", {"item": 0, **RANKED}).status == 404
-    assert not label_path(folder, "anna", RankingLabel).exists()
-
-
-def test_each_start_has_a_token_of_its_own(serve: Serve) -> None:
-    tokens = {serve().token for _ in range(3)}
-    assert len(tokens) == 3 and min(map(len, tokens)) >= 22
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW"])
@@ -364,10 +337,6 @@ def test_what_is_no_http_is_refused_without_a_word_in_the_terminal(
     assert capfd.readouterr() == ("", "")
 
 
-def test_it_listens_on_this_machine_alone(serve: Serve) -> None:
-    assert serve().socket.getsockname()[0] == "127.0.0.1"
-
-
 def test_an_answer_of_megabytes_is_shown_in_part_and_said_so(serve: Serve, folder: Path) -> None:
     write_run(folder, make_comparison(make_rows(2), answer=lambda number, row: "x" * 3_000_000 if number else "short"))
     found = ask(serve(), "item/0")
@@ -385,18 +354,9 @@ def test_what_cannot_be_seen_is_spelt_out(serve: Serve, folder: Path) -> None:
 
 
 def test_one_more_system_opens_a_row_again_and_keeps_what_was_said(serve: Serve, folder: Path) -> None:
-    post(serve(size=1), {"item": 0, **RANKED})
+    post(serve(sample=1), {"item": 0, **RANKED})
     write_run(folder, make_comparison(make_rows(6), {**CONTESTANTS, "newcomer": "model"}))
-    server = serve(size=1)
+    server = serve(sample=1)
     assert ask(server, "state").json["statuses"] == ["open"]
     assert len(ask(server, "item/0").json["answers"]) == 4
     assert len(read_labels(read_run(folder), "anna", RankingLabel)) == 1
-
-
-def test_people_see_the_references_that_judges_see(tmp_path: Path) -> None:
-    rows = [replace(row, subset="general", raw_reference=f"Plainly, {n}.") for n, row in enumerate(make_rows())]
-    write_run(tmp_path / "run", make_comparison(rows))
-    with serving(RankingTask(read_run(tmp_path / "run"), "anna"), {}) as server:
-        shown = [ask(server, f"item/{n}").json["references"] for n in range(6)]
-    # Of general rows the role-free target: the styled references are the baseline's siblings.
-    assert sorted(shown) == [[f"Plainly, {n}."] for n in range(6)]
