@@ -125,6 +125,7 @@ def stages(role: str, script: Path, llm: Any, home: Path, arguments: argparse.Na
         "candidates": made["candidates"],
         "pairs_kept": made["kept"] / max(made["candidates"], 1),
         "dropped": {name: count for name, count in made["dropped"].items() if count},
+        "verified": made["verified"],
         "leaks": leaks(character.language, texts),
     }
 

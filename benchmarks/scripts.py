@@ -147,7 +147,7 @@ def main() -> None:
         shown = f"{right} of {total} = {100 * right / max(1, total):.2f} %"
         read_as = parsed.format if parsed else "refused"
         figures[f"{entry['name']} ({entry['layout']})"] = (
-            f"{shown}; {read_as}; {len(text):,} characters in {seconds:.2f} s"
+            f"{shown}; {read_as}, {parsed.spoken_in if parsed else '-'}; {len(text):,} characters in {seconds:.2f} s"
         )
         if given.megabytes:
             figures[f"{entry['name']}, repeated"] = cost(path, entry["role"], given.megabytes)

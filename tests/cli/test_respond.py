@@ -191,3 +191,11 @@ def test_a_notable_share_without_an_answer_is_not_done(
     assert server.counts.calls == 14, "the filter would say the same again"
     shown = run(*words, "--allow-missing", "0.2")
     assert shown.code == 0 and "Go on with" in shown.out
+
+
+def test_instructions_in_another_language_are_pointed_out(place: Path, run: Command) -> None:
+    lines = [{"instruction": text} for text in ("地图在谁那里？", "谁有钥匙？", "Who has the key?")]
+    (place / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    shown = run(*ASK, "--dry-run", "--json")
+    assert "2 of 3 instructions are Chinese, and Fox speaks English; `rolellm data instructions" in shown.err
+    assert shown.result["requests"] == 18

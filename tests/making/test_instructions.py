@@ -140,6 +140,11 @@ SHARED = [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "A"}, {"from
             id="ShareGPT, older",
         ),
         pytest.param(
+            {"instruction": "Q", "instances": [{"input": "I", "output": "A"}, {"input": "", "output": "B"}]},
+            ("Q\nI", "A"),
+            id="Self-Instruct",
+        ),
+        pytest.param(
             {"instruction": "Human: Q\nmore\nAssistant: A\nHuman: R\nAssistant:", "output": "B"},
             ("Q\nmore", "A"),
             id="BELLE, turns",

@@ -49,12 +49,14 @@ def run_respond(
     """
     from rolellm.characters.cards.folder import open_character
     from rolellm.characters.role_prompts import RolePrompts
-    from rolellm.making.respond import Respond, read_instructions
+    from rolellm.making.respond import Respond, describe_language_mismatch, read_instructions
 
     llm = make_llm(model_options, call_options, required=not explain)
     character, home = open_character(profile, make=not (explain or llm.dry_run))
     profile = home or profile
     chosen = read_instructions(instructions, character, limit)
+    if note := describe_language_mismatch(character, chosen.asked):
+        say(f"note: {note}", err=True)
     if explain:
         _explain(RolePrompts(character, settings, llm.counter), chosen.asked[: limit or 5], as_json)
         return

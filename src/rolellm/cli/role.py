@@ -164,7 +164,13 @@ def _describe_health(parsed: ParsedScript) -> str:
     summary += f" ({', '.join(f'{name} {count}' for name, count in list(short.items())[:_EXAMPLES])})" if short else ""
     if parsed.format == "novel":
         summary = f"the speaker of {parsed.open_share:.0%} of the quotations was not found; {summary}"
+        summary += f"; {health['mended_quotations']:,} with a quotation mark missing or wrong"
+    if unnamed := parsed.unaddressed:
+        summary += f"; nobody else names {', '.join(f'{name} ({count} speeches)' for name, count in unnamed.items())}"
     summary += f"; {parsed.left_out:.0%} of the text in no turn"
+    spoken = parsed.spoken_in
+    if spoken not in ("en", "zh", None):
+        summary += f"; the language is probably {spoken}, and prompts exist in English and Chinese only"
     return f"Health: {summary}."
 
 
@@ -216,7 +222,7 @@ def run_role_build(
     """
     from rolellm.characters.cards.folder import is_card, open_character
     from rolellm.making.profile.build import BuildProfile, build_folder
-    from rolellm.making.profile.start import start_sheet
+    from rolellm.making.profile.start import find_title, start_sheet
 
     if out is not None and out.is_file():
         raise SettingsError(f"--out {out} is a file; a character is a folder")
@@ -232,6 +238,7 @@ def run_role_build(
             raise SettingsError(f"--role is missing; use a name from {source}")
         if role is not None and out is None:
             raise SettingsError("no folder for the character; add --out PROFILE")
+        script = script or find_title(out, source, role) if role and out else script
         start = start_sheet(source, role or "", language=language, aliases=names, script=script)
     settings = replace(settings, catchphrases=catchphrases, description=_read(description), work=script)
     step = BuildProfile(start, settings, out or home)

@@ -74,6 +74,8 @@ _FEWEST, _MOST = 10, 400
 #: Tokens that a question and its reply need beside the character's prompt (our choice).
 _ROOM: Final = 256
 _RECIPE: Final = "adapter"
+#: Tokens a second of one call, for estimates of time (our choice: a hosted model's order of magnitude).
+_SPEED: Final = 50
 #: Stages that keep a journal, in the order in which they are paid for.
 _PAID: Final = ("attribution", "build", "instruct", "respond", "adapter/safety")
 TUNED: Final = "tuned"
@@ -506,6 +508,7 @@ class _Journey:
             models = pair_models(adapter, LLM.resolve(self.chosen.base))
             asked["safety"] = estimate_step(self._plan_safety(character), models)
         asked["together"] = sum(list(asked.values())[1:], next(iter(asked.values())))
+        at_once = sum(endpoint.concurrency for endpoint in llm.settings.endpoints) or 1
         rows = [
             (
                 stage,
@@ -513,11 +516,13 @@ class _Journey:
                 f"{expected.tokens.prompt:,}",
                 f"{expected.tokens.completion:,}",
                 format_dollars(expected.cost),
+                f"{expected.tokens.completion / (_SPEED * at_once * 60):,.1f}",
             )
             for stage, expected in ((name, value.expected) for name, value in asked.items())
         ]
-        heads = ["stage", "calls", "prompt tokens", "reply tokens", "US dollars"]
+        heads = ["stage", "calls", "prompt tokens", "reply tokens", "US dollars", "minutes"]
         table = Table.from_rows(f"To make {character.role}; no model was asked", heads, rows)
+        table = replace(table, note=f"Minutes: {at_once} calls at once, each of {_SPEED} tokens a second.")
         return Findings({"role": character.role, **{name: value.to_dict() for name, value in asked.items()}}, table)
 
 

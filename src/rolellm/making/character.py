@@ -37,7 +37,7 @@ from rolellm.making.instruct.run import Instruct
 from rolellm.making.profile.build import BuildProfile, build_folder, count_parts, list_defects
 from rolellm.making.profile.start import start_sheet
 from rolellm.making.release import INSTRUCTION_CONFIGS, gather, write_release
-from rolellm.making.respond import Respond, read_instructions
+from rolellm.making.respond import Respond, describe_language_mismatch, read_instructions
 from rolellm.making.scripted import load_llm
 from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule, make_settings
 from rolellm.runs import run_step
@@ -206,6 +206,7 @@ class Character(Profile):
         """
         chosen, folder = make_settings(RespondSettings, settings), self._ensure_folder()
         instruction_set = read_instructions(instructions, self, limit)
+        _warn(describe_language_mismatch(self, instruction_set.asked))
         with self._attach_resume_call("respond(llm, instructions)"):
             run = run_step(Respond(self, instruction_set, chosen), load_llm(llm), out or folder / "respond")
         if run.failed:

@@ -100,7 +100,7 @@ def read_instruction_source(
     if path.is_file():
         if split is not None:
             raise SettingsError(f"{dataset} is one file and has no splits; leave --split out")
-        rows = [row for _, row in read_rows(path)]
+        rows = [row for _, row in read_instruction_rows(path)]
         # Objects of JSON Lines need not all have the same keys.
         names = list(dict.fromkeys(str(name) for row in rows[:1000] for name in row))
         columns = _find_columns(names, instruction_column, target_column, dataset)
@@ -114,6 +114,18 @@ def read_instruction_source(
         texts = [read_pair(row, columns) for row in data.select_columns(used)]
     name = path.resolve().name if path.is_dir() else dataset
     return InstructionSource(name, split_name, columns, hash_json(texts), texts)
+
+
+def read_instruction_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+    """Read the rows of a file of instructions; as `rolellm.core.row_files.read_rows`."""
+    return [(number, _flatten_instance(row)) for number, row in read_rows(path)]
+
+
+def _flatten_instance(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Merge the first instance of a Self-Instruct row into it; return any other row as it is."""
+    instances = row.get("instances")
+    first = instances[0] if isinstance(instances, list) and instances else None
+    return {**row, **first} if isinstance(first, Mapping) else row
 
 
 @contextmanager

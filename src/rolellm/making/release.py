@@ -12,6 +12,7 @@ from typing import Any
 from rolellm.characters.cards.folder import open_character
 from rolellm.characters.folder import is_outdated
 from rolellm.characters.roles import find_part
+from rolellm.characters.scripts.parse import detect_spoken_language
 from rolellm.characters.scripts.turns import write_turns
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import fill_folder, write_json
@@ -302,6 +303,12 @@ class _Draft:
                 self.made.notes.append(f"no description of {role.role}; `rolellm role build` makes one")
             if character.script:
                 scripts[role.role] = character.script
+            spoken = detect_spoken_language(" ".join(turn.content for turn in filter(character.owns, character.turns)))
+            if spoken not in ("en", "zh", None):
+                self.made.notes.append(
+                    f"{role.role} seems to speak {spoken!r}; releases are in English or Chinese, and this role is "
+                    f"among the {FOLDERS[language]} ones"
+                )
             if character.turns:
                 name = f"{folder}/{folder}-{make_safe_name(role.role)}.jsonl"
                 self.made.rows[name] = write_turns(

@@ -15,17 +15,17 @@ from typing import Any, ClassVar, get_args
 
 from rolellm.characters.reply_rules import RULES, make_reply_acceptor
 from rolellm.characters.role_prompts import RolePrompt, RolePrompts
+from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_file, hash_json
-from rolellm.core.records import Profile
-from rolellm.core.row_files import read_rows
+from rolellm.core.records import Language, Profile
 from rolellm.core.text import find_surrogate
 from rolellm.data.rolebench.schema import FOLDERS, SAMPLE
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Outcome, Request
 from rolellm.making.instruct.segments import QuestionType
-from rolellm.making.instructions import detect_columns, read_pair
+from rolellm.making.instructions import detect_columns, read_instruction_rows, read_pair
 from rolellm.making.settings import RespondSettings
 from rolellm.runs import Plan, Records, Round, Step
 
@@ -76,7 +76,7 @@ def read_instructions(instructions: Any, character: Profile, limit: int | None =
         listed = [{"instruction": item} if isinstance(item, str) else _make_plain(item) for item in instructions]
         rows, source = enumerate(listed, start=1), {"file": None, "sha256": hash_json(listed)}
     elif path.is_file():
-        rows, source = read_rows(path), {"file": path.name, "sha256": hash_file(path)}
+        rows, source = read_instruction_rows(path), {"file": path.name, "sha256": hash_file(path)}
     else:
         raise DataError(
             f"no such file; `rolellm data instructions` makes one, `{SAMPLE}` takes the embedded ones, and Python "
@@ -132,6 +132,20 @@ def _make_plain(row: Mapping[str, Any]) -> dict[str, Any]:
     """Make text of what JSON cannot hold, such as dates."""
     plain: dict[str, Any] = json.loads(json.dumps(dict(row), default=str))
     return plain
+
+
+def describe_language_mismatch(character: Profile, instructions: Iterable[Instruction]) -> str | None:
+    """Warn of instructions that are not in the role's language; ``None`` if there are none."""
+    counts = Counter(detect_language(item.question) for item in instructions)
+    names = {"en": "English", "zh": "Chinese"}
+    other_language: Language = "zh" if character.language == "en" else "en"
+    if not counts[other_language]:
+        return None
+    return (
+        f"{counts[other_language]:,} of {counts.total():,} instructions are {names[other_language]}, and "
+        f"{character.role} speaks {names[character.language]}; `rolellm data instructions --language "
+        f"{character.language}` draws others"
+    )
 
 
 REPLIES = "replies.jsonl"

@@ -108,3 +108,37 @@ def test_health() -> None:
     assert health["long_speeches"]["first"][0]["speaker"] == "丙丁"
     assert health["one_character_speakers"] == {"甲": 20, "乙": 20}
     assert 0 < health["text_in_no_turn"] < 0.1
+    assert health["language"] == "zh"
+    assert health["unaddressed_speakers"] == {"甲": 20, "乙": 20}
+
+
+def test_who_is_named_by_others_is_addressed() -> None:
+    text = "MARTHA: Well, Jonathan?\nJON: Well, Aunt Martha.\nUPDATED: Again.\n" * 30
+    assert parse_script(make_source(text), "Martha").unaddressed == {"UPDATED": 30}
+
+
+LONG_GERMAN = "".join(
+    f"ANNA: Ich weiß nicht, ob der Wind heute noch einmal über die alten Dächer geht, Bruder {number}.\n"
+    f"BRUNO: Dann schließen wir die Fenster, damit das Licht nicht ausgeht und niemand uns hören kann.\n"
+    for number in range(20)
+)
+
+
+def test_other_languages_are_reported() -> None:
+    parsed = parse_script(make_source(LONG_GERMAN), "Anna")
+    assert (parsed.spoken_in, parsed.own) == ("de", {"ANNA": 20})
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        (
+            "„Komm herein“, sagte Anna leise. Sie öffnete die Tür und wartete.\n\n„Nein“, rief Karl. „Ich bleibe.“\n",
+            "de",
+        ),
+        ("« Entrez », dit Anna doucement. Elle ouvrit la porte et attendit.\n\n« Non », dit Charles.\n", "fr"),
+    ],
+)
+def test_novels_in_other_languages_are_refused_by_their_language(text: str, language: str) -> None:
+    with pytest.raises(ScriptError, match=f"only English and Chinese ones are read: this seems to be '{language}'"):
+        parse_script(make_source(text), "Anna")

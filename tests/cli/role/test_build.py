@@ -281,3 +281,12 @@ def test_rules_for_another_stage_are_refused_in_a_sentence(here: Path, call: Com
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "words.yaml")
     assert done.code == 1
     assert done.err.startswith("error: the rules `words` can") and done.err.strip().endswith("name another model")
+
+
+def test_a_second_build_keeps_the_title(here: Path, call: Command) -> None:
+    again = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml")
+    titles = []
+    for more in (("--script", "The Lamp"), (), ("--overwrite",), ("--script", "Another")):
+        assert call(*again, *more).code == 0
+        titles.append(json.loads((here / "ada" / "profile.json").read_text(encoding="utf-8"))["script"])
+    assert titles == ["The Lamp", "The Lamp", "The Lamp", "Another"]

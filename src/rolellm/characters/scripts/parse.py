@@ -48,12 +48,27 @@ _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
 _PREVIEWED: Final = 3
 # In a dialogue, at least every fifth speech is another's than the one before.
 _MONOLOGUE: Final = 5
+# Letters that tell a language, and speeches and characters that are looked at.
+_TELLING, _SPEECHES, _ENOUGH = 40, 200, 5000
 
 
 def detect_language(text: str) -> Language:
     """``zh`` where Chinese characters outweigh Latin letters, five of which count as one; else ``en``."""
     sample = _sample_text(text)
     return "zh" if len(HAN.findall(sample)) * _LETTERS_A_HAN > len(_LATIN.findall(sample)) else "en"
+
+
+def detect_spoken_language(text: str) -> str | None:
+    """The language of a text as a code of ISO 639, such as ``de``; ``None`` where that cannot be told."""
+    if sum(map(str.isalpha, text)) < _TELLING:
+        return None
+    import pycld2
+
+    # It takes no character that cannot be printed.
+    printable = "".join(char if char.isprintable() else " " for char in text[:_ENOUGH])
+    sure, _, [(_, code, *_), *_] = pycld2.detect(printable)
+    # "zh-Hant"
+    return str(code).split("-")[0] if sure and code != "un" else None
 
 
 def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tuple[Format, dict[Format, float]]:
@@ -160,6 +175,9 @@ FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 _NAMED: Final = 12
 _LONG: Final = 1000
 _TIMES_LONGER: Final = 20
+# How many speakers are looked at, of those with the most speeches, and the least that they must have.
+_TOP: Final = 5
+_MUCH: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +280,11 @@ class ParsedScript(ScriptReading):
         return tuple(turn for turn in self.turns if turn.kind == "speech" and len(turn.content) > limit)
 
     @property
+    def spoken_in(self) -> str | None:
+        """The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if unclear."""
+        return detect_spoken_language(" ".join(turn.content for turn in self.turns[:_SPEECHES]))
+
+    @property
     def left_out(self) -> float:
         """Share of the text that is in no turn: names, headings, what was left out."""
         covered = position = 0
@@ -272,15 +295,35 @@ class ParsedScript(ScriptReading):
         return 1 - covered / len(self.source.text)
 
     @property
+    def unaddressed(self) -> dict[str, int]:
+        """Speakers with many speeches whom no other speech or direction names; perhaps not names.
+
+        Where only two speak, they need no names.
+        """
+        speakers = list(self.others.items()) if len(self.others) > 1 else []
+        often = [(name, count) for name, count in speakers[:_TOP] if count >= _MUCH and name != "I"]
+        return {name: count for name, count in often if not self._is_named(normalize_name(name))}
+
+    def _is_named(self, name: str) -> bool:
+        # Of a Chinese name, what friends call; of others, any word, and what an abbreviation stands for.
+        words = rf"\b(?:{'|'.join(map(re.escape, name.split()))})"
+        pattern = re.compile(name[-2:] if HAN.search(name) else words, re.IGNORECASE)
+        speeches = zip(self.turns, self.speakers, strict=True)
+        return any(pattern.search(turn.content) for turn, speaker in speeches if normalize_name(speaker) != name)
+
+    @property
     def health(self) -> dict[str, Any]:
         """Signs of reading errors: speeches without a speaker, long ones, broken quotation marks, and the like."""
         return {
             "speaker_not_found": round(self.open_share, 4),
+            "mended_quotations": sum(item.is_mended for item in self.found),
             "long_speeches": _summarize_turns(self.long),
             "one_character_speakers": {
                 name: count for name, count in self.others.items() if len(name) == 1 and name != "I"
             },
+            "unaddressed_speakers": self.unaddressed,
             "text_in_no_turn": round(self.left_out, 4),
+            "language": self.spoken_in,
         }
 
     def to_dict(self) -> dict[str, Any]:
@@ -438,9 +481,11 @@ def _explain_silence(parsed: ParsedScript, speakers: Mapping[str, int], proposal
     names = (parsed.role, *parsed.aliases)
     requested = " or ".join(f"{name!r:.100}" for name in names)
     if not speakers:
+        foreign = parsed.format == "novel" and parsed.spoken_in not in ("en", "zh", None)
+        language = f", of which only English and Chinese ones are read: this seems to be {parsed.spoken_in!r}"
         return (
-            f"nobody is named as a speaker, so {requested} never speaks; it was read with --format {parsed.format} "
-            "(novels: in English and Chinese only). If it is something else, name its format"
+            f"nobody is named as a speaker, so {requested} never speaks; it was read with --format {parsed.format}"
+            f"{language if foreign else ''}. If it is something else, name its format"
         )
     most = ", ".join(f"{name} ({count})" for name, count in list(speakers.items())[:_NAMED])
     close = [item.name for item in proposals] + [near for name in names for near in find_similar(name, speakers)]
