@@ -505,6 +505,8 @@ def test_the_command(
     assert found.json["spent"]["calls"] == server.counts.calls < planned["requests"]
     shown = command(*words, "--max-increase", "100")
     assert shown.code == 0 and "Refusals of harmful prompts fell from 100 % to 0 %" in shown.out
+    monkeypatch.setenv("COLUMNS", "80")
+    assert command(*words).code == 1 and command(*words).out.splitlines()[-1].startswith("With --full: ")
     assert command("check", "safety", "tuned.yaml").code == 2
     # A reply that the server withheld refuses, whoever decides.
     held = command("check", "safety", "withheld.yaml", *words[3:], "--out", "held", "--json")
