@@ -313,22 +313,6 @@ def test_a_model_without_a_chat_template_gets_the_form_of_the_paper(tiny_model: 
     assert shown.endswith("### Response:\nTwo.</s>\n\n### Input:\nThree?</s>\n\n### Response:\n")
 
 
-<<<<<<< HEAD
-=======
-def test_an_adapter_for_another_base_is_refused(tiny_model: Path, tmp_path: Path) -> None:
-    from peft import LoraConfig, get_peft_model
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
-    other = LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes))
-    get_peft_model(other, LoraConfig(target_modules=["q_proj"])).save_pretrained(
-        tmp_path / "adapter", save_embedding_layers=False
-    )
-    with pytest.raises(ModelError, match="cannot be put on its base model"):
-        RolePlayer(tiny_model, ADA, adapter=str(tmp_path / "adapter")).reply("Why?")
-
-
->>>>>>> main
 # --- talks
 
 
