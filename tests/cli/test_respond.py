@@ -73,7 +73,7 @@ def test_from_end_to_end_and_again_for_nothing(place: Path, clean_env: dict[str,
 def test_the_table(place: Path, run: Command) -> None:
     shown = run(*ASK, "--strategy", "zero-shot", "--limit", "2", "--replies", "1", "--out", "elsewhere")
     assert shown.code == 0
-    assert re.search(r"replies +│ +2 of 2", shown.out) and "turned down: hides ai" in shown.out
+    assert re.search(r"replies +│ +2 of 2", shown.out) and "rejected by the rule hides_ai" in shown.out
     assert len(list(read_jsonl(place / "elsewhere/replies.jsonl"))) == 2
 
 
@@ -141,7 +141,7 @@ def test_nothing_but_refusals_is_a_failure(place: Path, run: Command) -> None:
     write_character(replace(fox, turns=turns), place / "fox")
     shown = run(*ASK, "--limit", "1", "--max-attempts", "2")
     assert shown.code == 1
-    assert re.search(r"hides ai +│ +12", shown.out)
+    assert re.search(r"hides_ai +│ +12", shown.out)
     assert "6 of 6 replies are missing, most often (6): says that it is an AI; " in shown.err
     assert "failed.jsonl" in shown.err
     assert len(list(read_jsonl(place / "fox/respond/failed.jsonl"))) == 6

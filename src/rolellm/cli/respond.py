@@ -107,7 +107,7 @@ def _show(run: Run[Any]) -> None:
 def _explain(prompts: RolePrompts, instructions: Iterable[Instruction], as_json: bool) -> None:
     from rolellm.making.respond import explain
 
-    explanations = list(explain(prompts, instructions))
+    explanations = [explain(prompts, item.question) for item in instructions]
     if as_json:
         print_json({"strategy": prompts.settings.strategy, "explained": explanations})
         return

@@ -77,7 +77,7 @@ def test_what_was_changed_is_named(folder: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        pytest.param(["import-card", "none.json", "--out", "x"], 1, "found nothing there", id="no card"),
+        pytest.param(["import-card", "none.json", "--out", "x"], 1, "cannot be read", id="no card"),
         pytest.param(["import-card", "nameless.json", "--out", "x"], 1, "give one with --name", id="no name"),
         pytest.param(["import-card", "escape.json", "--out", "x"], 1, "'\\x1b[2J\\u202e'", id="a wrong type"),
         pytest.param(["import-card", "deep.json", "--out", "x"], 1, "nested too deep", id="nested"),
