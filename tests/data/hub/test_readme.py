@@ -51,25 +51,6 @@ def test_a_readme_without_our_card_is_kept_whole(theirs: str, text: str) -> None
     assert data(merged) == {**data(theirs), **OURS.data}
 
 
-def test_comments_order_and_spelling_of_other_keys_are_kept() -> None:
-    theirs = (
-        "---\n"
-        "# mine\n"
-        "thumbnail:   a.png   # small\n"
-        "license: mit\n"
-        "# about the next\n"
-        "widget:\n"
-        "  - text: 'Yes'\n"
-        "    # deep\n"
-        "date: 2020-01-02\n"
-        "---\n"
-        "Text\n"
-    )
-    merged = merge_card(Readme({"license": "apache-2.0", "library_name": "peft"}, "# Model"), theirs, {})
-    front = merged.split("---\n")[1]
-    assert front == theirs.split("---\n")[1].replace("license: mit", "license: apache-2.0") + "library_name: peft\n"
-
-
 @pytest.mark.parametrize(
     "front",
     [
