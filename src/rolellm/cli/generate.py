@@ -49,9 +49,7 @@ def run_generate(
     from rolellm.scoring.predictions import explain_interrupt
 
     wait_briefly()
-
-    untouched = build_resume_line(context, "--overwrite") if options.overwrite else None
-    with explain_interrupt(out, build_resume_line(context), untouched=untouched):
+    with explain_interrupt(out, build_resume_line(context)):
         # The imports take seconds, and Ctrl-C may come within them.
         from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
         from rolellm.data.rolebench.source import resolve_config

@@ -267,34 +267,24 @@ _WAY_OUT = "use --overwrite to start over, or another --out"
 
 
 @contextmanager
-def explain_interrupt(out: str | Path, resume: str, *, untouched: str | None = None) -> Iterator[None]:
+def explain_interrupt(out: str | Path, resume: str) -> Iterator[None]:
     """Turn Ctrl-C within the block into an error that says what is kept and how to go on.
 
     Args:
         out: The predictions file that is being written.
         resume: The command that continues.
-        untouched: The command to give instead while ``out`` is still the file that it was before the block, which is
-            how overwriting one begins.
 
     Raises:
         StoppedShortError: On KeyboardInterrupt; and the one that the block raised, with ``resume``.
     """
     path = Path(out)
-    before = _get_file_state(path)
     try:
         yield
     except StoppedShortError as error:
         raise error.name_command(resume) from error
     except KeyboardInterrupt:
-        if untouched is not None and before is not None and _get_file_state(path) == before:
-            raise StoppedShortError(f"nothing was done; {path} is unchanged", resume=untouched) from None
         count = path.read_bytes().count(b"\n") if path.is_file() else 0
         raise StoppedShortError(f"{count} predictions are kept in {path}", resume=resume) from None
-
-
-def _get_file_state(path: Path) -> tuple[int, int, int] | None:
-    status = path.stat() if path.is_file() else None
-    return status and (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def complete_source(
