@@ -145,7 +145,7 @@ def test_another_config_is_named_when_nothing_matches(run: Command, tmp_path: Pa
     path = write(tmp_path / "P.jsonl", [{"role": "Nobody Known", "question": "Who?", "generated": ["Me."]}])
     shown = run(path, "--config", "sample")
     assert shown.code == 1
-    assert "is it another config?" in shown.err
+    assert "Is it another split or config?" in shown.err
     assert "Nobody Known" in shown.err
     assert len(shown.err.splitlines()) == 1
 

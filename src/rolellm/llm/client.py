@@ -180,7 +180,7 @@ class Client(ExitStack):
         total: int | None = None,
         also: Collection[Finish] = (),
     ) -> None:
-        """Ask requests as they come, and hand each outcome on as it comes; nothing is held in memory.
+        """Ask requests as they come, and hand each outcome on as it comes; nothing is held in memory. See `ask`.
 
         Args:
             requests: A number of the caller's and a request each; taken from as there is room to ask.
@@ -189,10 +189,6 @@ class Client(ExitStack):
             label: Of the progress bar.
             total: How many requests there are, for the bar.
             also: As for `ask`.
-
-        Raises:
-            StoppedShortError: As `ask`.
-            EndpointError: As `ask`.
         """
         self._check_open()
         run = self._choose_dispatcher()(self.models, self._journal, self.options, accept, also)
@@ -227,10 +223,11 @@ class Client(ExitStack):
             self._count(run)
         if run.stopped is not None:
             raise self._make_error(run, run.stopped)
-        for pace in run.paces:
-            if not pace.alive and pace.last is not None:
-                text = f"{pace.model.name} was dropped ({pace.last[1]}); other endpoints answered instead"
-                warnings.warn(text, RoleLLMWarning, stacklevel=3)
+        dropped = [
+            f"{pace.model.name} was dropped ({pace.last[1]})" for pace in run.paces if not pace.alive and pace.last
+        ]
+        for problem in dropped:
+            warnings.warn(f"{problem}; other endpoints answered instead", RoleLLMWarning, stacklevel=3)
 
     def _choose_dispatcher(self) -> type[Dispatcher[Any]]:
         return BatchDispatcher if self.options.batch else RayDispatcher if self.options.ray else Dispatcher
