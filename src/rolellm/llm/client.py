@@ -223,11 +223,10 @@ class Client(ExitStack):
             self._count(run)
         if run.stopped is not None:
             raise self._make_error(run, run.stopped)
-        dropped = [
-            f"{pace.model.name} was dropped ({pace.last[1]})" for pace in run.paces if not pace.alive and pace.last
-        ]
-        for problem in dropped:
-            warnings.warn(f"{problem}; other endpoints answered instead", RoleLLMWarning, stacklevel=3)
+        for pace in run.paces:
+            if not pace.alive and pace.last is not None:
+                text = f"{pace.model.name} was dropped ({pace.last[1]}); other endpoints answered instead"
+                warnings.warn(text, RoleLLMWarning, stacklevel=3)
 
     def _choose_dispatcher(self) -> type[Dispatcher[Any]]:
         return BatchDispatcher if self.options.batch else RayDispatcher if self.options.ray else Dispatcher
