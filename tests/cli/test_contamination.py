@@ -79,15 +79,6 @@ def test_answers_to_its_own_training_rows_are_marked_from_end_to_end(
     assert expected in refused.err
 
 
-def test_strict_refuses_to_answer_them(place: Path, tmp_path: Path, command: Command) -> None:
-    shown = command(*generate(tmp_path / "p.jsonl", "--split", "train", "--strict"))
-    assert (shown.code, shown.out) == (1, "")
-    assert shown.err.startswith("error: refused, as asked by strict: rows of sample/train whose instruction the model")
-    assert "-strict, whose train split holds no instruction of its test split" in shown.err
-    assert len(shown.err.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("part", ["", "base-*"], ids=["the-run", "the-base-warmed-in-it"])
 def test_held_out_rows_pass_strict(place: Path, tmp_path: Path, command: Command, part: str) -> None:
     (model,) = [str(path.relative_to(place)) for path in (place / "run").glob(part)] if part else ["run"]

@@ -40,14 +40,6 @@ def test_json_is_one_object(src: Path, tmp_path: Path, warm: Forking) -> None:
     }
 
 
-def test_words_for_people(src: Path, tmp_path: Path, warm: Forking) -> None:
-    shown = warm(["data", "convert-chatglm", src, tmp_path / "native", "--family", "chatglm2"], tmp_path)
-    assert shown == (
-        f"76,128 parameters of chatglm2 in float16, 2 files: {tmp_path / 'native'}\n"
-        "The tokenizer was compared with SentencePiece on 4,445 texts: 0 differ.\n"
-    )
-
-
 def test_a_refusal_is_one_message(src: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
     quantised = CONFIG | {"quantization_bit": 4}
     (src / "config.json").write_text(json.dumps(quantised), encoding="utf-8")

@@ -158,18 +158,6 @@ def test_command_builds_and_counts_what_it_set_aside(write_release, tmp_path, co
     assert command(*arguments, "--skip-bad").out.count("instruction-generalization-eng") == 4
 
 
-def test_command_without_any_release(command, tmp_path):
-    shown = command("data", "build", "--out", tmp_path / "out")
-    assert shown.code == 1
-    assert "ROLEBENCH_DIR" in shown.err
-
-
-def test_command_unknown_config(command, tmp_path):
-    shown = command("data", "build", "--out", tmp_path / "out", "--config", "sampel")
-    assert shown.code == 2
-    assert "Did you mean 'sample'" in shown.err
-
-
 def test_stats_counts_what_is_there(write_release, command):
     shown = command("data", "stats", "--data-dir", write_release(), "--json")
     assert shown.code == 0, shown.err
