@@ -29,10 +29,6 @@ FOX = [line("scene", "A vineyard."), line("Crow", "Sing!", 0, 1), line("Fox", "N
 OWL = [line("Fox", "Awake?"), line("Owl", "Ever.", 0, 1)]
 
 
-def texts(profile: Profile) -> list[str]:
-    return [turn.content for turn in profile.turns]
-
-
 def test_the_sample_is_read_whole_and_in_order() -> None:
     profiles = load_profiles("sample")
     roles = [(profile.role, profile.language) for profile in profiles]
