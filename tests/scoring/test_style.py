@@ -115,7 +115,7 @@ def test_the_command_prints_both_and_writes_json(tmp_path: Path, command: Comman
     words = ("score", "--style", "--config", "sample")
     shown = command(*words, path)
     assert shown.code == 0
-    assert "the meter, on references" in shown.out and "top-1 % by role" in shown.out.lower()
+    assert "the meter, on references" in shown.out and "top-1 % of replies" in shown.out.lower()
     found = command(*words, path, "--json").result
     assert found["languages"].keys() == {"en", "zh"}
     english = found["languages"]["en"]
