@@ -41,15 +41,6 @@ def test_a_run_becomes_a_page_and_tables(run: Path, tmp_path: Path, clean_env: d
     assert "| canary: null model |" in scores and "published" not in scores
 
 
-def test_json_is_one_object_and_nothing_else(report: Command, run: Path, tmp_path: Path) -> None:
-    shown = report(run, "--out", "new/page.html", "--protocol", "rouge-score", "--json")
-    found = shown.json
-    assert (tmp_path / found["report"]).is_file() and found["tables"] == []
-    (part,) = found["parts"]
-    assert part["protocol"] == "rouge-score" and part["published"] is False and part["valid"] is True
-    assert part["systems"][0] == "RoleGPT" and "canary: null model" in part["systems"]
-
-
 def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
     report: Command, tmp_path: Path
 ) -> None:

@@ -80,7 +80,6 @@ def test_explain_shows_script_text_inert(place: Path, run: Command) -> None:
     ("words", "code", "message"),
     [
         pytest.param(("none", *ASK[1:]), 1, "no profile.json here", id="no character"),
-        pytest.param((*ASK, "--temperature", "0"), 2, "gives the same reply 6 times", id="no chance"),
         pytest.param((*ASK, "--max-prompt-tokens", "9"), 2, "at most 9 are allowed", id="budget"),
     ],
 )

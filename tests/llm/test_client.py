@@ -505,13 +505,6 @@ def test_a_client_that_is_closed_asks_nobody(tmp_path: Path) -> None:
     assert sum(model.seen.values()) == 1
 
 
-def test_it_asks_from_within_a_running_loop_as_in_a_notebook(tmp_path: Path) -> None:
-    async def cell() -> list[Any]:
-        return list(ask(tmp_path, [Faulty()], asked(5)))
-
-    assert len(asyncio.run(cell())) == 5
-
-
 def test_an_error_of_our_own_does_not_lose_what_is_in_flight(tmp_path: Path) -> None:
     def broken(request: Request, reply: Reply) -> str:
         if request.messages[-1].content == "question 0":

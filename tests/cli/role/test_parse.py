@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rolellm.characters.scripts.turns import read_turns
 from rolellm.cli.app import app
 from rolellm.core.errors import RoleLLMError, ScriptError, SettingsError
 
@@ -66,20 +65,6 @@ def test_turns_and_a_table(script: Path, tmp_path: Path) -> None:
         assert words in shown
     assert "add: --alias 'SIR KING'" in shown
     assert f"10 turns in {out}" in shown
-
-
-def test_the_releases_layout(script: Path, tmp_path: Path) -> None:
-    out = tmp_path / "turns.jsonl"
-    run(script, "--role", "King", "--out", out, "--layout", "release")
-    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    assert rows[0] == {"role": "scene", "content": "ACT I", "act_id": 0, "diag_id": 0}
-    assert [row["diag_id"] for row in rows] == list(range(10))
-    assert [turn.content for turn in read_turns(out, "King") if turn.speaker == "King"] == [
-        "Who",
-        "goes",
-        "there?",
-        "Good.",
-    ]
 
 
 def test_named_rather_than_found_out(tmp_path: Path) -> None:
@@ -144,12 +129,3 @@ def test_the_script_is_not_written_over(script: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="is a folder"):
         run(script, "--role", "King", "--out", tmp_path)
     assert script.read_text(encoding="utf-8") == SCRIPT
-
-
-@pytest.mark.realdata
-def test_coriolanus(real_release: Path, tmp_path: Path) -> None:
-    out = tmp_path / "turns.jsonl"
-    run(real_release.parent / "scripts" / "coriolanus.txt", "--role", "Coriolanus", "--alias", "MARCIUS", "--out", out)
-    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    his = [row["speaker"] for row in rows if row["role"] == "Coriolanus" and row["kind"] == "speech"]
-    assert (len(his), his.count("CORIOLANUS"), his.count("MARCIUS")) == (189, 149, 40)
