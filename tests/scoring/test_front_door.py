@@ -125,7 +125,7 @@ class TestScore:
         path = tmp_path / "p.jsonl"
         lines = [{"id": row["id"], "prediction": row["prediction"]} for row in baseline]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        with pytest.raises(SettingsError, match="which config do these replies answer"):
+        with pytest.raises(SettingsError, match="--config is missing"):
             rolellm.score(path)
         whole = rolellm.score(path, sample)
         assert rolellm.score(str(path), config="sample", split="test").metrics == whole.metrics

@@ -40,10 +40,8 @@ def run_score(
         rows_out: Write each row's score to this file, JSON Lines.
     """
     from rolellm.core.jsonl import write_jsonl
-    from rolellm.scoring.predictions import complete_source
     from rolellm.scoring.score import score
 
-    config, split, data_dir = complete_source(files, config, split, data_dir)
     report = score(files, **dump(replace(options, config=config, split=split, data_dir=data_dir)))
     if rows_out:
         write_jsonl(rows_out, (asdict(item) for item in report.scores))
