@@ -35,7 +35,7 @@ _SAMPLES: tuple[tuple[str, tuple[Subset, ...], tuple[Language, ...], int, int], 
 )
 
 
-#: A line: its ``name``, the ``published`` figure, the one counted ``here`` (``None`` when none of its files is at hand),
+#: A line: its ``name``, the ``published`` figure, the one counted ``here`` (``None`` where no file of it is at hand),
 #: and in a ``note`` what the count leaves out, or why there is none.
 Line = dict[str, Any]
 
