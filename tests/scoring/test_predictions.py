@@ -130,19 +130,6 @@ class TestReading:
 
 
 class TestMatching:
-    def test_id_goes_before_exact_text_and_exact_text_before_trimmed(self) -> None:
-        rows = [row("r1", question="q"), row("r2", question=" q "), row("r3", question="q\n"), row("r4", question="p")]
-        items = (
-            Prediction("trimmed", role="Fox", question="\tq"),
-            Prediction("exact", role="Fox", question=" q "),
-            Prediction("by id", id="r1"),
-            Prediction("other", role="Fox ", question="p"),
-        )
-        found = match_predictions(rows, Predictions(items))
-        assert found.answers == (2, 1, 0, 3)
-        assert found.matched_by == {"id": 1, "exact": 1, "trimmed": 2}
-        assert found.findings == ()
-
     def test_one_prediction_answers_all_rows_that_ask_the_same(self) -> None:
         rows = [row("r1"), row("r2"), row("r3", question="Who are you? ")]
         prediction = Prediction("A fox.", id="r2", role="Fox", question="Who are you?")

@@ -40,18 +40,13 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("content", "line", "words"), DAMAGE)
-def test_damage_names_file_line_and_expectation(content, line, words, write_release):
+def test_damage_names_file_line_and_expectation_or_the_row_is_set_aside(content, line, words, write_release):
     folder = write_release(**{TEST: content})
     with pytest.raises(DataError, match=words) as caught:
         load_dataset("rolebench", data_dir=str(folder))
     assert caught.value.path == folder / TEST
     assert caught.value.line == line
     assert "skip_bad" in str(caught.value)
-
-
-@pytest.mark.parametrize(("content", "line", "words"), DAMAGE)
-def test_skip_bad_sets_the_row_aside(content, line, words, write_release):
-    folder = write_release(**{TEST: content})
     data = load_rolebench(split="test", data_dir=folder, skip_bad=True)
     assert "Name a tree." in data["question"][:]
     assert "q" not in data["question"][:]
