@@ -1,11 +1,12 @@
 """SFT, then DPO and GRPO, on a real base: what each changes, measured by what it was not trained on.
 
-    python benchmarks/real_preferences.py --base FOLDER --data-dir RELEASE [--out DIR]
+    python benchmarks/real_preferences.py --base FOLDER --data-dir RELEASE [--config CONFIG] [--out DIR]
 
 The release has no English training rows, so its ten roles with role-free answers (`role-generalization-eng`) are split:
 a fifth of the questions is held out, and three roles are wholly (`split_release`). All three runs see the other seven
 roles. Each model answers held-out questions as the seven roles, and as the three, half of them general (CUS, RAW), half
-role-specific (SPE). Differences are paired by question, of DPO and of GRPO against SFT, with 95 % intervals.
+role-specific (SPE). Differences are paired by question, of DPO and of GRPO against SFT, with 95 % intervals. With
+`--config instruction-generalization-zh-strict`, that config's own training and test rows are taken as they are.
 
 Every run, answer and figure stays in the folder; a stopped run continues where it was.
 """
@@ -23,11 +24,10 @@ from datasets import Dataset, load_dataset
 from real_rocit import drawn
 
 import rolellm
-from rolellm.checks.breaks import find_breaks
 from rolellm.core.jsonl import read_jsonl
-from rolellm.core.records import Profile, Row
+from rolellm.core.records import Row
 from rolellm.core.text import fold
-from rolellm.models.prompts.leaks import list_word_runs
+from rolellm.journeys.improving import BEHAVIOR
 from rolellm.scoring.rows import read_dataset_rows
 from rolellm.scoring.statistics.intervals import compare_pairs
 from rolellm.scoring.style import StyleMeter, StyleReply
@@ -69,16 +69,11 @@ def split_release(release: Path, out: Path) -> None:
 def measure_replies(rows: list[Row], replies: list[str], meter: StyleMeter) -> dict[str, list[float]]:
     """Measure replies by what needs no other reply: style, breaks, repetition and length."""
     styled = [StyleReply(row.role, fold(row.question), reply) for row, reply in zip(rows, replies, strict=True)]
-    runs = [list(list_word_runs(reply, 3)) for reply in replies]
-    return {
-        "style": meter.measure(styled),
-        "breaks": [
-            float(bool(find_breaks(reply, Profile(row.role, row.language, row.role_description), row.question)))
-            for row, reply in zip(rows, replies, strict=True)
-        ],
-        "distinct trigrams": [len(set(each)) / len(each) if each else 0.0 for each in runs],
-        "words": [float(len(reply.split())) for reply in replies],
+    behavior = {
+        name: [measure(row, reply) for row, reply in zip(rows, replies, strict=True)]
+        for name, (measure, _) in BEHAVIOR.items()
     }
+    return {"style": meter.measure(styled), **behavior}
 
 
 def list_scores(rows: Dataset, predictions: Any) -> dict[str, dict[str, float]]:
@@ -117,6 +112,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, required=True, help="the folder of the base")
     parser.add_argument("--data-dir", type=Path, required=True, help="a copy of the release")
+    parser.add_argument("--config", help="take this config's own rows, rather than the ten roles' in English")
+    parser.add_argument("--form", default="rolellama", help="prompt.form of the SFT run: model for a chat model")
     parser.add_argument("--rows", type=int, default=120, help="of the seven roles, and of the three")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", choices=("sft", "dpo", "grpo"), help="this run alone, without answers")
@@ -124,10 +121,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
 
-    release = arguments.out / "release"
+    release = arguments.data_dir if arguments.config else arguments.out / "release"
     if not release.is_dir():
         split_release(arguments.data_dir, release)
-    config = CONFIGS["the seven roles"]
+    configs = {arguments.config: arguments.config} if arguments.config else CONFIGS
+    config = next(iter(configs.values()))
     data = [f"data.data_dir={release}", f"data.config={config}"]
     runs = {"untuned": arguments.base}
 
@@ -139,7 +137,7 @@ def main() -> None:
             )
             rolellm.train(chosen, out=run, resume=run.is_dir())
 
-    tune("sft", "roles", arguments.base, data)
+    tune("sft", "roles", arguments.base, [*data, f"prompt.form={arguments.form}"])
     pairs = arguments.out / "pairs"
     if not pairs.is_dir():
         rolellm.prefer(out=pairs, config=config, data_dir=release)
@@ -148,12 +146,12 @@ def main() -> None:
     if arguments.only:
         return
     figures = {}
-    splits = {name: load_dataset("rolebench", name, data_dir=str(release)) for name in CONFIGS.values()}
+    splits = {name: load_dataset("rolebench", name, data_dir=str(release)) for name in configs.values()}
     asked = {name: drawn(tables["test"], arguments.rows) for name, tables in splits.items()}
     questions = {fold(question) for rows in asked.values() for question in rows["question"]}
     every = [row for tables in splits.values() for rows in tables.values() for row in read_dataset_rows(rows)]
-    meter = StyleMeter([row for row in every if fold(row.question) not in questions], "en")
-    for title, name in CONFIGS.items():
+    meter = StyleMeter([row for row in every if fold(row.question) not in questions], every[0].language)
+    for title, name in configs.items():
         rows = asked[name]
         answers = {
             run: rolellm.generate(

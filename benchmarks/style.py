@@ -24,7 +24,7 @@ from sklearn.svm import LinearSVC
 from rolellm.core.text import fold
 from rolellm.scoring import style
 
-OWN = {"en": "char 1-4 + word 1-2", "zh": "char 1-3"}
+OWN = {"en": "char 3-4 + word 1-2", "zh": "char 1-3"}
 
 
 def dealt(question: str, parts: int, salt: str) -> int:
@@ -54,7 +54,7 @@ def settings() -> dict:
         "char 1-4": ([("char", (1, 4))], svc),
         "char 1-5": ([("char", (1, 5))], svc),
         "char 1-5 + word 1-3": ([("char", (1, 5)), ("word", (1, 3))], svc),
-        "char 1-4 + word 1-2": ([("char", (1, 4)), word], svc),
+        "char 3-4 + word 1-2": ([("char", (3, 4)), word], svc),
         "char 1-3, C = 0.3": ([("char", (1, 3))], LinearSVC(C=0.3, random_state=0)),
         "word 1-2": ([word], svc),
         "char 2-4 + word 1-2": ([char, word], svc),

@@ -1,17 +1,29 @@
-"""Folders of judging runs, made without any judge."""
+"""Folders of judging runs, and a judge of known faults, made without any model."""
 
+import math
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rolellm.core.records import Row
 from rolellm.core.typed_json import read_as
 from rolellm.judging import records as judging_records
-from rolellm.judging.records import Comparison, DatasetName, Judgement, System, SystemKind
+from rolellm.judging.records import (
+    Comparison,
+    DatasetName,
+    Design,
+    Judgement,
+    System,
+    SystemKind,
+    compute_mid_ranks,
+)
 from rolellm.judging.result import JudgedBy
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.summary import summarize_judgements as summarize_judging
 
+BASELINE = "base"
 #: Names that stand nowhere but in the run's own files.
 CONTESTANTS: Mapping[str, SystemKind] = {
     "quill-7b": "model",
@@ -69,3 +81,107 @@ def summarize(
     return summarize_judging(
         comparison, judgements, [read_as(JudgedBy, one, "the judge") for one in judges], settings, dataset
     ).to_dict()
+
+
+@dataclass
+class Simulator:
+    """A judge of known faults: draws judgements by each system's strength (log-odds; the baseline's is 0).
+
+    All log-odds: `first` for what is shown first, `length` for each 100 characters more, `names` for a system whose
+    name is shown. Whoever is ahead by less than `tie`, in log-odds, is not preferred. Everybody answers every row, at
+    lengths drawn around their own, unless there are `answers` to judge.
+    """
+
+    strengths: Mapping[str, float]
+    questions: int = 60
+    roles: Sequence[str] = ("Ada Fenn", "Old Brom")
+    canaries: Sequence[str] = ()
+    lengths: Mapping[str, int] = field(default_factory=dict)
+    first: float = 0.0
+    length: float = 0.0
+    names: Mapping[str, float] = field(default_factory=dict)
+    tie: float = 0.0
+    noise: float = 1.0
+    spread: int = 0
+    seed: int = 0
+    answers: Comparison | None = None
+
+    def __post_init__(self) -> None:
+        self.rows = [
+            Row(
+                id=f"row-{role}-{number}",
+                role=name,
+                language="en",
+                subset="general" if number % 3 else "role_specific",
+                question=f"Question  {number}?" if role else f"question {number}? ",
+                references=("None.",),
+                reference_types=() if number % 3 else ("script_based",),
+            )
+            for number in range(self.questions)
+            for role, name in enumerate(self.roles)
+        ]
+
+    def comparison(self, baseline: bool = True) -> Comparison:
+        """What is judged."""
+        if self.answers is not None:
+            return self.answers
+        people = [System(name, "canary" if name in self.canaries else "model") for name in self.strengths]
+        people += [System(BASELINE, "baseline", "base-7b", "basalt")] if baseline else []
+        answers = {one.name: {row.id: "x" * self._length(one.name, row.id) for row in self.rows} for one in people}
+        return Comparison(self.rows, people, answers)
+
+    def pairs(self, judge: str = "judge", *, named: bool = False) -> list[Judgement]:
+        """Each system against the baseline, in both orders."""
+        comparison = self.comparison()
+        base = comparison.baseline or BASELINE
+        return [
+            self._judged(comparison, row, judge, order, named=named)
+            for row in comparison.rows
+            for name in comparison.answers
+            for order in ((name, base), (base, name))
+            if name != base
+        ]
+
+    def lists(self, judge: str = "judge", *, rotations: int = 2, baseline: bool = True) -> list[Judgement]:
+        """All of them, in orders drawn for each row."""
+        comparison, found = self.comparison(baseline), []
+        for row in comparison.rows:
+            names = [one.name for one in comparison.systems]
+            self._draw("order", row.id).shuffle(names)
+            for turn in range(rotations):
+                step = turn * len(names) // rotations
+                found.append(self._judged(comparison, row, judge, (*names[step:], *names[:step]), listwise=True))
+        return found
+
+    def _judged(
+        self,
+        comparison: Comparison,
+        row: Row,
+        judge: str,
+        order: tuple[str, ...],
+        *,
+        named: bool = False,
+        listwise: bool = False,
+    ) -> Judgement:
+        scores = []
+        for place, name in enumerate(order):
+            # A difference of two Gumbel draws is logistic: preferences follow Bradley and Terry.
+            uniform = self._draw("noise", row.id, judge, name, order, named).random()
+            scores.append(
+                self.strengths.get(name, 0.0)
+                + (self.first if place == 0 else 0.0)
+                + self.length * len(comparison.answers[name][row.id]) / 100
+                + (self.names.get(name, 0.0) if named else 0.0)
+                - self.noise * math.log(-math.log(uniform))
+            )
+        places = [sum(other - own > self.tie for other in scores) for own in scores]
+        reasons = tuple(f"{judge} on {name}" for name in order)
+        design: Design = "listwise" if listwise else "pairwise"
+        return Judgement(row.id, judge, design, order, compute_mid_ranks(places), reasons, named)
+
+    def _length(self, name: str, row: str) -> int:
+        middle = self.lengths.get(name, 200)
+        return max(1, middle + self._draw("length", name, row).randint(-self.spread, self.spread))
+
+    def _draw(self, *what: Any) -> random.Random:
+        return random.Random(repr((self.seed, *what)))

@@ -10,9 +10,10 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rolellm.characters.folder import write_character
 from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
-from rolellm.core.records import Row
+from rolellm.core.records import Profile, Row
 from rolellm.data.rolebench import load_rolebench
 from rolellm.judging.answer_pairs import pair_judged, pair_votes
 from rolellm.judging.people.labels import RankingLabel, append_label, hash_content, label_path
@@ -212,8 +213,8 @@ def test_a_grounded_answer_is_preferred_to_one_that_receipts_refused(tmp_path: P
     def line(number: int, question: str, answer: str, by: str | None) -> dict[str, Any]:
         return {"id": f"p{number}", "question": question, "answer": answer, "receipt": {"filter": {"by": by}}}
 
-    folder = tmp_path / "instruct"
-    folder.mkdir()
+    folder = tmp_path / "ahab" / "instruct"
+    folder.mkdir(parents=True)
     write_jsonl(
         folder / "kept.jsonl", [line(0, "Ahab, what did the whale take?", "My leg, it took my very leg!", None)]
     )
@@ -227,6 +228,9 @@ def test_a_grounded_answer_is_preferred_to_one_that_receipts_refused(tmp_path: P
     write_json(folder / "manifest.json", {"kind": "instruct", "language": "en", "summary": {"role": "Ahab"}})
     (pair,) = prefer(folder, balance=False).result.pairs
     assert (pair.rejected, pair.role, pair.question) == (invented, "Ahab", "Ahab, what did the whale take?")
+    write_character(Profile("Ahab", "en", ()), folder.parent)
+    (again,) = prefer(folder.parent, balance=False).result.pairs
+    assert (again.rejected, again.role) == (invented, "Ahab")
 
 
 def test_the_sample_gives_pairs_that_training_reads_and_no_test_question(tmp_path: Path, command: Command) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rolellm import rewards as rewards
     from rolellm.data.rolebench import load_rolebench as load_rolebench
     from rolellm.journeys.evaluation import evaluate as eval  # noqa: F401
+    from rolellm.journeys.improving import improve as improve
     from rolellm.journeys.making import make as make
     from rolellm.judging.certifying import certify as certify
     from rolellm.llm.llm import LLM as LLM
@@ -46,6 +47,7 @@ _NAMES = {
     "compare": "rolellm.measures:compare",
     "eval": "rolellm.journeys.evaluation:evaluate",
     "generate": "rolellm.scoring.generate:generate",
+    "improve": "rolellm.journeys.improving:improve",
     "judge": "rolellm.judging.run:judge",
     "leaderboard": "rolellm.measures:leaderboard",
     "make": "rolellm.journeys.making:make",

@@ -296,7 +296,7 @@ class Inputs:
         """Take a file or folder; tell whether it is something to use."""
         if path.is_dir() and (path / PROFILE).is_file():
             self._add_part(path)
-            for folder in path.iterdir():
+            for folder in filter(Path.is_dir, sorted(path.iterdir())):
                 self.add(folder)
         elif path.is_dir():
             kind = Run.open(path).kind if (path / MANIFEST).is_file() else None

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.characters.reply_rules import RULES, find_breaches, is_machine, load_rules, make_reply_acceptor
+from rolellm.characters.reply_rules import RULES, find_breaches, is_machine, make_reply_acceptor
 from rolellm.core.records import Language, Profile
 from rolellm.llm.model import Finish, Message, Reply, Request, UnacceptableError, Usage
 
@@ -28,22 +28,15 @@ def get_language(reply: str) -> Language:
     ("reply", "expected"),
     [
         pytest.param("As an AI language model, I have no favourite.", ["hides_ai"], id="the classic"),
-        pytest.param("I'm just a chatbot, my dear.", ["hides_ai"], id="chatbot"),
         pytest.param("Well, as an AI, I see no colours.", ["hides_ai"], id="as an AI"),
-        pytest.param("I’m only an AI assistant.", ["hides_ai"], id="typographic apostrophe"),
         pytest.param("I was trained by OpenAI on many books.", ["hides_ai"], id="maker"),
-        pytest.param("My knowledge cutoff lies behind us.", ["hides_ai"], id="cut-off"),
         pytest.param("I am programmed to mimic a pirate.", ["hides_ai"], id="programmed"),
         pytest.param("That is outside my assigned personality role.", ["hides_role"], id="assigned role"),
         pytest.param("As a fictional character, I drink no tea.", ["hides_role"], id="fictional"),
-        pytest.param("I am role-playing the Queen here.", ["hides_role"], id="role-play"),
         pytest.param("In the film, my character loves roses.", ["hides_role"], id="film"),
-        pytest.param("It was good for my growth as a character.", ["hides_role"], id="growth"),
         pytest.param("I'm sorry, but I can't help with that.", ["answers"], id="sorry"),
         pytest.param("I'm afraid I cannot answer your question, sir.", ["answers"], id="afraid"),
         pytest.param("I must decline to answer.", ["answers"], id="decline"),
-        pytest.param("I cannot fulfil that request.", ["answers"], id="cannot"),
-        pytest.param("Unfortunately, I do not have the ability to browse the web.", ["answers"], id="ability"),
         pytest.param(
             "I'm sorry, as a language model I cannot provide a role assigned to me.",
             ["hides_ai", "hides_role", "answers"],
@@ -53,33 +46,19 @@ def get_language(reply: str) -> Language:
         pytest.param("An AI that paints? Off with its head!", [], id="about AI"),
         pytest.param("As an AI researcher once told me, machines cannot blush.", [], id="a researcher"),
         pytest.param("I am no machine, and no language model either!", [], id="denies it"),
-        pytest.param("My friends say I have character.", [], id="has character"),
         pytest.param("The theatre? I played the fool once, in good company.", [], id="the stage"),
-        pytest.param("A role model, that is what you want.", [], id="role model"),
-        pytest.param("I am sorry that you lost your map.", [], id="sorry for you"),
         pytest.param("I'm afraid of rats, and I cannot bear stew.", [], id="afraid of"),
         pytest.param("Remember, it is the questions we can't answer that teach us.", [], id="we can't answer"),
-        pytest.param("The crew could not answer the guns.", [], id="others could not"),
-        pytest.param("I can't abide a captain without a map.", [], id="can't abide"),
-        pytest.param("Against my better judgement: Paris.", [], id="against my"),
         pytest.param("作为一个人工智能语言模型，我没有喜好。", ["hides_ai"], id="zh: as a model"),
-        pytest.param("我只是一个AI助手。", ["hides_ai"], id="zh: only an AI"),
         pytest.param("我不是军师，而是一个聊天机器人。", ["hides_ai"], id="zh: but a bot"),
-        pytest.param("我的训练数据里没有这件事。", ["hides_ai"], id="zh: training data"),
         pytest.param("我只是在扮演军师。", ["hides_role"], id="zh: plays"),
-        pytest.param("作为一个虚构的角色，亮不饮茶。", ["hides_role"], id="zh: fictional"),
         pytest.param("作为三国演义中的人物，亮自有主张。", ["hides_role"], id="zh: of a novel"),
-        pytest.param("根据剧本，亮应当出山。", ["hides_role"], id="zh: script"),
         pytest.param("抱歉，我无法回答这个问题。", ["answers"], id="zh: sorry"),
-        pytest.param("你这个要求，洒家不能满足。", ["answers"], id="zh: request"),
         pytest.param("恕亮难以作答。", ["answers"], id="zh: in an old voice"),
-        pytest.param("这个问题，本宫拒绝回答。", ["answers"], id="zh: refuses"),
         pytest.param("人工智能？这是何物？", [], id="zh: about AI"),
         pytest.param("洒家不是什么语言模型，你休要胡说！", [], id="zh: denies it"),
         pytest.param("他在军中扮演着重要的角色。", [], id="zh: plays a part"),
         pytest.param("这题并非无法回答，且听亮道来。", [], id="zh: not unanswerable"),
-        pytest.param("你能不能回答洒家的问题？", [], id="zh: can you"),
-        pytest.param("抱歉让你久等了。", [], id="zh: sorry for the wait"),
         pytest.param("水往低处流，无法阻挡。", [], id="zh: cannot be stopped"),
     ],
 )
@@ -101,14 +80,10 @@ def test_replies_that_break_a_rule_or_only_sound_like_it(reply: str, expected: l
         pytest.param("42", True, id="a number"),
         pytest.param("My list:\n1. Roses\n2. Tarts", True, id="list"),
         pytest.param("[1, 2, 3]", True, id="JSON"),
-        pytest.param("```\nx = 1\n```", True, id="code"),
-        pytest.param("且慢……", True, id="Chinese dots"),
         pytest.param("“且慢。”", True, id="Chinese quotation"),
         pytest.param("", False, id="empty"),
-        pytest.param(" \n", False, id="blank"),
         pytest.param("First I take the map, then the key, and then", False, id="cut off"),
         pytest.param("Hear my reasons:", False, id="colon"),
-        pytest.param("Roses, tarts,", False, id="comma"),
         pytest.param("It was good.\n\nThen we went to the", False, id="cut off after a paragraph"),
         pytest.param('He said "off with', False, id="open quotation"),
         pytest.param("先把面团揉平，放到烤盘上，撒上奶酪，再把草莓切片铺上去", False, id="Chinese, cut off"),
@@ -208,16 +183,3 @@ def test_rates_on_the_release(real_release: Path, language: Language) -> None:
     assert len(replies) > 30_000
     for rule in RULES:
         assert 0 < counts[rule] < 0.005 * len(replies), (rule, counts[rule])
-
-
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
-@given(st.data())
-def test_no_match_is_lost_by_looking_for_its_words_first(data: st.DataObject) -> None:
-    patterns = [
-        pattern for language in get_args(Language) for some in load_rules(language).values() for pattern in some
-    ]
-    pattern = data.draw(st.sampled_from(patterns))
-    # Han and ASCII: re.IGNORECASE also takes a dotless i for an i.
-    letters = st.characters(max_codepoint=0x9FFF, categories=("L", "N", "P", "Z"), exclude_characters="ıſKİ")
-    text = data.draw(st.from_regex(pattern.words, alphabet=letters))
-    assert bool(pattern.search(text, text.lower())) == bool(pattern.words.search(text))

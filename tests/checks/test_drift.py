@@ -140,14 +140,6 @@ def test_windows_and_the_curve(tmp_path: Path) -> None:
     assert "Too few sessions." in html and escape(example["reply"]) in html and "says ai · scripted, turn 3" in html
 
 
-def test_after_the_last_unbroken_session_nothing_is_known(tmp_path: Path) -> None:
-    broken = talk("en", [BAD["en"]["refuses"][0], *GOOD["en"] * 3], "1")
-    read(tmp_path, broken, talk("en", GOOD["en"], "2"))
-    one = run_step(MeasureDrift(read_systems([str(tmp_path)])), None, tmp_path / "out").summary["systems"]["scripted"]
-    assert [row["unbroken"] and row["unbroken"]["mean"] for row in one["windows"]] == [0.5, None, None]
-    assert build_report([str(tmp_path / "out")]).content.drift["scripted"] == one
-
-
 def judge_of(request: Request) -> Any:
     """A judge that finds fault with every line that names a lamp."""
     asked = request.messages[-1].content

@@ -85,7 +85,7 @@ def test_commands_are_listed_in_groups_in_the_order_of_the_work() -> None:
     groups = {
         "Start": ("demo", "make", "eval", "chat", "serve"),
         "Make": ("role", "instruct", "respond", "prefer"),
-        "Train": ("train", "push"),
+        "Train": ("train", "improve", "push"),
         "Measure": ("generate", "score", "judge", "check", "label", "report"),
         "Data": ("data",),
     }

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from rolellm.cli.app import app
 from rolellm.demo import DemoResult
 from rolellm.judging.result import JudgingResult
-from rolellm.reporting.construct_section import Made, MadeRole
 from rolellm.scoring.score_report import ScoreReport
 
 # On an idle machine of two cores, the demo takes a minute.
@@ -69,10 +68,9 @@ def test_the_judge_ranks_them_and_its_run_can_be_reported_again(demo):
 def test_it_says_what_came_out_first_and_ends_with_what_to_do(demo, monkeypatch):
     folder, result, _ = demo
     assert any("closer to the role's own replies than untuned" in finding for finding in result["findings"])
-    made = Made("Rules.", result["made"]["release"], (made_role("Queen of Hearts"),))
     metrics = {name: {"mean": 0.25, "ci95": None, "n": 4} for name in ("CUS", "RAW", "SPE")}
     reports = {"tuned": ScoreReport.from_dict({"protocol": "rouge-score", "metrics": metrics})}
-    found = DemoResult(folder, folder / "report.html", ("Tuned is tuned.",), made, reports, judged(), {})
+    found = DemoResult(folder, folder / "report.html", ("Tuned is tuned.",), result["made"], reports, judged(), {})
     monkeypatch.setattr("rolellm.demo.run_whole_loop", lambda out, say, llm: found)
     first, *_, last = CliRunner().invoke(app, ["demo"]).stdout.splitlines()
     assert first == "Tuned is tuned." and "rolellm make CARD" in last
@@ -105,11 +103,3 @@ def judged():
     }
     value = {"models": [], "problems": ["[red]odd\x1b[31m"], "diagnostics": diagnostics, "baseline": None}
     return JudgingResult.from_dict({**value, "judges": [], "tests": [], "valid": True})
-
-
-def made_role(name):
-    return MadeRole(
-        *(name, "en", "eve.txt", "play"),
-        *({"speech": 7}, 3, 9, ("Ha!",), 20, 18, {"form": 2}, 5, 30, {"complete": 4}, {"train": 16, "test": 7}, 60),
-        tokens=(900, 80),
-    )

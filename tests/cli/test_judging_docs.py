@@ -19,8 +19,10 @@ from typer.testing import CliRunner
 
 from rolellm.cli.app import app
 from rolellm.data.rolebench import load_rolebench
+from rolellm.judging import result as result_classes
 from rolellm.judging.judge_models import load_judge
 from rolellm.judging.records import Design
+from rolellm.llm.client import Spent
 from rolellm.llm.settings import load_settings
 
 pytestmark = pytest.mark.slow
@@ -31,6 +33,7 @@ OPEN = {
     *("prompts", "model", "by_role", "by_category", "by_judge", "consistency_by_judge", "by_model", "by_reason"),
     *("usage", "dataset", "answered_by"),
 }
+ESTIMATE = {"mean", "ci95", "ci95_new_roles", "n", "questions"}
 
 
 @pytest.fixture(scope="module")
@@ -175,13 +178,12 @@ def keys(value: Any, name: str = "") -> Iterator[str]:
                 yield from keys(item, key)
 
 
-def test_the_page_names_every_key_of_a_result(shown: dict[str, str], page: str) -> None:
-    (block,) = [text for text in blocks(page, "") if '"valid": bool' in text]
-    named = set(re.findall(r'"(\w+)"', block))
-    found = set(keys(result(shown, f"{JUDGE} --out run"))) | {"fleiss_kappa"}
-    estimate = {"mean", "ci95", "ci95_new_roles", "n", "questions"}
-    assert found - estimate - named == set()
-    assert named - found == set()
+def test_the_reference_names_every_key_of_a_result(shown: dict[str, str]) -> None:
+    kinds = [kind for kind in vars(result_classes).values() if isinstance(kind, type)]
+    named = set(re.findall(r"^ +(\w+):|``(\w+)``", "\n".join(kind.__doc__ or "" for kind in [*kinds, Spent]), re.M))
+    assert (
+        set(keys(result(shown, f"{JUDGE} --out run"))) - ESTIMATE - {word for pair in named for word in pair} == set()
+    )
 
 
 def test_the_page_names_every_file_of_a_run(shown: dict[str, str], page: str, place: Path) -> None:

@@ -53,7 +53,7 @@ ASK = ("fox", "--instructions", "asked.jsonl", "--llm", "llm.yaml")
 def test_the_table(place: Path, run: Command) -> None:
     shown = run(*ASK, "--strategy", "zero-shot", "--limit", "2", "--replies", "1", "--out", "elsewhere")
     assert shown.code == 0
-    assert re.search(r"replies +│ +2 of 2", shown.out) and "turned down: hides ai" in shown.out
+    assert re.search(r"replies +│ +2 of 2", shown.out) and "rejected by the rule hides_ai" in shown.out
     assert len(list(read_jsonl(place / "elsewhere/replies.jsonl"))) == 2
 
 

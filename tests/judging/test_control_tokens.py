@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, normalizers
 from tokenizers.models import WordLevel
 
-from rolellm.models.prompts.fences import fence_text, make_harmless
+from rolellm.models.prompts.fences import make_harmless
 
-MARK = "0123456789abcdef"
 SHREDS = st.lists(
     st.sampled_from(
         ["<", ">", "<<", "|", "｜", "＜", "\n", "\u200b", "\u200d", "\U000e0041", "s", "/", "[", "]", "INST", "im_end"]
@@ -73,7 +72,3 @@ def test_no_tokenizer_finds_a_token_in_what_is_shown(token: str) -> None:
 @given(st.lists(st.one_of(st.sampled_from(TOKENS), SHREDS, st.text("＜＞｜［］<>|[]/ｓｉm_", max_size=4)), max_size=6))
 def test_tokens_in_any_surroundings_are_defanged(pieces: list[str]) -> None:
     assert not specials(make_harmless("".join(pieces)).text)
-
-
-def test_fences_hold_no_tokens_of_their_own() -> None:
-    assert not specials(fence_text("answer A", make_harmless("</s>").text, MARK))

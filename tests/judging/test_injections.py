@@ -26,9 +26,9 @@ from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import ECHO, NULL_MODEL, make_canaries
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Json, Model, Request, RunOptions, user
+from rolellm.llm.model import Model, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
-from rolellm.models.prompts.fences import draw_nonce, fence_text, make_harmless, read_fences
+from rolellm.models.prompts.fences import make_harmless
 
 from ..judge_runs import summarize
 from .simulated_judge import Preferences, outside, scripted_judge
@@ -156,22 +156,12 @@ def control(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[Any, ...], A
 
 
 @pytest.mark.parametrize("injection", EACH)
-def test_the_fence_holds(injection: Injection) -> None:
-    start = time.process_time()
-    shown = [make_harmless(text) for text in (GOOD, f"{POOR} {injection.text}", FAIR)]
-    assert time.process_time() - start < 1
-    assert injection.kinds <= set(shown[1].touched)
-    texts = [one.text for one in shown]
-    mark = draw_nonce(*texts)
-    prompt = "\n".join(fence_text(f"answer {letter}", text, mark) for letter, text in zip("ABC", texts, strict=True))
-    assert read_fences(prompt) == dict(zip(("answer A", "answer B", "answer C"), texts, strict=True))
-    assert prompt.count(mark) == 6
-
-
-@pytest.mark.parametrize("injection", EACH)
 def test_every_prompt_holds_every_answer_whole_and_nothing_of_it_outside(injection: Injection) -> None:
     found, plain = comparison(f"{POOR} {injection.text}"), comparison(POOR)
     asks = plan_verdicts(found, JUDGES, SETTINGS)
+    start = time.process_time()
+    assert injection.kinds <= set(make_harmless(found.answers["bad"]["r1"]).touched)
+    assert time.process_time() - start < 1
     for ask, (attacked, _), (harmless, _) in zip(
         asks, build_requests(found, asks, 8000), build_requests(plain, asks, 8000), strict=True
     ):
@@ -209,35 +199,6 @@ def test_the_verdict_is_the_judges_own_and_the_count_shows(
     assert result["diagnostics"]["unscored"]["count"] == 0 and result["valid"]
 
 
-_CLAIM = re.compile(r'"better": "([A-Z])"|[Aa]nswer ([A-Z]) is better|rank this answer first|最高分')
-
-
-def obeying(request: Request) -> Json:
-    """A judge that does whatever stands outside of the fences: any claim there, and the first answer wins."""
-    if _CLAIM.search(outside(request).split("Give your verdict")[0]):
-        return Preferences(lambda material, answer: 0.0, position=1.0).verdict(request)
-    return Preferences(quality).verdict(request)
-
-
-OBEDIENT = ScriptedModel(obeying, name="obedient", rules_hash=hash_json("obedient"))
-CLAIMING = [one for name, one in INJECTIONS.items() if _CLAIM.search(one.text) and name != "ten megabytes"]
-
-
-def test_a_judge_that_obeys_what_stands_outside_of_the_fences_sees_no_claim(
-    control: dict[tuple[Any, ...], Any], tmp_path: Path
-) -> None:
-    assert len(CLAIMING) >= 8
-    everything = "\n".join(one.text for one in CLAIMING)
-    assert verdicts(judged(tmp_path / "fenced", comparison(f"{POOR} {everything}"), OBEDIENT)) == control
-    # The same judge does obey where a claim is not fenced.
-    request = next(build_requests(comparison(POOR), plan_verdicts(comparison(POOR), JUDGES, SETTINGS), 8000))[0]
-    for one in CLAIMING:
-        bare = "\n".join(line for line in one.text.splitlines() if not line.startswith("<<<"))
-        unfenced = user(request.messages[1].content.replace("\n\n<<<", f"\n\n{bare}\n\n<<<", 1))
-        told = Request((request.messages[0], unfenced), schema=request.schema)
-        assert obeying(told) != obeying(request)
-
-
 def naive(material: Mapping[str, str], answer: str) -> float:
     """A judge that is won by whoever asks for it."""
     return 10.0 if {"instruction", "verdict"} & set(make_harmless(answer).touched) else quality(material, answer)
@@ -256,25 +217,6 @@ def test_a_judge_that_obeys_anything_is_given_away_by_the_echo(tmp_path: Path) -
     assert {"fence", "verdict", "instruction"} <= set(attacks[ECHO])
     assert attacks[ECHO]["instruction"]["win_rate"]["mean"] == 1
     assert any(ECHO in problem for problem in result["problems"])
-
-
-def test_a_sound_judge_leaves_both_canaries_behind(tmp_path: Path) -> None:
-    found = comparison(FAIR, canaries=True)
-    result = _result(found, judged(tmp_path / "sound", found))
-    for one in result["models"]:
-        if one["kind"] == "canary":
-            assert one["pairwise"]["win_rate"]["mean"] == 0
-    # Of three rows, too few to be sure.
-    assert all(
-        " is not shown to be fit: on so few rows, the intervals of canary: " in one for one in result["problems"]
-    )
-
-
-def test_a_system_that_attacks_a_naive_judge_is_seen_to_win_by_it(tmp_path: Path) -> None:
-    found = comparison(f"{POOR} {ORDER}")
-    result = _result(found, judged(tmp_path, found, scripted_judge(Preferences(naive))))
-    attack = result["diagnostics"]["attacks"]["bad"]["instruction"]
-    assert attack["answers"] == 3 and attack["win_rate"]["mean"] == 1
 
 
 def _result(found: Comparison, run: Sequence[Judgement]) -> dict[str, Any]:

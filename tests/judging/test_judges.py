@@ -28,12 +28,6 @@ def test_both_designs_ship_in_both_languages() -> None:
         assert not judge.prompts["zh"][0].text.isascii()
 
 
-def test_the_limit_of_a_reply_grows_with_the_answers() -> None:
-    lists = load_judge("role-list")
-    assert lists.sampling(7).max_tokens - lists.sampling(2).max_tokens == 5 * lists.settings.max_tokens_per_answer
-    assert lists.sampling(2).temperature == 0
-
-
 def test_a_judge_of_ones_own(own: Path) -> None:
     text = (own / "judge.yaml").read_text(encoding="utf-8").replace("name: role-pair", "name: mine")
     (own / "judge.yaml").write_text(text, encoding="utf-8")

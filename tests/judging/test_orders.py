@@ -98,12 +98,6 @@ def test_the_probe_of_names_is_of_so_many_rows_and_of_no_canary() -> None:
     assert not any("null" in ask.order for ask in named)
 
 
-def test_the_probe_is_of_rows_that_have_a_pair() -> None:
-    found = comparison(rows=30, missing=tuple(("base", n) for n in range(20)))
-    named = [ask for ask in plan_verdicts(found, load_judges(), JudgingSettings(name_probe=7)) if ask.named]
-    assert len({ask.row for ask in named}) == 7 and all(ask.row >= 20 for ask in named)
-
-
 @pytest.mark.parametrize(
     ("found", "said"),
     [

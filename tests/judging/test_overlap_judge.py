@@ -32,11 +32,6 @@ def test_a_pair_and_a_list_are_judged_in_their_forms() -> None:
     assert all("no language model" in entry["reason"] for entry in ranking)
 
 
-@pytest.mark.parametrize(("design", "keys"), [("ranking", {"ranking"}), ("verdict", {"reason", "better"})])
-def test_a_list_of_two_is_still_a_list(design: str, keys: set[str]) -> None:
-    assert set(make_verdict(asked("a", "b", design=design), {"A": 1, "B": 2})) == keys
-
-
 def test_what_is_shown_is_material_and_answers() -> None:
     shown = read_shown_texts(asked("plum", "grapes", reference_1="sour grapes"))
     assert shown == (

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rolellm.judging.judge_models import Judge, load_judges
-from rolellm.judging.records import compute_mid_ranks
 from rolellm.judging.requests import LETTERS, JudgeReply, accept_verdicts
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
 from rolellm.models.prompts.fences import draw_nonce, fence_text
@@ -122,12 +119,3 @@ def test_what_is_no_verdict_says_why(text: Any, answers: int, judge: Any, said: 
 def test_a_reply_cut_by_its_limit_is_none_even_where_it_reads_well() -> None:
     with pytest.raises(UnacceptableError, match="cut off"):
         read(pair("A", "A"), 2, PAIRS, finish="length")
-
-
-@given(st.lists(st.integers(1, 6), min_size=1, max_size=9))
-def test_ranks_sum_to_the_same_whatever_ties(places: list[int]) -> None:
-    ranks = compute_mid_ranks(places)
-    assert sum(ranks) == pytest.approx(len(places) * (len(places) + 1) / 2)
-    assert all(
-        (a < b) == (x < y) for a, x in zip(places, ranks, strict=True) for b, y in zip(places, ranks, strict=True)
-    )

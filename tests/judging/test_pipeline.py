@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from rolellm.core.records import Row
 from rolellm.judging.records import Comparison, System
 from rolellm.judging.run import run_judging
@@ -44,9 +42,9 @@ def worth(_: Mapping[str, str], answer: str) -> float:
     return float(found[1])
 
 
-def judge(folder: Path, found: Comparison, probe: int = 0, **preferences: Any) -> dict[str, Any]:
+def judge(folder: Path, found: Comparison, **preferences: Any) -> dict[str, Any]:
     known = scripted_judge(Preferences(worth, noise=1.0, **preferences), rules="worth")
-    return run_judging(folder, found, LLM.of(known), JudgingSettings(name_probe=probe)).to_dict()
+    return run_judging(folder, found, LLM.of(known), JudgingSettings(name_probe=0)).to_dict()
 
 
 def inside(value: float, estimate: Mapping[str, Any]) -> bool:
@@ -58,13 +56,9 @@ def chance_of(lead: float) -> float:
     return 1 / (1 + math.exp(-lead))
 
 
-@pytest.fixture(scope="module")
-def biased(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Judged by one that likes the first place. (Of seeds 0 to 4 one draws a model over three standard errors off.)"""
-    return judge(tmp_path_factory.mktemp("biased"), comparison(TRUE), position=FIRST, seed=1)
-
-
-def test_the_true_ranking_comes_back_in_spite_of_noise_and_place(biased: dict[str, Any]) -> None:
+def test_the_true_ranking_comes_back_in_spite_of_noise_and_place(tmp_path: Path) -> None:
+    # Of seeds 0 to 4 one draws a model over three standard errors off.
+    biased = judge(tmp_path, comparison(TRUE), position=FIRST, seed=1)
     models = {one["name"]: one for one in biased["models"]}
     rates = {name: models[name]["pairwise"]["win_rate"]["mean"] for name in TRUE if name != "base"}
     assert sorted(rates, key=rates.__getitem__) == ["poor", "good", "best"]
@@ -76,20 +70,8 @@ def test_the_true_ranking_comes_back_in_spite_of_noise_and_place(biased: dict[st
         # Both orders: the mean of a win from the first and from the second place.
         true = (chance_of(TRUE[name] + FIRST) + chance_of(TRUE[name] - FIRST)) / 2
         assert inside(true, models[name]["pairwise"]["win_rate"]), name
-
-
-def test_the_bias_given_lies_in_its_interval(biased: dict[str, Any]) -> None:
-    others = [TRUE[name] for name in TRUE if name != "base"]
-    true = sum(chance_of(lead + FIRST) + chance_of(FIRST - lead) for lead in others) / (2 * len(others))
-    found = biased["diagnostics"]["biases"]
-    assert inside(true, found["first_preferred"]) and found["first_preferred"]["ci95"][0] > 0.5
-    agree = [
-        chance_of(lead + FIRST) * chance_of(lead - FIRST) + chance_of(-lead - FIRST) * chance_of(FIRST - lead)
-        for lead in others
-    ]
-    assert inside(sum(agree) / len(agree), found["consistency"])
-    # Whoever stands further down a list ranks lower.
-    assert biased["diagnostics"]["biases"]["rank_slope"]["ci95"][0] > 0
+    biases = biased["diagnostics"]["biases"]
+    assert biases["first_preferred"]["ci95"][0] > 0.5 and biases["rank_slope"]["ci95"][0] > 0
 
 
 def test_a_planted_liking_for_length_is_undone(tmp_path: Path) -> None:
@@ -103,20 +85,3 @@ def test_a_planted_liking_for_length_is_undone(tmp_path: Path) -> None:
         assert models[name]["marginal_length_coefficient"]["ci95"][0] > 0
     biases = result["diagnostics"]["biases"]
     assert biases["longer_preferred"]["ci95"][0] > 0.5 and biases["length_coefficient"]["ci95"][0] > 0
-
-
-def test_a_judge_that_likes_a_name_is_found_out_by_the_probe(tmp_path: Path) -> None:
-    result = judge(tmp_path, comparison({"base": 0.0, "famous": 0.0}), probe=QUESTIONS, name={"famous": 1.5})
-    (famous,) = [one["pairwise"] for one in result["models"] if one["name"] == "famous"]
-    assert inside(0.5, famous["win_rate"])
-    assert inside(chance_of(1.5) - 0.5, famous["name_effect"])
-
-
-def test_the_same_answers_under_two_names_get_the_same_figures(tmp_path: Path) -> None:
-    found = comparison({"base": 0.0, "one": 0.4})
-    twins = Comparison(found.rows, [*found.systems, System("two")], {**found.answers, "two": found.answers["one"]})
-    result = judge(tmp_path, twins, position=0.3)
-    one, two = (
-        {**model["pairwise"], "by_judge": None} for model in result["models"] if model["name"] in ("one", "two")
-    )
-    assert one == two

@@ -28,7 +28,6 @@ OTHERS = [
         pytest.param(
             "Ada, what do you think of thieves?", "Ada, what do you think of gardeners?", False, id="one frame"
         ),
-        pytest.param("Ada, do you like it?", "Brom sleeps.", False, id="nothing in common"),
         pytest.param("???", "!!!", False, id="no words"),
     ],
 )
@@ -140,10 +139,6 @@ def test_what_several_frames_fit_equally_is_a_copy_of_none() -> None:
             "What do you think of the lamps, Ada?", "Ada, what do you think of the lamps?", "en", id="address"
         ),
         pytest.param(
-            "What, Ada, do you think of lamps?", "Ada, what do you think of lamps?", "en", id="address within"
-        ),
-        pytest.param("Why, Ada?", "Ada, why?", "en", id="a short one"),
-        pytest.param(
             "The fog came in, when I lit the lamp on the pier.",
             "When I lit the lamp on the pier, the fog came in.",
             "en",
@@ -153,7 +148,6 @@ def test_what_several_frames_fit_equally_is_a_copy_of_none() -> None:
             "Tomorrow the lamp on the pier is lit.", "The lamp on the pier is lit tomorrow.", "en", id="words"
         ),
         pytest.param("你怎麼離開花果山，孫悟空？", "孙悟空，你怎么离开花果山？", "zh", id="traditional and address"),
-        pytest.param("孫悟空，你為什麼離開師父？", "孙悟空，你为什么离开师父？", "zh", id="traditional"),
     ],
 )
 def test_moved_words_and_traditional_characters_are_light_edits(text: str, known: str, language: Language) -> None:

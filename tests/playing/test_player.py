@@ -330,7 +330,7 @@ def test_an_adapter_for_another_base_is_refused(tiny_model: Path, tmp_path: Path
     get_peft_model(other, LoraConfig(target_modules=["q_proj"])).save_pretrained(
         tmp_path / "adapter", save_embedding_layers=False
     )
-    with pytest.raises(ModelError, match="does not fit its base model"):
+    with pytest.raises(ModelError, match="cannot be put on its base model"):
         RolePlayer(tiny_model, ADA, adapter=str(tmp_path / "adapter")).reply("Why?")
 
 

@@ -204,7 +204,7 @@ def test_the_command_prints_the_table_of_the_docs(root: Path, tmp_path: Path, wa
     done = warm.run(["--model", "llama-7b"], tmp_path, code=code)
     lines = done.stdout.splitlines()
     assert len(lines) == 6
-    assert set(lines) <= set((root / "docs" / "training.md").read_text(encoding="utf-8").splitlines())
+    assert set(lines) <= set((root / "dev" / "performance.md").read_text(encoding="utf-8").splitlines())
     assert "computed, not measured" in done.stderr
     shown = json.loads(warm(["--model", "llama-7b", "--json"], tmp_path, code=code))
     assert {"ratios", "figures", "n", "versions", "hardware"} <= shown.keys()

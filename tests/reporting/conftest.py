@@ -15,6 +15,20 @@ from rolellm.scoring.score_report import ScoreReport
 
 ROLES = {"Sherlock Holmes": "en", "Captain Ahab": "en", "孙悟空": "zh"}
 SYSTEMS = {"untuned": 0.1, "tuned": 0.35, "RoleGPT (released baseline)": 0.55}
+#: Texts that must stay texts, whoever wrote them.
+PAYLOADS = [
+    pytest.param("<script>alert(1)</script>", id="script"),
+    pytest.param("</style></title></svg></table></section></div></details></article><b>", id="closing-tags"),
+    pytest.param('"><img src=https://example.org/x.png onerror=alert(1)>', id="remote-image"),
+    pytest.param("\x1b[31mred\x1b]8;;https://example.org\x07\x00\x0c\x7f\x85", id="ansi-and-controls"),
+    pytest.param("\u202edna\u2066x\u200b\ufeff\u2028\U000e0041", id="bidi-and-zero-width"),
+    pytest.param("{{ 7 * 7 }}{% include 'x' %}{# #}{0.__class__}$\\frac{1}$", id="templates"),
+    pytest.param("=cmd|'/C calc'!A0 \\end{tabular}\\write18{ls}", id="formula-and-latex"),
+    pytest.param("&lt;b&gt; &amp;amp; &#60;script&#62; <!-- <![CDATA[ --> ]]>", id="entities-and-comments"),
+    pytest.param("\ud800\udfff \uffff", id="surrogates-and-noncharacters"),
+    pytest.param("Z̸̢͍" + "\u0301" * 400, id="stacked-marks"),
+    pytest.param("x" * 10_000_000, id="ten-megabytes"),
+]
 VOID = {"meta", "link", "br", "hr", "img", "input", "base", "area", "col", "embed", "source", "track", "wbr"}
 
 
@@ -162,3 +176,54 @@ def parse(html: str) -> Page:
     reader.close()
     reader.page.unbalanced += reader.open
     return reader.page
+
+
+_PAIR = {
+    "question": "Ada, who moors here?",
+    "answer": "I do!",
+    "type": "script_based",
+    "confidence": "Completeness: high.",
+    "source": "ferry.txt",
+    "lines": ((14, "BROM: Who moors here?"), (15, "ADA: I do, and the tide does.")),
+    "prompt": "ab" * 32,
+    "model": "rules",
+    "start": 310,
+    "end": 1204,
+    "by": None,
+    "reason": None,
+}
+_ADA = {
+    "role": "Ada",
+    "language": "en",
+    "script": "ferry.txt",
+    "format": "play",
+    "turns": {"speech": 1204, "narration": 0, "direction": 7},
+    "dropped": {"form": 0, "duplicate": 11, "grounding": 1},
+    "asked_again": {"complete": 0},
+    "rows": {"train": 49, "test": 12},
+    "catchphrases": ("Mind the rope!",),
+    "own_lines": 12,
+    "offered": 31,
+    "candidates": 63,
+    "kept": 51,
+    "instructions": 10,
+    "replies": 60,
+    "calls": 122,
+    "tokens": (61_176, 6_809),
+    "pairs": [_PAIR, {**_PAIR, "by": "grounding", "reason": "names in neither: Zeb"}],
+}
+#: Roles that were made from scripts, as the demo makes them.
+MADE = {
+    "by": "Rules answered.",
+    "release": "made/release",
+    "roles": [_ADA, {**_ADA, "role": "阿达", "language": "zh", "pairs": [_PAIR]}],
+}
+
+
+def make_hostile(value: Any, payload: str) -> Any:
+    """The value with the payload for each of its texts that is not a choice of a few."""
+    if isinstance(value, dict):
+        return {key: item if key == "language" else make_hostile(item, payload) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [make_hostile(item, payload) for item in value]
+    return payload if isinstance(value, str) else value

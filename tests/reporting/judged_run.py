@@ -1,9 +1,8 @@
 """A judging run, made up: answers of known worth, judges with known habits, the folder that `rolellm judge` leaves."""
 
-import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ from rolellm.judging.records import Comparison, DatasetName, Judgement, System
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import make_canaries
 
-from ..judge_runs import summarize
+from ..judge_runs import Simulator, summarize
 
 ROLES = ("Ada Fenn", "Old Brom", "Captain Thistle", "Sister Quill", "Doctor Marrow", "孙悟空")
 BASELINE = "RoleGPT"
 #: Log-odds against the baseline, and the share of the reference's words that an answer has.
 MODELS = {"RoleLLaMA-7B": (0.6, 0.7), "Vicuna-13B": (-0.5, 0.45), "Alpaca-7B": (-0.7, 0.4), "LLaMA-7B": (-1.8, 0.2)}
-_STRENGTHS = {BASELINE: 0.0, **{name: worth for name, (worth, _) in MODELS.items()}, "null": -3.0, "echo": -3.4}
+_STRENGTHS = (0.0, *(worth for worth, _ in MODELS.values()), -3.0, -3.4)
 _ASKED = (
     "What is the first thing you see in the morning?",
     "Name three birds and say which you would rather not meet.",
@@ -33,23 +32,6 @@ _WORDS = [
     *("them", "twice", "though", "I", "did", "as", "always", "do", "with", "a", "chalk", "wall", "word", "for", "each"),
     *("that", "late", "or", "lost", "merely", "slow", "fog", "of", "year"),
 ]
-_REASONS = (
-    "speaks in the role’s own turns of phrase and knows the quay",
-    "correct, but could have been written by anyone",
-    "repeats the question and adds little of the role",
-)
-
-
-@dataclass(frozen=True)
-class Habits:
-    """How the judges err, in log-odds: for what is shown first, and for each 100 characters more."""
-
-    first: float = 0.25
-    length: float = 0.4
-    unscored: float = 0.004
-
-
-HABITS = Habits()
 
 
 def make_rows(roles: Sequence[str] = ROLES, each: int = 6) -> list[Row]:
@@ -94,24 +76,26 @@ def make_comparison(
     return Comparison(rows, people, answers)
 
 
-def draw_judgements(comparison: Comparison, judges: Sequence[str], habits: Habits = HABITS) -> list[Judgement]:
-    """Pairs in both orders, lists in two rotations, and a probe with names on every fourth row."""
+def draw_judgements(comparison: Comparison, judges: Sequence[str], unscored: float = 0.004) -> list[Judgement]:
+    """Pairs in both orders, lists in two rotations, and a probe with names on every fourth row.
+
+    The judges like what is shown first, and long answers.
+    """
     names = [one.name for one in comparison.systems]
+    strengths = dict(zip(names, _STRENGTHS, strict=False))
+    made = Simulator(strengths, first=0.25, length=0.4, tie=0.1, noise=0.8, answers=comparison)
+    probed = {row.id for row in comparison.rows[::4]}
     found = []
-    for row in comparison.rows:
-        for judge in judges:
-            for name in names[1:] if comparison.baseline else []:
-                orders = [(name, names[0]), (names[0], name)]
-                found += [_judged(comparison, row, judge, order, habits) for order in orders]
-                if _drawn("probe", row.id).random() < 0.25:
-                    favoured = replace(habits, first=habits.first + 0.5)
-                    found += [replace(_judged(comparison, row, judge, order, favoured), named=True) for order in orders]
-            order = _drawn("order", row.id).sample(names, len(names))
-            half = len(order) // 2
-            found += [
-                _judged(comparison, row, judge, tuple(o), habits, True) for o in (order, order[half:] + order[:half])
-            ]
-    return found
+    for judge in judges:
+        if comparison.baseline:
+            found += [*made.pairs(judge), *(one for one in made.pairs(judge, named=True) if one.row in probed)]
+        found += made.lists(judge)
+    return [
+        replace(one, ranks=None, reasons=(), unscored="no JSON")
+        if _drawn(one.judge, one.row, *one.order).random() < unscored
+        else replace(one, touched={name: ("instruction",) for name in one.order if "echo" in name})
+        for one in found
+    ]
 
 
 def write_run(
@@ -135,8 +119,6 @@ def write_run(
         summarize(comparison, judgements, who, options, DatasetName(config, "test")),
         dataset={"config": config, "split": "test", "fingerprint": "c0ffee" * 8, "rows": len(comparison.rows)},
         judges=who,
-        orders={"pairs": "both", "rotations": 2, "name_probe": 0.25, "seed": 0},
-        statistics={"resamples": resamples, "seed": 0, "max_unscored": 0.01},
         hash="feed" * 16,
     )
     return folder
@@ -175,45 +157,6 @@ def _answer(name: str, row: Row, share: float) -> str:
     kept = [word if chance.random() < share else chance.choice(_WORDS) for word in words]
     more = chance.choices(_WORDS, k=chance.randrange(30 if name.startswith("Vicuna") else 8))
     return " ".join([*kept, *more])
-
-
-def _judged(
-    comparison: Comparison, row: Row, judge: str, order: tuple[str, ...], habits: Habits, listwise: bool = False
-) -> Judgement:
-    chance = _drawn(judge, row.id, *order)
-    lengths = [len(comparison.answers[name].get(row.id, "")) for name in order]
-    mean = sum(lengths) / len(lengths)
-    worth = [
-        _strength(comparison, name)
-        + habits.length * (length - mean) / 100
-        + habits.first * (place == 0)
-        + 0.8 * _logistic(_drawn(judge, row.id, name))
-        + 0.2 * _logistic(chance)
-        for place, (name, length) in enumerate(zip(order, lengths, strict=True))
-    ]
-    touched = {name: ("instruction",) for name in order if "echo" in name}
-    if chance.random() < habits.unscored:
-        return Judgement(
-            row.id, judge, "listwise" if listwise else "pairwise", order, None, unscored="no JSON", touched=touched
-        )
-    best = sorted(range(len(order)), key=lambda at: -worth[at])
-    ranks = [float(best.index(at) + 1) for at in range(len(order))]
-    if len(order) == 2 and abs(worth[0] - worth[1]) < 0.15:
-        ranks = [1.5, 1.5]
-    reasons = tuple(f"It {chance.choice(_REASONS)}." for _ in order)
-    return Judgement(
-        row.id, judge, "listwise" if listwise else "pairwise", order, tuple(ranks), reasons, touched=touched
-    )
-
-
-def _strength(comparison: Comparison, name: str) -> float:
-    at = [one.name for one in comparison.systems].index(name)
-    return list(_STRENGTHS.values())[at]
-
-
-def _logistic(chance: random.Random) -> float:
-    share = min(max(chance.random(), 1e-9), 1 - 1e-9)
-    return math.log(share / (1 - share))
 
 
 def _drawn(*seed: object) -> random.Random:

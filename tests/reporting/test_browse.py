@@ -16,16 +16,12 @@ from rolellm.core.sanitize import make_visible, truncate
 from rolellm.reporting import browse as browse_module
 from rolellm.reporting.browse import (
     BLOCK_CHARACTERS,
-    BLOCK_ROWS,
     MAX_TEXT,
     Browse,
     BrowsePart,
     PackedPart,
     TextTable,
     browse,
-    find_block_starts,
-    pack,
-    show_text,
     source_hash,
 )
 
@@ -126,27 +122,12 @@ def test_every_text_comes_back(texts: list[tuple[str, list[str], str | None, str
     assert all(make_visible(text) == text for text in (made.html, *made.data))
 
 
-@pytest.mark.parametrize("count", [1, BLOCK_ROWS - 1, BLOCK_ROWS, BLOCK_ROWS + 1, 2 * BLOCK_ROWS])
-def test_rows_at_the_edges_of_blocks(count: int) -> None:
-    rows = [row(at, f"Question {at}?") for at in range(count)]
-    made = browse([BrowsePart("all", rows, {"one": {}})])
-    assert [back[1] for back in read_back(made)] == [one.question for one in rows]
-    blocks = [name for name in elements("".join(made.data)) if name.startswith("0-rows")]
-    assert len(blocks) == -(-count // BLOCK_ROWS)
-
-
 def test_long_rows_close_a_block_early() -> None:
     rows = [row(at, f"{at}" + "x" * (MAX_TEXT - 10)) for at in range(100)]
     part = BrowsePart("all", rows, {"one": {}})
     starts = elements(browse([part]).html)["0-index"]["starts"]
     assert BLOCK_CHARACTERS // MAX_TEXT - 2 <= starts[1] <= BLOCK_CHARACTERS // MAX_TEXT + 2
     assert [back[1] for back in read_back(browse([part]))] == [one.question for one in rows]
-
-
-def test_blocks_of_what_is_longer_than_a_block() -> None:
-    assert find_block_starts([BLOCK_CHARACTERS + 1] * 3, 10) == [0, 1, 2]
-    assert find_block_starts([0] * 25, 10) == [0, 10, 20]
-    assert find_block_starts([], 10) == []
 
 
 def test_a_long_answer_is_cut_and_the_rest_counted() -> None:
@@ -243,28 +224,6 @@ def test_what_would_be_too_large_is_cut_and_the_page_says_so(monkeypatch: pytest
     assert next(read_back(browse([part])))[1] == rows[0].question[:100] + " … [1,900 more characters]"
 
 
-def test_parts_are_kept_apart() -> None:
-    first = BrowsePart("first", [row(0, "One?")], {"a": {"row-0": "A"}})
-    second = BrowsePart("second", [row(0, "Two?")], {"b": {"row-0": "B"}})
-    made = browse([first, BrowsePart("empty", [], {"c": {}}), second])
-    assert [next(read_back(made, part))[1] for part in (0, 1)] == ["One?", "Two?"]
-    indexes = elements(made.html)
-    assert [indexes[name]["name"] for name in ("0-index", "1-index")] == ["first", "second"]
-    assert "all 2 questions" in made.html
-
-
-def test_the_same_content_makes_the_same_bytes() -> None:
-    def make() -> Browse:
-        rows = [row(at, f"Question {at % 7} of a length that is kept once?") for at in range(300)]
-        outcomes = {one.id: {"one": Said(0.5, 2.0, ("So so.",))} for one in rows}
-        disputed = {f"row-{at}" for at in range(0, 300, 3)}
-        return browse([BrowsePart("all", rows, {"one": {one.id: one.id for one in rows}}, outcomes, disputed=disputed)])
-
-    one, other = make(), make()
-    assert (one.html, one.script, one.css, list(one.data)) == (other.html, other.script, other.css, list(other.data))
-    assert list(one.data) == list(one.data)
-
-
 def test_the_policy_names_the_script() -> None:
     made = browse([BrowsePart("all", [row(0)], {"one": {}})])
     # From the definition: https://www.w3.org/TR/CSP3/ gives this hash for alert('Hello, world.');
@@ -278,12 +237,6 @@ def test_the_files_that_people_wrote_reach_nothing_outside() -> None:
         assert not re.search(r"//\w|@import|url\(|</", text)
     for name in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(", "Function("):
         assert name not in made.script
-
-
-@given(st.recursive(st.none() | st.integers() | TEXTS.map(show_text), lambda inner: st.lists(inner, max_size=4)))
-def test_packing_is_undone_by_unpacking(value: Any) -> None:
-    assert unpack(pack(value)) == value
-    assert re.fullmatch(r"[\w+/]+=*", pack(value))
 
 
 def test_short_texts_are_not_worth_a_number(monkeypatch: pytest.MonkeyPatch) -> None:

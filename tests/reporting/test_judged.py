@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import DataError
-from rolellm.core.records import Row
-from rolellm.judging.records import Comparison, DatasetName, System
+from rolellm.judging.records import DatasetName
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.verdicts import RowOutcome
-from rolellm.reporting.plots import HEAT, Dot, Heat, Scale, dots_svg, habit_plots, heat_svg, spread, standing_plots
+from rolellm.reporting.plots import HEAT, Dot, Scale, dots_svg, habit_plots, heat_svg, spread, standing_plots
 from rolellm.reporting.tables import (
     PUBLISHED,
     attacks_table,
@@ -22,14 +20,12 @@ from rolellm.reporting.tables import (
     judges_table,
     main_table,
     pairwise_table,
-    win_by_length,
 )
 from rolellm.scoring.statistics.intervals import Interval
 
 from ..judge_runs import summarize
 from .judged_run import MODELS, draw_judgements, judge, make_comparison, make_rows
-
-SVG = "{http://www.w3.org/2000/svg}"
+from .rendered import SVG, list_texts
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +34,6 @@ def result() -> dict[str, Any]:
     judges = [judge("llama-judge"), judge("other-judge")]
     judged = draw_judgements(comparison, ["llama-judge", "other-judge"])
     return summarize(comparison, judged, judges, JudgingSettings(resamples=50), DatasetName("sample", "test"))
-
-
-def texts(svg: str) -> list[str]:
-    return [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]
 
 
 def test_baseline_first_canaries_last_and_each_marked_for_what_it_is(result: dict[str, Any]) -> None:
@@ -53,19 +45,10 @@ def test_baseline_first_canaries_last_and_each_marked_for_what_it_is(result: dic
     marks = {row.names[0]: row.marks for row in table.rows[6:]}
     assert marks["RoleGPT"] == ("baseline",) and marks["RoleLLaMA-7B"] == ("judged by own family",) == marks["LLaMA-7B"]
     assert marks["Vicuna-13B"] == () == marks["canary: echo"]
-
-
-def test_a_canary_by_another_name_is_marked(result: dict[str, Any]) -> None:
+    # A canary by another name is marked.
     models = [dict(one, name="nothing") if one["name"] == "canary: echo" else one for one in result["models"]]
-    table = pairwise_table(JudgingResult.from_dict({**result, "models": models}))
-    assert table is not None
-    assert {row.names[0]: row.marks for row in table.rows}["nothing"] == ("canary",)
-
-
-def test_the_strength_that_all_are_measured_from_has_no_interval(result: dict[str, Any]) -> None:
-    base, *others = JudgingResult.from_dict(result).models
-    assert base.strength is not None and base.strength.mean == 0 and base.strength.ends is None
-    assert all(one.strength and one.strength.ends for one in others)
+    renamed = pairwise_table(JudgingResult.from_dict({**result, "models": models})) or pytest.fail("no pairs")
+    assert {row.names[0]: row.marks for row in renamed.rows}["nothing"] == ("canary",)
 
 
 def test_tables_print_the_results_numbers(result: dict[str, Any]) -> None:
@@ -111,15 +94,17 @@ def test_what_was_not_judged_is_a_dash_and_not_0(result: dict[str, Any]) -> None
 
 def test_pictures_hold_every_system_and_its_numbers(result: dict[str, Any]) -> None:
     judged = JudgingResult.from_dict(result)
-    win, free, above, rank, strength = (texts(one) for one in standing_plots(judged))
+    win, free, above, rank, strength = (list_texts(one) for one in standing_plots(judged))
     for shown in (win, free, above, rank, strength):
         assert {*MODELS, "canary: echo"} <= set(shown)
     assert "RoleGPT" in rank and "RoleGPT" not in win
     score = next(one for one in judged.models if one.name == "Vicuna-13B").pairwise.win_rate
     assert score is not None and any(text.startswith(f"{100 * score.mean:.1f} [") for text in win)
-    habits = habit_plots(judged, [("about as long", Interval(0.4, 0.3, 0.5, 9))])
-    assert len(habits) == 5 and len(habit_plots(judged, [])) == 4
-    assert "40.0 [30.0, 50.0]" in texts(habits[3])
+    assert len(habit_plots(judged)) == 4
+    # The strength that all are measured from has no interval.
+    base, *others = judged.models
+    assert base.strength is not None and base.strength.mean == 0 and base.strength.ends is None
+    assert all(one.strength and one.strength.ends for one in others)
 
 
 def test_a_dashed_line_stands_at_no_difference() -> None:
@@ -144,40 +129,17 @@ def test_a_scale_holds_all_that_is_drawn_and_is_never_narrowed() -> None:
 
 def test_heat_runs_from_the_first_colour_to_the_last_and_leaves_gaps() -> None:
     values = [{"a": Interval(0.0), "b": Interval(1.0)}, {"a": Interval(0.5)}]
-    svg = heat_svg(Heat("Win rate", ["a", "b"], values, [0, 7]))
+    svg = heat_svg("Win rate", ["a", "b"], values, [0, 7])
     used = re.findall(r'fill="(var\(--heat-\d+), (#\w+)\)"', svg)
     assert used == [("var(--heat-1", HEAT[0]), ("var(--heat-11", HEAT[-1]), ("var(--heat-6", HEAT[5])]
-    assert sorted(text for text in texts(svg) if text in ("0", "50", "100", "–")) == ["0", "100", "50", "–"]
+    assert sorted(text for text in list_texts(svg) if text in ("0", "50", "100", "–")) == ["0", "100", "50", "–"]
     # The colour and mark of the page's key, of the eighth system too.
     assert "var(--series-1" in svg and "var(--series-2" in svg
-    ranks = heat_svg(Heat("Rank", ["a"], [{"a": Interval(1.0)}, {"a": Interval(3.0)}], [0, 1], 3.0, 1.0, 1, 1.0))
+    ranks = heat_svg("Rank", ["a"], [{"a": Interval(1.0)}, {"a": Interval(3.0)}], [0, 1], ends=(3.0, 1.0), times=1.0)
     assert [step for step, _ in re.findall(r'fill="(var\(--heat-\d+), (#\w+)\)"', ranks)] == [
         "var(--heat-11",
         "var(--heat-1",
     ]
-
-
-def test_wins_by_length_are_sorted_into_bins_by_the_ratio() -> None:
-    rows = [Row(f"r{at}", "Ada", "en", "general", f"Q{at}?", ("x",)) for at in range(6)]
-    base = {row.id: "x" * 100 for row in rows}
-    mine = {row.id: "x" * length for row, length in zip(rows, (49, 100, 124, 125, 200, 900), strict=True)}
-    people = [System("b", "baseline"), System("m"), System("c", "canary")]
-    wins = (0.0, 1.0, 0.5, 0.0, 1.0, 1.0)
-    outcomes = {
-        row.id: {"m": RowOutcome(win=win), "c": RowOutcome(win=1.0)} for row, win in zip(rows, wins, strict=True)
-    }
-    comparison = Comparison(rows, people, {"b": base, "m": mine, "c": base})
-    found = {words: (score.mean, score.n) for words, score in win_by_length(comparison, outcomes)}
-    assert found == {
-        "under half as long": (0.0, 1),
-        "about as long": (0.75, 2),
-        "1¼ to 2 times as long": (0.0, 1),
-        "over twice as long": (1.0, 2),
-    }
-    empty = Comparison(rows[:2], people[:2], {"b": {"r0": "", "r1": ""}, "m": {"r0": "", "r1": "x"}})
-    both = {row: {"m": RowOutcome(win=0.5)} for row in ("r0", "r1")}
-    assert [words for words, _ in win_by_length(empty, both)] == ["about as long", "over twice as long"]
-    assert win_by_length(Comparison(rows, people[1:], {"m": mine, "c": base}), outcomes) == []
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,6 @@ def test_averages_follow_from_the_scores_but_for_three() -> None:
             assert follows is ((config, system) not in ODD), system
 
 
-def test_the_baseline_rows_that_scoring_must_reproduce() -> None:
-    spe = {config: table.rows["RoleGPT"][2] for config, table in PUBLISHED.items()}
-    assert spe["instruction-generalization-eng"] == 0.3229
-    assert spe["instruction-generalization-zh"] == 0.2478
-
-
 def test_shows_like_our_own() -> None:
     shown = published_table(PUBLISHED["instruction-generalization-zh"]).to_markdown()
     assert "| RoleGLM | 0.505 | 0.525 | 0.341 | 0.457 |" in shown

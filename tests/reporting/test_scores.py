@@ -9,14 +9,12 @@ import pytest
 import rolellm
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
-from rolellm.reporting.tables import disagreements, roles_of, score_table, standings
+from rolellm.reporting.tables import roles_of, score_table, standings
 from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.score import score_rows
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 from rolellm.scoring.statistics.intervals import Interval
-
-from .conftest import read_reports
 
 Values = dict[str, dict[str, Any]]
 
@@ -88,12 +86,6 @@ def test_a_broken_metric_is_named(values: Values, value: Any) -> None:
 def test_a_broken_report_is_refused(values: Values, change: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="not a score report"):
         ScoreReport.from_dict(values["tuned"] | change)
-
-
-def test_disagreements(values: Values) -> None:
-    assert disagreements(read_reports(values)) == {}
-    values["tuned"]["protocol"] = "paper"
-    assert disagreements(read_reports(values)) == {"protocol": ("rouge-score", "paper")}
 
 
 def test_what_one_system_lacks_and_another_has_is_not_called_absent() -> None:

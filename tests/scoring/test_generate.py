@@ -188,7 +188,7 @@ def fill(name: str) -> Callable[[Path], object]:
 
 ADAPTER = "adapter_config.json"
 NO_BASE = "tuned on ./gone, which cannot be used .*--model BASE --adapter"
-NO_KEYS = "does not fit its base model.*missing adapter keys"
+NO_KEYS = "cannot be put on its base model.*missing adapter keys"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ NO_KEYS = "does not fit its base model.*missing adapter keys"
         pytest.param("adapter", edit(ADAPTER, base_model_name_or_path="./gone"), NO_BASE, id="base-gone"),
         pytest.param("adapter", edit(ADAPTER, base_model_name_or_path=None), "does not say which base", id="no-base"),
         pytest.param(
-            "adapter", edit(ADAPTER, target_modules=["nothing"]), "does not fit its base model", id="other-modules"
+            "adapter", edit(ADAPTER, target_modules=["nothing"]), "cannot be put on its base model", id="other-modules"
         ),
         pytest.param(
             "adapter", edit(ADAPTER, target_modules=["q_proj", "v_proj", "o_proj"]), NO_KEYS, id="weights-missing"

@@ -151,5 +151,5 @@ def test_an_adapter_is_not_trained_into_its_own_folder_nor_put_on_another_base(
     (tmp_path / "adapter_config.json").write_text((tuned.out / "adapter_config.json").read_text(encoding="utf-8"))
     recipe = {"base": {"path": str(tuned.base), "adapter": str(tmp_path)}, "prompt": {"form": "rolellama"}}
     recipe |= {"training": {"trainer": "dpo"}}
-    with pytest.raises(ModelError, match="does not fit its base model"):
+    with pytest.raises(ModelError, match="cannot be put on its base model"):
         train(recipe, train_dataset=PAIRS, out=tmp_path / "run", **DPO)

@@ -12,9 +12,8 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from re import _parser  # type: ignore[attr-defined]
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Final
 
 from rolellm.characters.settings import Rule
 from rolellm.core.records import Language, Profile
@@ -26,59 +25,22 @@ from rolellm.models.prompts.leaks import make_leak_check
 _TEXT_RULES: Final[tuple[Rule, ...]] = ("hides_ai", "hides_role", "answers")
 
 
-class _Pattern(NamedTuple):
-    """A pattern, whether a machine may say it, and sets of texts of each of which a match holds one."""
-
-    words: re.Pattern[str]
-    spares_machines: bool
-    needed: Sequence[frozenset[str]]
-
-    def search(self, text: str, lowered: str) -> re.Match[str] | None:
-        """Search as ``re`` does, but skip texts that cannot match: most of them, and looking for a word is fast."""
-        for alternatives in self.needed:
-            for word in alternatives:
-                if word in lowered:
-                    break
-            else:
-                return None
-        return self.words.search(text)
-
-
 @functools.cache
-def load_rules(language: Language) -> Mapping[str, Sequence[_Pattern]]:
-    """Load the patterns of a language, by rule; with ``machine`` and ``first_person``, which are none."""
+def load_rules(language: Language) -> Mapping[str, Mapping[str, re.Pattern[str]]]:
+    """Load the patterns of a language by rule and kind: ``patterns``, and what a machine may say, ``spares_machines``.
+
+    ``machine`` and ``first_person``, which are no rules, are among them.
+    """
     rules = read_packaged_patterns("rolellm.characters", "reply_rules.yaml", language)
     return {
-        rule: [
-            _Pattern(re.compile(text, re.IGNORECASE), kind == "spares_machines", _list_needed(_parser.parse(text)))
-            for kind, texts in kinds.items()
-            for text in texts
-        ]
+        rule: {kind: re.compile("|".join(texts), re.IGNORECASE) for kind, texts in kinds.items()}
         for rule, kinds in rules.items()
     }
 
 
 def speaks_of_itself(text: str, language: Language) -> bool:
     """Tell whether a text has a word by which a speaker means itself; the plural is also a king's."""
-    return any(pattern.words.search(text) for pattern in load_rules(language)["first_person"])
-
-
-def _list_needed(tree: Iterable[tuple[Any, Any]]) -> list[frozenset[str]]:
-    """Sets of texts, rarest first: whatever a pattern's syntax tree matches holds one of each, case aside."""
-    requirements: list[frozenset[str]] = []
-    run = ""
-    for kind, value in (*tree, (None, None)):
-        if kind is _parser.LITERAL:
-            run += chr(value).lower()
-            continue
-        requirements += [frozenset({run})] if len(run) > 1 else []
-        run = ""
-        if kind is _parser.SUBPATTERN or (kind in (_parser.MAX_REPEAT, _parser.MIN_REPEAT) and value[0]):
-            requirements += _list_needed(value[-1])
-        elif kind is _parser.BRANCH:
-            branches = [_list_needed(branch) for branch in value[1]]
-            requirements += [frozenset().union(*(branch[0] for branch in branches))] if all(branches) else []
-    return sorted(requirements, key=lambda texts: -min(map(len, texts)))
+    return any(pattern.search(text) for pattern in load_rules(language)["first_person"].values())
 
 
 #: The rules in the order in which they are checked, and what is said of a reply that breaks one.
@@ -110,13 +72,10 @@ def find_breaches(
     """
     breaches: dict[Rule, str] = {} if _is_complete(reply, finish) else {"complete": reply.strip()[-30:]}
     text = _remove_phrases(reply, own, language)
-    lowered = text.lower()
     for rule in _TEXT_RULES:
-        for pattern in load_rules(language)[rule]:
-            hit = None if machine and pattern.spares_machines else pattern.search(text, lowered)
-            if hit is not None:
-                breaches[rule] = " ".join(hit.group().split())
-                break
+        for kind, pattern in load_rules(language)[rule].items():
+            if not (machine and kind == "spares_machines") and (hit := pattern.search(text)):
+                breaches.setdefault(rule, " ".join(hit.group().split()))
     return breaches
 
 
@@ -151,7 +110,7 @@ def make_reply_acceptor(character: Profile, rules: Collection[Rule] = tuple(RULE
 
 def is_machine(description: str | None, language: Language) -> bool:
     """Tell whether a description says that the role is an AI, a robot or a computer."""
-    return any(pattern.words.search(description or "") for pattern in load_rules(language)["machine"])
+    return any(pattern.search(description or "") for pattern in load_rules(language)["machine"].values())
 
 
 def _is_complete(reply: str, finish: Finish) -> bool:
@@ -197,7 +156,7 @@ def _remove_phrases(text: str, own: Collection[str], language: Language) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _breaks_rule(phrase: str, language: Language) -> bool:
-    return any(pattern.words.search(phrase) for rule in _TEXT_RULES for pattern in load_rules(language)[rule])
+    return any(pattern.search(phrase) for rule in _TEXT_RULES for pattern in load_rules(language)[rule].values())
 
 
 _ENDS: Final = frozenset(".!?…。！？．~～♪")

@@ -54,78 +54,6 @@ class Retrieved:
     exchange: Exchange | None = None
 
 
-class Shelf:
-    """A character's exchanges and lore, indexed.
-
-    Args:
-        character: Whose script and lore.
-
-    Raises:
-        MissingExtraError: Without ``bm25s``, which the extra ``llm`` brings.
-    """
-
-    def __init__(self, character: Profile) -> None:
-        self.exchanges: Sequence[Exchange] = find_exchanges(character)
-        self.lore = character.lore
-        self._spoken = TextIndex([item.text for item in self.exchanges], character.language, extra="llm")
-        lore_texts = [f"{item.name}\n{' '.join(item.keys)}\n{item.content}" for item in self.lore]
-        self._told = TextIndex(lore_texts, character.language, extra="llm")
-
-    def demonstrations(self, question: str, count: int) -> list[Retrieved]:
-        """The best exchanges for a question, best first; those that share no word with it come last, as in the script.
-
-        Args:
-            question: The query.
-            count: How many; fewer only where the role has fewer.
-        """
-        scores = self._spoken.scores(question)
-        return [
-            Retrieved(
-                kind="demonstration",
-                score=float(scores[index]),
-                shared=_list_shared(self._spoken, question, self.exchanges[index].text),
-                by="words" if scores[index] > 0 else "order",
-                before=self.exchanges[index].before.content,
-                text=self.exchanges[index].line.content,
-                start=self.exchanges[index].line.start,
-                end=self.exchanges[index].line.end,
-                place=index,
-                exchange=self.exchanges[index],
-            )
-            for index in self._spoken.rank(question, count)
-        ]
-
-    def notes(self, question: str, count: int) -> list[Retrieved]:
-        """The lore that a question calls up, best first: by a key, then what is constant, then by words.
-
-        Words do not call up an entry with secondary keys: its author said when it is wanted.
-
-        Args:
-            question: The query.
-            count: The most.
-        """
-        if not self.lore or count <= 0:
-            return []
-        scores = self._told.scores(question)
-        notes: list[Retrieved] = []
-        for index, lore in enumerate(self.lore):
-            keys = find_keys(lore, question)
-            if keys or lore.constant or (scores[index] > 0 and not lore.secondary_keys):
-                notes.append(
-                    Retrieved(
-                        kind="lore",
-                        score=float(scores[index]),
-                        shared=keys or (() if lore.constant else _list_shared(self._told, question, lore.content)),
-                        by="key" if keys else "constant" if lore.constant else "words",
-                        before=lore.name,
-                        text=lore.content,
-                        place=index,
-                    )
-                )
-        notes.sort(key=lambda note: (("key", "constant", "words").index(note.by), -note.score, note.place))
-        return notes[:count]
-
-
 def _list_shared(index: TextIndex, question: str, text: str) -> tuple[str, ...]:
     text_words = set(index.words(text))
     return tuple(dict.fromkeys(word for word in index.words(question) if word in text_words))
@@ -174,7 +102,10 @@ class RolePrompts:
         self.character = character
         self.settings = settings or PromptSettings()
         self.counter = counter or TokenCounter()
-        self.shelf = Shelf(character)
+        self._exchanges = find_exchanges(character)
+        self._spoken = TextIndex([item.text for item in self._exchanges], character.language, extra="llm")
+        lore_texts = [f"{item.name}\n{' '.join(item.keys)}\n{item.content}" for item in character.lore]
+        self._told = TextIndex(lore_texts, character.language, extra="llm")
         self._system = load_system_template(character.language, self.settings.system_template)
         self._templates = {name: load_template(character.language, name) for name in (_PROMPT, _DIALOGUE, _LORE)}
 
@@ -183,14 +114,69 @@ class RolePrompts:
         """SHA-256 of each template by its name: what decides the wording."""
         return {"system": self._system.hash, **{name: item.hash for name, item in self._templates.items()}}
 
+    def demonstrations(self, question: str, count: int) -> list[Retrieved]:
+        """The best exchanges for a question, best first; those that share no word with it come last, as in the script.
+
+        Args:
+            question: The query.
+            count: How many; fewer only where the role has fewer.
+        """
+        scores = self._spoken.scores(question)
+        return [
+            Retrieved(
+                kind="demonstration",
+                score=float(scores[index]),
+                shared=_list_shared(self._spoken, question, exchange.text),
+                by="words" if scores[index] > 0 else "order",
+                before=exchange.before.content,
+                text=exchange.line.content,
+                start=exchange.line.start,
+                end=exchange.line.end,
+                place=index,
+                exchange=exchange,
+            )
+            for index in self._spoken.rank(question, count)
+            for exchange in [self._exchanges[index]]
+        ]
+
+    def notes(self, question: str, count: int) -> list[Retrieved]:
+        """The lore that a question calls up, best first: by a key, then what is constant, then by words.
+
+        Words do not call up an entry with secondary keys: its author said when it is wanted.
+
+        Args:
+            question: The query.
+            count: The most.
+        """
+        if not self.character.lore or count <= 0:
+            return []
+        scores = self._told.scores(question)
+        notes: list[Retrieved] = []
+        for index, lore in enumerate(self.character.lore):
+            keys = find_keys(lore, question)
+            if keys or lore.constant or (scores[index] > 0 and not lore.secondary_keys):
+                notes.append(
+                    Retrieved(
+                        kind="lore",
+                        score=float(scores[index]),
+                        shared=keys or (() if lore.constant else _list_shared(self._told, question, lore.content)),
+                        by="key" if keys else "constant" if lore.constant else "words",
+                        before=lore.name,
+                        text=lore.content,
+                        place=index,
+                    )
+                )
+        notes.sort(key=lambda note: (("key", "constant", "words").index(note.by), -note.score, note.place))
+        return notes[:count]
+
     def __call__(self, question: str) -> RolePrompt:
         """The prompt for a question.
 
         Raises:
             SettingsError: When the question alone goes over the budget; says by how much.
         """
-        demonstrations = self.shelf.demonstrations(question, self.settings.shown)
-        notes = self.shelf.notes(question, self.settings.lore)
+        demonstrations = self.demonstrations(question, self.settings.shown)
+        notes = self.notes(question, self.settings.lore)
         limit = self.settings.max_prompt_tokens
         for count in range(len(demonstrations) + len(notes), -1, -1):
             # The worst demonstration goes first, lore last.

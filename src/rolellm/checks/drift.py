@@ -23,7 +23,7 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language, Profile
 from rolellm.core.text import fold
 from rolellm.core.typed_json import read_as
-from rolellm.llm.json_reply import accept_json, make_strict
+from rolellm.llm.json_reply import accept_json, make_object_schema
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Accept, Answer, Message, Reply, Request, Sampling, Schema, system, user
 from rolellm.models.prompts.fences import draw_nonce, fence_text, make_harmless
@@ -51,24 +51,19 @@ _SAMPLING: Final = Sampling(temperature=0.0, top_p=1.0, max_tokens=500)
 _LINE, _DESCRIPTION, _EARLIER = 800, 4000, 20
 
 
-def _make_object_schema(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties}
-
-
 _TEXT: Final = {"type": "string"}
-_VERDICT: Final = _make_object_schema(reason=_TEXT, consistent={"type": "boolean"})
-_GRADE: Final = _make_object_schema(reason=_TEXT, grade={"type": "integer", "enum": [1, 2, 3, 4, 5]})
+_VERDICT: Final = {"type": "object", "properties": {"reason": _TEXT, "consistent": {"type": "boolean"}}}
+_GRADE: Final = {
+    "type": "object",
+    "properties": {"reason": _TEXT, "grade": {"type": "integer", "enum": [1, 2, 3, 4, 5]}},
+}
+_QUESTION: Final = {"type": "object", "properties": {"question": _TEXT, "answer": _TEXT}}
 _WORDS: Final = {"type": "string", "enum": ["agrees", "contradicts", "silent"]}
 _SCHEMAS: Final[Mapping[str, Schema]] = {
-    name: make_strict(Schema(f"drift_{name}", schema))
-    for name, schema in {
-        "line": _make_object_schema(description=_VERDICT, earlier=_VERDICT),
-        "session": _make_object_schema(**dict.fromkeys(GRADES, _GRADE)),
-        "questions": _make_object_schema(
-            questions={"type": "array", "items": _make_object_schema(question=_TEXT, answer=_TEXT)}
-        ),
-        "answers": _make_object_schema(answers={"type": "array", "items": _WORDS}),
-    }.items()
+    "line": make_object_schema("drift_line", description=_VERDICT, earlier=_VERDICT),
+    "session": make_object_schema("drift_session", **dict.fromkeys(GRADES, _GRADE)),
+    "questions": make_object_schema("drift_questions", questions={"type": "array", "items": _QUESTION}),
+    "answers": make_object_schema("drift_answers", answers={"type": "array", "items": _WORDS}),
 }
 #: A verdict for a dry run, whatever was asked.
 _STAND_IN: Final[Mapping[str, Any]] = {

@@ -12,12 +12,11 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 _SHOWN = 3
-_FOREIGN: Final = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,29 +34,16 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> CharacterF
     return CharacterFile.from_parent(parent, path=file_path) if is_wanted else None
 
 
-def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    """Name the files that were left out."""
-    return [f"not a character's tests (no `role`): {path}" for path in config.stash.get(_FOREIGN, [])]
-
-
 class CharacterFile(pytest.File):
     """A character's test file."""
 
     def collect(self) -> Iterator[CharacterItem]:
-        """Yield its assertions; none of a file of another program, unless it is named on the command line."""
+        """Yield its assertions."""
         from rolellm.characters.roles import find_part
         from rolellm.checks.character_tests import list_assertions, read_tests
-        from rolellm.core.errors import RoleLLMError, SettingsError
+        from rolellm.core.errors import RoleLLMError
         from rolellm.core.sanitize import make_visible
-        from rolellm.core.settings import read_file
 
-        try:
-            is_ours = "role" in read_file(self.path)
-        except SettingsError:
-            is_ours = False
-        if not is_ours and not self.session.isinitpath(self.path):
-            self.config.stash.setdefault(_FOREIGN, []).append(self.nodeid)
-            return
         self.results: dict[str, Any] = {}
         self.problem = ""
         try:

@@ -40,7 +40,7 @@ def _show(result: DemoResult) -> None:
         say(finding)
     show_table(score_table(result.reports))
     say(f"Report: {result.page}")
-    say(f"A data set of two roles made from scripts: {result.made.release}")
+    say(f"A data set of two roles made from scripts: {result.made['release']}")
     say(f"Answers, scores and models: {result.out} ({sum(result.seconds.values()):.0f} s in all)")
     say("The tuned model is tiny: it has learned to sound like its roles, and makes little sense.")
     say("For a role worth talking to, take a model of your own: rolellm make CARD --base MODEL")

@@ -38,10 +38,11 @@ def run_eval(
         from rolellm.journeys.evaluation import evaluate
 
         result = evaluate(models, judge=judge, out=out, **dump(options))
-    print_result(result, _show, as_json)
+    print_result(result, show_evaluation, as_json)
 
 
-def _show(result: EvalResult) -> None:
+def show_evaluation(result: EvalResult) -> None:
+    """Print the findings, the table and where the page is."""
     for finding in result.findings:
         say(finding)
     show_table(result._table())

@@ -75,7 +75,7 @@ def _show(run: Run[InstructResult]) -> None:
     print_table(title, ("verdict", "pairs", "such as"), rows)
     if counts["verified"]:
         checked = [(rated, *outcomes.values()) for rated, outcomes in counts["verified"].items()]
-        print_table("Checked against the material", ("rated by the model", "borne out", "not borne out"), checked)
+        print_table("Checked against the material", ("rated by the model", "supported", "unsupported"), checked)
     spent = run.manifest["spent"]
     by_type = ", ".join(f"{number:,} {name}" for name, number in counts["kept_by_type"].items())
     typer.echo(f"Kept: {by_type}; {spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")

@@ -42,19 +42,15 @@ def run_label(
     from rolellm.core.locks import lock_folder
     from rolellm.judging.people.labels import AuditLabel, RankingLabel, label_path
     from rolellm.judging.records import LABELS, read_run
-    from rolellm.reporting.labelling import AuditTask, RankingTask
+    from rolellm.reporting.labelling import LabelTask
 
     if settings.system is not None and not settings.audit:
         raise SettingsError("--system needs --audit; a ranking always covers all systems")
     judging_run = read_run(run)
     annotator = settings.annotator or get_login()
     path = label_path(run, annotator, AuditLabel if settings.audit else RankingLabel)
-    task: LabelTask
     with lock_folder(run / LABELS, f".{path.name}.lock"):
-        if settings.audit:
-            task = AuditTask(judging_run, annotator, size=settings.sample, seed=settings.seed, system=settings.system)
-        else:
-            task = RankingTask(judging_run, annotator, size=settings.sample, seed=settings.seed)
+        task = LabelTask(judging_run, annotator, settings)
         _serve(task, run, port=settings.port, open_page=open_page)
     counts = {status: task.statuses().count(status) for status in ("done", "skipped", "open")}
     if as_json:
@@ -131,16 +127,11 @@ def print_agreement(result: Mapping[str, Any]) -> None:
     if result["audit"]:
         _print_audit(result["audit"])
     if result["annotators"]:
-        _print_people(result)
-
-
-def _print_people(result: Mapping[str, Any]) -> None:
-    rows = []
-    for person in result["annotators"]:
-        time = ABSENT if person["median_seconds"] is None else f"{person['median_seconds']:.0f} s"
-        counts = (str(person[key]) for key in ("labelled", "skipped"))
-        rows.append([label(person["name"], _NAME), *counts, _format_share(person["ties"]), time])
-    print_table("Who ranked", ["Person", "rows", "skipped", "ties among pairs", "median time"], rows)
+        rows = [
+            [label(person["name"], _NAME), str(person["labelled"]), str(person["skipped"])]
+            for person in result["annotators"]
+        ]
+        print_table("Who ranked", ["Person", "rows", "skipped"], rows)
 
 
 def _print_comparisons(title: str, comparisons: list[dict[str, Any]]) -> None:
@@ -162,9 +153,6 @@ def _print_audit(audit: Mapping[str, Any]) -> None:
     paper = [f"{100 * share:.1f} %" for share in audit["paper"].values()]
     rows.append(["the paper's people, on its references", *paper, ABSENT])
     print_table("The paper's three questions", columns, rows)
-    if audit["agreement"]:
-        pairs = [[_name_pair(pair), *map(_format_score, pair["kappa"].values())] for pair in audit["agreement"]]
-        print_table("People against people in the audit: Cohen's kappa", ["", *columns[1:4]], pairs)
 
 
 def _name_pair(pair: Mapping[str, Any]) -> str:

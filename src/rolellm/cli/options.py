@@ -62,7 +62,11 @@ def with_options(command: _Command) -> _Command:
     signature = inspect.signature(command, eval_str=True)
     sections = {name: cls for name, item in signature.parameters.items() if (cls := find_section(item.annotation))}
     helps = read_descriptions(command, "Args")
-    hints = {name: (name, item.annotation) for name, item in signature.parameters.items() if name not in sections}
+    hints = {
+        name: (name, item.annotation)
+        for name, item in signature.parameters.items()
+        if name not in sections and item.annotation is not typer.Context and not _is_argument(item)
+    }
 
     @functools.wraps(command)
     def call(**values: Any) -> Any:

@@ -37,14 +37,14 @@ class Shown:
 
     @contextmanager
     def of_command(self, *, full: bool) -> Iterator[None]:
-        """Start anew, and say at the end what was left out."""
+        """Start anew, and say at the end what was left out, whatever the exit code."""
         self.full, self.left = full, None
         try:
             yield
-            if self.left:
-                say(f"With --full: {'; '.join(self.left)}")
         finally:
             self.full = True
+            if self.left:
+                say(f"With --full: {'; '.join(self.left)}")
 
 
 SHOWN: Final = Shown()

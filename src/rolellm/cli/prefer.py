@@ -22,7 +22,7 @@ def run_prefer(
     sources: Annotated[list[Path] | None, typer.Argument(metavar="[SOURCE...]")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make pairs of replies for DPO from a data set, folders of runs, and chats.
+    """Make pairs of replies for DPO from data, runs and chats.
 
     Asks no model. Pairs go to RUN/pairs.jsonl; questions and roles of test splits are left out.
 
@@ -42,8 +42,9 @@ def _show(run: Run[Any]) -> None:
     from rolellm.preferences import PAIRS, make_table
 
     show_table(make_table(run.summary))
-    if not run.summary["pairs"]:
-        say("note: no pair is left; the table says why. --no-balance keeps pairs whatever their lengths")
     tests = ", ".join(run.summary["held_out"]["tests"])
     say(f"Held out: {tests}." if tests else "note: no test split is known, so nothing was held out; name --config")
-    say(f"Go on with: rolellm train rocit-dpo --base TUNED --set data.path={run.folder / PAIRS}")
+    if run.summary["pairs"]:
+        say(f"Go on with: rolellm train rocit-dpo --base TUNED --set data.path={run.folder / PAIRS}")
+    else:
+        say("note: no pair is left; the table says why. --no-balance keeps pairs whatever their lengths")

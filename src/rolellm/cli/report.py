@@ -152,9 +152,10 @@ def _show_changes(result: Mapping[str, Any]) -> None:
 
 
 def _format_change(change: Mapping[str, Any], intervals: Mapping[str, Any]) -> tuple[str, ...]:
-    percent = change["measure"] in ("win_rate", "lc_win_rate")
-    scale, digits = (100, 1) if percent else (1, 2 if change["measure"] == "average_rank" else 3)
-    names = {"win_rate": "win rate %", "lc_win_rate": "length-controlled %", "average_rank": "average rank"}
+    scale, digits = (
+        (100, 1) if change["measure"] == "win_rate" else (1, 2 if change["measure"] == "average_rank" else 3)
+    )
+    names = {"win_rate": "win rate %", "average_rank": "average rank"}
     values = (format_estimate(intervals[key], scale=scale, digits=digits) for key in ("before", "after", "difference"))
     tests = (ABSENT if change[key] is None else f"{change[key]:.4f}" for key in ("p_adjusted", "p_adjusted_new_roles"))
     rows = change["before"]["n"]

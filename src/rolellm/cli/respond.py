@@ -87,7 +87,7 @@ def _show(run: Run[Any]) -> None:
         ("instructions", summary["instructions"]),
         ("replies", f"{summary['replies']:,} of {expected:,}"),
         ("held out as the baseline", summary["held_out"]),
-        *((f"turned down: {name.replace('_', ' ')}", count) for name, count in summary["turned_down"].items()),
+        *((f"rejected by the rule {name}", count) for name, count in summary["turned_down"].items()),
         ("demonstrations left out by the budget", summary["demonstrations_dropped"]),
         ("calls; replies from the journal", f"{summary['spent']['calls']:,}; {summary['spent']['from_journal']:,}"),
         *([("US dollars in total", f"{cost:.4f}")] if (cost := summary["spent"]["cost"]) else []),
@@ -107,7 +107,7 @@ def _show(run: Run[Any]) -> None:
 def _explain(prompts: RolePrompts, instructions: Iterable[Instruction], as_json: bool) -> None:
     from rolellm.making.respond import explain
 
-    explanations = list(explain(prompts, instructions))
+    explanations = [explain(prompts, item.question) for item in instructions]
     if as_json:
         print_json({"strategy": prompts.settings.strategy, "explained": explanations})
         return

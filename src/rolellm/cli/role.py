@@ -222,6 +222,7 @@ def run_role_build(
     """
     from rolellm.characters.cards.folder import is_card, open_character
     from rolellm.making.profile.build import BuildProfile, build_folder
+    from rolellm.making.profile.start import find_title, start_sheet
 
     if out is not None and out.is_file():
         raise SettingsError(f"--out {out} is a file; a character is a folder")
@@ -233,7 +234,12 @@ def run_role_build(
         more = tuple(name for name in names if name not in start.names)
         start = replace(start, aliases=(*start.aliases, *more), script=script or start.script)
     else:
-        start, script = _start_profile(source, role, language, names, script, out)
+        if role is None and source.is_file():
+            raise SettingsError(f"--role is missing; use a name from {source}")
+        if role is not None and out is None:
+            raise SettingsError("no folder for the character; add --out PROFILE")
+        script = script or find_title(out, source, role) if role and out else script
+        start = start_sheet(source, role or "", language=language, aliases=names, script=script)
     settings = replace(settings, catchphrases=catchphrases, description=_read(description), work=script)
     step = BuildProfile(start, settings, out or home)
     llm = make_llm(model_options, call_options, required=step.needs_model)
@@ -249,26 +255,6 @@ def run_role_build(
         say(f"Go on with: {build_next_line(context, 'rolellm', 'instruct', str(run.folder.parent))}")
 
 
-def _start_profile(
-    source: Path,
-    role: str | None,
-    language: Language | None,
-    aliases: tuple[str, ...],
-    title: str | None,
-    out: Path | None,
-) -> tuple[Sheet, str | None]:
-    """Start the profile of a role of a script; returns its work's title, too, where it is known."""
-    from rolellm.making.profile.start import find_title, start_sheet
-
-    if role is None and source.is_file():
-        raise SettingsError(f"--role is missing; use a name from {source}")
-    if role is not None and out is None:
-        raise SettingsError("no folder for the character; add --out PROFILE")
-    if title is None and role and out:
-        title = find_title(out, source, role)
-    return start_sheet(source, role or "", language=language, aliases=aliases, script=title), title
-
-
 def _summarize_build(run: Run[Sheet], settings: BuildSettings) -> dict[str, Any]:
     from rolellm.making.profile.build import KNOWLEDGE
 
@@ -279,7 +265,7 @@ def _summarize_build(run: Run[Sheet], settings: BuildSettings) -> dict[str, Any]
         **{name: getattr(run.result, name) for name in names},
         "counts": run.summary["counts"],
         "spent": run.manifest["spent"],
-        "knowledge": str(folder / KNOWLEDGE) if settings.check_knowledge else None,
+        "knowledge": str(run.folder / KNOWLEDGE) if settings.check_knowledge else None,
         "notes": run.summary["notes"],
     }
 
@@ -295,7 +281,7 @@ def _show_build(run: Run[Sheet], settings: BuildSettings, start: Sheet) -> None:
     if run.asked:
         _show_calls(run.manifest["spent"])
     if settings.check_knowledge:
-        say(f"Read {folder / KNOWLEDGE}: nobody has checked what the model says about the role.")
+        say(f"Read {run.folder / KNOWLEDGE}: nobody has checked what the model says about the role.")
     if start.description and "card" in start.made and "build" not in start.made:
         is_kept = run.result.description == start.description
         way = "kept; --rewrite has a model write one" if is_kept else "replaced; it is still in the folder's card.json"

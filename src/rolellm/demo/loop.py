@@ -13,7 +13,6 @@ from rolellm.core.locks import lock_folder
 from rolellm.demo.making import Clock, make_roles
 from rolellm.judging.result import JudgingResult
 from rolellm.llm.llm import LLM
-from rolellm.reporting.construct_section import Made
 from rolellm.scoring.score_report import ScoreReport
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class DemoResult:
     out: Path
     page: Path
     findings: tuple[str, ...]
-    made: Made
+    made: dict[str, Any]
     reports: dict[str, ScoreReport]
     judged: JudgingResult
     seconds: dict[str, float]
@@ -62,7 +61,7 @@ class DemoResult:
             "report": str(self.page),
             "findings": list(self.findings),
             "seconds": self.seconds,
-            "made": self.made.to_dict(),
+            "made": self.made,
             "metrics": metrics,
             "judged": self.judged.to_dict(),
         }
@@ -164,7 +163,7 @@ def _check(folder: Path) -> None:
         raise SettingsError(f"{folder} holds other files; name another folder with --out")
 
 
-def _build_page(folder: Path, recipe: Mapping[str, Any], construction: Made, llm: LLM | None) -> PageContent:
+def _build_page(folder: Path, recipe: Mapping[str, Any], construction: dict[str, Any], llm: LLM | None) -> PageContent:
     from rolellm.reporting.build import build_report
 
     judge = "The judge is not a language model: it counts words that an answer shares with references and descriptions."

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rolellm.characters.reply_rules import RULES
-from rolellm.characters.scripts.parse import ParsedScript, parse_script
-from rolellm.characters.scripts.turns import write_turns
+from rolellm.characters.scripts.parse import parse_script
 from rolellm.core.errors import require
 from rolellm.core.records import Language
 from rolellm.core.text import make_safe_name
@@ -29,11 +28,10 @@ from rolellm.making.instruct.run import KEPT, Instruct, InstructResult
 from rolellm.making.profile.build import BuildProfile, build_folder
 from rolellm.making.profile.start import start_sheet
 from rolellm.making.release import INSTRUCTION_CONFIGS, gather, write_release
-from rolellm.making.respond import InstructionReplies, Respond, read_instructions
+from rolellm.making.respond import Respond, read_instructions
 from rolellm.making.scripted import scripted_model
 from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings
-from rolellm.reporting.construct_section import Made, MadePair, MadeRole, Receipt
-from rolellm.runs import Run, run_step
+from rolellm.runs import run_step
 
 ROLES = ("Queen of Hearts", "鲁智深")
 BY = (
@@ -90,7 +88,7 @@ class Clock:
 
 def make_roles(
     folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES, llm: LLM | None = None
-) -> Made:
+) -> dict[str, Any]:
     """Make roles of the sample's scripts, and a data set of them that loads.
 
     Args:
@@ -99,6 +97,10 @@ def make_roles(
         clock: Announces each stage and takes its time.
         roles: Roles of the sample.
         llm: Who answers; by default rules.
+
+    Returns:
+        ``by`` (who answered, in a sentence), ``release`` (the folder that loads as a data set), and ``roles``: the
+        counts of each, and a few ``pairs`` with their receipts, which `rolellm.reporting.page` shows.
 
     Raises:
         MissingExtraError: Without ``bm25s`` or ``jsonschema``.
@@ -119,100 +121,69 @@ def make_roles(
     else:
         by, stages = f"{', '.join(model.name for model in llm.models)} answered.", _BY_MODEL
         note = "a language model answers"
-    clock.start("parse", f"Reading the scripts of {' and '.join(roles)}")
-    works = [_Work(role, target, llm, stages) for role in roles]
-    for stage, line in (
-        ("build", f"Building their profiles; {note}"),
-        ("instruct", "Making questions and answers from profile and script (Context-Instruct), and filtering them"),
-        ("respond", f"Replying in each voice to {stages.instructions} general and to its own questions (RoleGPT)"),
-    ):
-        clock.start(stage, line)
-        for work in works:
-            getattr(work, stage)()
+    made = []
+    for role in roles:
+        clock.start(role, f"Making {role} of its script: profile, questions, replies; {note}")
+        made.append(_make_role(role, target / make_safe_name(role), llm, stages))
     clock.start("release", "Writing them as a data set, and loading it")
-    rows = _release(target / "release", works)
-    return Made(by, str(target / "release"), tuple(work.made(rows[work.role]) for work in works))
+    rows = _release(target / "release", [target / make_safe_name(role) for role in roles])
+    described = [{**role, "rows": rows[role["role"]]} for role in made]
+    return {"by": by, "release": str(target / "release"), "roles": described}
 
 
-class _Work:
-    """One role on its way from script to data, each stage as its command does it."""
-
-    instructed: Run[InstructResult]
-    responded: Run[tuple[InstructionReplies, ...]]
-
-    def __init__(self, role: str, target: Path, llm: LLM, stages: _Stages) -> None:
-        self.role, self.folder, self._llm, self._stages = role, target / make_safe_name(role), llm, stages
-        self._script = sample_folder() / "scripts" / f"{role}.txt"
-        self._parsed: ParsedScript = parse_script(self._script, role)
-        turns = self.folder.with_suffix(".turns.jsonl")
-        write_turns(turns, self._parsed.turns, role, speakers=dict(enumerate(self._parsed.speakers)))
-        self.character = start_sheet(turns, role, language=self._parsed.language, script=self._script.stem)
-        self._spent: list[Mapping[str, Any]] = []
-
-    def build(self) -> None:
-        run = build_folder(BuildProfile(self.character, self._stages.build, self.folder), self._llm)
-        self.character, self._own_lines = run.result, run.summary["counts"]["own_lines"]
-        self._spent.append(run.manifest["spent"])
-
-    def instruct(self) -> None:
-        step = Instruct(self.character, self._stages.instruct)
-        self.instructed = run_step(step, self._llm, self.folder / "instruct")
-        self._spent.append(self.instructed.manifest["spent"])
-
-    def respond(self) -> None:
-        self.responded = self._reply("respond", SAMPLE, self._stages.respond, self._stages.instructions)
-        # One reply each to the role's own questions is RoleGPT's baseline for them.
-        self._reply("respond-questions", self.folder / "instruct" / KEPT, RespondSettings(replies=1))
-
-    def _reply(
-        self, stage: str, file: str | Path, settings: RespondSettings, limit: int | None = None
-    ) -> Run[tuple[InstructionReplies, ...]]:
-        step = Respond(self.character, read_instructions(file, self.character, limit), settings)
-        run = run_step(step, self._llm, self.folder / stage)
-        self._spent.append(run.manifest["spent"])
-        return run
-
-    def made(self, rows: Mapping[str, int]) -> MadeRole:
-        """Return the counts of all stages."""
-        counts, replies = self.instructed.summary["counts"], self.responded.summary
-        used = [spent["usage"] for spent in self._spent]
-        text = self._script.read_bytes().decode(self._parsed.encoding)
-        return MadeRole(
-            role=self.role,
-            language=self.character.language,
-            script=self._script.name,
-            format=self._parsed.format,
-            turns=self._parsed.to_dict()["turns"],
-            own_lines=self._own_lines,
-            offered=self.character.made["build"]["offered"],
-            catchphrases=self.character.catchphrases,
-            candidates=counts["candidates"],
-            kept=counts["kept"],
-            dropped=counts["dropped"],
-            instructions=replies["instructions"],
-            replies=replies["replies"],
-            asked_again={rule: replies["turned_down"][rule] for rule in RULES},
-            rows=rows,
-            calls=sum(spent["calls"] for spent in self._spent),
-            tokens=(sum(usage["prompt"] for usage in used), sum(usage["completion"] for usage in used)),
-            pairs=tuple(
-                _make_pair(verdict, self.character.language, text, self._script.name)
-                for verdict in _pick_verdicts(self.instructed.result)
-            ),
-        )
+def _make_role(role: str, folder: Path, llm: LLM, stages: _Stages) -> dict[str, Any]:
+    """Make one role of its script, each stage as its command does it."""
+    script = sample_folder() / "scripts" / f"{role}.txt"
+    parsed = parse_script(script, role)
+    start = start_sheet(parsed.turns, role, language=parsed.language, script=script.stem)
+    built = build_folder(BuildProfile(start, stages.build, folder), llm)
+    character = built.result
+    instructed = run_step(Instruct(character, stages.instruct), llm, folder / "instruct")
+    asked = read_instructions(SAMPLE, character, stages.instructions)
+    responded = run_step(Respond(character, asked, stages.respond), llm, folder / "respond")
+    # One reply each to the role's own questions is RoleGPT's baseline for them.
+    own = read_instructions(folder / "instruct" / KEPT, character)
+    baseline = run_step(Respond(character, own, RespondSettings(replies=1)), llm, folder / "respond-questions")
+    counts, replies = instructed.summary["counts"], responded.summary
+    spent = [run.manifest["spent"] for run in (built, instructed, responded, baseline)]
+    text = script.read_bytes().decode(parsed.encoding)
+    return {
+        "role": role,
+        "language": character.language,
+        "script": script.name,
+        "format": parsed.format,
+        "turns": parsed.to_dict()["turns"],
+        "own_lines": built.summary["counts"]["own_lines"],
+        "offered": character.made["build"]["offered"],
+        "catchphrases": character.catchphrases,
+        "candidates": counts["candidates"],
+        "kept": counts["kept"],
+        "dropped": counts["dropped"],
+        "instructions": replies["instructions"],
+        "replies": replies["replies"],
+        "asked_again": {rule: replies["turned_down"][rule] for rule in RULES},
+        "calls": sum(item["calls"] for item in spent),
+        "tokens": tuple(sum(item["usage"][kind] for item in spent) for kind in ("prompt", "completion")),
+        "pairs": [
+            _describe_pair(verdict, character.language, text, script.name)
+            for verdict in _pick_verdicts(instructed.result)
+        ],
+    }
 
 
-def _release(out: Path, works: Sequence[_Work]) -> dict[str, dict[str, int]]:
+def _release(out: Path, folders: Sequence[Path]) -> dict[str, dict[str, int]]:
     """Write the release, load it as a user would, and count each role's rows by split."""
     from datasets import load_dataset
 
     from rolellm.data.rolebench.register import NAME, register
 
-    write_release([gather(work.folder) for work in works], out)
+    release = write_release([gather(folder) for folder in folders], out)
     register()
-    rows: dict[str, dict[str, int]] = {work.role: {} for work in works}
-    for config in {INSTRUCTION_CONFIGS[work.character.language]: None for work in works}:
-        for split, dataset in load_dataset(NAME, config, data_dir=str(out)).items():
+    rows: dict[str, dict[str, int]] = defaultdict(dict)
+    for config in INSTRUCTION_CONFIGS.values():
+        for split, dataset in (
+            load_dataset(NAME, config, data_dir=str(out)).items() if config in release.configs else ()
+        ):
             for role, count in Counter(dataset["role"]).items():
                 rows[role][split] = count
     return rows
@@ -224,31 +195,30 @@ def _pick_verdicts(result: InstructResult) -> list[Verdict]:
     kept_verdicts = [next((item for item in result.kept if item.candidate.type == kind), None) for kind in kinds]
     dropped = sorted(
         result.dropped,
-        key=lambda item: (item.candidate.origin.segment.start < 0, _TELLING.index(item.by or "form")),
+        key=lambda item: (item.candidate.segment.start < 0, _TELLING.index(item.by or "form")),
     )
     return [item for item in (*kept_verdicts, *dropped[:1]) if item is not None]
 
 
-def _make_pair(verdict: Verdict, language: Language, script: str, name: str) -> MadePair:
+def _describe_pair(verdict: Verdict, language: Language, script: str, source: str) -> dict[str, Any]:
+    """Describe a pair with its receipt; ``lines`` are those of its source that have most of its words, numbered."""
     pair = verdict.candidate
-    segment = pair.origin.segment
+    segment = pair.segment
     lines: tuple[tuple[int, str], ...] = ((0, segment.text),)
     if segment.start >= 0:
         first = script.count("\n", 0, segment.start) + 1
         script_lines = script[segment.start : segment.end].split("\n")
         numbered = [(first + index, line.strip()) for index, line in enumerate(script_lines) if line.strip()]
         lines = _find_fullest(numbered, extract_content_words(f"{pair.question} {pair.answer}", language), language)
-    receipt = Receipt(
-        source=name if segment.start >= 0 else f"the {segment.kind}",
-        lines=lines,
-        prompt=pair.origin.prompt,
-        model=pair.origin.model,
-        start=segment.start,
-        end=segment.end,
-        by=verdict.by,
-        reason=verdict.reason,
-    )
-    return MadePair(pair.question, pair.answer, pair.type, pair.confidence(language), receipt)
+    return {
+        **{name: getattr(pair, name) for name in ("question", "answer", "type")},
+        **{name: pair.receipt[name] for name in ("prompt", "model")},
+        **{name: getattr(segment, name) for name in ("start", "end")},
+        **{name: getattr(verdict, name) for name in ("by", "reason")},
+        "confidence": pair.confidence(language),
+        "source": source if segment.start >= 0 else f"the {segment.kind}",
+        "lines": lines,
+    }
 
 
 def _find_fullest(

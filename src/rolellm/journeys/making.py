@@ -474,6 +474,8 @@ class _Journey:
         if measured is not None:
             repository = f"OWNER/{make_safe_name(character.role)}"
             commands.append(["push", str(self.folder / "adapter"), repository, "--license", "LICENSE"])
+        elif self.llm is not None:
+            commands.insert(0, ["make", str(self.folder), "--base", "MODEL"])
         following = tuple(shlex.join(["rolellm", *command]) for command in commands)
         page = None if measured is None else self.folder / "report.html"
         result = MakeResult(self.folder, character.role, self.stages, findings, following, page, measured)

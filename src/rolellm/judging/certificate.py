@@ -76,7 +76,7 @@ class CertificateTest:
     """One test.
 
     Attributes:
-        criterion: Its key in `CRITERIA`, or another name for what is only reported.
+        criterion: Its key in `CRITERIA`.
         subject: Which loser; empty where there is one such test.
         form: How the judge was asked; ``None`` for the speaker's letter.
         value: The share, or kappa.
@@ -104,16 +104,15 @@ class CertificateTest:
         return f"{self.value.mean * scale:.{0 if unit else 2}f}{unit} {ends}".strip()
 
     def __str__(self) -> str:
-        phrase = CRITERIA[self.criterion].phrase if self.criterion in CRITERIA else f"{self.name} {{figure}}"
-        return phrase.format(subject=self.subject, figure=self.figure)
+        return CRITERIA[self.criterion].phrase.format(subject=self.subject, figure=self.figure)
 
 
 def grade(criterion: str, value: Interval | None, subject: str = "", form: Form | None = None) -> CertificateTest:
     """Grade a measured value by its criterion; what does not pass on few rows is not known to fail."""
-    needed, passed = CRITERIA.get(criterion), None
-    if needed and value and not (form == "odds" and criterion == "order flips"):
+    passed = None
+    if value and not (form == "odds" and criterion == "order flips"):
         least = ENOUGH_ROWS if criterion == "kappa with people" else LEAST_LOSSES
-        passed = True if needed.holds(value) else None if value.n < least else False
+        passed = True if CRITERIA[criterion].holds(value) else None if value.n < least else False
     return CertificateTest(criterion, subject, form, value, passed)
 
 
@@ -179,8 +178,8 @@ class Certificate(Tabular):
                 by_form.get(form) or (by_form.get(None) if form == "words" else None) for form in ("words", "odds")
             ]
             cells: list[Cell] = [_format_cell(test) if test else None for test in tests]
-            needed = CRITERIA.get(next(iter(by_form.values())).criterion)
-            rows.append(TableRow((f"{name[:1].upper()}{name[1:]}",), (*cells, needed.words if needed else None)))
+            needed = CRITERIA[next(iter(by_form.values())).criterion].words
+            rows.append(TableRow((f"{name[:1].upper()}{name[1:]}",), (*cells, needed)))
         columns = ("In words", "By odds", "Needed")
         return Table(f"Certificate of {self.judge}", ("Test",), columns, tuple(rows), left=columns)
 
@@ -213,7 +212,7 @@ def decide_verdict(tests: Sequence[CertificateTest]) -> Verdict:
 
 def _is_needed(test: CertificateTest) -> bool:
     optional = (test.form == "odds" and test.criterion == "order flips") or test.criterion == "kappa with people"
-    return test.criterion in CRITERIA and test.value is not None and not (optional and test.passed is None)
+    return test.value is not None and not (optional and test.passed is None)
 
 
 def describe_tests(judge: str, verdict: Verdict, tests: Sequence[CertificateTest], source: str) -> tuple[str, str]:

@@ -8,7 +8,6 @@ have ranked answers of a judging run, the judge compares these, too.
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -41,7 +40,7 @@ from rolellm.judging.run import CUT, build_requests, load_judged_rows, make_judg
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.summary import LEAST_LOSSES
 from rolellm.judging.systems import OTHER_ROLE, make_canaries, plant_losers
-from rolellm.judging.verdicts import PairVerdict, RowClusters, compute_sign, sort_verdicts
+from rolellm.judging.verdicts import RowClusters, sort_verdicts
 from rolellm.llm.json_reply import accept_json, make_object_schema
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Outcome, Request, Sampling, user
@@ -409,16 +408,13 @@ def grade_known_pairs(comparison: Comparison, form: Form, pairs: Sequence[AskedP
     clusters = RowClusters(comparison.rows)
     judgements = [pair.judgement for pair in pairs if pair.judgement and not pair.again]
     verdicts = sort_verdicts(judgements, OWN, comparison.canaries).pairs
-    by_system: dict[str, list[tuple[str, PairVerdict]]] = defaultdict(list)
-    for row, by_name in verdicts.items():
-        for name, by_judge in by_name.items():
-            by_system[name].append((row, by_judge[form]))
-    wins = {name: clusters.estimate((row, pair.mean) for row, pair in by_system[name]) for name in comparison.canaries}
+    wins = {
+        name: clusters.estimate((pair.row, pair.mean) for pair in verdicts if pair.system == name)
+        for name in comparison.canaries
+    }
     losers = [name for name in comparison.answers if name not in (OWN, PADDED)]
     # A null model is told from an answer in any order; replies of others show what the order does.
-    flips = [(row, float(not pair.agrees)) for name in _WHOLE for row, pair in by_system[name]]
-    whole = [each for each in judgements if each.ranks and set(_WHOLE).intersection(each.order)]
-    firsts = [(each.row, (1 + compute_sign(each.ranks[1] - each.ranks[0])) / 2) for each in whole if each.ranks]
+    flips = [(pair.row, float(not pair.agrees)) for pair in verdicts if pair.system in _WHOLE]
     again = {(pair.ask.row, pair.ask.order): pair.judgement for pair in pairs if pair.again}
     repeated = [
         (pair.judgement.row, float(pair.judgement.ranks == second.ranks))
@@ -431,7 +427,6 @@ def grade_known_pairs(comparison: Comparison, form: Form, pairs: Sequence[AskedP
         *(grade("loser wins", wins[name], name.removeprefix("canary: "), form) for name in losers),
         grade("longer wins", wins[PADDED], "padded reply", form),
         grade("order flips", clusters.estimate(flips), form=form),
-        grade("first preferred", clusters.estimate(firsts), form=form),
         grade("same again", clusters.estimate(repeated), form=form),
         grade("no verdict", clusters.estimate(unscored), form=form),
     ]

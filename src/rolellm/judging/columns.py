@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BeforeValidator
+from typing import Any
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.records import Language, Row, Subset
+from rolellm.core.records import Row
 from rolellm.core.text import replace_surrogates
-from rolellm.core.typed_json import read_as
+from rolellm.core.typed_json import map_strings, read_as
 from rolellm.judging.result import JudgingResult, Listwise
 from rolellm.judging.run import judge
 from rolellm.scoring.columns import zip_columns
@@ -74,39 +72,6 @@ def check_answers(predictions: Sequence[str] | None, references: Sequence[str] |
     return columns[0], columns[1]
 
 
-_Text = Annotated[str, BeforeValidator(lambda text: replace_surrogates(text) if isinstance(text, str) else text)]
-_Texts = Annotated[
-    tuple[_Text, ...], BeforeValidator(lambda texts: (texts,) if isinstance(texts, str) else texts or ())
-]
-
-
-@dataclass(frozen=True)
-class _RowColumns:
-    """Everything about a row besides its answers; knowledge of a general row is its role-free target."""
-
-    questions: _Text
-    roles: _Text
-    language: Language
-    descriptions: _Text | None = None
-    knowledge: _Texts = ()
-    subsets: Subset | None = None
-    ids: _Text | None = None
-
-    def row(self) -> Row:
-        subset: Subset = self.subsets or ("role_specific" if self.knowledge else "general")
-        general = subset == "general"
-        return Row(
-            id=hash_json([self.roles, self.questions, self.language])[:16] if self.ids is None else self.ids,
-            role=self.roles,
-            language=self.language,
-            subset=subset,
-            question=self.questions,
-            references=() if general else self.knowledge,
-            raw_reference=self.knowledge[0] if general and self.knowledge else None,
-            role_description=self.descriptions,
-        )
-
-
 def build_rows(count: int, columns: Mapping[str, Any]) -> list[Row]:
     """Rows of RoleBench made of plain lists.
 
@@ -128,16 +93,34 @@ def build_rows(count: int, columns: Mapping[str, Any]) -> list[Row]:
     id_counts: Counter[str] = Counter()
     rows = []
     for at, values in enumerate(zip_columns(count, filled)):
-        row_columns = read_as(_RowColumns, values, f"row {at}")
-        row, texts = row_columns.row(), len(row_columns.knowledge)
-        if row.subset == "general" and texts > 1:
-            raise DataError(f"row {at} is general and has {texts} texts of knowledge; it can have one")
+        row = _make_row(map_strings(values, replace_surrogates), at)
         id_counts[row.id] += 1
-        if columns.get("ids") is not None and (not row_columns.ids or id_counts[row.id] > 1):
-            raise DataError(f"each row needs an id of its own; row {at} has {row_columns.ids!r}")
+        if "ids" in values and (not row.id or id_counts[row.id] > 1):
+            raise DataError(f"each row needs an id of its own; row {at} has {row.id!r}")
         # One question may be there with several answers.
         rows.append(row if id_counts[row.id] == 1 else replace(row, id=f"{row.id}-{id_counts[row.id]}"))
     return rows
+
+
+def _make_row(values: Mapping[str, Any], at: int) -> Row:
+    knowledge, subset = values.get("knowledge") or (), values.get("subsets")
+    texts = (knowledge,) if isinstance(knowledge, str) else read_as(tuple[str, ...], knowledge, f"row {at}'s knowledge")
+    subset = subset if subset is not None else "role_specific" if texts else "general"
+    is_general = subset == "general"
+    if is_general and len(texts) > 1:
+        raise DataError(f"row {at} is general and has {len(texts)} texts of knowledge; it can have one")
+    content_id = hash_json([values["roles"], values["questions"], values["language"]])[:16]
+    fields = {
+        "id": values.get("ids", content_id),
+        "role": values["roles"],
+        "language": values["language"],
+        "subset": subset,
+        "question": values["questions"],
+        "references": () if is_general else texts,
+        "raw_reference": texts[0] if is_general and texts else None,
+        "role_description": values.get("descriptions"),
+    }
+    return read_as(Row, fields, f"row {at}")
 
 
 def list_figures(result: JudgingResult, name: str) -> dict[str, Any]:

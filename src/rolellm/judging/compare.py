@@ -47,7 +47,6 @@ class RunSide:
         rows: The rows of the dataset.
         answers: System to row id to answer.
         measures: ``win_rate`` and ``average_rank`` of a judging run, ``CUS``, ``RAW`` and ``SPE`` of predictions.
-        fitted: System to ``lc_win_rate``, of which no row has a value of its own.
         reasons: System to row id to the judges' reasons.
         settings: Flat names to values.
         problems: What its result says against it.
@@ -59,7 +58,6 @@ class RunSide:
     rows: Sequence[Row]
     answers: Mapping[str, Mapping[str, str]]
     measures: Measures
-    fitted: Mapping[str, Interval] = field(default_factory=dict)
     reasons: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[str] = ()
@@ -83,14 +81,12 @@ def read_judged_side(folder: str | Path) -> RunSide:
         if (values := {name: of for name in names if (of := tally.values(name, field))})
     }
     reasons = {name: {row: of[name].reasons for row, of in outcomes.items() if name in of} for name in names}
-    rates = {model.name: model.pairwise.lc_win_rate for model in result.models if model.pairwise}
     return RunSide(
         name=str(folder),
         kind="judged",
         rows=run.comparison.rows,
         answers=run.comparison.answers,
         measures=measures,
-        fitted={name: rate for name, rate in rates.items() if rate},
         reasons=reasons,
         settings=_flatten_settings(run, result),
         problems=result.problems,
@@ -313,11 +309,6 @@ def _measure_changes(first: RunSide, second: RunSide, pairs: SystemPairs, rows: 
             if test := clusters.compare_values(new, old):
                 means = {"before": estimate(measure, old), "after": estimate(measure, new)}
                 changes.append({**names, "measure": measure, **means, **test._asdict()})
-        # A fitted figure has no value per row, and so no paired test; each is over all rows of its run.
-        before, after = first.fitted.get(pair[0]), second.fitted.get(pair[1])
-        if before and after:
-            values = {"before": before, "after": after, "difference": Interval(after.mean - before.mean)}
-            changes.append({**names, "measure": "lc_win_rate", **values, "p": None, "p_new_roles": None})
     return [
         {name: encode_interval(value) if isinstance(value, Interval) else value for name, value in change.items()}
         for change in adjust_tests(changes)

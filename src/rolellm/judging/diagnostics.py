@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, groupby
 from statistics import fmean, linear_regression
 
 from rolellm.judging.records import Judgement
 from rolellm.judging.result import Attack, Diagnostics, Unscored
-from rolellm.judging.verdicts import DESIGNS, PairVerdict, Tally, compute_sign, rank_above, share_above
+from rolellm.judging.verdicts import DESIGNS, Tally, compute_sign, rank_above, share_above
 from rolellm.scoring.statistics.agreement import compute_fleiss_kappa
 from rolellm.scoring.statistics.intervals import NONE, Interval
 from rolellm.scoring.statistics.logistic_fits import fit_length_control
@@ -104,35 +104,25 @@ def _make_probe_key(judgement: Judgement) -> tuple[str, str, str, tuple[str, ...
     return judgement.row, judgement.judge, judgement.design, judgement.order
 
 
-def _iter_pairs(tally: Tally) -> Iterator[tuple[str, str, dict[str, PairVerdict]]]:
-    """Yield each row, system, and the verdicts of all judges."""
-    for row in tally.comparison.rows:
-        for name, by_judge in tally.verdicts.pairs.get(row.id, {}).items():
-            yield row.id, name, dict(by_judge)
-
-
 def _measure_pair_positions(tally: Tally) -> Biases:
     """Measure position bias: both orders of a pair show the better answer first as often as second.
 
     ``first_preferred``: share of judgements that prefer the answer shown first, ties half; .5 means no bias.
     """
-    pairs = [(row, pair) for row, _, by_judge in _iter_pairs(tally) for pair in by_judge.values()]
+    pairs = tally.verdicts.pairs
     return {
-        "first_preferred": tally.estimate((row, (pair.first + 1 - pair.second) / 2) for row, pair in pairs),
-        "consistency": tally.estimate((row, float(pair.agrees)) for row, pair in pairs),
+        "first_preferred": tally.estimate((pair.row, (pair.first + 1 - pair.second) / 2) for pair in pairs),
+        "consistency": tally.estimate((pair.row, float(pair.agrees)) for pair in pairs),
     }
 
 
 def _measure_consistency(tally: Tally) -> Biases:
     """Measure each judge's consistency on models: to tell a canary from an answer is easy."""
-    models = [by_judge for by_judge in _iter_pairs(tally) if by_judge[1] not in tally.comparison.canaries]
+    pairs, canaries = tally.verdicts.pairs, tally.comparison.canaries
+    decided = [pair for pair in pairs if pair.lead is None and pair.system not in canaries]
     return {
-        judge: tally.estimate(
-            (row, float(by_judge[judge].agrees))
-            for row, _, by_judge in models
-            if judge in by_judge and by_judge[judge].lead is None
-        )
-        for judge in (tally.verdicts.judges["pairwise"] if tally.verdicts.pairs else ())
+        judge: tally.estimate((pair.row, float(pair.agrees)) for pair in decided if pair.judge == judge)
+        for judge in (tally.verdicts.judges["pairwise"] if pairs else ())
     }
 
 
@@ -145,10 +135,8 @@ def _measure_list_positions(tally: Tally) -> tuple[tuple[float, ...], Interval |
         0 means no bias, and above 0 the judge prefers what it reads first.
     """
     lists = [
-        (row.id, judgement.ranks)
-        for row in tally.comparison.rows
-        for judgements in tally.verdicts.lists.get(row.id, {}).values()
-        for judgement in judgements
+        (judgement.row, judgement.ranks)
+        for judgement in tally.verdicts.lists
         if judgement.ranks is not None and len(judgement.ranks) > 1
     ]
     lengths = Counter(len(ranks) for _, ranks in lists)
@@ -225,8 +213,7 @@ def _measure_jury_agreement(tally: Tally) -> Interval | None:
     who prefer the one as often as the other. Items with one judge's vote alone say nothing and are left out.
     """
     has_jury = len(tally.verdicts.judges["pairwise"]) > 1
-    pair_votes = ((row, [pair.mean for pair in by_judge.values()]) for row, _, by_judge in _iter_pairs(tally))
-    votes = pair_votes if has_jury else _iter_list_votes(tally)
+    votes = _iter_pair_votes(tally) if has_jury else _iter_list_votes(tally)
     items = [(row, [compute_sign(mean - 0.5) for mean in means]) for row, means in votes if len(means) > 1]
     if not items:
         return None
@@ -238,8 +225,15 @@ def _measure_jury_agreement(tally: Tally) -> Interval | None:
     return agreement.estimate(*tally.look_up([row for row, _ in items]))
 
 
+def _iter_pair_votes(tally: Tally) -> Iterator[tuple[str, Sequence[float]]]:
+    for (row, _), pairs in groupby(sorted(tally.verdicts.pairs), key=lambda pair: (pair.row, pair.system)):
+        yield row, [pair.mean for pair in pairs]
+
+
 def _iter_list_votes(tally: Tally) -> Iterator[tuple[str, Sequence[float]]]:
-    for row, lists in tally.verdicts.lists.items():
+    for row, lists in tally.verdicts.lists_by_row.items():
+        # The lists of a row are sorted by judge.
+        by_judge = [[*judged] for _, judged in groupby(lists, key=lambda judgement: judgement.judge)]
         for first, second in combinations([system.name for system in tally.comparison.systems], 2):
-            shares = [share_above({judge: judgements}, first, second) for judge, judgements in lists.items()]
+            shares = [share_above(judged, first, second) for judged in by_judge]
             yield row, [share for share in shares if share is not None]

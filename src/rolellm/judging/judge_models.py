@@ -36,7 +36,6 @@ _LANGUAGES: tuple[Language, ...] = ("en", "zh")
 _PROMPTS = tuple(f"{language}.{part}.txt" for language in _LANGUAGES for part in ("system", "user"))
 _FILES = ("judge.yaml", "schema.json", *_PROMPTS)
 _USER_SLOTS = frozenset({"mark", "character", "question", "reference", "answers", "names", "letters"})
-_MOST_BYTES = 1 << 20
 #: Tokens whose log probabilities are asked for; the most that OpenAI's API gives.
 LIKELIEST = 20
 
@@ -157,10 +156,7 @@ def _get_judges_folder() -> Traversable:
 def _read(folder: Traversable, name: str) -> str:
     file = folder.joinpath(name)
     try:
-        data = file.read_bytes()
-        if len(data) > _MOST_BYTES:
-            raise SettingsError(f"{file}: larger than {_MOST_BYTES:,} bytes; this is not a judge's file")
-        return data.decode("utf-8-sig").replace("\r\n", "\n").strip()
+        return file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file}: cannot be read ({error}); a judge has {', '.join(_FILES)}") from error
 

@@ -115,15 +115,13 @@ def make_verdict(request: Request, scores: Mapping[str, float], tie_within: floa
     """
     ranks = {letter: 1 + sum(rival > own + tie_within for rival in scores.values()) for letter, own in scores.items()}
     properties: Mapping[str, Any] = request.schema.schema.get("properties", {}) if request.schema else {}
-    if "ranking" not in properties and (properties or len(scores) == 2):
+    if "ranking" not in properties:
         best = [letter for letter, rank in ranks.items() if rank == 1]
         reasons = ", ".join(f"{letter} {score:.3f}" for letter, score in scores.items())
-        pair_verdict = {
-            "reason": f"By rule, no language model: {reasons}.",
-            "better": best[0] if len(best) == 1 else "tie",
-        }
+        better = best[0] if len(best) == 1 else "tie"
+        pair_verdict = {"reason": f"By rule, no language model: {reasons}.", "better": better}
         return pair_verdict if "better" in properties or not properties else dict.fromkeys(properties, pair_verdict)
-    criteria = properties["ranking"]["items"]["properties"] if "ranking" in properties else ("rank",)
+    criteria = properties["ranking"]["items"]["properties"]
     return {
         "ranking": [
             {"answer": letter, "reason": f"By rule, no language model: {scores[letter]:.3f}."}

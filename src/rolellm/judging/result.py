@@ -1,6 +1,7 @@
 """The result of a judging run: what `rolellm.judge` returns, ``result.json`` holds and a report shows.
 
-A figure without data is ``None``, never 0. Shares run from 0 to 1. docs/judging.md lists the keys in JSON.
+A figure without data is ``None``, never 0. Shares run from 0 to 1. In JSON, the fields are the keys, and a figure with
+intervals is an object of ``mean``, ``ci95``, ``ci95_new_roles``, ``n`` and ``questions``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,25 @@ Group = Literal["by_role", "by_category", "by_judge"]
 
 @dataclass(frozen=True, slots=True)
 class Pairwise:
-    """A system against the baseline, in pairs."""
+    """A system against the baseline, in pairs.
+
+    Attributes:
+        win_rate: Mean over rows of the mean of both orders: 1 for a win, ½ for a tie, 0 for a loss (for a jury: the
+            majority's).
+        wins: Share of rows above ½.
+        ties: Share of rows at ½.
+        losses: Share of rows below ½.
+        lc_win_rate: Win rate at equal length: σ(θ) of the fit P(win) = σ(θ + φ tanh(d / s)), with d the answer's
+            characters minus the baseline's and s their standard deviation (the length term of AlpacaEval 2, arXiv
+            2404.04475). Its interval is from resampled questions.
+        marginal_length_coefficient: φ; above 0, the longer answer is preferred.
+        length_problem: Why there is no win rate at equal length.
+        consistency: Share of pairs whose two orders agree.
+        by_role: Win rate by role.
+        by_category: Win rate by category.
+        by_judge: Win rate by judge.
+        name_effect: Win rate with names shown minus that without, on the same rows and orders.
+    """
 
     win_rate: Measured = None
     wins: Number = None
@@ -46,7 +65,17 @@ class Pairwise:
 
 @dataclass(frozen=True, slots=True)
 class Listwise:
-    """A system in ranked lists; ``win_rate`` is the share of lists above the baseline."""
+    """A system in ranked lists.
+
+    Attributes:
+        average_rank: Mean rank over rotations, judges and rows; ties share the mean of their positions, and canaries
+            are not counted.
+        win_rate: Share of lists in which it ranks above the baseline, ties half (the paper's win rate).
+        strength: Bradley-Terry log-odds against the baseline (without one: the mean), from all pairs that the lists
+            rank.
+        by_role: Average rank by role.
+        by_category: Average rank by category.
+    """
 
     average_rank: Measured = None
     win_rate: Measured = None
@@ -57,7 +86,19 @@ class Listwise:
 
 @dataclass(frozen=True, slots=True)
 class SystemFigures:
-    """The figures of one system; ``answered`` counts its rows, and ``characters`` is the length of its answers."""
+    """The figures of one system.
+
+    Attributes:
+        name: As in the run.
+        kind: Baseline, model or canary.
+        model: What answered, where that is on record.
+        family: The model's family, by its name.
+        self_judged_by: Judges of the same family.
+        answered: Number of its rows.
+        characters: Mean length of its answers.
+        pairwise: Its figures in pairs.
+        listwise: Its figures in lists.
+    """
 
     name: str
     kind: SystemKind = "model"
@@ -128,7 +169,18 @@ class JudgedBy:
 
 @dataclass(frozen=True, slots=True)
 class SystemTest:
-    """A paired test of two systems; the difference is that of ``a`` minus ``b``."""
+    """A paired test of two systems.
+
+    Attributes:
+        measure: What is compared.
+        a: One system.
+        b: The other.
+        difference: That of ``a`` minus ``b``.
+        p: By a paired t test over questions.
+        p_new_roles: By one over roles and questions.
+        p_adjusted: ``p`` by Holm.
+        p_adjusted_new_roles: ``p_new_roles`` by Holm.
+    """
 
     measure: str
     a: str
@@ -142,7 +194,17 @@ class SystemTest:
 
 @dataclass(frozen=True, slots=True)
 class Unscored:
-    """Judgements without a verdict; a run with a larger share of them than ``limit`` is not valid."""
+    """Judgements without a verdict, except those copied from a canary.
+
+    Attributes:
+        count: How many.
+        of: Of how many.
+        share: The share.
+        limit: The largest share with which a run is valid.
+        by_reason: Counts by reason.
+        by_judge: Counts by judge.
+        incomplete_pairs: Pairs left out, since only one order has a verdict.
+    """
 
     count: int = 0
     of: int = 0
@@ -155,7 +217,13 @@ class Unscored:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """Answers of one kind that try the judge, and the win rate of their rows."""
+    """Answers of one kind that try the judge.
+
+    Attributes:
+        answers: How many there are.
+        judgements: How many judgements show one.
+        win_rate: The win rate of their rows.
+    """
 
     answers: int
     judgements: int
@@ -171,9 +239,10 @@ class Diagnostics:
         unscored: Judgements without a verdict.
         canaries: Canary to the shares of judgements that ``copied`` its verdict, and that stayed ``unscored``.
         biases: ``first_preferred`` (share of pair judgements for the answer shown first, ties half), ``consistency``
-            (share of pairs whose orders agree), ``rank_slope`` (by position in a list), ``longer_preferred``,
-            ``length_coefficient``, ``names_change`` (share of verdicts that change when names are shown),
-            ``fleiss_kappa`` (of several judges).
+            (share of pairs whose orders agree), ``rank_slope`` (how much the rank grows with each position down the
+            list), ``longer_preferred`` (share of pairs won by the longer answer, ties half), ``length_coefficient``
+            (φ), ``names_change`` (share of verdicts that change when names are shown), ``fleiss_kappa`` (agreement of
+            several judges beyond chance).
         consistency_by_judge: Share of pairs of models whose orders agree.
         mean_rank_by_position: Over the lists of the most frequent length.
         attacks: System to kind of attack or change.
@@ -250,7 +319,7 @@ class JudgingResult(Tabular):
         return replace(selected, folder=self.folder)
 
     def to_dict(self) -> dict[str, Any]:
-        """Build the object that ``rolellm judge --json`` prints; docs/judging.md lists the keys."""
+        """Build the object that ``rolellm judge --json`` prints."""
         return dump(self)
 
     def to_pandas(self) -> Any:

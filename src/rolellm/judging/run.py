@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -194,13 +194,11 @@ class JudgingOutcome(NamedTuple):
         result: Without what was spent.
         judgements: Every judgement. A request without a verdict is one, too: it is unscored.
         transcripts: The requests without a verdict, with what came instead.
-        recipe: What decides the verdicts, for the manifest.
     """
 
     result: JudgingResult
     judgements: list[Judgement]
     transcripts: list[dict[str, Any]]
-    recipe: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -233,29 +231,51 @@ class Judging(Step[JudgingOutcome]):
 
     def plan(self, llm: LLM) -> Plan[JudgingOutcome]:
         """Request every verdict of each judge model, and summarize them."""
-        settings, total = self.settings, len(self.asks)
+        settings = self.settings
         accept = accept_verdicts({judge.settings.parser: judge for judge in self.judges})
         jury = [model.name for model in llm.settings.endpoints or llm.models] if settings.jury else [""]
-        progress = [_JudgeProgress(self, llm, index) for index in range(len(jury))]
+        judged: dict[tuple[int, int], tuple[Judgement, Failure | None]] = {}
         for index, name in enumerate(jury):
+            touched: dict[int, dict[str, tuple[str, ...]]] = {}
             yield Round(
-                progress[index].build_requests(),
+                self._build_requests(touched),
                 accept,
                 f"Judging, {name}" if len(jury) > 1 else "Judging",
                 CUT,
                 # A dry run ends with the last.
                 stand_in=None if index + 1 == len(jury) else lambda _: JudgeReply(None, ()),
-                each=progress[index].record,
-                total=total,
+                each=partial(self._record, judged, llm, index, touched),
+                total=len(self.asks),
                 model=index if settings.jury else None,
             )
-        judgements = [part.judgements[number] for part in progress for number in range(total)]
-        transcripts = [part.transcripts[number] for part in progress for number in sorted(part.transcripts)]
+        verdicts = [judged[key] for key in sorted(judged)]
+        judgements = [judgement for judgement, _ in verdicts]
         judge_models = list(self._describe_judges(llm.models))
+        result = summarize_judgements(self.comparison, judgements, judge_models, settings, self.data)
         recipe = self._build_recipe(judge_models)
         fingerprint = {"hash": hash_json(recipe), "dataset": recipe["dataset"]}
-        result = summarize_judgements(self.comparison, judgements, judge_models, settings, self.data)
-        return JudgingOutcome(replace(result, fingerprint=fingerprint), judgements, transcripts, recipe)
+        transcripts = [_describe_failure(judgement, failure) for judgement, failure in verdicts if failure]
+        return JudgingOutcome(replace(result, fingerprint=fingerprint), judgements, transcripts)
+
+    def _build_requests(self, touched: dict[int, dict[str, tuple[str, ...]]]) -> Iterator[Request]:
+        """Build the requests as they are sent, and note how their answers are changed for showing."""
+        for number, (request, changes) in enumerate(build_requests(self.comparison, self.asks, self.settings.shown)):
+            touched[number] = changes
+            yield request
+
+    def _record(
+        self,
+        judged: dict[tuple[int, int], tuple[Judgement, Failure | None]],
+        llm: LLM,
+        index: int,
+        touched: Mapping[int, Mapping[str, tuple[str, ...]]],
+        number: int,
+        outcome: Outcome[JudgeReply],
+    ) -> None:
+        """Record what came of a request; a request's whole text is kept only where there is no verdict."""
+        ask, name = self.asks[number], name_judges(llm.models, each=self.settings.jury)[index]
+        row_id = self.comparison.rows[ask.row].id
+        judged[index, number] = make_judgement(row_id, name, ask, outcome, touched[number])
 
     def records(self, outcome: JudgingOutcome) -> Records:
         """Return the files of the run's folder but for the result, which says what was spent."""
@@ -264,7 +284,8 @@ class Judging(Step[JudgingOutcome]):
     def describe(self, outcome: JudgingOutcome) -> dict[str, Any]:
         """Return the recipe, and a hash over it."""
         versions = {name: version(name) for name in ("numpy", "scipy")}
-        return {**outcome.recipe, "versions": versions, "hash": outcome.result.fingerprint["hash"]}
+        recipe = self._build_recipe(outcome.result.judges)
+        return {**recipe, "versions": versions, "hash": outcome.result.fingerprint["hash"]}
 
     def _build_recipe(self, judges: Sequence[JudgedBy]) -> dict[str, Any]:
         rows = self.comparison.rows
@@ -320,41 +341,14 @@ def build_requests(
         yield build_judge_request(material, ask), material.touched(ask.order)
 
 
-class _JudgeProgress:
-    """The questions to one judge model, and what came of them, by their places."""
-
-    def __init__(self, judging: Judging, llm: LLM, index: int) -> None:
-        self._judging, self._llm, self._index = judging, llm, index
-        self._touched: dict[int, dict[str, tuple[str, ...]]] = {}
-        self.judgements: dict[int, Judgement] = {}
-        # A request's whole text is kept only where there is no verdict.
-        self.transcripts: dict[int, dict[str, Any]] = {}
-
-    @cached_property
-    def _judge_model(self) -> str:
-        return name_judges(self._llm.models, each=self._judging.settings.jury)[self._index]
-
-    def build_requests(self) -> Iterator[Request]:
-        judging = self._judging
-        requests = build_requests(judging.comparison, judging.asks, judging.settings.shown)
-        for index, (request, touched) in enumerate(requests):
-            if touched:
-                self._touched[index] = touched
-            yield request
-
-    def record(self, index: int, outcome: Outcome[JudgeReply]) -> None:
-        ask, touched = self._judging.asks[index], self._touched.get(index, {})
-        row = self._judging.comparison.rows[ask.row].id
-        self.judgements[index], failure = make_judgement(row, self._judge_model, ask, outcome, touched)
-        if failure is not None:
-            self.transcripts[index] = {
-                **{
-                    name: getattr(self.judgements[index], name) for name in ("row", "judge", "design", "order", "named")
-                },
-                **{name: getattr(failure, name) for name in ("kind", "reason", "attempts", "refused")},
-                "messages": [asdict(message) for message in failure.request.messages],
-                "reply": failure.reply and failure.reply.text,
-            }
+def _describe_failure(judgement: Judgement, failure: Failure) -> dict[str, Any]:
+    """Describe a request without a verdict, with its transcript."""
+    return {
+        **{name: getattr(judgement, name) for name in ("row", "judge", "design", "order", "named")},
+        **{name: getattr(failure, name) for name in ("kind", "reason", "attempts", "refused")},
+        "messages": [asdict(message) for message in failure.request.messages],
+        "reply": failure.reply and failure.reply.text,
+    }
 
 
 def make_judgement(

@@ -82,13 +82,9 @@ def _measure_pairs(tally: Tally, name: str, name_effect: Interval | None) -> Pai
     wins = tally.values(name, "win")
     signs = [compute_sign(win - 0.5) for win in wins.values()]
     shares = [signs.count(way) / len(signs) if signs else None for way in (1, 0, -1)]
-    pairs = [
-        (row.id, judge, pair)
-        for row in tally.comparison.rows
-        for judge, pair in tally.verdicts.pairs.get(row.id, {}).get(name, {}).items()
-    ]
+    pairs = [pair for pair in tally.verdicts.pairs if pair.system == name]
     by_judge = {
-        judge: tally.estimate((row, pair.mean) for row, pair_judge, pair in pairs if pair_judge == judge)
+        judge: tally.estimate((pair.row, pair.mean) for pair in pairs if pair.judge == judge)
         for judge in (tally.verdicts.judges["pairwise"] if wins else ())
     }
     if name in tally.withheld:
@@ -113,7 +109,7 @@ def _measure_pairs(tally: Tally, name: str, name_effect: Interval | None) -> Pai
         lc_win_rate=control.rate,
         marginal_length_coefficient=control.coefficient,
         length_problem=control.problem,
-        consistency=tally.estimate((row, float(pair.agrees)) for row, _, pair in pairs),
+        consistency=tally.estimate((pair.row, float(pair.agrees)) for pair in pairs),
         by_role=by_role,
         by_category=by_category,
         by_judge={judge: rate for judge, rate in by_judge.items() if rate is not None},
@@ -170,7 +166,7 @@ def count_wins(tally: Tally, names: Sequence[str]) -> npt.NDArray[np.float64]:
     """
     tables: dict[int, npt.NDArray[np.float64]] = {}
     for row in tally.comparison.rows:
-        lists = tally.verdicts.lists.get(row.id)
+        lists = tally.verdicts.lists_by_row.get(row.id)
         if not lists:
             continue
         table = tables.setdefault(tally.questions[row.id], np.zeros((len(names), len(names))))
@@ -217,7 +213,7 @@ def _is_valid(result: JudgingResult, tally: Tally) -> bool:
     """Check that judgements were made, not too many lack a verdict, and some judge of each design is fit."""
     unscored = result.diagnostics.unscored
     rates = [model.pairwise.win_rate for model in result.models if model.kind == "model" and model.pairwise]
-    lists = {judge for by_judge in tally.verdicts.lists.values() for judge in by_judge}
+    lists = {judgement.judge for judgement in tally.verdicts.lists}
     return (
         bool(unscored.of)
         and (unscored.share or 0) <= (unscored.limit or 0)

@@ -66,11 +66,17 @@ class PairVerdict(NamedTuple):
     """One judge's verdict on a system against the baseline, from both orders: 1 a win, .5 a tie, 0 a loss.
 
     Attributes:
+        row: The row's id.
+        system: The system's name.
+        judge: The judge's name.
         first: With the system's answer shown first.
         second: With it shown second.
         lead: Judged by odds: the system's log odds over the baseline, summed over both orders.
     """
 
+    row: str
+    system: str
+    judge: str
     first: float
     second: float
     lead: float | None = None
@@ -88,55 +94,65 @@ class PairVerdict(NamedTuple):
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Judgements sorted by row: the same in whatever order they came.
+    """Judgements that count: the same in whatever order they came.
 
     Attributes:
         baseline: The system that pairs are against.
-        judges: The judges of each design, with and without a verdict, sorted.
-        pairs: Row id, system, judge: the verdict from both orders.
-        lists: Row id, judge: the scored lists.
-        systems: Row id to all systems in any judgement of it, with or without a verdict.
-        reasons: (row id, system) to the reasons given.
-        incomplete: Pairs of a row, a system and a judge that lack the verdict of an order, and so count in nothing.
         canaries: Systems against which no other is ranked.
+        judges: The judges of each design, with and without a verdict, sorted.
+        pairs: The verdicts on pairs, by row.
+        lists: The scored lists, by row.
+        reasons: The reasons given, by row id and each system in any judgement of it, sorted.
+        incomplete: Pairs of a row, a system and a judge that lack the verdict of an order, and so count in nothing.
     """
 
     baseline: str | None
+    canaries: Collection[str]
     judges: Mapping[Design, Sequence[str]]
-    pairs: Mapping[str, Mapping[str, Mapping[str, PairVerdict]]]
-    lists: Mapping[str, Mapping[str, Sequence[Judgement]]]
-    systems: Mapping[str, Sequence[str]]
+    pairs: Sequence[PairVerdict]
+    lists: Sequence[Judgement]
     reasons: Mapping[tuple[str, str], Sequence[str]]
     incomplete: int
-    canaries: Collection[str] = ()
+
+    @cached_property
+    def lists_by_row(self) -> Mapping[str, Sequence[Judgement]]:
+        """The scored lists of each row."""
+        lists: dict[str, list[Judgement]] = defaultdict(list)
+        for judgement in self.lists:
+            lists[judgement.row].append(judgement)
+        return lists
 
     @cached_property
     def outcomes(self) -> dict[str, dict[str, RowOutcome]]:
         """Row id to system to outcome, for all systems in any judgement of the row."""
-        return {row: {name: self._compute_outcome(row, name) for name in names} for row, names in self.systems.items()}
+        means: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for pair in self.pairs:
+            means[pair.row, pair.system].append(pair.mean)
+        outcomes: dict[str, dict[str, RowOutcome]] = defaultdict(dict)
+        for row, name in self.reasons:
+            outcomes[row][name] = self._compute_outcome(row, name, means.get((row, name), ()))
+        return outcomes
 
-    def _compute_outcome(self, row: str, name: str) -> RowOutcome:
-        pairs, lists = self.pairs.get(row, {}).get(name, {}), self.lists.get(row, {})
-        jury, baseline = len(self.judges["pairwise"]) > 1, self.baseline
+    def _compute_outcome(self, row: str, name: str, means: Sequence[float]) -> RowOutcome:
+        lists = self.lists_by_row.get(row, ())
         return RowOutcome(
-            win=vote_majority([pair.mean for pair in pairs.values()], jury=jury) if pairs else None,
+            win=vote_majority(means, jury=len(self.judges["pairwise"]) > 1) if means else None,
             rank=_compute_judge_average(lists, lambda judgement: _rank_system(judgement, name, self.canaries)),
-            reasons=tuple(self.reasons.get((row, name), ())),
-            above=None if baseline in (None, name) else share_above(lists, name, baseline or ""),
+            reasons=tuple(self.reasons[row, name]),
+            above=None if self.baseline in (None, name) else share_above(lists, name, self.baseline or ""),
         )
 
     @cached_property
     def undecided(self) -> dict[Design, list[str]]:
         """Judges that tie everything they are shown, canaries included, and so say nothing."""
-        pairs: dict[str, set[tuple[float, float]]] = defaultdict(set)
-        for by_judge in (by_judge for by_name in self.pairs.values() for by_judge in by_name.values()):
-            for judge, pair in by_judge.items():
-                pairs[judge].add((pair.first, pair.second))
+        pairs: dict[str, set[float]] = defaultdict(set)
+        for pair in self.pairs:
+            pairs[pair.judge] |= {pair.first, pair.second}
         lists: dict[str, set[int]] = defaultdict(set)
-        for judge, judgements in (item for by_judge in self.lists.values() for item in by_judge.items()):
-            lists[judge].update(len(set(judgement.ranks or ())) for judgement in judgements)
+        for judgement in self.lists:
+            lists[judgement.judge].add(len(set(judgement.ranks or ())))
         return {
-            "pairwise": [judge for judge, values in pairs.items() if values == {(0.5, 0.5)}],
+            "pairwise": [judge for judge, values in pairs.items() if values == {0.5}],
             "listwise": [judge for judge, counts in lists.items() if counts == {1}],
         }
 
@@ -181,17 +197,16 @@ def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canarie
     ordered = sorted((judgement for judgement in judgements if not judgement.named), key=_get_sort_key)
     orders: dict[tuple[str, str, str], tuple[list[float], list[float]]] = {}
     leads: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    lists: dict[str, dict[str, list[Judgement]]] = defaultdict(lambda: defaultdict(list))
-    systems: dict[str, set[str]] = defaultdict(set)
-    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    lists: list[Judgement] = []
+    reasons: dict[tuple[str, str], list[str]] = {
+        (judgement.row, name): [] for judgement in ordered for name in sorted(judgement.order)
+    }
     for judgement in ordered:
         row, order = judgement.row, judgement.order
-        systems[row].update(order)
         for name, reason in _list_reasons(judgement, baseline):
             reasons[row, name].append(reason)
         if judgement.design == "listwise":
-            if judgement.ranks is not None:
-                lists[row][judgement.judge].append(judgement)
+            lists += [judgement] if judgement.ranks is not None else []
             continue
         system = order[1] if order[0] == baseline else order[0]
         verdicts_by_order = orders.setdefault((row, system, judgement.judge), ([], []))
@@ -200,18 +215,15 @@ def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canarie
             verdicts_by_order[order[0] == baseline].append(verdict)
             if judgement.lead is not None:
                 leads[row, system, judgement.judge].append(judgement.lead if order[0] == system else -judgement.lead)
-    pairs: dict[str, dict[str, dict[str, PairVerdict]]] = defaultdict(lambda: defaultdict(dict))
-    complete = {key: verdicts_by_order for key, verdicts_by_order in orders.items() if all(verdicts_by_order)}
-    for (row, system, judge), (first, second) in complete.items():
-        pair_leads = leads.get((row, system, judge))
-        lead = math.fsum(pair_leads) if pair_leads else None
-        pairs[row][system][judge] = PairVerdict(fmean(first), fmean(second), lead)
+    pairs = [
+        PairVerdict(*key, fmean(first), fmean(second), math.fsum(leads[key]) if key in leads else None)
+        for key, (first, second) in orders.items()
+        if first and second
+    ]
     judges: dict[Design, list[str]] = {
         design: sorted({judgement.judge for judgement in ordered if judgement.design == design}) for design in DESIGNS
     }
-    names = {row: tuple(sorted(row_systems)) for row, row_systems in systems.items()}
-    incomplete = len(orders) - len(complete)
-    return Verdicts(baseline, judges, pairs, lists, names, reasons, incomplete, frozenset(canaries))
+    return Verdicts(baseline, frozenset(canaries), judges, pairs, lists, reasons, len(orders) - len(pairs))
 
 
 def _list_reasons(judgement: Judgement, baseline: str | None) -> list[tuple[str, str]]:
@@ -224,17 +236,20 @@ def _list_reasons(judgement: Judgement, baseline: str | None) -> list[tuple[str,
     return [(system, f"{reason} ({names})") for reason in reasons if reason]
 
 
-def share_above(lists: Mapping[str, Sequence[Judgement]], name: str, rival: str) -> float | None:
-    """Average the lists in which one was ranked above another, over the lists of each judge, then over the judges."""
+def share_above(lists: Sequence[Judgement], name: str, rival: str) -> float | None:
+    """Average a row's lists in which one was ranked above another, over the lists of each judge, then over the judges.
+
+    ``None`` where no list has both.
+    """
     return _compute_judge_average(lists, lambda judgement: rank_above(judgement, name, rival))
 
 
-def _compute_judge_average(
-    lists: Mapping[str, Sequence[Judgement]], measure: Callable[[Judgement], float | None]
-) -> float | None:
-    by_judge = [[value for judgement in lists[judge] if (value := measure(judgement)) is not None] for judge in lists]
-    means = [fmean(values) for values in by_judge if values]
-    return fmean(means) if means else None
+def _compute_judge_average(lists: Sequence[Judgement], measure: Callable[[Judgement], float | None]) -> float | None:
+    values: dict[str, list[float]] = defaultdict(list)
+    for judgement in lists:
+        if (value := measure(judgement)) is not None:
+            values[judgement.judge].append(value)
+    return fmean(map(fmean, values.values())) if values else None
 
 
 def _get_sort_key(judgement: Judgement) -> tuple[str, str, str, tuple[str, ...], tuple[float, ...], str]:
@@ -331,11 +346,9 @@ class Tally(RowClusters):
         All of them, where every judge ties everything.
         """
         agreement: dict[str, list[bool]] = defaultdict(list)
-        judges: set[str] = set()
-        for name, by_judge in (item for by_name in self.verdicts.pairs.values() for item in by_name.items()):
-            judges |= by_judge.keys()
+        for pair in self.verdicts.pairs:
             # Pairs that are judged by odds need not agree.
-            agreement[name] += [pair.agrees for pair in by_judge.values() if pair.lead is None]
-        if judges == set(self.verdicts.undecided["pairwise"]):
+            agreement[pair.system] += [pair.agrees] if pair.lead is None else []
+        if {pair.judge for pair in self.verdicts.pairs} == set(self.verdicts.undecided["pairwise"]):
             return frozenset(agreement)
         return frozenset(name for name, pairs in agreement.items() if sum(pairs) < LEAST_AGREEMENT * len(pairs))

@@ -14,7 +14,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import pairwise
 from typing import Any, ClassVar, Final
@@ -69,23 +69,9 @@ class Passage:
     asked: tuple[tuple[int, ...], ...]
 
 
-@dataclass(slots=True)
-class Counts:
-    """Outcomes of the quotations that were asked about.
-
-    Attributes:
-        asked: How many there were.
-        answered: A person of the text speaks them.
-        nobody: Nobody does: they are narration.
-        refused: The name is not in the passage, or is none.
-        missing: The reply does not have them, or the request failed.
-    """
-
-    asked: int = 0
-    answered: int = 0
-    nobody: int = 0
-    refused: int = 0
-    missing: int = 0
+#: What may become of a quotation that was asked about: a person of the text speaks it, nobody does (it is narration),
+#: the name is not in the passage, or none, or the reply does not have it.
+OUTCOMES: Final = ("answered", "nobody", "refused", "missing")
 
 
 def split_passages(text: str, turns: Sequence[ScriptTurn], language: Language, counter: TokenCounter) -> list[Passage]:
@@ -205,11 +191,11 @@ def accept_speakers(request: Request, reply: Reply) -> dict[int, str | None]:
     """
     value = parse_json(reply.text, "object")
     numbers = request.schema.schema["properties"] if request.schema else {}
-    speakers_by_label = {name.strip("[] "): speaker for name, speaker in value.items()}
-    speakers_by_number = {
-        int(name): speakers_by_label[name]
-        for name in numbers
-        if name in speakers_by_label and isinstance(speakers_by_label[name], str | None)
+    speakers_by_label = {label.strip("[] "): speaker for label, speaker in value.items()}
+    speakers_by_number: dict[int, str | None] = {
+        int(number): speakers_by_label[number]
+        for number in numbers
+        if isinstance(speakers_by_label.get(number, ...), str | None)
     }
     if not speakers_by_number:
         raise UnacceptableError(f"the JSON has none of the numbers {', '.join(numbers)}", "malformed")
@@ -228,27 +214,26 @@ def _find_name(passage: str, name: str) -> str | None:
 
 def apply_speakers(
     reading: ScriptReading, passages: Sequence[Passage], outcomes: Sequence[Outcome[dict[int, str | None]]]
-) -> tuple[ScriptReading, Counts]:
+) -> tuple[ScriptReading, dict[str, int]]:
     """Give the open quotations of a novel the speakers that a model named; count what became of each."""
-    counts, turns = Counts(), list(reading.found)
+    counts, turns = dict.fromkeys(("asked", *OUTCOMES), 0), list(reading.found)
     for passage, outcome in zip(passages, outcomes, strict=True):
         names = outcome.value if isinstance(outcome, Answer) else {}
         for number, indices in enumerate(passage.asked, start=1):
             # What is written next to a quotation counts more than what a model says.
             open_indices = [index for index in indices if turns[index].speaker is None]
-            counts.asked += len(open_indices)
             name = names.get(number)
             spelled = _find_name(passage.text, name) if name else None
-            if number not in names:
-                counts.missing += len(open_indices)
-            elif name is not None and spelled is None:
-                counts.refused += len(open_indices)
+            if name is None:
+                kind = "nobody" if number in names else "missing"
             else:
-                counts.answered += len(open_indices) * (spelled is not None)
-                counts.nobody += len(open_indices) * (spelled is None)
-                for index in open_indices:
-                    narration = replace(turns[index], kind="narration", speaker="narrator")
-                    turns[index] = replace(turns[index], speaker=spelled) if spelled else narration
+                kind = "answered" if spelled else "refused"
+            counts["asked"] += len(open_indices)
+            counts[kind] += len(open_indices)
+            for index in open_indices if kind == "nobody" else ():
+                turns[index] = replace(turns[index], kind="narration", speaker="narrator")
+            for index in open_indices if spelled else ():
+                turns[index] = replace(turns[index], speaker=spelled)
     return replace(reading, found=turns), counts
 
 
@@ -335,7 +320,7 @@ def check_novel(reading: ScriptReading) -> None:
 
 
 @dataclass(frozen=True)
-class Attribute(Step[tuple[ParsedScript, Counts]]):
+class Attribute(Step[tuple[ParsedScript, dict[str, int]]]):
     """Find who speaks a novel's quotations, and read it for one role.
 
     Attributes:
@@ -348,7 +333,7 @@ class Attribute(Step[tuple[ParsedScript, Counts]]):
     settings: Mapping[str, Any] = field(default_factory=dict)
     kind: ClassVar[str] = "attribution"
 
-    def plan(self, llm: LLM) -> Plan[tuple[ParsedScript, Counts]]:
+    def plan(self, llm: LLM) -> Plan[tuple[ParsedScript, dict[str, int]]]:
         """Ask about passages, then about names that may be one person's.
 
         Raises:
@@ -378,10 +363,10 @@ class Attribute(Step[tuple[ParsedScript, Counts]]):
         )
         return replace(parsed, proposals=proposals), counts
 
-    def describe(self, result: tuple[ParsedScript, Counts]) -> dict[str, Any]:
+    def describe(self, result: tuple[ParsedScript, dict[str, int]]) -> dict[str, Any]:
         """Return the novel and the names."""
         return {"names": list(self.names), "text": hash_json(self.reading.source.text)}
 
-    def summarize(self, result: tuple[ParsedScript, Counts]) -> dict[str, Any]:
+    def summarize(self, result: tuple[ParsedScript, dict[str, int]]) -> dict[str, Any]:
         """Count what became of the quotations."""
-        return asdict(result[1])
+        return result[1]

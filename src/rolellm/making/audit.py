@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rolellm.characters.reply_rules import RULES, find_breaches, is_machine
 from rolellm.core.fingerprint import hash_file
@@ -22,6 +22,7 @@ from rolellm.data.rolebench.statistics import count_table_one
 from rolellm.making.duplicates import FEWEST, find_nearest, list_words
 
 Row = dict[str, Any]
+Key = TypeVar("Key", bound=Hashable)
 #: Of a fault: the line, the text that has it, and what shows it.
 Hit = tuple[int, str, str]
 _CHECKED = ("instruction-generalization-eng", "role-generalization-eng", "instruction-generalization-zh")
@@ -124,27 +125,22 @@ class _File:
         return AuditFinding(check, self.source.path, len(listed), count, tuple(line for line, _, _ in listed), examples)
 
 
-@dataclass(frozen=True, slots=True)
-class _Train:
-    """The content of the train files of a config: folded texts, each with its first place."""
+def _locate(files: Iterable[_File], list_keys: Callable[[_File, Row], Iterable[Key]]) -> dict[Key, str]:
+    """Map the keys of all rows to the first place of each."""
+    places: dict[Key, str] = {}
+    for file in files:
+        for line, row in file.rows.items():
+            for key in list_keys(file, row):
+                places.setdefault(key, f"{file.source.path}:{line}")
+    return places
 
-    roles: set[str] = field(default_factory=set)
-    pairs: dict[tuple[str, str], str] = field(default_factory=dict)
-    questions: dict[str, str] = field(default_factory=dict)
-    answers: dict[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, files: Iterable[_File]) -> _Train:
-        train = cls()
-        for file in files:
-            for line, row in file.rows.items():
-                location, question = f"{file.source.path}:{line}", fold(row["question"])
-                train.roles.add(row["role"])
-                train.pairs.setdefault((row["role"], question), location)
-                train.questions.setdefault(question, location)
-                for text in _key_answers(file, row):
-                    train.answers.setdefault(text, location)
-        return train
+def _key_pair(_: _File, row: Row) -> list[tuple[str, str]]:
+    return [(row["role"], fold(row["question"]))]
+
+
+def _key_question(_: _File, row: Row) -> list[str]:
+    return [fold(row["question"])]
 
 
 def _key_answers(file: _File, row: Row) -> list[str]:
@@ -175,7 +171,7 @@ def audit_release(data_dir: str | Path | None = None) -> Audit:
     for name in _CHECKED:
         config = CONFIGS[name]
         files = [_read(release, file) for file in config.files if (release.root / file.path).is_file()]
-        train = _Train.of(file for file in files if file.source.split == "train")
+        train = [file for file in files if file.source.split == "train"]
         for file in files:
             same = [sibling for sibling in files if sibling.source.subset == file.source.subset]
             findings += _check_rows(file, same)
@@ -234,46 +230,51 @@ def _check_rows(file: _File, same: Sequence[_File]) -> Iterator[AuditFinding]:
         )
 
 
-def _check_leaks(config: Config, file: _File, train: _Train) -> Iterator[AuditFinding]:
+def _check_leaks(config: Config, file: _File, train: Sequence[_File]) -> Iterator[AuditFinding]:
     """Find rows of a test file that the train files of its config hold, too."""
-    if not train.roles:
+    if not any(train_file.rows for train_file in train):
         return
-    yield file.check("(role, question) in train", lambda row: train.pairs.get((row["role"], fold(row["question"]))))
-    yield from _check_texts("answer", file, train.answers, lambda row: _key_answers(file, row))
+    pairs = _locate(train, _key_pair)
+    yield file.check("(role, question) in train", lambda row: pairs.get(_key_pair(file, row)[0]))
+    yield from _check_texts("answer", file, train, _key_answers)
     if config.name.startswith("role-generalization"):
         # Its instructions are those of train on purpose: what it holds out is the roles.
-        yield file.check("held-out role in train", lambda row: row["role"] if row["role"] in train.roles else None)
+        roles = {row["role"] for train_file in train for row in train_file.rows.values()}
+        yield file.check("held-out role in train", lambda row: row["role"] if row["role"] in roles else None)
     else:
-        yield from _check_texts("question", file, train.questions, lambda row: [fold(row["question"])])
+        yield from _check_texts("question", file, train, _key_question)
 
 
 def _check_texts(
-    label: str, file: _File, train: dict[str, str], texts: Callable[[Row], list[str]]
+    label: str, file: _File, train: Sequence[_File], list_keys: Callable[[_File, Row], list[str]]
 ) -> Iterator[AuditFinding]:
     """Find rows with a folded text that is in train, and others with one that nearly is."""
-    texts_by_line = {line: texts(row) for line, row in file.rows.items()}
-    matches = {line: text for line, row_texts in texts_by_line.items() for text in reversed(row_texts) if text in train}
+    places = _locate(train, list_keys)
+    texts_by_line = {line: list_keys(file, row) for line, row in file.rows.items()}
+    matches = {line: next((text for text in texts if text in places), None) for line, texts in texts_by_line.items()}
     yield file.make_finding(
-        f"{label} in train", ((line, text.partition("\0")[0], train[text]) for line, text in matches.items())
+        f"{label} in train",
+        ((line, text.partition("\0")[0], places[text]) for line, text in matches.items() if text is not None),
     )
-    train_texts = [text for text in train if "\0" not in text]
-    new = dict.fromkeys(
-        text
-        for line, row_texts in texts_by_line.items()
-        if line not in matches
-        for text in row_texts
-        if "\0" not in text
+    train_texts = [text for text in places if "\0" not in text]
+    new = list(
+        dict.fromkeys(
+            text for line, texts in texts_by_line.items() if matches[line] is None for text in texts if "\0" not in text
+        )
     )
-    neighbors = find_nearest(list(new), train_texts, file.source.language)
-    near = {text: neighbors[index] for index, text in enumerate(new) if index in neighbors}
-    first = {line: next((text for text in row_texts if text in near), "") for line, row_texts in texts_by_line.items()}
+    nearest = find_nearest(new, train_texts, file.source.language)
+    near = {new[index]: (train_texts[neighbor], value) for index, (neighbor, value) in nearest.items()}
+    first = {
+        line: next((text for text in texts if text in near), None)
+        for line, texts in texts_by_line.items()
+        if matches[line] is None
+    }
     yield file.make_finding(
         f"{label} nearly in train",
         (
-            (line, text, f"{train[train_texts[neighbor]]} ({value:.0%}): {train_texts[neighbor]}")
+            (line, text, f"{places[near[text][0]]} ({near[text][1]:.0%}): {near[text][0]}")
             for line, text in first.items()
-            if text and line not in matches
-            for neighbor, value in [near[text]]
+            if text is not None
         ),
     )
 
@@ -284,12 +285,8 @@ def _compare_tests(release: Release, file: _File, tests: Iterable[_File]) -> Ite
     other_tests = [
         test for test in tests if (test.source.subset, test.source.language) == (source.subset, source.language)
     ]
-    pairs = {
-        (row["role"], fold(row["question"])): f"{test.source.path}:{line}"
-        for test in other_tests
-        for line, row in test.rows.items()
-    }
-    yield file.check("(role, question) in another test", lambda row: pairs.get((row["role"], fold(row["question"]))))
+    pairs = _locate(other_tests, _key_pair)
+    yield file.check("(role, question) in another test", lambda row: pairs.get(_key_pair(file, row)[0]))
     for test in other_tests:
         baseline, path = release.root / source.baseline, release.root / test.source.baseline
         if baseline.is_file() and path.is_file() and hash_file(baseline) == hash_file(path):

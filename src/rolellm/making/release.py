@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -60,20 +59,18 @@ class RoleData:
         questions: Role-specific questions, in the order of their file.
         general: General instructions with replies, in the order of their file.
         baselines: RoleGPT's reply to a role-specific question, by the question folded, where it was asked for.
-        sources: SHA-256 of each file read, by its path within the character's folder.
-        models: The models of each run that was read, by its folder's name.
-        outdated: The folders of those that were made from an earlier profile.
-        talk: Of a card, the system turn of a talk and what follows the last message, which training measures.
+        receipt: What the manifest says of it: the hash of each file read, by its path within the character's folder;
+            the models of each run, by its folder's name; of a card, the system turn of a talk and what follows the last
+            message, which training measures.
+        outdated: The folders of runs that were made from an earlier profile.
     """
 
     character: Profile
-    questions: tuple[Question, ...]
-    general: tuple[Replies, ...]
-    baselines: Mapping[str, str]
-    sources: Mapping[str, str]
-    models: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    questions: tuple[Question, ...] = ()
+    general: tuple[Replies, ...] = ()
+    baselines: Mapping[str, str] = field(default_factory=dict)
+    receipt: Mapping[str, Any] = field(default_factory=dict)
     outdated: Sequence[str] = ()
-    talk: Mapping[str, str] | None = None
 
     @property
     def role(self) -> str:
@@ -91,52 +88,45 @@ def gather(folder: str | Path) -> RoleData:
         DataError: For a folder that holds no character, a run whose file is missing, or a line that is not as those
             commands write it.
     """
-    character, home = open_character(folder)
-    if home is None:
-        return RoleData(character, (), (), {}, {})
-    root = home
-    sources: dict[str, str] = {}
+    character, root = open_character(folder)
+    if root is None:
+        return RoleData(character)
+    kept, replied = _find_files(root, "instruct", KEPT), _find_files(root, "respond", REPLIES)
     questions: dict[str, Question] = {}
-    for path in _find_files(root, "instruct", KEPT, sources):
-        for question in read_questions(path):
-            questions.setdefault(fold(question.question), question)
+    for question in (question for path in kept for question in read_questions(path)):
+        questions.setdefault(fold(question.question), question)
     general: dict[str, Replies] = {}
     baselines: dict[str, str] = {}
-    for path in _find_files(root, "respond", REPLIES, sources):
-        for number, value in read_jsonl(path):
-            replies = read_as(Replies, value, "the line", path=path, line=number)
-            key = fold(replies.question)
-            if key not in questions:
-                general.setdefault(key, replies)
-            elif (baseline := replies.rolegpt or next(iter(replies.generated), None)) is not None:
-                baselines.setdefault(key, baseline)
-    outdated = [
-        name for name in dict.fromkeys((root / file).parent for file in sources) if is_outdated(name, character)
-    ]
-    models = _read_models(root, sources)
-    role_specific, general_replies = tuple(questions.values()), tuple(general.values())
+    lines = ((path, number, value) for path in replied for number, value in read_jsonl(path))
+    for file, number, value in lines:
+        replies = read_as(Replies, value, "the line", path=file, line=number)
+        key = fold(replies.question)
+        if key not in questions:
+            general.setdefault(key, replies)
+        elif (baseline := replies.rolegpt or next(iter(replies.generated), None)) is not None:
+            baselines.setdefault(key, baseline)
+    runs = [path.parent for path in (*kept, *replied)]
+    manifests = {run.name: read_json(run / MANIFEST) for run in runs if (run / MANIFEST).is_file()}
+    receipt: dict[str, Any] = {
+        "sources": {path.relative_to(root).as_posix(): hash_file(path) for path in (*kept, *replied)},
+        "models": {name: (manifest.get("models") or {}).get("endpoints", []) for name, manifest in manifests.items()},
+    }
     part = find_part(root)
-    is_other = part.told or part.system or part.after
-    talk = (
-        {"system": part.system_turn(load_system_template(character.language)), "after": part.after}
-        if is_other
-        else None
-    )
-    return RoleData(
-        character, role_specific, general_replies, baselines, sources, models, [path.name for path in outdated], talk
-    )
+    if part.told or part.system or part.after:
+        receipt["talk"] = {"system": part.system_turn(load_system_template(character.language)), "after": part.after}
+    outdated = [run.name for run in runs if is_outdated(run, character)]
+    return RoleData(character, tuple(questions.values()), tuple(general.values()), baselines, receipt, outdated)
 
 
-def _find_files(root: Path, prefix: str, name: str, sources: dict[str, str]) -> Sequence[Path]:
-    paths = sorted(path for path in root.glob(f"{prefix}*/{name}") if path.is_file())
-    for run in sorted(path.parent for path in root.glob(f"{prefix}*/{MANIFEST}")):
-        if run / name not in paths:
+def _find_files(root: Path, prefix: str, name: str) -> list[Path]:
+    """Find the file of each run of a kind."""
+    runs = sorted({path.parent for file in (name, MANIFEST) for path in root.glob(f"{prefix}*/{file}")})
+    for run in runs:
+        if not (run / name).is_file():
             raise DataError(
                 f"{name} is missing; rerun `rolellm {prefix}`, which takes finished replies from the journal", path=run
             )
-    for path in paths:
-        sources[path.relative_to(root).as_posix()] = hash_file(path)
-    return paths
+    return [run / name for run in runs]
 
 
 def select_held_out_questions(rule: SplitRule, questions: Iterable[str]) -> frozenset[str]:
@@ -149,22 +139,15 @@ def select_held_out_roles(rule: SplitRule, roles: Collection[str]) -> frozenset[
     """Select the roles to hold out: those named, or drawn; none where there is only one role.
 
     Raises:
-        SettingsError: When a named role is unknown, or no role would be left.
+        SettingsError: When a named role is unknown, or no role would be left to train on.
     """
-    named = _check_known(rule, roles)
-    if named and set(roles) == named:
-        raise SettingsError("every role is held out, so none is left to train on; hold out fewer")
-    return named or frozenset(_draw_names(rule.seed, "role", sorted(roles), rule.role_share))
-
-
-def _check_known(rule: SplitRule, roles: Collection[str]) -> frozenset[str]:
-    named = {name: find_name(name, roles) for name in rule.held_out}
-    if unknown := sorted(name for name, match in named.items() if match is None):
+    named = {find_name(name, roles) or name for name in rule.held_out}
+    if named and not named < {*roles}:
         raise SettingsError(
-            f"cannot hold out {', '.join(unknown)}; the English roles, which alone can be held out, are "
-            f"{', '.join(sorted(roles)) or 'none'}"
+            f"cannot hold out {', '.join(sorted(named))}; hold out some, but not all, of the English roles, which "
+            f"alone can be held out: {', '.join(sorted(roles)) or 'none'}"
         )
-    return frozenset(filter(None, named.values()))
+    return frozenset(named or _draw_names(rule.seed, "role", sorted(roles), rule.role_share))
 
 
 def _draw_names(seed: int, kind: str, names: list[str], share: float) -> list[str]:
@@ -221,62 +204,54 @@ def write_release(
             the folder that one is in.
         DataError: When there is nothing to write.
     """
-    target = Path(out)
-    rule = rule or SplitRule()
+    target, rule = Path(out), rule or SplitRule()
     _check_names(roles)
-    _check_known(rule, [role.role for role in roles if role.character.language == "en"])
     _claim(target, overwrite)
-    with fill_folder(target) as part:
-        summary = ReleaseSummary(target)
-        draft = _Draft(part, rule, summary)
+    with fill_folder(target) as root:
+        draft = _Draft(root, rule, ReleaseSummary(target))
         for language in FOLDERS:
             if mine := [role for role in roles if role.character.language == language]:
                 draft.add(mine, language)
-        if not any(name.startswith("rolebench-") for name in summary.rows):
+        english = [role for role in roles if role.character.language == "en"]
+        draft.add_role_generalization(english)
+        if not any(name.startswith("rolebench-") for name in draft.made.rows):
             raise DataError("there is nothing to write: no role has questions or replies; run `rolellm instruct` first")
         _write_manifest(draft, roles)
         if target.exists():
             shutil.rmtree(target)
-    return summary
+    return draft.made
 
 
 def _check_names(roles: Sequence[RoleData]) -> None:
-    owners: dict[tuple[str, str, str], str] = {}
+    owners: dict[tuple[str, str], RoleData] = {}
     for role in roles:
         # The reader looks names up by their letters and digits; files carry what of them a file can be called.
         if not fold_name(role.role):
             raise SettingsError(
                 f"the role {role.role!r} has no letter or digit, which readers of a release need; rename it"
             )
-        language, file = role.character.language, make_safe_name(role.role).casefold()
-        for key in ((language, "letters", fold_name(role.role)), (language, "file", file)):
-            if key in owners:
-                names = f"{owners[key]!r} and {role.role!r}"
-                if owners[key] == role.role:
-                    raise SettingsError(f"the role {role.role!r} is given twice; give each folder once, or rename one")
-                raise SettingsError(f"two roles are called {names}, which a release cannot tell apart; rename one")
-            owners[key] = role.role
+        for key in (fold_name(role.role), make_safe_name(role.role).casefold()):
+            other = owners.setdefault((role.character.language, key), role)
+            if other is not role:
+                raise SettingsError(
+                    f"two roles are called {other.role!r} and {role.role!r}, which a release cannot tell apart; give "
+                    "each folder once, or rename one"
+                )
 
 
 def _claim(target: Path, overwrite: bool) -> None:
-    if target.exists() and not target.is_dir():
-        raise SettingsError(f"{target} is a file; a release needs a folder")
     if Path.cwd().is_relative_to(target.resolve()):
         raise SettingsError(f"{target} is the current folder or holds it; name a folder in it, such as release")
-    if not target.is_dir() or not any(target.iterdir()):
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
-    try:
-        manifest = json.loads((target / MANIFEST).read_bytes())
-        listed_files = {MANIFEST, *manifest["sha256"]} if manifest["kind"] == KIND else None
-    except (OSError, ValueError, KeyError, TypeError):
-        listed_files = None
-    if listed_files is None:
-        raise SettingsError(f"{target} holds other files; name another folder")
+    manifest = read_json(target / MANIFEST) if (target / MANIFEST).is_file() else {}
+    if manifest.get("kind") != KIND:
+        raise SettingsError(f"{target} holds other files, or is a file; name another folder")
     if not overwrite:
         raise SettingsError(f"{target} holds a release already; use --overwrite, or name another folder")
     for path in sorted(target.rglob("*")):
         # It would be lost with the release.
-        if path.is_file() and path.relative_to(target).as_posix() not in listed_files:
+        if path.is_file() and path.relative_to(target).as_posix() not in {MANIFEST, *manifest["sha256"]}:
             raise SettingsError(f"{path} is not part of the release in {target}; move it away, or name another folder")
 
 
@@ -287,7 +262,7 @@ class _Draft:
         self.root, self.rule, self.made = root, rule, summary
 
     def add(self, roles: Sequence[RoleData], language: Language) -> None:
-        """Write all that there is of one language."""
+        """Write all that there is of one language, split by question."""
         self._write_profiles(roles, language)
         self._write_instructions(roles, language)
         folder = "rolebench-zh" if language == "zh" else "rolebench-eng/instruction-generalization"
@@ -297,66 +272,57 @@ class _Draft:
         held_out = select_held_out_questions(self.rule, everywhere) | select_held_out_questions(self.rule, own)
         self._write_split(roles, folder, lambda row: fold(row["question"]) in held_out)
         self.made.configs.append(INSTRUCTION_CONFIGS[language])
+
+    def add_role_generalization(self, roles: Sequence[RoleData]) -> None:
+        """Write the English rows once more, split by role, where there are two roles."""
         # A role without rows, where none was named, would be held out for nothing.
         with_rows = [role for role in roles if role.questions or role.general or self.rule.held_out]
-        if language == "zh":
-            if len(roles) > 1:
-                self.made.notes.append(
-                    "the release's layout has no role generalization in Chinese, so none was written"
-                )
-        elif len(with_rows) < 2:
-            if self.rule.held_out:
-                raise SettingsError("to hold a role out, a release needs at least two English roles; there is one")
-            self.made.notes.append(
-                "role generalization needs at least two English roles with questions or replies; there is one, so "
-                "none was written"
-            )
-        else:
-            roles_out = select_held_out_roles(self.rule, [role.role for role in with_rows])
-            self.made.held_out = sorted(roles_out)
-            folder = "rolebench-eng/role-generalization"
-            self._write_split(with_rows, folder, lambda row: row["role"] in roles_out)
+        held_out = select_held_out_roles(self.rule, [role.role for role in with_rows])
+        if held_out:
+            self._write_split(with_rows, "rolebench-eng/role-generalization", lambda row: row["role"] in held_out)
+            self.made.held_out = sorted(held_out)
             self.made.configs.append("role-generalization-eng")
+        elif roles:
+            self.made.notes.append(
+                "role generalization needs at least two English roles with questions or replies; none was written"
+            )
 
     def _write_profiles(self, roles: Sequence[RoleData], language: Language) -> None:
         folder = f"profiles-{FOLDERS[language]}"
+        described, scripts = dict[str, str](), dict[str, str]()
         for role in roles:
-            for run in role.outdated:
-                self.made.notes.append(
-                    f"{run} of {role.role} was made from an earlier profile, so its rows may not fit the description; "
-                    "rerun it"
-                )
-            if not (role.questions or role.general):
-                self.made.notes.append(f"{role.role} has no questions and no replies: only its profile is there")
-        described = {role.role: text for role in roles if (text := role.character.full_description)}
-        without = [role.role for role in roles if role.role not in described]
-        if without:
-            self.made.notes.append(f"no description of {', '.join(without)}; `rolellm role build` makes one")
-        write_json(self.root / folder / "desc.json", described)
-        scripts = {role.role: role.character.script for role in roles if role.character.script}
-        if scripts:
-            write_json(self.root / folder / "scripts.json", scripts)
-        for role in roles:
-            spoken_text = " ".join(turn.content for turn in role.character.turns if turn.speaker == role.role)
-            if (spoken := detect_spoken_language(spoken_text)) not in ("en", "zh", None):
+            character = role.character
+            self.made.notes += [
+                f"{run} of {role.role} was made from an earlier profile, so its rows may not fit the description; "
+                "rerun it"
+                for run in role.outdated
+            ]
+            if character.full_description:
+                described[role.role] = character.full_description
+            else:
+                self.made.notes.append(f"no description of {role.role}; `rolellm role build` makes one")
+            if character.script:
+                scripts[role.role] = character.script
+            spoken = detect_spoken_language(" ".join(turn.content for turn in filter(character.owns, character.turns)))
+            if spoken not in ("en", "zh", None):
                 self.made.notes.append(
                     f"{role.role} seems to speak {spoken!r}; releases are in English or Chinese, and this role is "
                     f"among the {FOLDERS[language]} ones"
                 )
-            if role.character.turns:
+            if character.turns:
                 name = f"{folder}/{folder}-{make_safe_name(role.role)}.jsonl"
-                turns = role.character.turns
                 self.made.rows[name] = write_turns(
-                    self.root / name, turns, role.role, layout="release", language=language
+                    self.root / name, character.turns, role.role, layout="release", language=language
                 )
+        write_json(self.root / folder / "desc.json", described)
+        if scripts:
+            write_json(self.root / folder / "scripts.json", scripts)
 
     def _write_instructions(self, roles: Sequence[RoleData], language: Language) -> None:
         folder = f"instructions-{FOLDERS[language]}"
         targets: dict[str, dict[str, str]] = {}
-        for role in roles:
-            for item in role.general:
-                if item.target is not None:
-                    targets.setdefault(fold(item.question), {"instruction": item.question, "target": item.target})
+        for item in (item for role in roles for item in role.general if item.target is not None):
+            targets.setdefault(fold(item.question), {"instruction": item.question, "target": str(item.target)})
         if targets:
             self._write(f"{folder}/instructions-general.jsonl", targets.values())
         for role in roles:
@@ -403,15 +369,6 @@ def _iterate_rows(role: RoleData) -> Iterable[tuple[dict[str, Any], str, str | N
         yield row, "role_specific", role.baselines.get(fold(pair.question))
 
 
-def _read_models(root: Path, sources: Iterable[str]) -> dict[str, list[Any]]:
-    """Read the models from the manifests next to the files that were read."""
-    models = {}
-    for path in (root / name for name in sources):
-        if (file := path.with_name(MANIFEST)).is_file():
-            models[path.parent.name] = (read_json(file).get("models") or {}).get("endpoints", [])
-    return models
-
-
 def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
     files = sorted(path for path in draft.root.rglob("*") if path.is_file())
     write_json(
@@ -430,10 +387,10 @@ def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
                     "language": role.character.language,
                     "questions": len(role.questions),
                     "general": len(role.general),
-                    "sources": role.sources,
-                    "models": role.models,
                     "made": role.character.made,
-                    **({"talk": role.talk} if role.talk else {}),
+                    "sources": {},
+                    "models": {},
+                    **role.receipt,
                 }
                 for role in roles
             ],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, get_args
@@ -23,7 +23,7 @@ from rolellm.core.text import find_surrogate
 from rolellm.data.rolebench.schema import FOLDERS, SAMPLE
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Failure, Outcome, Request
+from rolellm.llm.model import Answer, Outcome, Request
 from rolellm.making.instruct.segments import QuestionType
 from rolellm.making.instructions import detect_columns, read_instruction_rows, read_pair
 from rolellm.making.settings import RespondSettings
@@ -73,7 +73,7 @@ def read_instructions(instructions: Any, character: Profile, limit: int | None =
         path = sample_folder() / f"instructions-{FOLDERS[character.language]}" / "instructions-general.jsonl"
     rows: Iterable[tuple[int, Mapping[str, Any]]]
     if path is None:
-        listed = [{"instruction": item} if isinstance(item, str) else _select_fields(item) for item in instructions]
+        listed = [{"instruction": item} if isinstance(item, str) else _make_plain(item) for item in instructions]
         rows, source = enumerate(listed, start=1), {"file": None, "sha256": hash_json(listed)}
     elif path.is_file():
         rows, source = read_instruction_rows(path), {"file": path.name, "sha256": hash_file(path)}
@@ -92,8 +92,11 @@ def read_instructions(instructions: Any, character: Profile, limit: int | None =
             raise DataError(text, path=path, line=number) from None
     if not questions:
         raise DataError("no instructions; give a list of texts, or rows with a text `instruction`")
-    questions = drop_repeated(questions)[:limit]
-    return Instructions(questions, {**source, "asked": len(questions)})
+    first: dict[str, Instruction] = {}
+    for item in questions:
+        first.setdefault(item.question, item)
+    distinct = list(first.values())[:limit]
+    return Instructions(distinct, {**source, "asked": len(distinct)})
 
 
 def _read_row(row: Mapping[str, Any], role: str) -> Instruction:
@@ -117,13 +120,18 @@ def _read_row(row: Mapping[str, Any], role: str) -> Instruction:
     if not question:
         raise DataError(f"expected a text `{columns.instruction}`, found {row[columns.instruction]!r:.60}")
     # All of the row goes into the replies' file, which is written when they are paid for.
-    text = json.dumps(row, ensure_ascii=False, default=str)
-    if problem := find_surrogate(text):
+    if problem := find_surrogate(json.dumps(row, ensure_ascii=False, default=str)):
         raise DataError(problem)
     used = (*asdict(columns).values(), "target", "role")
     return Instruction(
-        question, target or None, {name: value for name, value in json.loads(text).items() if name not in used}
+        question, target or None, {name: value for name, value in _make_plain(row).items() if name not in used}
     )
+
+
+def _make_plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Make text of what JSON cannot hold, such as dates."""
+    plain: dict[str, Any] = json.loads(json.dumps(dict(row), default=str))
+    return plain
 
 
 def describe_language_mismatch(character: Profile, instructions: Iterable[Instruction]) -> str | None:
@@ -140,95 +148,40 @@ def describe_language_mismatch(character: Profile, instructions: Iterable[Instru
     )
 
 
-def _select_fields(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Drop columns that JSON may not hold; without an instruction column all are kept, for the error message."""
-    columns = detect_columns(map(str, row))
-    if columns is None:
-        return row
-    return {name: row[name] for name in (*asdict(columns).values(), "target", "role", "type") if name in row}
-
-
-def drop_repeated(instructions: Iterable[Instruction]) -> list[Instruction]:
-    """Keep only the first of those with the same question."""
-    first: dict[str, Instruction] = {}
-    for item in instructions:
-        first.setdefault(item.question, item)
-    return list(first.values())
-
-
 REPLIES = "replies.jsonl"
 
 
-@dataclass(frozen=True, slots=True)
-class InstructionReplies:
-    """An instruction with the replies to it.
-
-    Attributes:
-        asked: The instruction.
-        prompt: What was asked.
-        outcomes: Of each reply, in the order of `rolellm.llm.model.Request.repeat`.
-    """
-
-    asked: Instruction
-    prompt: RolePrompt
-    outcomes: tuple[Outcome[str], ...]
-
-    @property
-    def references(self) -> tuple[str, ...]:
-        """The replies but for the last one; those that failed are left out."""
-        return tuple(item.value for item in self.outcomes[:-1] if isinstance(item, Answer))
-
-    @property
-    def held_out(self) -> str | None:
-        """The last reply, where it did not fail."""
-        last = self.outcomes[-1]
-        return last.value if isinstance(last, Answer) else None
-
-    @property
-    def missing(self) -> int:
-        """Number of replies that failed."""
-        return sum(not isinstance(item, Answer) for item in self.outcomes)
-
-    def to_dict(self, role: str, strategy: str) -> dict[str, Any]:
-        """Return a line of ``replies.jsonl``."""
-        return {
-            "role": role,
-            "question": self.asked.question,
-            "generated": list(self.references),
-            "rolegpt": self.held_out,
-            "target": self.asked.target,
-            "strategy": strategy,
-            "missing": self.missing,
-            "fields": dict(self.asked.fields),
-            "receipt": self._build_receipt(),
-        }
-
-    def _build_receipt(self) -> dict[str, Any]:
-        return {
-            "prompt_hash": self.outcomes[0].request.prompt_hash,
-            "prompt_tokens": self.prompt.tokens,
-            "demonstrations": [
-                {"place": item.place, "start": item.start, "end": item.end, "score": round(item.score, 4)}
-                for item in self.prompt.demonstrations
-            ],
-            "lore": [note.place for note in self.prompt.notes],
-            "dropped": {
-                "demonstrations": [item.place for item in self.prompt.dropped],
-                "lore": [note.place for note in self.prompt.dropped_notes],
-            },
-            "replies": [_reply_receipt(item) for item in self.outcomes],
-        }
+#: An instruction with the replies to it, and where they come from: a line of ``replies.jsonl``.
+ReplyRow = dict[str, Any]
 
 
-def _reply_receipt(outcome: Outcome[str]) -> dict[str, Any]:
-    shared = {"attempts": outcome.attempts, "refused": list(outcome.refused)}
-    if isinstance(outcome, Answer):
-        return {"model": outcome.reply.model, "endpoint": outcome.reply.endpoint, **shared}
-    return {"failed": outcome.kind, "reason": outcome.reason, **shared}
+def _make_receipt(prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> dict[str, Any]:
+    return {
+        "prompt_hash": outcomes[0].request.prompt_hash,
+        "prompt_tokens": prompt.tokens,
+        "demonstrations": [
+            {"place": item.place, "start": item.start, "end": item.end, "score": round(item.score, 4)}
+            for item in prompt.demonstrations
+        ],
+        "lore": [note.place for note in prompt.notes],
+        "dropped": {
+            "demonstrations": [item.place for item in prompt.dropped],
+            "lore": [note.place for note in prompt.dropped_notes],
+        },
+        "replies": [
+            {"attempts": outcome.attempts, "refused": list(outcome.refused)}
+            | (
+                {"model": outcome.reply.model, "endpoint": outcome.reply.endpoint}
+                if isinstance(outcome, Answer)
+                else {"failed": outcome.kind, "reason": outcome.reason}
+            )
+            for outcome in outcomes
+        ],
+    }
 
 
 @dataclass(frozen=True)
-class Respond(Step[tuple[InstructionReplies, ...]]):
+class Respond(Step[tuple[ReplyRow, ...]]):
     """RoleGPT for one role; the result has the replies in the order of the instructions.
 
     Attributes:
@@ -242,11 +195,10 @@ class Respond(Step[tuple[InstructionReplies, ...]]):
     settings: RespondSettings = field(default_factory=RespondSettings)
     kind: ClassVar[str] = "respond"
 
-    def plan(self, llm: LLM) -> Plan[tuple[InstructionReplies, ...]]:
+    def plan(self, llm: LLM) -> Plan[tuple[ReplyRow, ...]]:
         """Ask each instruction several times over; a prompt's requests follow each other, for the server's cache."""
-        prompts = RolePrompts(self.character, self.settings, llm.counter)
-        instructions, replies = drop_repeated(self.instructions.asked), self.settings.replies
-        rendered = [prompts(item.question) for item in instructions]
+        prompts, replies = RolePrompts(self.character, self.settings, llm.counter), self.settings.replies
+        rendered = [prompts(item.question) for item in self.instructions.asked]
         outcomes = yield Round(
             [
                 Request(prompt.messages, self.settings.sampling, repeat, tag=f"respond/{self.character.role}/{number}")
@@ -259,15 +211,30 @@ class Respond(Step[tuple[InstructionReplies, ...]]):
             also=["length"],
         )
         return tuple(
-            InstructionReplies(item, prompt, tuple(outcomes[number * replies : (number + 1) * replies]))
-            for number, (item, prompt) in enumerate(zip(instructions, rendered, strict=True))
+            self._make_row(item, prompt, outcomes[number * replies : (number + 1) * replies])
+            for number, (item, prompt) in enumerate(zip(self.instructions.asked, rendered, strict=True))
         )
 
-    def records(self, result: tuple[InstructionReplies, ...]) -> Records:
-        """Return ``replies.jsonl``."""
-        return {REPLIES: (row.to_dict(self.character.role, self.settings.strategy) for row in result)}
+    def _make_row(self, asked: Instruction, prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> ReplyRow:
+        """Make a row: the last reply is held out as the baseline; those that failed are left out."""
+        texts = [outcome.value if isinstance(outcome, Answer) else None for outcome in outcomes]
+        return {
+            "role": self.character.role,
+            "question": asked.question,
+            "generated": [text for text in texts[:-1] if text is not None],
+            "rolegpt": texts[-1],
+            "target": asked.target,
+            "strategy": self.settings.strategy,
+            "missing": texts.count(None),
+            "fields": dict(asked.fields),
+            "receipt": _make_receipt(prompt, outcomes),
+        }
 
-    def describe(self, result: tuple[InstructionReplies, ...]) -> dict[str, Any]:
+    def records(self, result: tuple[ReplyRow, ...]) -> Records:
+        """Return ``replies.jsonl``."""
+        return {REPLIES: result}
+
+    def describe(self, result: tuple[ReplyRow, ...]) -> dict[str, Any]:
         """Return the inputs and the templates."""
         return {
             "language": self.character.language,
@@ -277,50 +244,44 @@ class Respond(Step[tuple[InstructionReplies, ...]]):
             "character": self.character.fingerprint,
         }
 
-    def summarize(self, result: tuple[InstructionReplies, ...]) -> dict[str, Any]:
+    def summarize(self, result: tuple[ReplyRow, ...]) -> dict[str, Any]:
         """Count instructions, replies, the commonest reasons for missing ones, and rejections by rule."""
-        outcomes = [item for row in result for item in row.outcomes]
-        refused = Counter(reason for item in outcomes for reason in item.refused)
-        failed = Counter(item.reason for item in outcomes if isinstance(item, Failure))
+        replies = [reply for row in result for reply in row["receipt"]["replies"]]
+        refused = Counter(reason for reply in replies for reason in reply["refused"])
+        failed = Counter(reply["reason"] for reply in replies if "failed" in reply)
         return {
             "role": self.character.role,
             "strategy": self.settings.strategy,
             "instructions": len(result),
-            "replies": sum(isinstance(item, Answer) for item in outcomes),
-            "missing": sum(row.missing for row in result),
+            "replies": len(replies) - failed.total(),
+            "missing": failed.total(),
             "failed": dict(failed.most_common(10)),
-            "complete": sum(not row.missing for row in result),
-            "held_out": sum(row.held_out is not None for row in result),
-            "held_out_among_references": sum(row.held_out in row.references for row in result),
+            "complete": sum(not row["missing"] for row in result),
+            "held_out": sum(row["rolegpt"] is not None for row in result),
             "turned_down": {
                 **{rule: refused.pop(reason, 0) for rule, reason in RULES.items()},
                 **dict(sorted(refused.items())),
             },
-            "demonstrations_dropped": sum(len(row.prompt.dropped) for row in result),
-            "lore_dropped": sum(len(row.prompt.dropped_notes) for row in result),
+            "demonstrations_dropped": sum(len(row["receipt"]["dropped"]["demonstrations"]) for row in result),
+            "lore_dropped": sum(len(row["receipt"]["dropped"]["lore"]) for row in result),
         }
 
 
 _TOLD = ("kind", "score", "shared", "by", "before", "text", "start", "end")
 
 
-def explain(prompts: RolePrompts, instructions: Iterable[Instruction]) -> Iterator[dict[str, Any]]:
-    """Explain prompts; no model is asked.
+def explain(prompts: RolePrompts, question: str) -> dict[str, Any]:
+    """Explain a prompt; no model is asked.
 
-    Yields:
-        For each instruction the ``tokens`` of its prompt, those of the ``base`` without demonstrations and lore, their
-        ``limit``, and whether they are ``exact``, as counted by a tokenizer. Then ``lines``, demonstrations best first
-        and lore best first: a `Retrieved`, its ``rank`` from 1, whether it is ``shown`` or the budget left it out, and
-        the ``tokens`` that it adds or would add.
+    Returns:
+        The ``tokens`` of the prompt, those of the ``base`` without demonstrations and lore, their ``limit``, and
+        whether they are ``exact``, as counted by a tokenizer. Then ``lines``, demonstrations best first and lore best
+        first: a `Retrieved`, its ``rank`` from 1, whether it is ``shown`` or the budget left it out, and the ``tokens``
+        that it adds or would add.
 
     Raises:
         SettingsError: For an instruction that goes over the token budget.
     """
-    for item in instructions:
-        yield _explain_prompt(prompts, item.question)
-
-
-def _explain_prompt(prompts: RolePrompts, question: str) -> dict[str, Any]:
     prompt = prompts(question)
     demonstrations, notes = (*prompt.demonstrations, *prompt.dropped), (*prompt.notes, *prompt.dropped_notes)
 

@@ -176,7 +176,7 @@ def load_adapter(model: Any, adapter: str, **options: Any) -> Any:
             warnings.filterwarnings("error", message=".*missing adapter keys")
             return PeftModel.from_pretrained(model, adapter, **options)
     except Exception as error:  # whatever the adapter makes peft and safetensors raise
-        raise ModelError(f"the adapter {adapter} does not fit its base model: {error}") from error
+        raise ModelError(f"the adapter {adapter} cannot be put on its base model: {error}") from error
 
 
 def merge_adapter(base: str | Path, adapter: Path, out: Path, end: int) -> None:

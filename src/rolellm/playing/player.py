@@ -254,7 +254,7 @@ class RolePlayer:
         """The lore that the last turns call up, as far as its share of the context takes it, and how much there is."""
         text = "\n".join(turn.content[-_SCANNED:] for turn in turns[-self.part.scanned :])[-_SCANNED:]
         lore = self.part.sheet.lore
-        notes = self._prompts.shelf.notes(text, len(lore))
+        notes = self._prompts.notes(text, len(lore))
         # Words alone call up nothing that has keys: its author said when it is wanted.
         notes = [note for note in notes if note.by != "words" or not lore[note.place].keys]
         newest = turns[-1].content[-_SCANNED:]

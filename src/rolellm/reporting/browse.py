@@ -42,14 +42,12 @@ _SAMPLED = 2_000
 _Item = TypeVar("_Item")
 _UNJUDGED = RowOutcome()
 
+#: Characters of any one text that a reader can open, at most; the rest is counted (our choice).
 MAX_TEXT = 20_000
-"""Characters of any one text that a reader can open, at most; the rest is counted (our choice)."""
-
+#: Rows a block at most (our choice: a search looks through a block between two frames).
 BLOCK_ROWS = 256
-"""Rows a block at most (our choice: a search looks through a block between two frames)."""
-
+#: Characters a block, about; a block of one row may be longer.
 BLOCK_CHARACTERS = 500_000
-"""Characters a block, about; a block of one row may be longer."""
 
 # A shorter text costs hardly more than its number would.
 _SHORT = 32
@@ -303,15 +301,14 @@ def _round_column(values: Iterable[float | None]) -> list[float | None] | None:
     return None if all(value is None for value in column) else column
 
 
+#: Characters of compressed texts in a page, about: our choice, so that with its plots it stays under 60 MB.
 MAX_DATA = 52_000_000
-"""Characters of compressed texts in a page, about: our choice, so that with its plots it stays under 60 MB."""
-
+#: How much is kept, the first that fits: answers before reasons, and many texts before long ones (our choice).
 BOUNDS = (
     Bounds(),
     *(Bounds(reasons=count) for count in (8, 4, 2, 1)),
     *(Bounds(text, reasons=1) for text in (5_000, 2_000, 1_000, 500, 250, 100)),
 )
-"""How much is kept, the first that fits: answers before reasons, and many texts before long ones (our choice)."""
 
 
 @dataclass(frozen=True, slots=True)

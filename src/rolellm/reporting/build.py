@@ -6,6 +6,7 @@ them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.safety_section import describe_safety, read_safety, safety_tables
 from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
-from rolellm.reporting.tables import PUBLISHED, published_for, win_by_length
+from rolellm.reporting.tables import PUBLISHED, published_for
 from rolellm.runs import find_runs
 from rolellm.scoring.floors import add_scale, score_markers
 from rolellm.scoring.predictions import Predictions, complete_source, read_predictions
@@ -219,9 +220,8 @@ def _read_judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, B
         reports[name] = replace(report, fingerprint={**report.fingerprint, "answers": dict(systems[name].source)})
     judgements = track_progress(run.judgements(), "reading judgements")
     verdicts = sort_verdicts(judgements, comparison.baseline, comparison.canaries)
-    lengths = win_by_length(comparison, verdicts.outcomes) if judged.valid else ()
     released = published_for(judged.config, judged.split, comparison.rows)
-    part = Section(_make_title(judged.config, run.folder), reports, judged, tuple(lengths), run.recipe, released)
+    part = Section(_make_title(judged.config, run.folder), reports, judged, run.recipe, released)
     questions = BrowsePart(
         name=part.title,
         rows=comparison.rows,
@@ -298,17 +298,12 @@ def _map_row_scores(reports: Mapping[str, ScoreReport]) -> dict[str, dict[str, f
 
 def _find_disputed_rows(verdicts: Verdicts) -> set[str]:
     """Find rows on which orders or judges disagree about a pair; where no pairs were judged, about the best."""
-    rows = {
-        row
-        for row, systems in verdicts.pairs.items()
-        for pairs in systems.values()
-        if len({value for pair in pairs.values() for value in (pair.first, pair.second)}) > 1
-    }
-    if not verdicts.pairs:
-        for row, lists in verdicts.lists.items():
-            best = {_select_best(judgement) for ranked in lists.values() for judgement in ranked if judgement.ranks}
-            rows |= {row} if len(best) > 1 else set()
-    return rows
+    values: dict[tuple[str, str], set[Any]] = defaultdict(set)
+    for pair in verdicts.pairs:
+        values[pair.row, pair.system] |= {pair.first, pair.second}
+    for judgement in verdicts.lists if not verdicts.pairs else ():
+        values[judgement.row, ""].add(_select_best(judgement))
+    return {row for (row, _), each in values.items() if len(each) > 1}
 
 
 def _select_best(judgement: Judgement) -> frozenset[str]:

@@ -13,21 +13,21 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final
+
+from markupsafe import Markup
 
 from rolellm.core.errors import DataError
 from rolellm.core.files import open_atomic
-from rolellm.core.records import Row
 from rolellm.core.sanitize import truncate
+from rolellm.core.table import Table, TableRow
 from rolellm.judging.compare import flatten
 from rolellm.making.audit import Audit, load_consequences
 from rolellm.reporting.browse import BrowsePart, browse
 from rolellm.reporting.check_sections import drift_view, tests_view
-from rolellm.reporting.construct_section import Made, made_table
 from rolellm.reporting.safety_section import safety_view
 from rolellm.reporting.section import Section
 from rolellm.reporting.templates import generate_page
-from rolellm.scoring.score_report import ScoreReport
 
 _MAX_FACTS = 400
 _MAX_VALUE = 1_000
@@ -45,7 +45,7 @@ class PageContent:
         summary: What was done, in a sentence or two; may be empty.
         findings: What came out, in sentences; each on its own line.
         recipe: How the run was made (model, tuning, decoding), as a JSON object of any depth.
-        made: Roles that were made from scripts; ``None`` for none.
+        made: Roles that were made from scripts, as `rolellm.demo.making.make_roles` returns them.
         drift: Systems over many turns, as ``rolellm check drift`` writes them.
         tests: A character's tests, as ``rolellm check`` writes them.
         safety: Checks of safety, as `rolellm.reporting.safety_section.read_safety` reads them.
@@ -58,7 +58,7 @@ class PageContent:
     summary: str = ""
     findings: Sequence[str] = ()
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    made: Made | None = None
+    made: Mapping[str, Any] = field(default_factory=dict)
     drift: Mapping[str, Any] = field(default_factory=dict)
     tests: Mapping[str, Any] = field(default_factory=dict)
     safety: Sequence[Mapping[str, Any]] = ()
@@ -80,6 +80,39 @@ def write_page(out: Path, content: PageContent) -> Path:
     return _write(out, page_pieces(content))
 
 
+#: Lines of the table of roles that were made from scripts, and how each is formatted of a role's counts.
+_MADE: Final = {
+    "script, read as": "{script}, {format}",
+    "turns found": "{turns}",
+    "the role's own lines": "{own_lines:,}",
+    "catchphrases picked": "{picked:,} of {offered:,} offered",
+    "question pairs made": "{candidates:,}",
+    "kept": "{kept:,}",
+    "dropped": "{dropped}",
+    "replies to general instructions": "{replies:,} to {instructions:,}",
+    "asked again": "{asked_again}",
+    "rows in the data set": "{rows}",
+    "calls": "{calls:,}",
+    "tokens, estimated": "{tokens[0]:,} in, {tokens[1]:,} out",
+}
+
+
+def made_table(made: Mapping[str, Any]) -> Table:
+    """Build a table of the counts of roles that were made from scripts, a column a role."""
+    columns = []
+    for role in made["roles"]:
+        listed = {key: _list_counts(value) for key, value in role.items() if isinstance(value, Mapping)}
+        columns.append({**role, **listed, "picked": len(role["catchphrases"])})
+    rows = tuple(TableRow((name,), tuple(text.format(**role) for role in columns)) for name, text in _MADE.items())
+    heads = tuple(role["role"] for role in columns)
+    return Table("Made from a script", ("",), heads, rows, left=heads)
+
+
+def _list_counts(counts: Mapping[str, int]) -> str:
+    """List counts that are not 0, each with its name."""
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count) or "none"
+
+
 def _write(out: Path, pieces: Iterator[str]) -> Path:
     with open_atomic(out) as stream:
         stream.writelines(pieces)
@@ -96,7 +129,6 @@ def page_pieces(content: PageContent) -> Iterator[str]:
     if not is_checked and not any(part.reports or part.judged for part in content.parts):
         raise DataError("nothing to report: expected the scores of at least one system")
     several = len(content.parts) > 1
-    heads, lines = made_table(content.made) if content.made is not None else ([], [])
     return generate_page(
         "page.html.jinja",
         content=content,
@@ -105,14 +137,11 @@ def page_pieces(content: PageContent) -> Iterator[str]:
         questions=browse(content.questions) if content.questions else None,
         all_examples={part.name: pick_contrasts(part) for part in content.questions},
         recipe=facts(content.recipe) if content.recipe else (),
-        origins=[
-            (part, facts(part.manifest) if part.manifest else (), provenance(part.reports)) for part in content.parts
-        ],
+        origins=[(part, facts(part.manifest) if part.manifest else (), _list_origins(part)) for part in content.parts],
         drift=drift_view(content.drift) if content.drift else None,
         tests=tests_view(content.tests) if content.tests else None,
         safety=[safety_view(run) for run in content.safety],
-        made_heads=heads,
-        made_lines=lines,
+        made_table=Markup(made_table(content.made).to_html()) if content.made else "",
     )
 
 
@@ -122,71 +151,45 @@ _EACH = 2
 _LEAST = 0.1
 
 
-class ScoredReply(NamedTuple):
-    """A system's answer, and its Rouge-L from 0 to 1."""
-
-    system: str
-    text: str
-    score: float
-
-
-class Contrast(NamedTuple):
-    """A row, and the answers of two systems to it."""
-
-    row: Row
-    replies: tuple[ScoredReply, ScoredReply]
-
-
-def pick_contrasts(part: BrowsePart) -> list[Contrast]:
+def pick_contrasts(part: BrowsePart) -> list[dict[str, Any]]:
     """Pick the rows on which the first two systems' Rouge-L differs most: two in favor of the first, then two against.
 
     Where there is one model only, the baseline is the second; canaries are left out.
+
+    Returns:
+        Each ``row`` with two ``replies``: ``system``, ``text`` and ``score``, from 0 to 1.
     """
     names = sorted(
         (name for name in part.rouge if part.kinds.get(name) != "canary"),
         key=lambda name: part.kinds.get(name) == "baseline",
-    )
+    )[:2]
     if len(names) < 2:
         return []
-    first, second = (part.rouge[name] for name in names[:2])
-    rows = {row.id: row for row in part.rows if row.id in first and row.id in second}
-    by_gain = sorted(rows, key=lambda row_id: first[row_id] - second[row_id], reverse=True)
-    gains = [row_id for row_id in by_gain[:_EACH] if first[row_id] - second[row_id] >= _LEAST]
-    losses = [row_id for row_id in by_gain[: -_EACH - 1 : -1] if second[row_id] - first[row_id] >= _LEAST]
-    return [_make_contrast(rows[row_id], part, names) for row_id in (*gains, *losses)]
+    first, second = (part.rouge[name] for name in names)
+    gains = {row.id: first[row.id] - second[row.id] for row in part.rows if row.id in first and row.id in second}
+    ranked = sorted(gains, key=lambda row_id: gains[row_id], reverse=True)
+    chosen = [row_id for row_id in ranked[:_EACH] if gains[row_id] >= _LEAST]
+    chosen += [row_id for row_id in ranked[: -_EACH - 1 : -1] if gains[row_id] <= -_LEAST]
+    rows = {row.id: row for row in part.rows}
+    return [
+        {"row": rows[row_id], "replies": [_describe_reply(part, name, row_id) for name in names]} for row_id in chosen
+    ]
 
 
-def _make_contrast(row: Row, part: BrowsePart, names: list[str]) -> Contrast:
-    first, second = (ScoredReply(name, part.answers[name][row.id], part.rouge[name][row.id]) for name in names[:2])
-    return Contrast(row, (first, second))
+def _describe_reply(part: BrowsePart, name: str, row_id: str) -> dict[str, Any]:
+    return {"system": name, "text": part.answers[name][row_id], "score": part.rouge[name][row_id]}
 
 
-Fact = tuple[str, str]
-"""A dotted name and its value as text."""
-
-
-def provenance(reports: Mapping[str, ScoreReport]) -> dict[str, Any]:
-    """Lay out protocol, config, split and fingerprint of each report to be compared.
-
-    Args:
-        reports: System name to its score report.
-
-    Returns:
-        Under ``shared`` what is the same for all of them (nothing for a single system); under ``apart``, system name to
-        what is its own.
-    """
+def _list_origins(part: Section) -> dict[str, tuple[tuple[str, str], ...]]:
+    """List protocol, config, split and fingerprint of each report of a section, by system."""
     named = ("protocol", "config", "split")
-    every = {
-        name: facts({field: getattr(report.options, field) for field in named} | report.fingerprint)
-        for name, report in reports.items()
+    return {
+        name: facts({key: getattr(report.options, key) for key in named} | report.fingerprint)
+        for name, report in part.reports.items()
     }
-    common = set.intersection(*map(set, every.values())) if len(every) > 1 else set()
-    first = next(iter(every.values()), ())
-    apart = {name: [fact for fact in own if fact not in common] for name, own in every.items()}
-    return {"shared": [fact for fact in first if fact in common], "apart": apart}
 
 
-def facts(value: Mapping[str, Any]) -> tuple[Fact, ...]:
+def facts(value: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     r"""Flatten a JSON object to dotted names and values; at most 400, saying how many more there are.
 
     >>> facts({"decoding": {"sample": False, "stops": ["\n"]}, "seed": None})

@@ -21,9 +21,11 @@ from rolellm.reporting.tables import roles_of
 from rolellm.reporting.templates import environment
 from rolellm.scoring.score_report import METRICS, ScoreReport
 
+#: A color a system, distinct for color-blind readers (after Okabe and Ito, darkened for white paper).
 SERIES = ("#0072b2", "#d55e00", "#008a64", "#aa4499", "#a97800", "#667085")
-"""A color a system, distinct for color-blind readers (after Okabe and Ito, darkened for white paper)."""
 
+#: A marker a system, as text and as a path, so that color never carries the meaning alone. One more than there are
+#: colors, so that the pairs of both repeat only after 42 systems.
 MARKERS: Mapping[str, str] = {
     "●": "M-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0-6.4 0z",
     "■": "M-2.8-2.8h5.6v5.6h-5.6z",
@@ -33,20 +35,16 @@ MARKERS: Mapping[str, str] = {
     "✚": "M-1.2-3.4h2.4v2.2h2.2v2.4h-2.2v2.2h-2.4v-2.2h-2.2v-2.4h2.2z",
     "✖": "M-1.9-3.6L0-1.7 1.9-3.6 3.6-1.9 1.7 0 3.6 1.9 1.9 3.6 0 1.7-1.9 3.6-3.6 1.9-1.7 0-3.6-1.9z",
 }
-"""A marker a system, as text and as a path, so that color never carries the meaning alone.
 
-One more than there are colors, so that the pairs of both repeat only after 42 systems.
-"""
-
+#: From least to most, in steps that a page may replace; the middle one says neither.
 HEAT = (
     *("#e2935a", "#ebad80", "#f2c7a6", "#f7ddc8", "#faeee3"),
     "#f3f3ef",
     *("#e3eef6", "#c8deee", "#a5cae3", "#7fb3d6", "#5a9bc8"),
 )
-"""From least to most, in steps that a page may replace; the middle one says neither."""
 
+#: Roles drawn in one picture; a table has no such bound.
 MAX_ROLES = 120
-"""Roles drawn in one picture; a table has no such bound."""
 
 MEANINGS: Mapping[str, str] = {"CUS": "speaking style", "RAW": "accuracy", "SPE": "role knowledge"}
 
@@ -85,31 +83,6 @@ class Dot:
     name: str
     score: Interval | None
     series: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Heat:
-    """A heat map: rows downwards, a column a system.
-
-    Attributes:
-        title: Above it.
-        rows: Names, such as roles; the first 120 are drawn.
-        values: A column's scores by row name.
-        series: The number of each column's color and marker, which are at its head.
-        low: What gets the first color.
-        high: What gets the last one.
-        digits: Digits of the numbers in the cells.
-        times: What they are multiplied by.
-    """
-
-    title: str
-    rows: Sequence[str]
-    values: Sequence[Mapping[str, Interval]]
-    series: Sequence[int]
-    low: float = 0.0
-    high: float = 1.0
-    digits: int = 0
-    times: float = 100.0
 
 
 def sign(name: str, series: int) -> dict[str, Any]:
@@ -193,24 +166,41 @@ def intervals_svg(reports: Mapping[str, ScoreReport], metric: str) -> str:
     return dots_svg(lines, scale, f"Rouge-L with 95 % intervals by system: {metric}")
 
 
-def heat_svg(heat: Heat) -> str:
-    """Draw the heat map as an ``<svg>`` element."""
-    rows = list(heat.rows)[:MAX_ROLES]
-    names = [label(name, 20) for name in rows]
+def heat_svg(
+    title: str,
+    rows: Sequence[str],
+    values: Sequence[Mapping[str, Interval]],
+    series: Sequence[int],
+    *,
+    ends: tuple[float, float] = (0.0, 1.0),
+    digits: int = 0,
+    times: float = 100.0,
+) -> str:
+    """Draw a heat map as an ``<svg>`` element: rows downwards, a column a system.
+
+    Args:
+        title: Above it.
+        rows: Names, such as roles; the first 120 are drawn.
+        values: A column's scores by row name.
+        series: The number of each column's color and marker, which are at its head.
+        ends: What gets the first color, and what the last one.
+        digits: Digits of the numbers in the cells.
+        times: What they are multiplied by.
+    """
+    drawn = list(rows)[:MAX_ROLES]
+    names = [label(name, 20) for name in drawn]
     left, high = 14 + _COLUMN * max(map(measure_width, names), default=0), 16.0
     columns = []
-    for series, values in zip(heat.series, heat.values, strict=True):
+    for number, column in zip(series, values, strict=True):
         cells = []
-        for name in rows:
-            score = values.get(name)
-            step = None if score is None else _pick_step(score.mean, heat)
-            text = ABSENT if score is None else format_number(score.mean * heat.times, heat.digits)
+        for name in drawn:
+            score = column.get(name)
+            step = None if score is None else _pick_step(score.mean, *ends)
+            text = ABSENT if score is None else format_number(score.mean * times, digits)
             cells.append({"text": text, "fill": None if step is None else f"var(--heat-{step + 1}, {HEAT[step]})"})
-        columns.append({"mark": _mark(series), "cells": cells})
+        columns.append({"mark": _mark(number), "cells": cells})
     size = {"left": left, "cell": (_PANEL - _RIGHT - left) / max(len(columns), 1), "row": high, "top": _ABOVE}
-    return _draw(
-        "heat.svg.jinja", heat.title, _ABOVE + high * (len(rows) + 1) + 4, names=names, columns=columns, **size
-    )
+    return _draw("heat.svg.jinja", title, _ABOVE + high * (len(drawn) + 1) + 4, names=names, columns=columns, **size)
 
 
 def curve_svg(curves: Mapping[str, Sequence[tuple[int, int, Interval | None]]]) -> str:
@@ -255,13 +245,13 @@ def _format_path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.2f} {y:.2f}" for x, y in points)
 
 
-def _pick_step(value: float, heat: Heat) -> int:
-    share = (value - heat.low) / (heat.high - heat.low) if heat.high != heat.low else 0.5
+def _pick_step(value: float, low: float, high: float) -> int:
+    share = (value - low) / (high - low) if high != low else 0.5
     return int(min(max(share, 0), 0.999) * len(HEAT))
 
 
-def rouge_heat(reports: Mapping[str, ScoreReport], metric: str, series: Mapping[str, int]) -> Heat | None:
-    """Build a heat map of a metric by role and system; ``None`` where no role has it."""
+def rouge_heat(reports: Mapping[str, ScoreReport], metric: str, series: Mapping[str, int]) -> str | None:
+    """Draw a heat map of a metric by role and system; ``None`` where no role has it."""
     roles = roles_of(reports.values())
     values = [
         {role: score for role in roles if (score := report.by_role.get(role, {}).get(metric)) is not None}
@@ -270,9 +260,9 @@ def rouge_heat(reports: Mapping[str, ScoreReport], metric: str, series: Mapping[
     if not any(values):
         return None
     highest = max(score.mean for column in values for score in column.values()) or 1.0
+    title, numbers = f"{metric} by role: {MEANINGS[metric]}, ×100", [series[name] for name in reports]
     # From the palest step up: there is no "worse than nothing" in Rouge-L.
-    numbers = [series[name] for name in reports]
-    return Heat(f"{metric} by role: {MEANINGS[metric]}, ×100", roles, values, numbers, -highest, highest)
+    return heat_svg(title, roles, values, numbers, ends=(-highest, highest))
 
 
 def series_of(judged: JudgingResult) -> dict[str, int]:
@@ -298,7 +288,7 @@ def standing_plots(judged: JudgingResult) -> list[str]:
     return _plot_measures(judged, scales)
 
 
-def habit_plots(judged: JudgingResult, lengths: Sequence[tuple[str, Interval]]) -> list[str]:
+def habit_plots(judged: JudgingResult) -> list[str]:
     """Plot what an unbiased judge would not show: positions, lengths and names that change verdicts."""
     biases = judged.diagnostics.biases
     half = Scale("Preference, whoever wrote it", "percent; 50 means no bias", digits=1, times=100, center=0.5)
@@ -310,7 +300,6 @@ def habit_plots(judged: JudgingResult, lengths: Sequence[tuple[str, Interval]]) 
         "Effect of the name", "points of win rate; 0 means none", low=-0.05, high=0.05, digits=1, times=100, center=0
     )
     agree = Scale("Both orders agree", "percent of pairs", digits=1, times=100)
-    long = Scale("Win rate by length", "percent, by length over the baseline’s", digits=1, times=100, center=0.5)
     mean_ranks = judged.diagnostics.mean_rank_by_position
     middle = (1 + len(mean_ranks)) / 2
     words = f"rank; {middle:g} everywhere means no bias"
@@ -319,7 +308,6 @@ def habit_plots(judged: JudgingResult, lengths: Sequence[tuple[str, Interval]]) 
     return [
         *_plot([Dot(name, score, 5) for name, score in preferred if score], half),
         *_plot_measures(judged, {"consistency": agree, "name_effect": named}),
-        *_plot([Dot(name, score, 5) for name, score in lengths], long),
         *_plot([Dot(name, score, 5) for name, score in by_place if len(mean_ranks) > 1], ranks),
     ]
 
@@ -368,14 +356,15 @@ def _get_last_ranks(judged: JudgingResult) -> tuple[int, int]:
     return ranked, ranked + (canaries > 0)
 
 
-def role_heat(judged: JudgingResult, design: Design) -> Heat | None:
-    """Build a heat map of roles by systems: win rates in pairs, average ranks in lists."""
+def role_heat(judged: JudgingResult, design: Design) -> str | None:
+    """Draw a heat map of roles by systems: win rates in pairs, average ranks in lists."""
     roles, models = judged.list_groups(design, "by_role"), judged.judged(design)
     if not roles:
         return None
     series = series_of(judged)
     values, numbers = [system.group(design, "by_role") for system in models], [series[system.name] for system in models]
     if design == "pairwise":
-        return Heat("Win rate by role, %", roles, values, numbers)
+        return heat_svg("Win rate by role, %", roles, values, numbers)
     # Low ranks are good, and the colors of "more" mean good.
-    return Heat("Average rank by role", roles, values, numbers, float(_get_last_ranks(judged)[1]), 1.0, 1, 1.0)
+    ends = float(_get_last_ranks(judged)[1]), 1.0
+    return heat_svg("Average rank by role", roles, values, numbers, ends=ends, digits=1, times=1.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from rolellm.core.table import Cell, Interval, Table, TableRow
+from rolellm.core.table import Cell, Table, TableRow
 from rolellm.judging.result import JudgingResult
 from rolellm.reporting import plots
 from rolellm.reporting.findings import describe_standing
@@ -44,7 +44,6 @@ class Section:
         title: Its heading.
         reports: System name to its score report, in the order to show; in a judged section the models' order.
         judged: What judges found; ``None`` where Rouge-L is all there is.
-        lengths: Length of an answer over the baseline's, in words, to the win rate of such answers.
         manifest: How it was judged, as a JSON object of any depth.
         released: The paper's table, where the rows are those of the release that it scored.
     """
@@ -52,7 +51,6 @@ class Section:
     title: str
     reports: Mapping[str, ScoreReport]
     judged: JudgingResult | None = None
-    lengths: tuple[tuple[str, Interval], ...] = ()
     manifest: Mapping[str, Any] = field(default_factory=dict)
     released: PublishedTable | None = None
 
@@ -169,9 +167,9 @@ class Section:
         heats += [plots.rouge_heat(self.reports, metric, self.series) for metric in ("CUS", "SPE")]
         figures = {
             "score_plots": [plots.intervals_svg(self.reports, metric) for metric in scored],
-            "role_plots": [plots.heat_svg(heat) for heat in heats if heat is not None],
+            "role_plots": [heat for heat in heats if heat is not None],
             "standing_plots": plots.standing_plots(judged) if judged else [],
-            "habit_plots": plots.habit_plots(judged, self.lengths) if judged else [],
+            "habit_plots": plots.habit_plots(judged) if judged else [],
         }
         short = {name: table for name, table in self.named_tables().items() if len(table.rows) <= _LONGEST}
         return {

@@ -9,7 +9,7 @@ their three scores (.1700, .2810 and .2469); nothing published says why.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -20,12 +20,10 @@ from rolellm.core.settings import read_packaged_yaml
 from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow, format_number
 from rolellm.core.text import join_names
 from rolellm.core.typed_json import read_as
-from rolellm.judging.records import Comparison, Design
+from rolellm.judging.records import Design
 from rolellm.judging.result import Group, JudgingResult, Pairwise, SystemFigures
-from rolellm.judging.verdicts import RowClusters, RowOutcome
 from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport, summary_table
 from rolellm.scoring.settings import name_intervals
-from rolellm.scoring.statistics.intervals import ClusteredSample, estimate_share
 
 Scores = tuple[float, float, float, float]
 
@@ -49,11 +47,11 @@ class PublishedTable:
     source: str = "arXiv 2310.00746, Findings of ACL 2024"
 
 
+#: The paper's tables, by the config of this library that holds their rows.
 PUBLISHED: Mapping[str, PublishedTable] = {
     config: read_as(PublishedTable, table, config)
     for config, table in read_packaged_yaml("rolellm.reporting", "published.yaml").items()
 }
-"""The paper's tables, by the config of this library that holds their rows."""
 
 
 def published_for(config: str | None, split: str | None, rows: Iterable[Row]) -> PublishedTable | None:
@@ -106,22 +104,18 @@ def with_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
 
     Systems that answered other rows have other floors; each is then marked with the systems whose rows it is on.
     """
-    lines_by_name: dict[str, list[tuple[TableRow, list[str]]]] = {}
     names = {row.names[-1] for row in table.rows}
+    systems_by_line: dict[TableRow, list[str]] = defaultdict(list)
     for system, report in reports.items():
         for name, marker in (report.scale.markers if report.scale else {}).items():
-            marks = (marker.kind,) if marker.label(name) != name else ()
-            line = TableRow((name,), tuple(map(marker.metrics.get, table.columns)), marks, marker.kind)
-            entries = lines_by_name.setdefault(name, [])
-            same = next((systems for row, systems in entries if row == line), None)
-            if same is not None:
-                same.append(system)
-            elif name not in names:
-                entries.append((line, [system]))
+            if name not in names:
+                marks = (marker.kind,) if marker.label(name) != name else ()
+                cells = tuple(map(marker.metrics.get, table.columns))
+                systems_by_line[TableRow((name,), cells, marks, marker.kind)].append(system)
+    counts = Counter(line.names for line in systems_by_line)
     lines = [
-        line if len(variants) == 1 else replace(line, marks=(*line.marks, f"rows of {join_names(systems)}"))
-        for variants in lines_by_name.values()
-        for line, systems in variants
+        line if counts[line.names] == 1 else replace(line, marks=(*line.marks, f"rows of {join_names(systems)}"))
+        for line, systems in sorted(systems_by_line.items(), key=lambda item: list(counts).index(item[0].names))
     ]
     return replace(table, rows=(*table.rows, *lines))
 
@@ -376,43 +370,3 @@ def judges_table(judged: JudgingResult) -> Table:
         rows.append(TableRow((judge.name,), tuple(make_visible(cell) if cell else None for cell in cells)))
     heads = ("Family", "Systems of its family", "No verdict", "Prompts")
     return Table("Judges", ("Judge",), heads, tuple(rows), left=heads)
-
-
-_BINS = (
-    (0.5, "under half as long"),
-    (0.8, "½ to ⅘ as long"),
-    (1.25, "about as long"),
-    (2.0, "1¼ to 2 times as long"),
-    (float("inf"), "over twice as long"),
-)
-"""Upper ends of the ratio of characters (our choice; the same on both sides of 1), with words for each."""
-
-
-def win_by_length(
-    comparison: Comparison, outcomes: Mapping[str, Mapping[str, RowOutcome]]
-) -> list[tuple[str, Interval]]:
-    """Average outcomes of pairs by the answer's length over the baseline's, in characters, in bins that have a pair.
-
-    All models count, canaries do not: their length is their maker's. Intervals are for these roles.
-
-    Args:
-        comparison: Rows, systems and answers.
-        outcomes: Row id to system to outcome.
-    """
-    baseline = comparison.baseline
-    if baseline is None:
-        return []
-    questions, bins = RowClusters(comparison.rows).questions, defaultdict(list)
-    for row, base in comparison.answers[baseline].items():
-        for name in (system.name for system in comparison.systems if system.kind == "model"):
-            outcome, answer = outcomes.get(row, {}).get(name), comparison.answers[name].get(row)
-            if answer is not None and outcome is not None and outcome.win is not None:
-                bins[_name_length_bin(len(answer), len(base))].append((outcome.win, questions[row]))
-    samples = {words: ClusteredSample(*map(list, zip(*pairs, strict=True))) for words, pairs in bins.items()}
-    return [(words, estimate_share(samples[words])) for _, words in _BINS if words in samples]
-
-
-def _name_length_bin(length: int, base: int) -> str:
-    """Name the bin of a ratio; next to an empty answer every other is longer, and two empty ones are as long."""
-    ratio = length / base if base else 1.0 if length == 0 else float("inf")
-    return next(words for upper, words in _BINS if ratio < upper or upper == float("inf"))

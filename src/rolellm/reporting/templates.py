@@ -6,24 +6,21 @@ import base64
 import functools
 from collections.abc import Iterator
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
 
 from rolellm.core.sanitize import make_visible, truncate
 from rolellm.version import __version__
 
+#: Characters of any one text that are shown; the rest is counted.
 MAX_TEXT = 2_000
-"""Characters of any one text that are shown; the rest is counted."""
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
-    from markupsafe import Markup
 
 
 @functools.cache
 def environment() -> Environment:
     """Build an environment that finds templates in ``html``, refuses unknown names, and escapes and bounds text."""
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
     jinja_environment = Environment(
         loader=FunctionLoader(read_template),
         autoescape=True,
@@ -39,8 +36,6 @@ def environment() -> Environment:
 
 def generate_page(name: str, **values: Any) -> Iterator[str]:
     """Render a template as a whole page, in pieces: with the style sheet of all pages, and the package's version."""
-    from markupsafe import Markup
-
     css = Markup(read_template("page.css"))
     return environment().get_template(name).generate(css=css, version=__version__, **values)
 
@@ -52,21 +47,15 @@ def read_template(name: str) -> str:
 
 def encode_file(text: str, media_type: str) -> Markup:
     """Return a file as the address of a link to it, which holds all of it."""
-    from markupsafe import Markup
-
     return Markup(f"data:{media_type};base64,{base64.b64encode(text.encode('utf-8')).decode('ascii')}")
 
 
 def _inline(svg: str) -> Markup:
     """Return a picture of ours for inside of HTML, where its name space goes without saying."""
-    from markupsafe import Markup
-
     return Markup(svg.replace(' xmlns="http://www.w3.org/2000/svg"', "", 1))
 
 
 def _make_inert(value: Any) -> Any:
-    from markupsafe import Markup
-
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return make_visible(truncate(value, MAX_TEXT))

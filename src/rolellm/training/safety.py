@@ -29,6 +29,8 @@ from rolellm.training.rows import Ask, Conversation, Replies
 FOLDER: Final = "safety-mix"
 #: Attempts at a reply of the wanted kind, and how often prompts without one are made up for by others (our choice).
 _ATTEMPTS, _ROUNDS = 3, 3
+#: Prompts in one forward pass (our choice).
+_BATCH: Final = 32
 #: The prompts that are asked, or asked and answered, by kind: ``harmful`` and ``lookalikes``.
 Chats = Mapping[str, list[Conversation]]
 
@@ -187,15 +189,22 @@ def answer_in_role(step: AnswerInRole, training: TrainingRecipe, base: Path, run
 
     Args:
         step: What to ask.
-        training: Its ``use_cpu``.
+        training: Its ``on_cpu`` and ``half_precision``.
         base: Folder of the base.
         run: The run's folder.
 
     Raises:
         RecipeError: When the base refuses no harmful prompt, or every look-alike: there is nothing to keep.
     """
-    device = "cpu" if training.on_cpu else "auto"
-    answers = run_step(step, LLM(backend="local", model=str(base), device=device, max_attempts=_ATTEMPTS), run / FOLDER)
+    llm = LLM(
+        backend="local",
+        model=str(base),
+        device="cpu" if training.on_cpu else "auto",
+        dtype="bfloat16" if training.half_precision else "auto",
+        batch_size=_BATCH,
+        max_attempts=_ATTEMPTS,
+    )
+    answers = run_step(step, llm, run / FOLDER)
     if not answers.result.mixed:
         raise RecipeError(
             f"data.mix.safety: there is nothing to keep, {answers.result}. Leave the key out, or tune a base that "

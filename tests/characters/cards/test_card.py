@@ -25,33 +25,11 @@ def test_every_field_is_read(spec: str) -> None:
     assert card.notes == ()
 
 
-def test_what_v3_adds_is_read() -> None:
-    assets = [{"type": "icon", "uri": "ccdefault:", "name": "main", "ext": "png"}]
-    card = parse_card(make_card("v3", nickname="Ada", assets=assets, source=["https://example.org/card"]))
-    assert (card.nickname, list(card.assets)) == ("Ada", assets)
-    assert card.data["source"] == ["https://example.org/card"]
-
-
-def test_a_byte_order_mark_is_accepted() -> None:
-    assert parse_card(b"\xef\xbb\xbf" + make_card()).name == "Ada Fenn"
-
-
-def test_null_and_absent_fields_are_empty() -> None:
-    raw = json.dumps({"spec": "chara_card_v2", "spec_version": "2.0", "data": {"name": "A", "description": None}})
-    card = parse_card(raw.encode())
-    assert (card.description, card.first_mes, card.alternate_greetings, card.entries) == ("", "", (), ())
-
-
 @pytest.mark.parametrize(
     ("value", "note"),
     [
         pytest.param({"data": {"name": "A"}}, "no `spec`", id="no spec"),
         pytest.param({"spec": "chara_card_v4", "data": {"name": "A"}}, "chara_card_v4", id="a later spec"),
-        pytest.param(
-            {"spec": "chara_card_v3", "spec_version": "3.1", "data": {"name": "A"}},
-            "newer than 3.0",
-            id="a later version",
-        ),
     ],
 )
 def test_a_card_of_another_version_is_read_with_a_note(value: Any, note: str) -> None:
@@ -64,36 +42,22 @@ def test_a_card_of_another_version_is_read_with_a_note(value: Any, note: str) ->
     ("field", "value", "says"),
     [
         pytest.param("name", 7, "`data.name` to be a text, found 7", id="name a number"),
-        pytest.param("name", ["a"], "`data.name` to be a text, found a list of 1", id="name a list"),
-        pytest.param("description", {"a": 1}, "`data.description` to be a text, found an object", id="description"),
-        pytest.param("first_mes", False, "`data.first_mes` to be a text, found False", id="first_mes"),
-        pytest.param("mes_example", ["<START>"], "`data.mes_example`", id="mes_example"),
-        pytest.param("alternate_greetings", "Hi", "`data.alternate_greetings` to be a list of texts", id="greetings"),
-        pytest.param("alternate_greetings", ["Hi", 3], "a list of 2 (int, str)", id="a greeting"),
-        pytest.param("nickname", 1, "`data.nickname`", id="nickname"),
+        pytest.param("first_mes", ["\x1b[2J\u202e"], "`data.first_mes` to be a text, found a list of 1", id="a list"),
+        pytest.param(
+            "alternate_greetings", ["Hi", 3], "`data.alternate_greetings` to be a list of texts", id="greeting"
+        ),
         pytest.param("character_book", [], "`data.character_book` to be an object", id="book"),
         pytest.param("character_book", {"entries": {}}, "`data.character_book.entries` to be a list", id="entries"),
         pytest.param("character_book", {"entries": [{}, 5]}, "`data.character_book.entries[1]`", id="an entry"),
-        pytest.param(
-            "character_book", {"entries": [{"content": 1}]}, "`data.character_book.entries[0].content`", id="content"
-        ),
-        pytest.param(
-            "character_book", {"entries": [{"keys": "a"}]}, "`data.character_book.entries[0].keys`", id="keys"
-        ),
+        pytest.param("character_book", {"entries": [{"keys": "a"}]}, "entries[0].keys`", id="keys"),
         pytest.param(
             "character_book", {"entries": [{"enabled": "no"}]}, "enabled` to be true or false, found 'no'", id="enabled"
         ),
-        pytest.param("name", "\x1b]0;x\x07\u202e", None, id="controls in a text are no wrong type"),
-        pytest.param("first_mes", ["\x1b[2J\u202e"], "a list of 1 (str)", id="controls in a wrong type"),
     ],
 )
-def test_a_wrong_type_is_named_by_its_path(field: str, value: Any, says: str | None) -> None:
-    raw = make_card(**{field: value})
-    if says is None:
-        assert parse_card(raw).name == value
-        return
+def test_a_wrong_type_is_named_by_its_path(field: str, value: Any, says: str) -> None:
     with pytest.raises(CardError) as caught:
-        parse_card(raw)
+        parse_card(make_card(**{field: value}))
     assert says in str(caught.value)
     assert str(caught.value).isprintable()
 
@@ -114,14 +78,6 @@ def test_a_wrong_type_that_nothing_depends_on_is_noted(field: str, value: Any, k
     assert any(f"`data.{field}`" in note and "stays in the card" in note for note in card.notes)
 
 
-def test_extensions_that_prompts_do_not_use_are_noted() -> None:
-    empty = {"depth_prompt": {"prompt": "", "depth": 4}, "regex_scripts": [], "fav": True}
-    assert parse_card(make_card("v3", extensions=empty)).notes == ()
-    used = {"depth_prompt": {"prompt": "It rains.", "depth": 4}, "regex_scripts": [{"findRegex": "a"}]}
-    notes = parse_card(make_card("v3", extensions=used)).notes
-    assert [note.split("`")[1] for note in notes] == ["data.extensions.depth_prompt", "data.extensions.regex_scripts"]
-
-
 def test_thousands_of_odd_entries_do_not_make_thousands_of_notes() -> None:
     entries = [{"content": "a", "insertion_order": "first"}] * 5000
     card = parse_card(make_card(character_book={"entries": entries}))
@@ -135,17 +91,12 @@ def test_thousands_of_odd_entries_do_not_make_thousands_of_notes() -> None:
     [
         pytest.param(b"", "not valid JSON", id="empty"),
         pytest.param(b"[]", "expected a JSON object, found list", id="a list"),
-        pytest.param(b"7", "expected a JSON object, found int", id="a number"),
         pytest.param(b"{}", "not a character card", id="an empty object"),
         pytest.param(b'{"name": "x", "version": 2}', "found the members name, version", id="other JSON"),
         pytest.param(b'{"\\u001b[2J": 1}', "found the members \\\\x1b[2J", id="controls in a member's name"),
-        pytest.param(b'{"spec": "lorebook_v3", "data": {"entries": []}}', "a lorebook alone", id="a lorebook"),
         pytest.param(b'{"spec": "chara_card_v2", "data": []}', "expected an object `data`", id="data a list"),
-        pytest.param(b'{"spec": "chara_card_v2", "name": "x", "description": ""}', "`data`", id="V2 without data"),
         pytest.param(b'{"spec": "else", "data": {}}', "found 'else'", id="another spec"),
         pytest.param(b'{"name": "x", "scenario": "", "persona": {"kind": "text"}}', "Agnai's own", id="Agnai"),
-        pytest.param(b'{"spec": {"a": [1]}, "data": {}}', "found an object of 1", id="spec an object"),
-        pytest.param('{"name": "é"}'.encode("utf-16"), "UTF-8", id="UTF-16"),
         pytest.param(b'{"name": "\xff"}', "UTF-8", id="no UTF-8"),
         pytest.param(b'{"name": NaN}', "NaN is not a value", id="NaN"),
         pytest.param(b'{"name": "a"} x', "Extra data", id="more after it"),
@@ -164,33 +115,18 @@ def test_what_is_no_card_is_refused(raw: bytes, says: str) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_a_card_of_50_mb_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "large.json"
-    file.write_bytes(make_card(creator_notes="x" * 50_000_000))
-    with pytest.raises(CardError, match=f"over {MAX_CARD:,} bytes"):
-        load_card(file)
-
-
-@pytest.mark.parametrize(
-    ("head", "says"),
-    [
-        pytest.param(b"PK\x03\x04", "damaged, or not a zip as CHARX is", id="zip"),
-        pytest.param(b"RIFF1234WEBP", "WEBP", id="webp"),
-        pytest.param(b"\xff\xd8\xff\xe0", "JPEG", id="jpeg"),
-        pytest.param(b"GIF89a", "GIF", id="gif"),
-    ],
-)
-def test_other_files_are_named(head: bytes, says: str, tmp_path: Path) -> None:
-    (tmp_path / "card").write_bytes(head + bytes(40))
-    with pytest.raises(CardError, match=says):
-        load_card(tmp_path / "card")
-
-
-def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
-    with pytest.raises(CardError, match="found nothing there"):
+def test_what_is_no_file_of_a_card_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CardError, match=r"none\.json: cannot be read"):
         load_card(tmp_path / "none.json")
-    with pytest.raises(CardError, match="found a folder"):
+    with pytest.raises(CardError, match="cannot be read"):
         load_card(tmp_path)
+    for head, says in ((b"PK\x03\x04", "damaged, or not a zip"), (b"RIFF1234WEBP\xff", "expected a PNG or CHARX")):
+        (tmp_path / "card").write_bytes(head + bytes(40))
+        with pytest.raises(CardError, match=says):
+            load_card(tmp_path / "card")
+    (tmp_path / "card").write_bytes(make_card(creator_notes="x" * MAX_CARD))
+    with pytest.raises(CardError, match=f"over {MAX_CARD:,} bytes"):
+        load_card(tmp_path / "card")
 
 
 @given(st.binary(max_size=200))

@@ -10,7 +10,7 @@ import pytest
 from rolellm.characters.cards import containers
 from rolellm.characters.cards.folder import export_card, import_card, load_card
 from rolellm.characters.folder import read_character
-from rolellm.core.errors import CardError, SettingsError
+from rolellm.core.errors import CardError
 
 from .conftest import make_card
 
@@ -53,15 +53,6 @@ def test_an_edited_character_changes_the_card_alone(tmp_path: Path, card: bytes)
     assert export_card(tmp_path / "ada", tmp_path / "out.charx").changed == ("description", "personality")
     (icon, pixels), (_, text) = members(tmp_path / "out.charx")
     assert (icon, pixels, json.loads(text)["data"]["description"]) == (ICON, b"pixels", "You keep a lamp.")
-
-
-def test_risuai_s_copy_of_a_changed_lorebook_is_named(tmp_path: Path, card: bytes) -> None:
-    import_card(write(tmp_path / "ada.charx", ("module.risum", b"\0"), ("card.json", card)), tmp_path / "ada")
-    assert export_card(tmp_path / "ada", tmp_path / "same.charx").notes == ()
-    profile = tmp_path / "ada" / "profile.json"
-    profile.write_text(json.dumps({**json.loads(profile.read_text()), "lore": []}))
-    (note,) = export_card(tmp_path / "ada", tmp_path / "out.charx").notes
-    assert "module.risum" in note
 
 
 def test_other_cards_become_charx_and_charx_other_cards(tmp_path: Path, card: bytes) -> None:
@@ -112,12 +103,3 @@ def test_a_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(containers, "MAX_FILE", 1000)
     with pytest.raises(CardError, match="remove some of its assets"):
         load_card(write(tmp_path / "a.charx", ("card.json", b"{}"), ("zeros", bytes(2000))))
-
-
-def test_what_a_charx_cannot_be(tmp_path: Path) -> None:
-    (tmp_path / "v2.json").write_bytes(make_card())
-    import_card(tmp_path / "v2.json", tmp_path / "ada")
-    with pytest.raises(SettingsError, match="a card V3"):
-        export_card(tmp_path / "ada", tmp_path / "a.charx", spec="v2")
-    with pytest.raises(SettingsError, match="a picture goes into a"):
-        export_card(tmp_path / "ada", tmp_path / "a.charx", picture=tmp_path / "x.png")

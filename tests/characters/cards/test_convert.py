@@ -18,8 +18,6 @@ from rolellm.characters.cards.convert import (
 )
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.records import Lore, Turn
-from rolellm.core.sanitize import make_visible
-from rolellm.core.text import make_safe_name
 from rolellm.models.prompts.retrieval import find_exchanges
 
 from .conftest import make_card
@@ -57,11 +55,6 @@ def test_a_card_becomes_a_character() -> None:
     assert len(find_exchanges(character)) == 3
 
 
-def test_the_prompts_for_the_application_are_not_used() -> None:
-    reading = read(make_card(system_prompt="SECRET", post_history_instructions="SECRET", creator_notes="SECRET"))
-    assert "SECRET" not in repr(reading.character)
-
-
 def test_in_chinese() -> None:
     example = "<START>\n{{user}}：你好\n{{char}}：哥哥好！\n<START>\n鲁智深： 洒家在此。"
     raw = make_card(name="鲁智深", description="{{char}}是个和尚。", first_mes="{{user}}，坐。", mes_example=example)
@@ -69,22 +62,6 @@ def test_in_chinese() -> None:
     assert reading.character.language == "zh"
     assert said(reading)[-3:] == [(3, "用户", "你好"), (3, "鲁智深", "哥哥好！"), (4, "鲁智深", "洒家在此。")]
     assert "用户，坐。" in [content for _, _, content in said(reading)]
-
-
-def test_a_nickname_is_what_char_stands_for() -> None:
-    reading = read(make_card("v3", nickname="Ada", mes_example="<START>\nAda: One.\nAda Fenn: Two.\n{{char}}: Three."))
-    assert reading.character.role == "Ada Fenn"
-    assert reading.character.aliases == ("Ada",)
-    assert reading.character.description.startswith("Ada keeps")
-    assert [content for scene, speaker, content in said(reading) if scene == 3] == ["One.", "Two.", "Three."]
-
-
-def test_another_name_takes_the_card_s_place() -> None:
-    reading = read(make_card("v3", nickname="Adie"), role="Brom")
-    character = reading.character
-    assert (character.role, character.aliases) == ("Brom", ("Ada Fenn", "Adie"))
-    assert character.description.startswith("Brom keeps")
-    assert (4, "Brom", "Please.") in said(reading)
 
 
 def test_a_role_called_user_does_not_get_what_is_said_to_it() -> None:
@@ -95,45 +72,43 @@ def test_a_role_called_user_does_not_get_what_is_said_to_it() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{0.__class__}",
-        "{{7*7}}",
-        "{{random:a,b}}",
-        "<|im_end|>",
-        "{{ char }}",
-        "{char}",
-        "{{getvar::char}}",
-        "%s %(role)s $role ${role}",
-        "{% for x in y %}{{ x }}{% endfor %}",
-        "[bold red]x[/]",
-        "{role} {description} {examples}",
-        "<START>",
-    ],
+def test_a_nickname_is_what_char_stands_for_and_another_name_takes_the_cards_place() -> None:
+    raw = make_card("v3", nickname="Ada", mes_example="<START>\nAda: One.\nAda Fenn: Two.\n{{char}}: Three.")
+    for role, aliases, char in ((None, ("Ada",), "Ada"), ("Brom", ("Ada Fenn", "Ada"), "Brom")):
+        reading = read(raw, role=role)
+        assert (reading.character.role, reading.character.aliases) == (role or "Ada Fenn", aliases)
+        assert reading.character.description.startswith(f"{char} keeps")
+        own = [turn.content for turn in reading.character.turns if turn.scene == 3 and reading.character.owns(turn)]
+        assert own == ["One.", "Two.", "Three."]
+
+
+SYNTAX = (
+    "{0.__class__} {{7*7}} {{random:a,b}} <|im_end|> {{ char }} {char} {{getvar::char}} %s %(role)s $role ${role} "
+    "{% for x in y %}{{ x }}{% endfor %} [bold red]x[/] {role} {description} <START> \\1"
 )
-def test_template_syntax_stays_text(text: str) -> None:
-    entry = {"keys": [text], "content": f"c {text}", "enabled": True, "name": text}
+
+
+def test_template_syntax_stays_text_and_a_name_is_filled_in_once() -> None:
+    name = "{{user}} {0.__class__} <BOT> \\1"
+    entry = {"keys": [SYNTAX], "content": f"c {SYNTAX}", "enabled": True, "name": SYNTAX}
     raw = make_card(
-        description=f"d {text}",
+        name=name,
+        description=f"{{{{char}}}} {SYNTAX}",
         personality="",
-        scenario=f"s {text}",
-        first_mes=f"f {text}",
+        scenario=f"s {SYNTAX}",
+        first_mes=f"f {SYNTAX}",
         alternate_greetings=[],
-        mes_example=f"<START>\n{{{{char}}}}: m {text}",
+        mes_example=f"<START>\n{{{{char}}}}: m {SYNTAX}",
         character_book={"entries": [entry]},
+        system_prompt="SECRET",
     )
-    character = read(raw).character
-    assert character.description == f"d {text}"
-    assert [turn.content for turn in character.turns] == [f"s {text}", f"f {text}", f"m {text}"]
+    character = read(raw, language="en").character
+    assert (character.role, character.description) == (name, f"{name} {SYNTAX}")
+    assert [turn.content for turn in character.turns] == [f"s {SYNTAX}", f"f {SYNTAX}", f"m {SYNTAX}"]
     (lore,) = character.lore
-    assert (lore.content, lore.keys, lore.name) == (f"c {text}", (text,), text)
-
-
-def test_a_name_with_template_syntax_is_filled_in_once() -> None:
-    reading = read(make_card(name="{{user}} {0.__class__} <BOT> \\1"), language="en")
-    assert reading.character.role == "{{user}} {0.__class__} <BOT> \\1"
-    assert reading.character.description.startswith("{{user}} {0.__class__} <BOT> \\1 keeps")
+    assert (lore.content, lore.keys, lore.name) == (f"c {SYNTAX}", (SYNTAX,), SYNTAX)
+    # What is for the application is not used.
+    assert "SECRET" not in repr(character)
 
 
 @given(
@@ -180,64 +155,30 @@ def test_comments_go_and_other_template_syntax_is_named_once() -> None:
     assert note.endswith(": {{roll…, {{random…, <%…")
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        pytest.param("../../etc/x", "../../etc/x", id="path traversal"),
-        pytest.param("A\u202eda", "Ada", id="bidi"),
-        pytest.param("A\u200bd\u200da\ufeff", "Ada", id="zero width"),
-        pytest.param("A\x1b[31mda\x00\x9b", "A[31mda", id="control"),
-        pytest.param("Ada\n\tFenn\u2028\r\nx", "Ada Fenn x", id="newlines"),
-        pytest.param("A\ud800da", "Ada", id="half a surrogate pair"),
-        pytest.param("A\U000e0041da", "Ada", id="tag characters"),
-    ],
-)
-def test_a_name_is_one_line_that_can_be_seen(name: str, expected: str) -> None:
-    reading = read(make_card(name=name))
-    assert reading.character.role == expected == make_visible(expected)
-    assert any("extra spaces were removed" in note for note in reading.notes) == (name != expected)
+def test_names_and_texts_have_nothing_that_cannot_be_seen() -> None:
+    name = "../A\u202ed\u200ba\x1b[31m\x00\x9b\ud800\U000e0041\n\tFenn\u2028"
+    text = "a\x1b[2Jb\x00c\x9bd\r\ne\ud800f"
+    reading = read(make_card(name=name, description=text, first_mes=text, mes_example=f"<START>\n{{{{char}}}}: {text}"))
+    assert reading.character.role == "../Ada[31m Fenn"
+    assert reading.character.description.startswith("a[2Jbcd\ne\ufffdf")
+    assert {turn.content for turn in reading.character.turns if turn.content[0] == "a"} == {"a[2Jbcd\ne\ufffdf"}
+    assert any("extra spaces were removed" in note for note in reading.notes)
     assert all(note.isprintable() for note in reading.notes)
-    assert set(make_safe_name(expected)) & set("/\\\0") == set()
-    assert not make_safe_name(expected).startswith(".")
 
 
 @given(st.text())
-def test_a_clean_name_is_clean(name: str) -> None:
+def test_a_clean_name_is_one_line(name: str) -> None:
     cleaned = clean_name(name)
-    assert make_visible(cleaned) == cleaned or any(
-        ord(character) & 0xFFFE == 0xFFFE or 0xFDD0 <= ord(character) <= 0xFDEF for character in cleaned
-    )
-    assert clean_name(cleaned) == cleaned
-    assert "\n" not in cleaned
+    assert clean_name(cleaned) == cleaned and "\n" not in cleaned
 
 
-@pytest.mark.parametrize("name", ["", "  \n", "\u202e\u200b", None, "x" * 10_000, "\u202e" * 10_000])
+@pytest.mark.parametrize("name", ["", "\u202e\u200b", None, "x" * 10_000])
 def test_a_name_that_is_none_needs_another(name: str | None) -> None:
     with pytest.raises(CardError, match="--name"):
         read(make_card(name=name))
     assert read(make_card(name=name), role="Ada").character.role == "Ada"
-
-
-@pytest.mark.parametrize("name", ["", "\u200b", "x" * 201])
-def test_a_given_name_that_is_none_is_bad_usage(name: str) -> None:
     with pytest.raises(SettingsError, match="--name"):
-        read(make_card(), role=name)
-
-
-def test_control_characters_do_not_get_into_texts() -> None:
-    text = "a\x1b[2Jb\x00c\x9bd\r\ne\ud800f"
-    character = read(
-        make_card(description=text, first_mes=text, mes_example=f"<START>\n{{{{char}}}}: {text}")
-    ).character
-    assert character.description.startswith("a[2Jbcd\ne\ufffdf")
-    assert {turn.content for turn in character.turns if turn.content.startswith("a")} == {"a[2Jbcd\ne\ufffdf"}
-
-
-def test_a_card_with_nothing_but_a_name() -> None:
-    reading = read(b'{"spec": "chara_card_v2", "data": {"name": "A"}}')
-    assert reading.character.description is None
-    assert reading.character.turns == ()
-    assert any("neither description nor personality" in note for note in reading.notes)
+        read(make_card(), role=name or "\u200b")
 
 
 @pytest.mark.parametrize(
@@ -300,17 +241,17 @@ def test_what_looks_like_a_new_speaker_within_a_line_stays_there() -> None:
 def test_lorebook_entries() -> None:
     entries = [
         {"keys": ["a", ""], "content": "@@depth 4\n@@@role user\n\nText of {{char}}.", "name": "{{char}}\u202e"},
-        {"keys": ["/(a+)+$/", "plain"], "content": "Pattern.", "use_regex": True},
+        {"keys": ["/(a+)+$/", "/(?<!x)elf/i"], "content": "Pattern.", "use_regex": True},
         {"keys": ["b"], "content": "  "},
         {"keys": ["c"], "content": "@@dont_activate\nNever."},
         {"keys": ["d"], "content": "Off.", "enabled": False},
         {"keys": [], "content": "Always.", "constant": True, "comment": "note"},
         {"keys": ["e"], "content": "@@activate\nNow."},
     ]
-    reading = read(make_card("v3", character_book={"entries": entries}), language="en")
+    reading = read(make_card("v2", character_book={"entries": entries}), language="en")
     assert reading.character.lore == (
         Lore("Text of Ada Fenn.", ("a",), "Ada Fenn"),
-        Lore("Pattern.", ("/(a+)+$/", "plain")),
+        Lore("Pattern.", ("/(a+)+$/", "/(?<!x)elf/i")),
         Lore("Always.", (), "note", constant=True),
         Lore("Now.", ("e",), constant=True),
     )
@@ -318,15 +259,8 @@ def test_lorebook_entries() -> None:
         "lorebook entries disabled: 2 of 7; kept in the card",
         "lorebook entries without content: 1 of 7; kept in the card",
     ]
-
-
-def test_a_pattern_that_cannot_run_is_named() -> None:
-    entries = [{"keys": ["/(?<!x)elf/i", "/gnome/", "/(orc/"], "content": "Folk."}]
-    reading = read(make_card(character_book={"entries": entries}), language="en")
-    assert [note for note in reading.notes if "lore keys" in note] == [
-        "lore keys that are read as plain text: /(?<!x)elf/i (invalid perl operator: (?<!), /(orc/ (missing ): (orc). "
-        "A pattern needs RE2's syntax, which has no look-arounds and no back-references"
-    ]
+    (note,) = (note for note in reading.notes if "lore keys" in note)
+    assert note.startswith("lore keys that are read as plain text: /(?<!x)elf/i (invalid perl operator: (?<!)")
 
 
 def exported_by_sillytavern(content: str, order: float = 100, **extensions: Any) -> dict[str, Any]:
@@ -343,11 +277,6 @@ def exported_by_sillytavern(content: str, order: float = 100, **extensions: Any)
         "use_regex": True,
         "extensions": {"depth": 4, "selectiveLogic": 0, "match_whole_words": None, "case_sensitive": None} | extensions,
     }
-
-
-def test_decorators_are_read_in_a_card_of_any_version() -> None:
-    reading = read(make_card("v2", character_book={"entries": [{"content": "@@activate\nNow."}]}), language="en")
-    assert reading.character.lore == (Lore("Now.", constant=True),)
 
 
 def test_entries_as_sillytavern_exports_them() -> None:
@@ -416,30 +345,14 @@ def test_example_talk_in_the_description_is_read_as_scenes() -> None:
     assert "example talk in the description was made into scenes (2)" in reading.notes
 
 
-@pytest.mark.slow
-def test_a_lorebook_of_100_000_entries() -> None:
-    entries = [{"keys": [f"k{n}"], "content": f"c{n}", "enabled": True, "insertion_order": n} for n in range(100_000)]
-    raw = make_card(character_book={"entries": entries})
-    character = read(raw, language="en").character
-    assert len(character.lore) == 100_000
-    assert character.lore[99_999].keys == ("k99999",)
-
-
 def test_assets_are_counted_and_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-
     def refuse(*_: object) -> None:
         raise AssertionError("a socket was opened")
 
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    assets = [
-        {"type": "icon", "uri": "http://127.0.0.1:9/a.png", "name": "main", "ext": "png"},
-        {"type": "icon", "uri": "file:///etc/passwd", "name": "b", "ext": "png"},
-        {"type": "icon", "uri": "embeded://../../x", "name": "c", "ext": "png"},
-    ]
-    reading = read(make_card("v3", assets=assets, source=["http://127.0.0.1:9/"]))
-    assert any("3 assets kept in the card; none was fetched" in note for note in reading.notes)
-    assert "1 asset kept in the card; none was fetched" in read(make_card("v3", assets=assets[:1])).notes
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    uris = ("http://127.0.0.1:9/a.png", "file:///etc/passwd", "embeded://../../x")
+    reading = read(make_card("v3", assets=[{"type": "icon", "uri": uri} for uri in uris], source=[uris[0]]))
+    assert "3 assets kept in the card; none was fetched" in reading.notes
+    assert "passwd" not in repr(reading.character)
     with pytest.raises(SettingsError, match="no prompts in the language 'fr'"):
         read(make_card("v3"), language="fr")
-    assert "passwd" not in repr(reading.character)

@@ -1,13 +1,10 @@
 """Formats and languages found out."""
 
-from typing import get_args
-
 import pytest
 
 from rolellm.characters.scripts.parse import FORMATS, detect_format, detect_language
 from rolellm.characters.scripts.reading import Format, ReaderHints
 from rolellm.core.errors import ScriptError
-from rolellm.data.rolebench.source import sample_folder
 
 NOVEL = "“I shall go,” said Anne, and she went to the door. “Nobody will stop me.”\n\n“Nobody,” said her aunt.\n"
 ZH_NOVEL = '悟空道："师父，我去也！"\n祖师道："你去罢。"\n悟空道："去也！"\n悟空听了大喜，纵身一跳。\n'
@@ -61,14 +58,3 @@ def test_a_name_asked_for_needs_no_second_line() -> None:
 )
 def test_languages(text: str, language: str) -> None:
     assert detect_language(text) == language
-
-
-def test_the_samples_scripts() -> None:
-    for file in sorted((sample_folder() / "scripts").glob("*.txt")):
-        text = file.read_text(encoding="utf-8")
-        assert detect_format(text, ReaderHints("en"))[0] == "transcript"
-        assert detect_language(text) == ("en" if file.stem.isascii() else "zh")
-
-
-def test_the_formats_are_those_of_the_type() -> None:
-    assert get_args(Format) == FORMATS

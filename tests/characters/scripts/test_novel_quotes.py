@@ -84,11 +84,6 @@ def test_what_is_quoted(language, text, expected):
     assert quoted(text, language) == expected
 
 
-def test_a_heading_ends_what_was_left_open():
-    text = '"I never end.\n\nCHAPTER II\n\n"A new day," said Tom.'
-    assert quoted(text) == ["I never end.", "A new day,"]
-
-
 @pytest.mark.parametrize(
     "heading",
     [

@@ -74,11 +74,6 @@ def test_a_role_that_never_speaks(role: str) -> None:
     assert ("Names like it: KINGSLEY" in message) == (role == "Kingsly")
 
 
-def test_nobody_speaks() -> None:
-    with pytest.raises(ScriptError, match=r"nobody is named as a speaker.*--format"):
-        parse_script(make_source("Just a text.\n"), "Fox", format="transcript")
-
-
 @pytest.mark.parametrize("text", ["", " \n\u200b\n", "<p></p>"])
 def test_nothing_to_read(text: str) -> None:
     with pytest.raises(ScriptError, match="the script is empty"):
@@ -91,11 +86,6 @@ def test_names_without_letters(name: str) -> None:
         parse_script(make_source(SCRIPT), name)
     with pytest.raises(SettingsError, match="is not a name"):
         parse_script(make_source(SCRIPT), "Fox", [name])
-
-
-def test_an_unknown_format() -> None:
-    with pytest.raises(SettingsError, match="no format 'opera'; there are play, screenplay"):
-        parse_script(make_source(SCRIPT), "Fox", format="opera")  # type: ignore[arg-type]
 
 
 def test_names_are_inert() -> None:

@@ -44,13 +44,6 @@ def test_encodings_are_found_out(tmp_path: Path, text: str, codec: str, told: st
     assert file.read_bytes().decode(source.encoding) == text * times
 
 
-def test_a_named_encoding_counts(tmp_path: Path) -> None:
-    file = tmp_path / "script.txt"
-    file.write_bytes("café".encode("mac_roman"))
-    source = read_source(file, "mac_roman")
-    assert (source.text, source.encoding) == ("café", "mac_roman")
-
-
 @pytest.mark.parametrize(
     ("data", "encoding", "words"),
     [
@@ -148,11 +141,6 @@ def test_every_character_knows_its_place(raw: str) -> None:
             assert spelled[:1] in tuple("\n<&" + _NEWLINES)
     # What was dropped is no part of a span, unless it stands inside.
     assert source.place(0, len(source.text))[1] <= source.length
-
-
-@given(CRUMBS)
-def test_cleaning_leaves_nothing_hidden(raw: str) -> None:
-    assert all(unicodedata.category(c) not in ("Cf", "Cs") and (c in "\n\t" or c >= " ") for c in make_source(raw).text)
 
 
 def test_the_hidden_characters_are_those_of_unicode() -> None:

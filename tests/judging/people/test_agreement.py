@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.judging.people.agreement import ENOUGH_ROWS, JURY, PEOPLE, measure_agreement
 from rolellm.judging.people.labels import (
@@ -211,8 +210,7 @@ def test_few_rows_and_skipped_ones_are_said(tmp_path: Path) -> None:
     write_labels(run, "bela", {row: None if number < 11 else better for number, row in enumerate(rows)})
     found = measure_agreement(run)
     anna, bela = found["annotators"]
-    assert (anna["labelled"], anna["skipped"], anna["ties"]["mean"], anna["median_seconds"]) == (40, 0, 0.25, 4.0)
-    assert (bela["labelled"], bela["skipped"], bela["ties"]["mean"]) == (29, 11, 0.0)
+    assert (anna["labelled"], anna["skipped"], bela["labelled"], bela["skipped"]) == (40, 0, 29, 11)
     shared = {(one["a"], one["b"]): one["rows"] for one in (*found["judge_human"], *found["human_human"])}
     assert shared == {("judge", "anna"): 40, ("judge", "bela"): 29, ("judge", PEOPLE): 29, ("anna", "bela"): 29}
     assert ENOUGH_ROWS == 30 and len(found["warnings"]) == 3 and all("29 rows" in one for one in found["warnings"])
@@ -248,9 +246,6 @@ def test_the_audit_counts_what_can_be_told(tmp_path: Path) -> None:
         {"name": "anna", "labelled": 11, "skipped": 1},
         {"name": "bela", "labelled": 10, "skipped": 0},
     ]
-    (kappas,) = audit["agreement"]
-    assert kappas["kappa"]["instruction"] is None and kappas["kappa"]["style"]["mean"] == 1.0
-    assert kappas["kappa"]["correct"]["n"] == 8
     assert found["annotators"] == [] and found["judge_human"] == [] and found["rows"] == 0
 
 
@@ -263,23 +258,3 @@ def test_nobody_having_labelled_anything_is_said(tmp_path: Path) -> None:
     label_path(run.folder, "anna", AuditLabel).touch()
     with pytest.raises(SettingsError, match="rolellm label"):
         measure_agreement(run)
-
-
-def test_one_who_skipped_everything_agrees_with_nobody(tmp_path: Path) -> None:
-    rows = [row.id for row in make_rows(3)]
-    run = make(tmp_path, 3, TWO, [one for row in rows for one in verdicts(row, "judge", 1)])
-    write_labels(run, "anna", dict.fromkeys(rows))
-    found = measure_agreement(run)
-    assert found["rows"] == 0 and found["annotators"][0]["ties"] is None
-    assert found["judge_human"][0]["baseline"] is None
-
-
-def test_labels_of_another_run_are_refused(tmp_path: Path) -> None:
-    rows = [row.id for row in make_rows(3)]
-    first = make(tmp_path / "a", 3, TWO, [])
-    write_labels(first, "anna", {row: dict(zip(TWO, SAID[1], strict=True)) for row in rows})
-    comparison = make_comparison(make_rows(3), TWO, answer=lambda number, row: "something else")
-    second = write_run(tmp_path / "b", comparison)
-    shutil.copytree(first.folder / "labels", second / "labels")
-    with pytest.raises(DataError, match="other answers"):
-        measure_agreement(read_run(second))

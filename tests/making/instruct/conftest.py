@@ -11,7 +11,7 @@ import pytest
 
 from rolellm.core.records import Profile
 from rolellm.data.rolebench.release import load_profiles
-from rolellm.making.instruct.candidates import Candidate, Origin, parse_candidate
+from rolellm.making.instruct.candidates import Candidate, parse_candidate
 from rolellm.making.instruct.segments import Segment
 
 SAMPLE = Path(str(resources.files("rolellm.data.rolebench"))) / "sample"
@@ -56,9 +56,9 @@ def make_candidate() -> Callable[..., Candidate]:
     ) -> Candidate:
         nonlocal made
         segment = Segment("profile" if kind == "profile" else f"{kind}/0000", kind, text, 1)  # type: ignore[arg-type]
-        origin = Origin(segment, 0, 0, made, "all", "p", 0, "m", "e", "k")
+        receipt = {"visit": 0, "place": made}
         made += 1
         item = {"question": question, "answer": answer, "completeness": completeness, "factualness": factualness}
-        return parse_candidate(item, origin)
+        return parse_candidate(item, segment, receipt)
 
     return make

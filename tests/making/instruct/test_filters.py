@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import pytest
 
-from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language, Profile
 from rolellm.making.instruct.candidates import Candidate
 from rolellm.making.instruct.filters import (
@@ -36,12 +35,9 @@ def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
     [
         pytest.param("Ada, why?", "word " * 201, "en", "the answer has 201 words, more than 200", id="long answer"),
         pytest.param("why " * 61, "So.", "en", "the question has 61 words, more than 60", id="long question"),
-        pytest.param("问" * 121, "是。", "zh", "the question has 121 characters, more than 120", id="long, Chinese"),
         pytest.param("Ada\u202e, why?", "So.", "en", "the question has control characters in it", id="bidi"),
-        pytest.param("Ada, why?", "\x1b[31mSo.", "en", "the answer has control characters in it", id="escape"),
         pytest.param("Ada, why?", "…!", "en", "the answer has no words", id="no words"),
         pytest.param("鲁智深，何故？", "Because of the donkey.", "zh", "the answer is not in Chinese", id="English"),
-        pytest.param("Ada, why?", "因为驴。", "en", "the answer is not in English", id="Chinese"),
         pytest.param("Ada, why?", "ada,  WHY?", "en", "the answer repeats the question", id="echo"),
         pytest.param(
             "Ada, how?",
@@ -60,7 +56,6 @@ def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
         pytest.param(
             "Ada, why?", "Because of 鲁智深, the monk of the far inn by the river!", "en", None, id="a foreign name"
         ),
-        pytest.param("鲁智深，OK 是什么意思？", "洒家不晓得OK，只晓得吃酒！", "zh", None, id="a foreign word"),
         pytest.param("Ada, are you well?", "Very well! 👩‍🚀", "en", None, id="joined emoji"),
     ],
 )
@@ -74,22 +69,13 @@ def test_form(question: str, answer: str, language: Language, reason: str | None
         pytest.param("Ada, what does the passage say?", "That I keep it.", "en", True, id="the passage"),
         pytest.param("According to the script, who came?", "Brom.", "en", True, id="according to"),
         pytest.param("Ada, what happens in scene 2?", "Fog.", "en", True, id="scene number"),
-        pytest.param("Ada, what did you do in the opening scene?", "I lit it.", "en", True, id="opening scene"),
-        pytest.param("Ada, who came?", "The text above says Brom.", "en", True, id="in the answer"),
         pytest.param("Ada, who came?", "That is not mentioned in here.", "en", True, id="not mentioned"),
-        pytest.param("Ada, who came?", "There is no information on that.", "en", True, id="no information"),
         pytest.param("Ada, who came?", "I do not know the catchphrase.", "en", True, id="a word of our instructions"),
-        pytest.param("Ada, who came?", "The last person mentioned was Bob.", "en", True, id="who is mentioned"),
-        pytest.param("Ada, who came?", "Unknown.", "en", True, id="unknown"),
         pytest.param("Ada, who came?", "I do not know.", "en", True, id="nothing but ignorance"),
         pytest.param("鲁智深，根据剧本，你做了什么？", "吃酒。", "zh", True, id="according to, Chinese"),
-        pytest.param("鲁智深，这段文本里谁来了？", "柳老汉。", "zh", True, id="this text, Chinese"),
         pytest.param("鲁智深，第二场里你扔了什么？", "磨盘。", "zh", True, id="scene number, Chinese"),
         pytest.param("鲁智深，谁来了？", "文中没有提到。", "zh", True, id="not mentioned, Chinese"),
-        pytest.param("鲁智深，谁来了？", "不知道。", "zh", True, id="nothing but ignorance, Chinese"),
         pytest.param("Ada, what of the passage of time?", "I count it.", "en", False, id="passage of time"),
-        pytest.param("Ada, who guards the passage to the cellar?", "I do.", "en", False, id="passage to the cellar"),
-        pytest.param("Ada, do you like to make a scene?", "Never in the harbour!", "en", False, id="make a scene"),
         pytest.param("Ada, whose profile is on the coin?", "The old king's.", "en", False, id="profile on a coin"),
         pytest.param(
             "Ada, where is Brom?",
@@ -98,7 +84,6 @@ def test_form(question: str, answer: str, language: Language, reason: str | None
             False,
             id="ignorance in character",
         ),
-        pytest.param("Ada, who wrote the play?", "A friend of mine, about a whale.", "en", False, id="a play within"),
         pytest.param("鲁智深，场面大不大？", "大得很，满场都是人！", "zh", False, id="a crowd, Chinese"),
         pytest.param("鲁智深，第一回吃酒是哪年？", "洒家七岁那年。", "zh", False, id="the first time, Chinese"),
     ],
@@ -113,11 +98,8 @@ def test_pairs_that_lean_on_their_segment_or_stand_by_themselves(
     ("answer", "character", "found"),
     [
         pytest.param("As an AI language model, I keep no lamps.", ADA, "says that it is an AI", id="AI"),
-        pytest.param("I am only playing the role of Ada.", ADA, "says that it plays a role", id="player"),
-        pytest.param("I'm afraid I cannot answer that question.", ADA, "refuses to answer", id="refusal"),
         pytest.param("I lit the lamp and then I went down to", ADA, "is not complete", id="cut off"),
         pytest.param("Ada Fenn is proud of her lamp.", ADA, "tells about the role", id="told about"),
-        pytest.param("Ada Fenn, who came first, had the oar.", ADA, "tells about the role", id="told about, who"),
         pytest.param("Keeper's lamp is the brightest of all.", ADA, "tells about the role", id="told about, by alias"),
         pytest.param(
             "The Queen stopped before the tree.",
@@ -125,24 +107,13 @@ def test_pairs_that_lean_on_their_segment_or_stand_by_themselves(
             "tells about the role",
             id="by title",
         ),
-        pytest.param(
-            "The Queen of Jam and the King meet.",
-            Profile("Queen of Jam", "en"),
-            "tells about the role",
-            id="as subject",
-        ),
         pytest.param("Ada Fenn: I lit it.", ADA, "opens with the role's name", id="script form"),
-        pytest.param("**Ada Fenn**: I lit it.", ADA, "opens with the role's name", id="script form in bold"),
         pytest.param("鲁智深是个爽快人，喜欢吃酒。", MONK, "tells about the role", id="told about, Chinese"),
         pytest.param("You learned to read by the tide tables.", ADA, 'tells about the role ("You")', id="of the asker"),
         pytest.param("你在五台山下打了一根禅杖。", MONK, 'tells about the role ("你")', id="of the asker, Chinese"),
-        pytest.param("石彪是你的敌人。", MONK, "tells about the role", id="to the asker, Chinese"),
         pytest.param("鲁智深：吃酒！", MONK, "opens with the role's name", id="script form, Chinese"),
-        pytest.param("我是一个语言模型。", MONK, "says that it is an AI", id="AI, Chinese"),
         pytest.param("Ada Fenn is my name, and lamps are my trade.", ADA, None, id="by name, and I"),
-        pytest.param("Nobody climbs these stairs but Ada Fenn!", ADA, None, id="name at the end"),
         pytest.param("Queens are patient people.", Profile("Queen of Jam", "en"), None, id="others of the title"),
-        pytest.param("The lamp needs oil, the oil needs hauling.", ADA, None, id="no person at all"),
         pytest.param("I'm sorry, I can't do that.", ADA, None, id="own catchphrase"),
         pytest.param("洒家鲁智深是也，先吃三碗酒！", MONK, None, id="self-named, Chinese"),
     ],
@@ -155,14 +126,12 @@ def test_in_and_out_of_character(answer: str, character: Profile, found: str | N
     ("question", "character", "found"),
     [
         pytest.param("Ada Fenn, who came?", ADA, False, id="called first"),
-        pytest.param("Old Ada, who came?", ADA, False, id="called by more than the name"),
         pytest.param("Who came, Ada?", ADA, False, id="called last"),
         pytest.param("What is the lamp for?", ADA, False, id="nobody called"),
         pytest.param("Why do you say that Ada left?", ADA, False, id="with you"),
         pytest.param("Why did Ada Fenn light the lamp?", ADA, True, id="asked about"),
         pytest.param("Ada Fenn, what did he eat?", ADA, True, id="called, then asked about"),
         pytest.param("鲁智深，谁来了？", MONK, False, id="called first, Chinese"),
-        pytest.param("谁来了，鲁智深？", MONK, False, id="called last, Chinese"),
         pytest.param("昨天鲁智深扔了什么？", MONK, True, id="asked about, Chinese"),
     ],
 )
@@ -179,9 +148,7 @@ def test_a_machine_may_say_that_it_is_one() -> None:
 @pytest.mark.parametrize(
     ("completeness", "factualness", "least", "reason"),
     [
-        pytest.param("high", "high", "high", None, id="surest"),
         pytest.param("medium", "high", "medium", None, id="as sure as asked"),
-        pytest.param("medium", "high", "high", "completeness is medium, below high", id="not sure enough"),
         pytest.param(
             "high",
             {"level": "low", "reason": "A guess."},
@@ -190,7 +157,6 @@ def test_a_machine_may_say_that_it_is_one() -> None:
             id="says why",
         ),
         pytest.param("high", "blue", "low", 'no level of factualness could be read ("blue")', id="unreadable"),
-        pytest.param("high", None, "low", "no level of factualness could be read", id="absent"),
         pytest.param("low", None, None, None, id="no filter"),
     ],
 )
@@ -263,12 +229,6 @@ def test_of_near_duplicates_the_surest_is_kept_and_verdicts_stay_in_order(make_c
     assert [item.candidate for item in found] == [unsure, *others, sure, same]
 
 
-def test_nothing_is_dropped_for_the_sake_of_what_is_dropped_itself(make_candidate: Make) -> None:
-    refused = make_candidate("Ada, who found the jam?", "As an AI, I cannot know.")
-    good = make_candidate("Ada, who found the jam?", "I found it, on the stairs.", factualness="medium")
-    assert [item.by for item in only(refused, good)] == ["character", None]
-
-
 def test_nearly_the_same_answer_is_kept_once_unless_it_is_short(make_candidate: Make) -> None:
     long = [
         make_candidate(
@@ -280,31 +240,3 @@ def test_nearly_the_same_answer_is_kept_once_unless_it_is_short(make_candidate: 
     found = only(*long, *short)
     assert [item.by for item in found] == [None, "duplicate", None, None]
     assert f"says what {long[0].id} says" in str(found[1].reason)
-
-
-def test_duplicates_across_kinds_of_segment_count(make_candidate: Make) -> None:
-    one = make_candidate(
-        "Ada, who found the jam?", "I found it on the stairs.", kind="script", text="Ada: I found jam on the stairs."
-    )
-    two = make_candidate("Ada, who found the jam?", "I did, on the stairs!")
-    assert [item.by for item in only(one, two)] == [None, "duplicate"]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        pytest.param({"min_confidence": "certain"}, id="level"),
-        pytest.param({"duplicates": "soundex"}, id="method"),
-        pytest.param({"min_grounding": 1.5}, id="share"),
-        pytest.param({"similarity": -0.1}, id="similarity"),
-    ],
-)
-def test_settings_out_of_range_say_what_there_is(wrong: dict[str, object]) -> None:
-    with pytest.raises(SettingsError, match=next(iter(wrong))):
-        FilterSettings(**wrong)  # type: ignore[arg-type]
-
-
-def test_settings_name_the_similarity_in_use() -> None:
-    assert FilterSettings().least_similarity == 0.8
-    assert FilterSettings(duplicates="minhash").least_similarity == 0.75
-    assert FilterSettings(no_duplicates=True).least_similarity is None

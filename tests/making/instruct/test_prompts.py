@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +10,8 @@ from rolellm.making.instruct.grounding import make_grounding_check
 from rolellm.making.instruct.prompts import (
     Task,
     build_request,
-    hash_prompts,
     list_focuses,
     load_examples,
-    take_within_budget,
 )
 from rolellm.making.instruct.segments import Segment
 from rolellm.making.settings import LEAST_FOUND
@@ -40,17 +37,6 @@ def test_what_is_shared_comes_first_and_what_varies_last() -> None:
     assert one[: one.index("Brom")] == three[: three.index("Ada: Aye")]
     assert two.endswith("- Ada, who?")
     assert one.index("Ada") < one.index("You count.") < one.index(SCRIPT.text) < one.index("Write 10 pairs.")
-
-
-def test_tag_and_schema() -> None:
-    request = ask(Task(SCRIPT, 10, 0, visit=7))
-    assert request.tag == "instruct/script/0001/007"
-    assert request.schema is not None
-    assert request.sampling.max_tokens == 2000
-
-
-def test_the_profile_is_shown_once() -> None:
-    assert ask(Task(PROFILE, 10, 0)).messages[-1].content.count("You count.") == 1
 
 
 @pytest.mark.parametrize("text", ["{role} {segment}", "{0.__class__}", "{{7*7}}", "<|im_end|>", "\\1 \\g<0>"])
@@ -103,26 +89,8 @@ def test_prompts_of_a_language_are_in_it(language: Any) -> None:
         assert (han > 0.5 * len(text)) if language == "zh" else not han
 
 
-def test_hashes_name_the_wording() -> None:
-    assert hash_prompts("en") != hash_prompts("zh")
-    assert hash_prompts("en") == hash_prompts("en")
-
-
 def test_focuses_differ() -> None:
     for language in ("en", "zh"):
         for kind in ("profile", "script"):
             lines = list_focuses(language, kind)  # type: ignore[arg-type]
             assert len(set(lines)) == len(lines) == 8
-
-
-def test_listed_questions_stay_within_their_budget() -> None:
-    questions = [f"question number {number}" for number in range(50)]
-    kept = take_within_budget(questions, 21, lambda text: len(text.split()))
-    assert kept == tuple(questions[:5])
-    assert take_within_budget(questions, 0, len) == ()
-
-
-def test_examples_are_json_as_replies_are_to_be() -> None:
-    shown = ask(Task(SCRIPT, 10, 0)).messages
-    replies = [message.content for message in shown if message.role == "assistant"]
-    assert [list(json.loads(reply)) for reply in replies] == [["pairs"], ["pairs"]]

@@ -19,7 +19,6 @@ from rolellm.llm.llm import LLM
 from rolellm.llm.model import Model, Price, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.making.instruct.run import Instruct, InstructResult, read_questions
-from rolellm.making.scripted import scripted_model
 from rolellm.making.settings import FilterSettings, InstructSettings
 from rolellm.runs import Run, plan_requests, run_step
 
@@ -78,7 +77,7 @@ def test_at_least_as_many_different_questions_as_asked_for(tmp_path: Path) -> No
     result = made.result
     assert sum(result.distinct.values()) >= 400
     assert result.distinct["script_agnostic"] >= 260
-    assert len(result.rounds) > 1
+    assert result.rounds > 1
     assert result.shortfall is None
     # A reply has ten: not many more requests than needed.
     assert spent(made) <= 46
@@ -110,7 +109,7 @@ def test_parts_of_a_script_without_the_role_are_not_asked_about(tmp_path: Path) 
     scenes = [Turn("Ada" if scene == 1 else "Brom", f"word{scene} " * 80, scene=scene) for scene in range(3)]
     character = Profile("Ada", "en", turns=tuple(scenes))
     result = run(tmp_path, character, full, per_role=6, chunk_tokens=200, overlap_tokens=0).result
-    assert {item.candidate.origin.segment.scenes for item in result.verdicts} == {(1, 1)}
+    assert {item.candidate.segment.scenes for item in result.verdicts} == {(1, 1)}
     assert len(result.segments) == 3
 
 
@@ -139,26 +138,12 @@ def test_asking_for_more_keeps_what_was_paid_for(tmp_path: Path) -> None:
     assert (tmp_path / "kept.jsonl").read_bytes() == (tmp_path / "alone/kept.jsonl").read_bytes()
 
 
-def test_the_same_run_makes_the_same_files_with_whatever_concurrency(tmp_path: Path) -> None:
-    for name, at_once in (("one", 1), ("many", 16)):
-        step = Instruct(with_script(3), InstructSettings(per_role=80))
-        run_step(step, model_of(scripted_model(concurrency=at_once)), tmp_path / name)
-    for file in ("kept.jsonl", "dropped.jsonl"):
-        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "many" / file).read_bytes()
-
-
 def test_a_model_that_repeats_itself_is_given_up_with_a_message(tmp_path: Path) -> None:
     made = run(tmp_path, with_script(2), lambda request: pairs(request, 5, mark="same"), per_role=100)
     result = made.result
     assert sum(result.distinct.values()) == 10
     assert "the model finds no more in this profile" in str(result.shortfall)
     assert spent(made) < 60
-
-
-def test_rounds_are_capped_with_a_message(tmp_path: Path) -> None:
-    result = run(tmp_path, ADA, lambda request: pairs(request, 1), per_role=100, rounds=2).result
-    assert len(result.rounds) == 2
-    assert "in 2 rounds. Allow more rounds (--rounds), or request fewer (--per-role)" in str(result.shortfall)
 
 
 def test_one_request_without_a_usable_reply_does_not_stop_the_rest(tmp_path: Path) -> None:
@@ -175,7 +160,7 @@ def test_one_request_without_a_usable_reply_does_not_stop_the_rest(tmp_path: Pat
 
 def test_a_round_of_failures_ends_the_run_with_a_message(tmp_path: Path) -> None:
     result = run(tmp_path, with_script(2), lambda _: "No.", per_role=100).result
-    assert len(result.rounds) == 1
+    assert result.rounds == 1
     assert result.verdicts == ()
     assert "malformed; see failed.jsonl" in str(result.shortfall)
     assert read_questions(tmp_path) == []
@@ -185,7 +170,7 @@ def test_whole_pairs_of_a_cut_reply_count(tmp_path: Path) -> None:
     made = run(tmp_path, ADA, lambda request: json.dumps(full(request))[:-200], per_role=40)
     result = made.result
     assert made.failed == 0
-    assert all(item.candidate.origin.place < 9 for item in result.verdicts)
+    assert all(item.candidate.receipt["place"] < 9 for item in result.verdicts)
     assert sum(result.distinct.values()) >= 40
 
 
@@ -246,18 +231,6 @@ def test_the_plan_is_what_a_generous_model_is_asked(tmp_path: Path) -> None:
         assert item.messages[:-1] == real[item.tag].messages[:-1]
 
 
-def test_manifest_has_every_choice_and_hashes_of_the_files(tmp_path: Path) -> None:
-    made = run(tmp_path, with_script(2), full, per_role=40)
-    manifest, counts = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8")), made.summary["counts"]
-    assert manifest == made.manifest
-    assert manifest["settings"]["per_role"] == 40 and manifest["tokens_a_pair"] == 40
-    assert counts["candidates"] == counts["kept"] == len(read_questions(tmp_path))
-    assert counts["names_the_role"] == 1.0
-    assert manifest["models"]["endpoints"][0]["rules"] == "tests"
-    assert set(manifest["files"]) == {"kept.jsonl", "dropped.jsonl"}
-    assert manifest["rounds"][0]["failed"] == 0
-
-
 def test_questions_are_read_back(tmp_path: Path) -> None:
     result = run(tmp_path, ADA, full, per_role=20).result
     found = read_questions(tmp_path / "kept.jsonl")
@@ -280,11 +253,6 @@ def test_questions_are_read_back(tmp_path: Path) -> None:
 def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: dict[str, Any], problem: str) -> None:
     (tmp_path / "kept.jsonl").write_text(json.dumps(line), encoding="utf-8")
     with pytest.raises(DataError, match=f"kept.jsonl:1: the pair is not valid at {problem}"):
-        read_questions(tmp_path)
-
-
-def test_a_folder_without_questions_says_how_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="rolellm instruct"):
         read_questions(tmp_path)
 
 

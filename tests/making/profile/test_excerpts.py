@@ -1,6 +1,5 @@
 import itertools
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -40,7 +39,7 @@ def test_a_short_script_is_shown_whole_but_for_what_is_not_about_the_role() -> N
     ]
     found = excerpts(turns)
     assert found.text == "(A kitchen. Ann cooks.)\nBob: What is it?\nAnn: Soup.\n\nCat: Ask Ann, she knows."
-    assert (found.own, found.of_others, found.narrated) == (1, 2, 1)
+    assert (found.own, found.others) == (1, 3)
 
 
 def test_they_spread_over_the_scenes_and_keep_to_the_budget() -> None:
@@ -50,7 +49,7 @@ def test_they_spread_over_the_scenes_and_keep_to_the_budget() -> None:
     scenes = {int(line.split("Day ")[1].split("-")[0]) for line in found.text.splitlines() if line.startswith("Ann: ")}
     for quarter in range(4):
         assert len(scenes & set(range(16 * quarter, 16 * quarter + 16))) >= 4
-    assert found.own and found.of_others and found.narrated
+    assert found.own and found.others
 
 
 def test_a_script_of_one_scene_is_spread_over_as_well() -> None:
@@ -61,21 +60,6 @@ def test_a_script_of_one_scene_is_spread_over_as_well() -> None:
     assert numbers[0] < 3000 and numbers[-1] > 17_000
     gaps = [after - before for before, after in itertools.pairwise(numbers)]
     assert max(gaps) < 2500
-
-
-def test_one_line_is_enough() -> None:
-    assert excerpts([Turn("Ann", "Hm.")]).text == "Ann: Hm."
-
-
-def test_long_lines_are_cut() -> None:
-    found = excerpts([Turn("Ann", "never ending " * 10_000), Turn("Bob", "Well."), Turn("Ann", "So.")])
-    assert len(found.text) < 1000
-    assert "Ann: So." in found.text
-
-
-def test_a_line_of_another_scene_is_no_answer() -> None:
-    found = excerpts([Turn("Bob", "Farewell.", scene=0), Turn("Ann", "Morning.", scene=1)])
-    assert found.text == "Ann: Morning."
 
 
 def test_what_one_kind_leaves_goes_to_the_others() -> None:
@@ -104,8 +88,3 @@ def test_any_script_keeps_to_the_budget(found: list[tuple[str, str, int]], budge
     shown = excerpts(turns, budget)
     assert shown.tokens <= budget
     assert shown == excerpts(turns, budget)
-
-
-@pytest.mark.parametrize("text", ["{role}", "{0.__class__}", "<|im_end|>", "{{7*7}}"])
-def test_template_syntax_stays_text(text: str) -> None:
-    assert excerpts([Turn("Ann", text)]).text == f"Ann: {text}"

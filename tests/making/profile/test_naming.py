@@ -13,28 +13,21 @@ from rolellm.making.profile.portrait import collect_names, find_role_name
         pytest.param(
             "en", "Dr. Frank-N-Furter", (), "a Dr Frank N Furter", "Dr Frank N Furter", id="other punctuation"
         ),
-        pytest.param("en", "D_Artagnan", (), "young D'Artagnan", "D'Artagnan", id="underscore in the release"),
         pytest.param("en", "The Dude", (), "they call him the Dude", "Dude", id="article"),
         pytest.param("en", "Soldier", (), "a soldier among soldiers", None, id="common noun"),
-        pytest.param("en", "Queen of Hearts", (), "a queen whose hearts are cards", None, id="common nouns"),
         pytest.param("en", "Queen of Hearts", (), "the Queen of Hearts", "Queen of Hearts", id="whole name"),
         pytest.param("en", "Captain Ahab", (), "The Captain hunts", None, id="title alone"),
         pytest.param("en", "Captain Ahab", (), "Old Ahab hunts", "Ahab", id="without the title"),
         pytest.param("en", "M", (), "the chief, called M, who", "M", id="one letter"),
         pytest.param("en", "I", (), "Elizabeth I reigns", None, id="a pronoun"),
-        pytest.param("en", "???", (), "who? ??? indeed", None, id="no letters"),
         pytest.param("en", "(.*)+", (), "anything at all", None, id="regex"),
-        pytest.param("en", "A[b", (), "the A[b of it", "A[b", id="unbalanced bracket"),
-        pytest.param("en", "Élodie", (), "brave Élodie", "Élodie", id="accent"),
         pytest.param(
             "en", "Marcius", ("Caius Marcius", "Caius"), "x Caius Marcius y", "Caius Marcius", id="longest first"
         ),
         pytest.param("zh", "孙悟空", ("悟空", "大圣"), "齐天大圣大闹天宫", "大圣", id="zh: alias"),
-        pytest.param("zh", "孙悟空", ("悟空",), "他便是孙悟空", "孙悟空", id="zh: longest first"),
         pytest.param("zh", "白", (), "白天的白马", None, id="zh: one character"),
         pytest.param("zh", "亨利·鲍尔", (), "一个叫亨利的人", "亨利", id="zh: part before the dot"),
         pytest.param("zh", "Sam", (), "他叫Sam的朋友", "Sam", id="zh: Latin name among Chinese"),
-        pytest.param("zh", "Sam", (), "他是Samuel", None, id="zh: within a Latin word"),
     ],
 )
 def test_names(language: Language, role: str, aliases: tuple[str, ...], text: str, expected: str | None) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rolellm.core.records import Language, Profile, Turn
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
-from rolellm.making.profile.build import request_second_person, request_third_person
+from rolellm.making.profile.build import request_second_person
 from rolellm.making.profile.portrait import (
     LENGTHS,
     MOST_BYTES,
@@ -19,7 +19,6 @@ from rolellm.making.profile.portrait import (
     clean_reply,
     collect_names,
     find_defects,
-    find_own_defects,
     find_role_name,
 )
 
@@ -63,7 +62,6 @@ LEFT_OUT = "what stood around the description was left out"
 FLAT = "headings and lists became one paragraph"
 REPEATS = "sentences that repeat others were left out"
 CUT = "cut at the end of a sentence"
-PRONOUN = "the role's name became a pronoun"
 UNNAMED = "the role's name was left out"
 
 
@@ -97,20 +95,14 @@ def test_a_good_description_stays_as_it_is(person: Person, language: Language) -
 @pytest.mark.parametrize(
     ("text", "expected", "notes"),
     [
-        pytest.param("She counts,\n  and waits.\n\nShe sleeps.", "She counts, and waits. She sleeps.", (), id="lines"),
         pytest.param("<think>Who is Ada?</think>\nShe counts.", "She counts.", (), id="thoughts"),
         pytest.param("<think>Who is Ada? She counts.", "", (), id="thoughts without an end"),
         pytest.param("# Ada Fenn\n\n## Who\nShe counts.\n- She waits.", "She counts. She waits.", (LEFT_OUT,), id="md"),
         pytest.param("- She counts.\n- She waits.", "She counts. She waits.", (FLAT,), id="list"),
-        pytest.param("1. She counts.\n2. She waits.", "She counts. She waits.", (LEFT_OUT,), id="numbered list"),
-        pytest.param("```text\nShe counts.\n```", "She counts.", (LEFT_OUT,), id="fenced"),
-        pytest.param("She **counts**.", "She counts.", (FLAT,), id="bold"),
-        pytest.param("“She counts.”", "She counts.", (), id="in quotation marks"),
         pytest.param("“Count!” she says. “Wait.”", "“Count!” she says. “Wait.”", (), id="two quotations"),
         pytest.param(
             "Sure! Here's the portrait of Ada Fenn:\n\nShe counts.", "She counts.", (LEFT_OUT,), id="preamble"
         ),
-        pytest.param("Here is the portrait: She counts.", "She counts.", (LEFT_OUT,), id="preamble in line"),
         pytest.param(
             "Absolutely fearless, she has one rule: never.",
             "Absolutely fearless, she has one rule: never.",
@@ -139,71 +131,25 @@ def test_the_form_is_mended(text: str, expected: str, notes: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("language", "text", "expected"),
     [
-        pytest.param("Ada counts her steps.", "She counts her steps.", id="subject"),
-        pytest.param("ADA FENN counts her steps.", "She counts her steps.", id="capitals"),
-        pytest.param("Rose asks Ada why Ada hides her lamp.", "Rose asks her why she hides her lamp.", id="object"),
-        pytest.param("In the tower Ada lives with her niece.", "In the tower she lives with her niece.", id="inverted"),
-        pytest.param("When she is late, Ada runs.", "When she is late, she runs.", id="after a comma"),
-        pytest.param("In front of Ada is her lamp.", "In front of her is her lamp.", id="after a preposition"),
-        pytest.param("Rose runs after Ada. She waits.", "Rose runs after her. She waits.", id="at the end"),
-        pytest.param("Ada's niece and Ada Fenn’s lamp are hers.", "Her niece and her lamp are hers.", id="possessive"),
-        pytest.param("She knows the lamp is Ada's.", "She knows the lamp is hers.", id="possessive at the end"),
-        pytest.param(
-            "The Keeper counts. Rose fears the old Keeper. She sleeps.",
-            "She counts. Rose fears her. She sleeps.",
-            id="the",
-        ),
-        pytest.param("Old Ada Fenn counts. Dr. Fenn smiles at her.", "She counts. She smiles at her.", id="title"),
-        pytest.param("Ada Fenn Marlow counts her steps.", "She counts her steps.", id="another surname"),
-        pytest.param("Ada (the Keeper) counts her steps.", "She counts her steps.", id="in brackets"),
-        pytest.param("A woman named “Ada” counts her steps.", "A woman counts her steps.", id="named"),
-        pytest.param("She is Ada Fenn, a keeper.", "She is a keeper.", id="apposition"),
-        pytest.param("Rose says: “Ada, count!” She counts.", "Rose says: “count!” She counts.", id="called out to"),
-        pytest.param("Adamant Adah, the keeper of Nevada.", "Adamant Adah, the keeper of Nevada.", id="in other words"),
-        pytest.param("The keeper Ada Fenn counts her steps.", "She counts her steps.", id="two names"),
-        pytest.param("Ada counts steps.", "The character counts steps.", id="neither he nor she"),
-        pytest.param("He counts as Ada. His lamp burns.", "He counts as him. His lamp burns.", id="he"),
+        pytest.param("en", "Ada counts. Rose asks ADA FENN.", "The character counts. Rose asks the character.", id="x"),
+        pytest.param("en", "Old Ada Fenn Marlow’s niece", "The character’s niece", id="title, surname, possessive"),
+        pytest.param("en", "The keeper Ada (the Keeper) counts.", "The character counts.", id="two names, brackets"),
+        pytest.param("en", "She is Ada Fenn, a keeper.", "She is a keeper.", id="apposition"),
+        pytest.param("en", "Adamant Adah, the keeper of Nevada.", "Adamant Adah, the keeper of Nevada.", id="words"),
+        pytest.param("zh", "孙悟空（大圣）大闹天宫。", "这个人物大闹天宫。", id="zh: brackets"),
+        pytest.param("zh", "齐天大圣是猴王。", "这个人物是猴王。", id="zh: within a word"),
+        pytest.param("zh", "他是孙悟空，一只猴王。", "他是一只猴王。", id="zh: apposition"),
     ],
 )
-def test_in_the_third_person_the_name_becomes_a_pronoun(text: str, expected: str) -> None:
-    found = mend(text)
-    assert found.text == expected
-    assert found.mended == ((PRONOUN,) if text != expected else ())
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("孙悟空大闹天宫，他是猴王。", "他大闹天宫，他是猴王。", id="name"),
-        pytest.param("齐天大圣大闹天宫。他是猴王。", "他大闹天宫。他是猴王。", id="within a word"),
-        pytest.param("他拜师学艺，人称“大圣”。", "他拜师学艺。", id="called"),
-        pytest.param("他又名孙悟空，是猴王。", "是猴王。", id="named"),
-        pytest.param("他是孙悟空，一只猴王。", "他是一只猴王。", id="apposition"),
-        pytest.param("孙悟空（大圣）护送师父，他爱打斗。", "他护送师父，他爱打斗。", id="in brackets"),
-        pytest.param("师父说：“悟空，休得胡闹。”他不听。", "师父说：“休得胡闹。”他不听。", id="called out to"),
-        pytest.param("孙悟空的棒子重。她笑了。", "她的棒子重。她笑了。", id="she"),
-        pytest.param("孙悟空的棒子重。", "这个人物的棒子重。", id="neither"),
-    ],
-)
-def test_in_chinese_too(text: str, expected: str) -> None:
-    assert mend(text, "third", "zh").text == expected
-
-
-def test_chinese_form() -> None:
-    assert mend("好的，以下是小传：\n他是 猴王。", "third", "zh") == Portrait("他是猴王。", (LEFT_OUT,))
-    assert mend("## 小传\n\n1、他是猴王。\n2、他降妖。他是", "third", "zh") == Portrait(
-        "他是猴王。他降妖。", (LEFT_OUT, CUT)
-    )
-    assert mend("当然他也有怕的：师父念咒。", "third", "zh").text == "当然他也有怕的：师父念咒。"
+def test_in_the_third_person_the_name_becomes_nobodys(language: Language, text: str, expected: str) -> None:
+    assert mend(text, "third", language).text == expected
 
 
 def test_in_the_second_person_sentences_with_the_name_are_left_out() -> None:
     assert mend(f"{SECOND} Ada is brave.", "second") == Portrait(SECOND, (UNNAMED,))
-    assert mend(SECOND.replace("You are", "You are Ada Fenn,"), "second") == Portrait(SECOND, (UNNAMED,))
     assert mend(SECOND_ZH + "人人都怕孙悟空。", "second", "zh") == Portrait(SECOND_ZH, (UNNAMED,))
-    assert mend(SECOND_ZH.replace("你是", "你是孙悟空，", 1), "second", "zh") == Portrait(SECOND_ZH, (UNNAMED,))
     # Where too little would be left, the name stays, and is a defect.
     assert mend("You are Ada. You count.", "second") == Portrait("You are Ada. You count.")
     assert defects("You are Ada. You count.", "second")["named"] == "Ada"
@@ -227,18 +173,13 @@ def test_what_is_too_long_is_cut_at_a_sentence(person: Person, language: Languag
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(THIRD, {}, id="good"),
         pytest.param(f'{THIRD} She says: "You and I, my dear, are not alone."', {}, id="quotation"),
         pytest.param(f"{THIRD} 'I am no one,' she says, 'and you know it.'", {}, id="single quotes"),
         pytest.param(f"{THIRD} In the reign of Elizabeth I she was born.", {}, id="a numeral"),
-        pytest.param(f"A robot, an artificial intelligence that minds a ship. {THIRD}", {}, id="a machine"),
-        pytest.param("", {"empty": ""}, id="empty"),
-        pytest.param("***…", {"empty": ""}, id="signs"),
         pytest.param("She counts.", {"short": "2"}, id="short"),
         pytest.param(f"{THIRD} Ada counts.", {"named": "Ada"}, id="named"),
         pytest.param(SECOND, {"third": ""}, id="second person"),
         pytest.param(f"{THIRD} I know her.", {"third": ""}, id="first person"),
-        pytest.param(f"{THIRD} Let me know if you want changes!", {"third": ""}, id="closing words"),
     ],
 )
 def test_defects_in_the_third_person(text: str, expected: dict[str, str]) -> None:
@@ -248,16 +189,13 @@ def test_defects_in_the_third_person(text: str, expected: dict[str, str]) -> Non
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(SECOND, set(), id="good"),
         pytest.param(f'{SECOND} "I count," you say.', set(), id="quotation"),
-        pytest.param(THIRD, {"opening", "second"}, id="third person"),
-        pytest.param(f"She keeps a light. {SECOND}", {"opening"}, id="opens in the third"),
+        pytest.param(THIRD, {"second"}, id="third person"),
         pytest.param(
             f"{SECOND} Rose is a child. She likes the sea. Storms come. Boats sink. Men drown. Gulls cry.",
             {"second"},
             id="half",
         ),
-        pytest.param(f"{SECOND} This is my portrait.", {"self"}, id="of itself"),
         pytest.param(SECOND.replace("keeper who", "keeper, Ada Fenn, who"), {"named"}, id="named"),
     ],
 )
@@ -275,7 +213,7 @@ def test_defects_in_the_second_person(text: str, expected: set[str]) -> None:
         pytest.param("third", THIRD, {"language"}, id="English"),
         pytest.param("third", THIRD_ZH + "人称大圣。", {"named"}, id="alias"),
         pytest.param("third", "他是猴王。", {"short"}, id="short"),
-        pytest.param("second", THIRD_ZH, {"opening", "second"}, id="third person"),
+        pytest.param("second", THIRD_ZH, {"second"}, id="third person"),
     ],
 )
 def test_defects_in_chinese(person: Person, text: str, expected: set[str]) -> None:
@@ -289,35 +227,19 @@ LEAKED_ZH = "不遗漏，不添加，不评论。"
 @pytest.mark.parametrize(
     ("person", "language", "text", "reason"),
     [
-        pytest.param("third", "en", "  \n", "There is no description", id="empty"),
-        pytest.param("third", "en", "<think>She is old and", "There is no description", id="only thoughts"),
         pytest.param("third", "en", THIRD_ZH, "not in English", id="Chinese"),
         pytest.param("third", "zh", THIRD, "not in Chinese", id="English"),
         pytest.param("third", "en", f"As an AI language model, I only know this: {THIRD}", "AI", id="language model"),
         pytest.param("third", "en", f"I'm sorry, but I can't help with that request. {THIRD}", "refuses", id="refusal"),
-        pytest.param("third", "zh", f"作为一个语言模型，我没有办法知道这个人物的生平。{THIRD_ZH}", "AI", id="model"),
         pytest.param("second", "en", f"{SECOND} {LEAKED}", "repeats the instructions", id="instructions"),
-        pytest.param("second", "zh", SECOND_ZH + LEAKED_ZH, "repeats the instructions", id="instructions, zh"),
-        pytest.param(
-            "third",
-            "en",
-            request_third_person(ADA, excerpts="Ada: Hm.").messages[-1].content,
-            "instructions",
-            id="echo",
-        ),
         pytest.param(
             "second", "zh", request_second_person(WUKONG, "好").messages[0].content, "instructions", id="echo, zh"
         ),
         pytest.param("third", "en", f"She says: {ADA.turns[1].content}", "copies the material", id="material"),
-        pytest.param("third", "zh", f"他说：{WUKONG.turns[1].content}", "copies the material", id="material, zh"),
-        pytest.param("third", "en", "She counts.", "2 words", id="two words"),
         pytest.param("third", "zh", "他是猴王。", "has 5 characters", id="five characters"),
         pytest.param(
             *("second", "en", "You are a queen of the garden" + ", the queen of the garden" * 60, "again and again"),
             id="circles",
-        ),
-        pytest.param(
-            "second", "zh", "你是一位将军" + "，喜欢在山上看敌人的动静" * 30, "again and again", id="zh circles"
         ),
     ],
 )
@@ -340,11 +262,8 @@ def test_sentences_on_what_the_material_does_not_have_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("person", "language", "text", "reason"),
     [
-        pytest.param("third", "en", THIRD[: THIRD.index(" She wants")], "33 words", id="thirty words"),
         pytest.param("third", "en", f"{WHOLE}; she once loved Bartholomew Quist.", "Bartholomew", id="another's name"),
         pytest.param("third", "en", f"{WHOLE}; she has kept it for 47 years.", "47", id="a number"),
-        pytest.param("third", "en", SECOND, '"you" or "I"', id="person"),
-        pytest.param("second", "en", f"You are Ada. {SECOND[8:100]}.", "names the person", id="name"),
         pytest.param("third", "zh", THIRD_ZH.replace("。", "，") + "他经历了 many冒险。", "many", id="mixed languages"),
         pytest.param("third", "zh", THIRD_ZH[:55] + "。", "characters, and it should have at least 100", id="short"),
     ],
@@ -385,23 +304,6 @@ def test_a_portrait_may_be_turned_word_for_word() -> None:
     assert accept(Request(()), Reply(turned, "stop", Usage(), "m", "e", {})).text == turned
 
 
-def test_what_a_portrait_made_up_is_noted_when_it_is_turned() -> None:
-    told = THIRD + " Bartholomew Quist gave her the lamp."
-    accept = accept_portrait("second", ADA, NAMES["en"], "", told)
-    turned = accept(Request(()), Reply(SECOND + " Bartholomew Quist gave you the lamp.", "stop", Usage(), "m", "e", {}))
-    assert turned.inherited == ("It speaks of what is not in the material: Quist.",)
-    assert turned.text.endswith("gave you the lamp.")
-
-
-def test_a_users_own_description_is_only_remarked_upon() -> None:
-    assert find_own_defects(ADA, "You count.") == []
-    assert find_own_defects(ADA, "Ada counts.") == [
-        'It names the person ("Ada").',
-        'It does not open with "You are".',
-        'Most of its sentences do not say "you", which is what the person is to be called.',
-    ]
-
-
 PIECES = {
     "en": ("Ada", "Ada's", "Fenn", "the Keeper", "keeper", "She counts", "He", "her", "You are", "I am", "called"),
     "zh": ("孙悟空", "大圣", "齐天大圣", "悟空的", "他", "她", "你是", "人称", "猴王", "Ada", "我"),
@@ -428,10 +330,11 @@ def test_any_reply_is_taken_or_refused_and_mended_once(kind: tuple[Person, Langu
 def test_most_descriptions_of_the_release_have_no_defect_but_their_length(real_release: Path) -> None:
     described = json.loads((real_release / "profiles-eng" / "desc.json").read_text(encoding="utf-8"))
     found = [
-        find_own_defects(Profile(role, "en"), text.partition(" Your catchphrase")[0])
+        set(find_defects(text.partition(" Your catchphrase")[0], "second", collect_names(Profile(role, "en")), "en"))
+        - {"short"}
         for role, text in described.items()
     ]
     assert len(found) == 95
     # The others begin without addressing the role, or name it.
-    assert found.count([]) >= 65
-    assert {defect[:14] for defects in found for defect in defects} <= {"It names the p", "It does not op"}
+    assert found.count(set()) >= 65
+    assert set().union(*found) <= {"named", "second"}

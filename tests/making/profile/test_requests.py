@@ -3,16 +3,14 @@ from typing import Any
 import pytest
 
 from rolellm.core.records import Profile
-from rolellm.llm.model import Reply, Request, Sampling, UnacceptableError, Usage
+from rolellm.llm.model import Reply, Request, UnacceptableError, Usage
 from rolellm.making.profile.build import (
     accept_picks,
     pick_phrases,
     request_knowledge,
-    request_second_person,
     request_third_person,
 )
 from rolellm.making.profile.phrases import Phrase
-from rolellm.models.prompts.render import hash_templates
 
 PHRASES = [Phrase("Count the steps!", 3, 0, 2.0), Phrase("{role} {most}", 2, 1, 1.0), Phrase("Nine.", 1, 0, 0.0)]
 
@@ -31,8 +29,6 @@ def picked(text: str, most: int = 2) -> tuple[str, ...]:
     [
         pytest.param('{"chosen": [3, 1]}', ("Nine.", "Count the steps!"), id="in its order"),
         pytest.param('{"chosen": []}', (), id="none"),
-        pytest.param('Here:\n```json\n{"chosen": [1, 1, 1]}\n```', ("Count the steps!",), id="fenced, doubled"),
-        pytest.param('{"chosen": [2.0]}', ("{role} {most}",), id="whole float"),
         pytest.param('{"chosen": [1, 2, 3]}', ("Count the steps!", "{role} {most}"), id="more than asked for"),
         pytest.param('{"chosen": [4, 3, 0]}', ("Nine.",), id="some that are not on the list"),
     ],
@@ -45,13 +41,9 @@ def test_picks_by_number(text: str, expected: tuple[str, ...]) -> None:
     ("text", "reason", "kind"),
     [
         pytest.param('{"chosen": [4]}', "on the list, which has 3", "unacceptable", id="beyond"),
-        pytest.param('{"chosen": [0]}', "nothing that is on the list", "unacceptable", id="zero"),
-        pytest.param('{"chosen": [-1, 9]}', "nothing that is on the list", "unacceptable", id="negative"),
         pytest.param('{"chosen": ["Count the steps!"]}', "chosen", "malformed", id="words"),
         pytest.param('{"chosen": [true]}', "chosen", "malformed", id="boolean"),
-        pytest.param('{"chosen": [1.5]}', "chosen", "malformed", id="half"),
         pytest.param('{"chosen": [1], "also": "My own!"}', "also", "malformed", id="something of its own"),
-        pytest.param("Count the steps!", "no JSON", "malformed", id="no JSON"),
     ],
 )
 def test_what_is_not_on_the_list_is_refused(text: str, reason: str, kind: str) -> None:
@@ -80,14 +72,6 @@ def test_the_third_person_shows_what_there_is(language: Any) -> None:
     assert request_third_person(character, excerpts="", notes="N").messages[-1].content.count("<<<") == 1
 
 
-def test_prompts_of_a_language_share_their_beginning() -> None:
-    one, other = Profile("Ada", "en"), Profile("Brom", "en")
-    requests = [request_third_person(item, excerpts=item.role) for item in (one, other)]
-    assert requests[0].messages[0] == requests[1].messages[0]
-    assert all("{problem}" in request.repair for request in requests)
-    assert requests[0].sampling == Sampling(temperature=0.7, top_p=0.95, max_tokens=2000)
-
-
 def test_knowledge_questions_name_the_role_and_the_work() -> None:
     requests = request_knowledge(Profile("Ada\u2028Fenn", "en"), "The Tower")
     questions = [request.messages[-1].content for request in requests]
@@ -99,14 +83,3 @@ def test_knowledge_questions_name_the_role_and_the_work() -> None:
     chinese = request_knowledge(Profile("孙悟空", "zh"))
     assert len(chinese) == len(requests)
     assert all("孙悟空" in request.messages[-1].content for request in chinese)
-
-
-def test_the_second_person_holds_the_portrait() -> None:
-    prompt = request_second_person(Profile("Ada", "en"), "{role} x").messages[-1].content
-    assert "{role} x" in prompt and "Ada" not in prompt
-
-
-def test_hashes_differ_by_language() -> None:
-    english, chinese = hash_templates("en", "profile_"), hash_templates("zh", "profile_")
-    assert english.keys() == chinese.keys()
-    assert not set(english.values()) & set(chinese.values())

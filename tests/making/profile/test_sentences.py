@@ -13,28 +13,17 @@ from rolellm.making.profile.phrases import split_sentences
         pytest.param(
             "en", "Mr. Hand is late. So is Dr. Who.", ["Mr. Hand is late", "So is Dr. Who"], id="abbreviations"
         ),
-        pytest.param("en", "Well -- no... perhaps", ["Well", "no", "perhaps"], id="dashes and dots"),
         pytest.param("en", "Come (aside) here [exit] now", ["Come", "here", "now"], id="directions"),
-        pytest.param("en", "He said “Run!” twice", ["He said", "Run!", "twice"], id="quotation"),
         pytest.param("en", "I'll be back, Dave", ["I'll be back, Dave"], id="comma and apostrophe"),
         pytest.param("en", "3.5 percent of U.S. trade", ["3.5 percent of U.S. trade"], id="numbers and initials"),
-        pytest.param("en", "***", [], id="no word"),
         pytest.param("zh", "俺老孙来也！妖怪，哪里走？", ["俺老孙来也！", "妖怪，哪里走？"], id="zh: marks"),
         pytest.param("zh", "罢了……去吧。", ["罢了", "去吧"], id="zh: dots that fold into others"),
         pytest.param("zh", "说甚么'弼马温'！", ["说甚么", "弼马温"], id="zh: straight quotes"),
-        pytest.param("zh", "（旁白）好！", ["好！"], id="zh: direction"),
         pytest.param("zh", "我有３颗ＡＢ丹", ["我有３颗ＡＢ丹"], id="zh: wide letters"),
     ],
 )
 def test_sentences(language: Language, line: str, expected: list[str]) -> None:
     assert [sentence.shown(0, len(sentence.words)) for sentence in split_sentences(line, language)] == expected
-
-
-def test_edges_are_where_clauses_begin_and_end() -> None:
-    (sentence,) = split_sentences("I'm sorry, Dave, no", "en")
-    assert sentence.words == ("i'm", "sorry", "dave", "no")
-    assert sentence.edges == (True, False, True, True, True)
-    assert sentence.shown(0, 3) == "I'm sorry, Dave"
 
 
 @given(st.text(max_size=200), st.sampled_from(["en", "zh"]))

@@ -53,7 +53,6 @@ def test_turns_of_ones_own() -> None:
     ("spoken", "asked"),
     [
         pytest.param("MENENIUS", "Menenius", id="capitals"),
-        pytest.param("Menenius", "MENENIUS", id="small letters"),
         pytest.param("DR. FRANK-N-FURTER", "Dr Frank N Furter", id="punctuation"),
     ],
 )
@@ -72,10 +71,7 @@ def test_a_role_that_speaks_to_the_letter_is_not_mixed_with_another() -> None:
 @pytest.mark.parametrize(
     ("turns", "message"),
     [
-        pytest.param([Turn("Ada Fenn", "Nine.")], r"did you mean --role 'Ada Fenn' \(1 speeches\)", id="longer name"),
         pytest.param([Turn("Rose", "Nine."), Turn("Brom", "X")], r"who does: Rose \(1\), Brom \(1\)", id="others"),
-        pytest.param([Turn("Ada", "A tower.", "narration")], "nobody speaks", id="no speech"),
-        pytest.param([], "nobody speaks", id="empty"),
         pytest.param([Turn(f"P{n}", "X") for n in range(20)], "and 12 more", id="many"),
     ],
 )

@@ -136,14 +136,6 @@ def test_a_data_set_with_one_config_needs_no_name_and_lacks_nothing(tmp_path: Pa
         load_rolebench(data_dir=tmp_path / "out")
 
 
-def test_a_role_in_another_language_is_pointed_out(tmp_path: Path) -> None:
-    said = ("Ich habe dir doch gesagt, dass wir heute nicht mehr fahren.", "Was willst du denn noch von mir?")
-    write_character(Profile("Faust", "en", tuple(Turn("Faust", text, "speech", 0) for text in said)), tmp_path / "de")
-    summary = write_release([gather(tmp_path / "de"), gather(make(tmp_path / "en", "Ann"))], tmp_path / "out")
-    (note,) = [note for note in summary.notes if "seems to speak" in note]
-    assert note.startswith("Faust seems to speak 'de'")
-
-
 def test_the_manifest_names_every_choice(tmp_path: Path) -> None:
     rule = SplitRule(test_share=0.3, held_out=("Bob",), seed=4)
     roles = [gather(make(tmp_path / name, name)) for name in ("Ann", "Bob")]
@@ -219,13 +211,6 @@ def test_the_same_input_gives_the_same_bytes_in_any_order(tmp_path: Path) -> Non
     assert one == two
 
 
-def test_only_questions_still_make_a_release(tmp_path: Path) -> None:
-    folder = make(tmp_path / "Ann", "Ann", general=0)
-    write_release([gather(folder)], tmp_path / "out")
-    found = load_rolebench("instruction-generalization-eng", "train", data_dir=tmp_path / "out")
-    assert set(found["subset"]) == {"role_specific"}
-
-
 @pytest.mark.parametrize(
     ("break_it", "error", "words"),
     [
@@ -282,7 +267,7 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path) -
         write_release([ann, fox], tmp_path / "out")
     with pytest.raises(DataError, match="rolellm instruct"):
         write_release([empty], tmp_path / "out")
-    with pytest.raises(SettingsError, match=r"cannot hold out Zed; the English .* are Ann, Eve"):
+    with pytest.raises(SettingsError, match=r"cannot hold out Zed; .* English roles.*: Ann, Eve"):
         write_release([ann, empty], tmp_path / "out", SplitRule(held_out=("Zed",)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["Ann", "empty", "fox", "twin"]
     (tmp_path / "out").mkdir()
@@ -317,14 +302,6 @@ def test_the_rule_depends_on_the_text_alone(questions: list[str], share: float, 
     assert 1 <= len(held_out) < len({fold(question) for question in questions}) or len(questions) < 2
 
 
-def test_names_too_long_for_a_file_are_told_apart_and_found_again(tmp_path: Path) -> None:
-    roles = ["阿" * 110 + letter for letter in "甲乙"]
-    folders = [make(tmp_path / str(place), role) for place, role in enumerate(roles)]
-    write_release([gather(folder) for folder in folders], tmp_path / "out")
-    assert [profile.role for profile in load_profiles(data_dir=tmp_path / "out")] == roles
-    assert len(load_rolebench("instruction-generalization-eng", "train", data_dir=tmp_path / "out")) > 0
-
-
 def test_runs_of_an_earlier_profile_are_pointed_out(tmp_path: Path) -> None:
     role = make(tmp_path / "fox", "Fox")
     sheet = read_character(role)
@@ -352,20 +329,30 @@ def test_lost_files_are_named(tmp_path: Path, lost: str) -> None:
 @pytest.mark.parametrize(
     ("roles", "held_out", "words"),
     [
-        pytest.param(
-            [("Fox", "en"), ("Owl", "en"), ("孙悟空", "zh")], "孙悟空", "which alone can be held", id="Chinese"
-        ),
-        pytest.param([("Fox", "en")], "Fox", "at least two English roles", id="the only one"),
-        pytest.param([("Fox", "en"), ("Fox", "en")], "Fox", "is given twice", id="twice"),
-        *(
-            pytest.param(
-                roles, "Zed", "cannot hold out Zed; the English roles", id=f"unknown-{len(roles)}-{roles[0][1]}"
-            )
-            for roles in ([("Ann", "en")], [("李白", "zh")], [("Ann", "en"), ("李白", "zh")])
-        ),
+        pytest.param([("Fox", "en"), ("Owl", "en"), ("孙悟空", "zh")], "孙悟空", "alone can be held out", id="Chinese"),
+        pytest.param([("Fox", "en")], "Fox", "not all, of the English roles", id="the only one"),
+        pytest.param([("Fox", "en"), ("Fox", "en")], "Fox", "give each folder once", id="twice"),
+        pytest.param([("Ann", "en"), ("李白", "zh")], "Zed", "cannot hold out Zed", id="unknown"),
+        pytest.param([("李白", "zh")], "Zed", "cannot hold out Zed", id="unknown, Chinese"),
     ],
 )
 def test_what_cannot_be_held_out(tmp_path: Path, roles: list[tuple[str, Language]], held_out: str, words: str) -> None:
     made = [gather(make(tmp_path / str(place), *role)) for place, role in enumerate(roles)]
     with pytest.raises(SettingsError, match=words):
         write_release(made, tmp_path / "out", SplitRule(held_out=(held_out,)))
+
+
+def test_a_role_in_another_language_is_pointed_out(tmp_path: Path) -> None:
+    said = ("Ich habe dir doch gesagt, dass wir heute nicht mehr fahren.", "Was willst du denn noch von mir?")
+    write_character(Profile("Faust", "en", tuple(Turn("Faust", text, "speech", 0) for text in said)), tmp_path / "de")
+    summary = write_release([gather(tmp_path / "de"), gather(make(tmp_path / "en", "Ann"))], tmp_path / "out")
+    (note,) = [note for note in summary.notes if "seems to speak" in note]
+    assert note.startswith("Faust seems to speak 'de'")
+
+
+def test_names_too_long_for_a_file_are_told_apart_and_found_again(tmp_path: Path) -> None:
+    roles = ["阿" * 110 + letter for letter in "甲乙"]
+    folders = [make(tmp_path / str(place), role) for place, role in enumerate(roles)]
+    write_release([gather(folder) for folder in folders], tmp_path / "out")
+    assert [profile.role for profile in load_profiles(data_dir=tmp_path / "out")] == roles
+    assert len(load_rolebench("instruction-generalization-eng", "train", data_dir=tmp_path / "out")) > 0

@@ -1,6 +1,5 @@
 """Reading the instructions that a role is asked."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,15 +38,12 @@ def test_instructions_and_questions(tmp_path: Path) -> None:
     [
         pytest.param("", "no rows in it", id="empty"),
         pytest.param('{"ask": "x"}', r":1: expected a text `instruction` or `question` \(keys: ask\)", id="keys"),
-        pytest.param('{"instruction": " "}', ":1: expected a text `instruction`, found ' '", id="blank"),
         pytest.param('{"instruction": "a"}\n{"question": {}}', ":2: expected a text `question`, found {}", id="object"),
         pytest.param('{"question": "a", "role": "Owl"}', "this line is for 'Owl', and the profile is 'Fox'", id="role"),
-        pytest.param('{"instruction": "a"', ":1: not valid JSON", id="cut off"),
         pytest.param(
             '{"instruction": "a", "n": ' + "9" * 5000 + "}", ":1: not valid JSON", id="a number of 5,000 digits"
         ),
         pytest.param('{"instruction": "a \\ud800"}', r":1: half a surrogate pair \(U\+D800\)", id="half a pair"),
-        pytest.param('{"instruction": "a", "note": ["\\udc00"]}', ":1: half a surrogate pair", id="half a pair beside"),
     ],
 )
 def test_files_that_will_not_do(tmp_path: Path, text: str, message: str) -> None:
@@ -68,7 +64,6 @@ def test_no_file(tmp_path: Path) -> None:
         pytest.param(
             "d.json", '[{"instruction": "Name it.", "input": "A red fruit", "output": "Apple."}]', id="Alpaca"
         ),
-        pytest.param("d.jsonl", '{"instruction": "Name it.\\nA red fruit", "target": "Apple."}', id="the release's"),
         pytest.param("d.csv", "question,context,answer\nName it.,A red fruit,Apple.\n", id="CSV"),
         pytest.param(
             "d.jsonl",
@@ -90,9 +85,8 @@ def test_rows_of_a_dataset_and_a_parquet_file(tmp_path: Path) -> None:
 
     data = Dataset.from_list([{"instruction": "Name it.", "input": "A red fruit", "output": "Apple.", "n": 1}])
     data.to_parquet(tmp_path / "d.parquet")
-    expected = Instruction("Name it.\nA red fruit", "Apple.")
-    assert read_instructions(data, FOX).asked == [expected]
-    assert read_instructions(tmp_path / "d.parquet", FOX).asked == [replace(expected, fields={"n": 1})]
+    expected = Instruction("Name it.\nA red fruit", "Apple.", {"n": 1})
+    assert read_instructions(data, FOX).asked == read_instructions(tmp_path / "d.parquet", FOX).asked == [expected]
 
 
 def test_an_answer_in_the_roles_voice_is_no_target(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from rolellm.characters.role_prompts import Shelf
+from rolellm.characters.role_prompts import RolePrompts
 from rolellm.core.records import Lore, Profile
 
 
 def test_the_best_come_first_with_the_words_they_share(character: Profile) -> None:
-    found = Shelf(character).demonstrations("Parrot, who has the captain's map?", 3)
+    found = RolePrompts(character).demonstrations("Parrot, who has the captain's map?", 3)
     assert [item.place for item in found] == [1, 4, 2]
     assert [item.shared for item in found] == [("captain", "map"), ("parrot",), ("parrot",)]
     scores = [item.score for item in found]
@@ -18,14 +18,8 @@ def test_the_best_come_first_with_the_words_they_share(character: Profile) -> No
 
 
 def test_without_a_shared_word_the_script_decides(character: Profile) -> None:
-    found = Shelf(character).demonstrations("Name a prime number.", 2)
+    found = RolePrompts(character).demonstrations("Name a prime number.", 2)
     assert [(item.place, item.score, item.shared) for item in found] == [(0, 0.0, ()), (1, 0.0, ())]
-
-
-def test_a_role_has_no_more_than_it_has(character: Profile) -> None:
-    assert len(Shelf(character).demonstrations("map", 50)) == 6
-    assert Shelf(character).demonstrations("map", 0) == []
-    assert Shelf(replace(character, turns=())).demonstrations("map", 5) == []
 
 
 @pytest.mark.parametrize(
@@ -42,13 +36,13 @@ def test_a_role_has_no_more_than_it_has(character: Profile) -> None:
     ],
 )
 def test_lore(character: Profile, question: str, expected: list[tuple[int, str, tuple[str, ...]]]) -> None:
-    assert [(note.place, note.by, note.shared) for note in Shelf(character).notes(question, 2)] == expected
+    assert [(note.place, note.by, note.shared) for note in RolePrompts(character).notes(question, 2)] == expected
 
 
 def test_chinese(chinese: Profile) -> None:
-    shelf = Shelf(chinese)
-    assert [item.place for item in shelf.demonstrations("河边的磨坊在哪里？", 2)] == [1, 0]
-    assert [(note.place, note.by) for note in shelf.notes("老农说河水如何？", 2)] == [(0, "key"), (1, "words")]
+    prompts = RolePrompts(chinese)
+    assert [item.place for item in prompts.demonstrations("河边的磨坊在哪里？", 2)] == [1, 0]
+    assert [(note.place, note.by) for note in prompts.notes("老农说河水如何？", 2)] == [(0, "key"), (1, "words")]
 
 
 def test_lore_that_is_constant_or_has_secondary_keys(character: Profile) -> None:
@@ -57,15 +51,10 @@ def test_lore_that_is_constant_or_has_secondary_keys(character: Profile) -> None
         Lore("Dawn is cold.", ("dawn",), secondary_keys=("coat",)),
         Lore("Kettles rust.", ("kettle",)),
     )
-    shelf = Shelf(replace(character, lore=lore))
+    prompts = RolePrompts(replace(character, lore=lore))
     told = [
-        [(note.place, note.by) for note in shelf.notes(text, 2)]
+        [(note.place, note.by) for note in prompts.notes(text, 2)]
         for text in ("Dawn is cold?", "The kettle at dawn, in a coat", "Well?")
     ]
     assert told == [[(0, "constant")], [(1, "key"), (2, "key")], [(0, "constant")]]
-    assert len(shelf.notes("The kettle at dawn, in a coat", 3)) == 3
-
-
-def test_lore_may_be_empty(character: Profile) -> None:
-    bare = replace(character, lore=(Lore("", ("kettle",), ""), Lore("…", (), "")))
-    assert [note.place for note in Shelf(bare).notes("the kettle", 2)] == [0]
+    assert len(prompts.notes("The kettle at dawn, in a coat", 3)) == 3

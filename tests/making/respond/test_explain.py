@@ -7,7 +7,7 @@ import pytest
 from rolellm.characters.role_prompts import RolePrompts
 from rolellm.characters.settings import PromptSettings, Strategy
 from rolellm.core.records import Profile
-from rolellm.making.respond import Instruction, explain
+from rolellm.making.respond import explain
 
 QUESTION = "Parrot, who has the captain's map, and is the kettle full?"
 
@@ -15,7 +15,7 @@ QUESTION = "Parrot, who has the captain's map, and is the kettle full?"
 @pytest.mark.parametrize("strategy", get_args(Strategy))
 def test_what_is_picked_why_and_for_how_much(character: Profile, strategy: Strategy) -> None:
     prompts = RolePrompts(character, PromptSettings(strategy=strategy))
-    (found,) = explain(prompts, [Instruction(QUESTION)])
+    found = explain(prompts, QUESTION)
     prompt = prompts(QUESTION)
     assert found["question"] == QUESTION and found["tokens"] == prompt.tokens and not found["exact"]
     shown = [line for line in found["lines"] if line["kind"] == "demonstration"]
@@ -31,13 +31,7 @@ def test_what_is_picked_why_and_for_how_much(character: Profile, strategy: Strat
 
 def test_what_the_budget_left_out_is_told(character: Profile) -> None:
     whole = RolePrompts(character, PromptSettings())(QUESTION).tokens
-    (found,) = explain(RolePrompts(character, PromptSettings(max_prompt_tokens=whole - 1)), [Instruction(QUESTION)])
+    found = explain(RolePrompts(character, PromptSettings(max_prompt_tokens=whole - 1)), QUESTION)
     shown = {line["rank"]: line["shown"] for line in found["lines"] if line["kind"] == "demonstration"}
     assert shown == {1: True, 2: True, 3: True, 4: True, 5: False}
     assert found["tokens"] <= whole - 1 == found["limit"]
-
-
-def test_what_shares_no_word_says_so(character: Profile) -> None:
-    (found,) = explain(RolePrompts(character), [Instruction("Seven times six?")])
-    assert {(line["by"], line["score"], line["shared"]) for line in found["lines"]} == {("order", 0.0, ())}
-    assert found["lines"][0]["start"] == 30 and found["lines"][0]["end"] == 60

@@ -14,7 +14,7 @@ from rolellm.core.records import Profile
 from rolellm.llm.model import Request, Sampling
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.making import respond as stage
-from rolellm.making.respond import Instruction, InstructionReplies, Instructions
+from rolellm.making.respond import Instruction, Instructions, ReplyRow
 from rolellm.making.settings import RespondSettings
 from rolellm.runs import Run, plan_requests, run_step
 
@@ -23,10 +23,9 @@ from .conftest import make_llm
 ASKED = (
     Instruction("Who has the map?", "The captain.", {"source": "ours"}),
     Instruction("Name a prime number.", "Seven."),
-    Instruction("Name a prime number.", "Eleven."),
     Instruction("What is the opposite of hot?"),
 )
-Respond = Callable[..., Run[tuple[InstructionReplies, ...]]]
+Respond = Callable[..., Run[tuple[ReplyRow, ...]]]
 
 
 def instructions(asked: Sequence[Instruction | str]) -> Instructions:
@@ -51,11 +50,7 @@ def numbered(request: Request) -> str:
 
 def test_five_are_references_and_the_sixth_is_held_out(respond: Respond) -> None:
     run = respond(numbered, ASKED)
-    assert [row.asked.question for row in run.result] == [ASKED[0].question, ASKED[1].question, ASKED[3].question]
-    first = run.result[0]
-    assert first.references == tuple(f"To 16 I say {number}." for number in range(5))
-    assert (first.held_out, first.missing, first.asked.target) == ("To 16 I say 5.", 0, "The captain.")
-    assert run.result[1].asked.target == "Seven.", "of what repeats, the first"
+    assert [row["question"] for row in run.result] == [item.question for item in ASKED]
     assert (run.summary["instructions"], run.summary["replies"], run.summary["missing"]) == (3, 18, 0)
     assert (run.asked, run.failed) == (18, 0)
     assert run.summary["turned_down"] == {"complete": 0, "hides_ai": 0, "hides_role": 0, "answers": 0}
@@ -63,7 +58,7 @@ def test_five_are_references_and_the_sixth_is_held_out(respond: Respond) -> None
 
 def test_one_reply_is_the_baseline(respond: Respond) -> None:
     (row,) = respond(numbered, ["Why?"], RespondSettings(replies=1, temperature=0)).result
-    assert (row.references, row.held_out) == ((), "To 4 I say 0.")
+    assert (row["generated"], row["rolegpt"]) == ([], "To 4 I say 0.")
 
 
 BAD = {
@@ -90,15 +85,13 @@ class Moody:
 def test_what_breaks_a_rule_is_asked_again_and_counted(respond: Respond) -> None:
     moody = Moody()
     run = respond(moody, ["Why?"], max_attempts=3)
-    (row,) = run.result
-    assert row.references == tuple(f"Fine, {number}." for number in range(5))
-    assert (row.held_out, row.missing) == (None, 1)
+    (line,) = run.records()
+    assert line["generated"] == [f"Fine, {number}." for number in range(5)]
     assert run.summary["turned_down"] == {"complete": 1, "hides_ai": 4, "hides_role": 1, "answers": 1}
     assert sum(moody.calls.values()) == 4 * 2 + 1 + 3
     ((_, dead),) = read_jsonl(run.folder / "failed.jsonl")
     assert (dead["tag"], dead["kind"], dead["reason"]) == ("respond/Fox/0", "unacceptable", "says that it is an AI")
-    (line,) = run.records()
-    assert (line["rolegpt"], line["missing"], len(line["generated"])) == (None, 1, 5)
+    assert (line["rolegpt"], line["missing"]) == (None, 1)
     assert line["receipt"]["replies"][0]["refused"] == ["says that it is an AI"]
     assert line["receipt"]["replies"][5]["failed"] == "unacceptable"
 
@@ -114,7 +107,7 @@ def test_a_reply_cut_off_at_its_limit_is_not_complete(respond: Respond) -> None:
     model.call = cut  # type: ignore[method-assign]
     run = respond(model, ["Why?"], max_attempts=2)
     assert run.summary["turned_down"]["complete"] == 2
-    assert run.result[0].missing == 1 and len(run.result[0].references) == 4
+    assert run.result[0]["missing"] == 1 and len(run.result[0]["generated"]) == 4
 
 
 def test_a_second_run_pays_nothing_and_writes_the_same(respond: Respond) -> None:
@@ -128,7 +121,7 @@ def test_more_instructions_later_pay_for_the_new_ones_only(respond: Respond) -> 
     first = respond(numbered, ASKED[:1])
     both = respond(numbered, [Instruction("Why?"), *ASKED[:1]])
     assert both.manifest["spent"]["calls"] == 6
-    assert both.result[1].references == first.result[0].references
+    assert both.result[1]["generated"] == first.result[0]["generated"]
 
 
 def test_the_row_as_written(respond: Respond) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rolellm.judging.records import read_run
-from rolellm.reporting.labelling import AuditTask, LabelServer, RankingTask, serving
+from rolellm.judging.settings import LabelSettings
+from rolellm.reporting.labelling import LabelServer, LabelTask, serving
 
 from ...judge_runs import make_comparison, make_rows, write_run
 
@@ -25,8 +26,8 @@ def serve(folder: Path) -> Iterator[Callable[..., LabelServer]]:
     """Serves a ranking of the run, or its audit; settings go to the task."""
     with ExitStack() as stack:
 
-        def start(*, audit: bool = False, annotator: str = "anna", **settings: Any) -> LabelServer:
-            task = (AuditTask if audit else RankingTask)(read_run(folder), annotator, **settings)
+        def start(**settings: Any) -> LabelServer:
+            task = LabelTask(read_run(folder), "anna", LabelSettings(**settings))
             return stack.enter_context(serving(task, COMMANDS))
 
         yield start

@@ -84,7 +84,7 @@ def open_page(chromium: Callable[..., Any]) -> Open:
 def test_a_sample_is_ranked_by_the_keyboard_alone(
     serve: Callable[..., LabelServer], open_page: Open, folder: Path
 ) -> None:
-    server = serve(size=4)
+    server = serve(sample=4)
     page = open_page(server)
     assert page("position") == "1 of 4" and page("left") == "4 left" and "birds" in page("question")
     assert not page.driver.find_element("id", "description").is_displayed()
@@ -163,7 +163,7 @@ def test_a_sample_is_ranked_by_the_keyboard_alone(
 def test_the_mouse_works_and_leaves_the_keys_to_the_page(
     serve: Callable[..., LabelServer], open_page: Open, folder: Path
 ) -> None:
-    server = serve(size=2)
+    server = serve(sample=2)
     page = open_page(server)
     cards = page.driver.find_elements("css selector", "article button")
     cards[2].click()
@@ -187,7 +187,7 @@ def test_the_mouse_works_and_leaves_the_keys_to_the_page(
 
 
 def test_the_audit_is_answered_by_three_keys(serve: Callable[..., LabelServer], open_page: Open, folder: Path) -> None:
-    server = serve(audit=True, size=3)
+    server = serve(audit=True, sample=3)
     page = open_page(server)
     assert page("position") == "1 of 3" and not page.driver.find_element("id", "tie").is_displayed()
     page.press("1", "3", ENTER)
@@ -246,7 +246,7 @@ def test_a_hostile_text_stays_text_and_a_phone_needs_no_scrolling_sideways(
 def test_a_server_that_is_gone_is_said_and_nothing_is_lost_from_the_page(
     serve: Callable[..., LabelServer], open_page: Open, folder: Path
 ) -> None:
-    server = serve(size=2)
+    server = serve(sample=2)
     page = open_page(server)
     page.press("c", "b", "a")
     server.shutdown()

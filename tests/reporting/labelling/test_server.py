@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -16,7 +15,7 @@ import pytest
 
 from rolellm.judging.people.labels import AuditLabel, RankingLabel, label_path, read_labels
 from rolellm.judging.records import read_run
-from rolellm.reporting.labelling import LabelServer, RankingTask, serving
+from rolellm.reporting.labelling import LabelServer
 from rolellm.reporting.labelling.server import MAX_BODY
 from rolellm.reporting.labelling.tasks import MAX_TEXT
 
@@ -24,6 +23,7 @@ from ...judge_runs import CONTESTANTS, make_comparison, make_rows, write_run
 
 Serve = Callable[..., LabelServer]
 RANKED = {"groups": [["B"], ["A", "C"]], "seconds": 2.5}
+SENT = {"item": 0, "seconds": 1}
 
 
 class Answer(NamedTuple):
@@ -63,7 +63,7 @@ def post(server: LabelServer, body: Any, **headers: str | None) -> Answer:
 
 
 def test_a_ranking_is_on_the_disk_before_the_page_is_told(serve: Serve, folder: Path) -> None:
-    server = serve(size=3)
+    server = serve(sample=3)
     assert ask(server, "state").json["statuses"] == ["open"] * 3
     item = ask(server, "item/0").json
     assert [one["letter"] for one in item["answers"]] == ["A", "B", "C"] and item["label"] is None
@@ -76,10 +76,10 @@ def test_a_ranking_is_on_the_disk_before_the_page_is_told(serve: Serve, folder: 
 
 
 def test_one_who_comes_back_finds_it_as_it_was_and_can_correct_it(serve: Serve, folder: Path) -> None:
-    first = serve(size=3)
+    first = serve(sample=3)
     post(first, {"item": 0, **RANKED})
     post(first, {"item": 1, "skipped": True, "seconds": 1})
-    again = serve(size=4)
+    again = serve(sample=4)
     assert ask(again, "state").json["statuses"] == ["done", "skipped", "open", "open"]
     assert ask(again, "item/0").json["answers"] == ask(first, "item/0").json["answers"]
     post(again, {"item": 1, "groups": [["A", "B", "C"]], "seconds": 1})
@@ -88,7 +88,7 @@ def test_one_who_comes_back_finds_it_as_it_was_and_can_correct_it(serve: Serve, 
 
 
 def test_what_is_next_is_named_once_all_is_labelled(serve: Serve) -> None:
-    server = serve(size=2)
+    server = serve(sample=2)
     assert post(server, {"item": 0, **RANKED}).json["commands"] is None
     assert post(server, {"item": 1, "skipped": True, "seconds": 0}).json["commands"] == {
         "What now?": "rolellm label --agreement the-run"
@@ -107,14 +107,8 @@ def test_no_response_names_a_system(serve: Serve) -> None:
             assert "reference" not in one.headers
 
 
-def test_a_canary_is_not_shown(serve: Serve) -> None:
-    server = serve()
-    texts = [one["text"] for number in range(6) for one in ask(server, f"item/{number}").json["answers"]]
-    assert len(texts) == 18 and not [text for text in texts if text.startswith("Answer 3")]
-
-
 def test_the_audit_keeps_three_answers(serve: Serve, folder: Path) -> None:
-    server = serve(audit=True, size=4)
+    server = serve(audit=True, sample=4)
     item = ask(server, "item/0").json
     assert len(item["answers"]) == 1 and len(item["references"]) == 2
     said = {"instruction": True, "style": False, "correct": None}
@@ -137,26 +131,6 @@ def test_the_reference_is_audited_without_itself_beside_it(serve: Serve) -> None
         pytest.param({"Host": "127.0.0.1:1"}, 403, id="another port"),
         pytest.param({"Host": None}, 403, id="no host"),
         pytest.param({"Host": "localhost"}, 403, id="localhost without its port"),
-    ],
-)
-def test_a_request_that_came_by_another_name_is_refused(serve: Serve, headers: Any, status: int) -> None:
-    server = serve()
-    for path in ("", "state", "item/0"):
-        assert ask(server, path, **headers).status == status
-    assert post(server, {"item": 0, **RANKED}, **headers).status == status
-    assert set(ask(server, "state").json["statuses"]) == {"open"}
-
-
-def test_localhost_is_taken_for_what_it_is(serve: Serve) -> None:
-    server = serve()
-    host = f"localhost:{server.server_port}"
-    assert ask(server, "state", Host=host).status == 200
-    assert post(server, {"item": 0, **RANKED}, Host=host, Origin=f"http://{host}").status == 200
-
-
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
         pytest.param({"Origin": "http://evil.example"}, 403, id="another page"),
         pytest.param({"Origin": "null"}, 403, id="a page without origin"),
         pytest.param({"Origin": None}, 403, id="no page"),
@@ -171,10 +145,10 @@ def test_localhost_is_taken_for_what_it_is(serve: Serve) -> None:
         pytest.param({"Content-Length": "9" * 30}, 413, id="longer than a disk"),
     ],
 )
-def test_a_label_that_does_not_come_from_the_page_is_refused(
-    serve: Serve, folder: Path, headers: Any, status: int
-) -> None:
+def test_what_does_not_come_from_the_page_is_refused(serve: Serve, folder: Path, headers: Any, status: int) -> None:
     server = serve()
+    if "Host" in headers:
+        assert {ask(server, path, **headers).status for path in ("", "state", "item/0")} == {status}
     encoded = {name: value.encode().decode("latin-1") if value else value for name, value in headers.items()}
     body = b"" if "Content-Length" in headers else {"item": 0, **RANKED}
     assert post(server, body, **encoded).status == status
@@ -208,19 +182,6 @@ def test_nothing_else_is_served(serve: Serve, path: str) -> None:
     assert found.status == 404 and set(found.json) == {"problem"}
 
 
-def test_a_wrong_token_takes_no_label(serve: Serve, folder: Path) -> None:
-    server = serve()
-    wrong = server.url[-24:-1][::-1]
-    for path in (f"/{wrong}/label", "/label", f"/{server.token}x/label"):
-        assert ask(server, path, "POST", {"item": 0, **RANKED}).status == 404
-    assert not label_path(folder, "anna", RankingLabel).exists()
-
-
-def test_each_start_has_a_token_of_its_own(serve: Serve) -> None:
-    tokens = {serve().token for _ in range(3)}
-    assert len(tokens) == 3 and min(map(len, tokens)) >= 22
-
-
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW"])
 def test_other_methods_are_not_known(serve: Serve, method: str) -> None:
     found = ask(serve(), "state", method)
@@ -252,40 +213,31 @@ def test_every_answer_forbids_what_the_page_does_not_need(serve: Serve) -> None:
         pytest.param({}, 400, id="no item"),
         pytest.param({"item": "0", **RANKED}, 400, id="an item that is a word"),
         pytest.param({"item": True, **RANKED}, 400, id="an item that is true"),
-        pytest.param({"item": 6, **RANKED}, 404, id="a row that is not in the sample"),
+        pytest.param({"item": 600, **RANKED}, 404, id="a row that is not in the sample"),
         pytest.param({"item": -1, **RANKED}, 404, id="the last but from behind"),
-        pytest.param({"item": 0, "seconds": 1}, 400, id="no ranking"),
-        pytest.param({"item": 0, "groups": [["A"], ["B"]], "seconds": 1}, 400, id="one missing"),
-        pytest.param({"item": 0, "groups": [["A"], ["B"], ["C"], ["D"]], "seconds": 1}, 400, id="one too many"),
-        pytest.param({"item": 0, "groups": [["A"], ["B", "A"], ["C"]], "seconds": 1}, 400, id="one twice"),
-        pytest.param({"item": 0, "groups": ["A", "B", "C"], "seconds": 1}, 400, id="no groups"),
-        pytest.param({"item": 0, "groups": [[1], [{}], [None]], "seconds": 1}, 400, id="no letters"),
+        pytest.param({**SENT}, 400, id="no ranking"),
+        pytest.param({**SENT, "groups": [["A"], ["B"]]}, 400, id="one missing"),
+        pytest.param({**SENT, "groups": [["A"], ["B"], ["C"], ["D"]]}, 400, id="one too many"),
+        pytest.param({**SENT, "groups": [["A"], ["B", "A"], ["C"]]}, 400, id="one twice"),
+        pytest.param({**SENT, "groups": ["A", "B", "C"]}, 400, id="no groups"),
+        pytest.param({**SENT, "groups": [[1], [{}], [None]]}, 400, id="no letters"),
         pytest.param({"item": 0, "groups": RANKED["groups"]}, 400, id="no time"),
         pytest.param({"item": 0, **RANKED, "seconds": -1}, 400, id="a time before"),
         pytest.param({"item": 0, **RANKED, "seconds": float("nan")}, 400, id="a time that is no number"),
         pytest.param({"item": 0, **RANKED, "seconds": "1"}, 400, id="a time in words"),
         pytest.param({"item": 0, **RANKED, "skipped": "no"}, 400, id="skipped in words"),
+        pytest.param({**SENT, "instruction": True, "style": True}, 400, id="the third answer open"),
+        pytest.param({**SENT, "instruction": None, "style": True, "correct": True}, 400, id="cannot tell the first"),
+        pytest.param({**SENT, "instruction": 1, "style": 0, "correct": 1}, 400, id="numbers"),
     ],
 )
-def test_what_is_no_label_is_refused_and_nothing_written(serve: Serve, folder: Path, body: Any, status: int) -> None:
-    server = serve()
-    found = post(server, body)
-    assert found.status == status and found.json["problem"]
-    assert not label_path(folder, "anna", RankingLabel).exists()
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        pytest.param({"instruction": True, "style": True}, id="the third open"),
-        pytest.param({"instruction": None, "style": True, "correct": True}, id="cannot tell the first"),
-        pytest.param({"instruction": 1, "style": 0, "correct": 1}, id="numbers"),
-        pytest.param({"groups": [["A"]]}, id="a ranking"),
-    ],
-)
-def test_what_is_no_audit_is_refused(serve: Serve, folder: Path, said: dict[str, Any]) -> None:
-    assert post(serve(audit=True), {"item": 0, "seconds": 1, **said}).status == 400
-    assert not label_path(folder, "anna", AuditLabel).exists()
+@pytest.mark.parametrize("audit", [pytest.param(False, id="ranking"), pytest.param(True, id="audit")])
+def test_what_is_no_label_is_refused_and_nothing_written(
+    serve: Serve, folder: Path, body: Any, status: int, audit: bool
+) -> None:
+    refused = post(serve(audit=audit), body)
+    assert refused.status == status and refused.json["problem"]
+    assert not (folder / "labels").exists()
 
 
 def test_an_endless_time_counts_as_a_day(serve: Serve, folder: Path) -> None:
@@ -364,10 +316,6 @@ def test_what_is_no_http_is_refused_without_a_word_in_the_terminal(
     assert capfd.readouterr() == ("", "")
 
 
-def test_it_listens_on_this_machine_alone(serve: Serve) -> None:
-    assert serve().socket.getsockname()[0] == "127.0.0.1"
-
-
 def test_an_answer_of_megabytes_is_shown_in_part_and_said_so(serve: Serve, folder: Path) -> None:
     write_run(folder, make_comparison(make_rows(2), answer=lambda number, row: "x" * 3_000_000 if number else "short"))
     found = ask(serve(), "item/0")
@@ -385,18 +333,9 @@ def test_what_cannot_be_seen_is_spelt_out(serve: Serve, folder: Path) -> None:
 
 
 def test_one_more_system_opens_a_row_again_and_keeps_what_was_said(serve: Serve, folder: Path) -> None:
-    post(serve(size=1), {"item": 0, **RANKED})
+    post(serve(sample=1), {"item": 0, **RANKED})
     write_run(folder, make_comparison(make_rows(6), {**CONTESTANTS, "newcomer": "model"}))
-    server = serve(size=1)
+    server = serve(sample=1)
     assert ask(server, "state").json["statuses"] == ["open"]
     assert len(ask(server, "item/0").json["answers"]) == 4
     assert len(read_labels(read_run(folder), "anna", RankingLabel)) == 1
-
-
-def test_people_see_the_references_that_judges_see(tmp_path: Path) -> None:
-    rows = [replace(row, subset="general", raw_reference=f"Plainly, {n}.") for n, row in enumerate(make_rows())]
-    write_run(tmp_path / "run", make_comparison(rows))
-    with serving(RankingTask(read_run(tmp_path / "run"), "anna"), {}) as server:
-        shown = [ask(server, f"item/{n}").json["references"] for n in range(6)]
-    # Of general rows the role-free target: the styled references are the baseline's siblings.
-    assert sorted(shown) == [[f"Plainly, {n}."] for n in range(6)]

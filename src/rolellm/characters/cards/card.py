@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rolellm.characters.cards.containers import MAX_CARD
 from rolellm.core.errors import CardError
 from rolellm.core.text import find_surrogate
 
@@ -26,7 +25,6 @@ _HEADS: Mapping[Spec, tuple[str, str]] = {"v2": ("chara_card_v2", "2.0"), "v3": 
 V1_FIELDS = ("name", "description", "personality", "scenario", "first_mes", "mes_example")
 
 _VERSION = re.compile(r"chara_card_v([4-9]|[1-9][0-9]{1,3})")
-_NUMBER = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 _INDENT = re.compile(r"\s*\{\r?\n([ \t]*)")
 _MAX_NOTES = 20
 _MAX_DIGITS = 300
@@ -92,15 +90,15 @@ def parse_card(raw: bytes) -> Card:
         raw: UTF-8, with or without a byte order mark.
 
     Raises:
-        CardError: When it is too large, not JSON, or not a card; or when a field that makes up the character has a
+        CardError: When it is not JSON, or not a card; or when a field that makes up the character has a
             wrong type. Says what was found and what was expected.
     """
-    if len(raw) > MAX_CARD:
-        raise CardError(f"over {MAX_CARD:,} bytes of JSON; a card has a few thousand")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise CardError(f"not a card: expected JSON in UTF-8, found other bytes ({error.reason})") from error
+        raise CardError(
+            f"not a card: expected a PNG or CHARX, or JSON in UTF-8 ({error.reason}); export it again as one of these"
+        ) from error
     value = _parse_json(text)
     if not isinstance(value, dict):
         raise CardError(f"not a card: expected a JSON object, found {type(value).__name__}")
@@ -109,7 +107,6 @@ def parse_card(raw: bytes) -> Card:
     data, path = (value, "") if spec == "v1" else (value["data"], "data.")
     values = {"name": ""} | _read_fields(_CARD_FIELDS, data, path, notes)
     entries = tuple(_read_entries(data, f"{path}character_book", notes))
-    notes += _list_unused(data.get("extensions"), f"{path}extensions")
     return Card(**values, spec=spec, entries=entries, raw=value, text=text, notes=limit_notes(notes))
 
 
@@ -121,29 +118,12 @@ def limit_notes(notes: list[str]) -> tuple[str, ...]:
 
 def describe_value(value: Any) -> str:
     """Describe a value in a message: invisible characters are escaped, large values are named by their kind."""
-    if isinstance(value, dict):
-        return f"an object of {len(value):,}"
-    if isinstance(value, list):
-        kinds = sorted({type(item).__name__ for item in value[:1000]})
-        return f"a list of {len(value):,} ({', '.join(kinds) or 'empty'})"
-    return ascii(value)[:60] if isinstance(value, str) else str(value)[:60]
-
-
-def _list_unused(extensions: Any, path: str) -> Iterator[str]:
-    """Name the extensions that SillyTavern uses and prompts here do not."""
-    values = extensions if isinstance(extensions, Mapping) else {}
-    depth = values.get("depth_prompt")
-    if isinstance(depth, Mapping) and depth.get("prompt"):
-        yield f"`{path}.depth_prompt`, a note for the model in the midst of a talk, stays in the card but is not used"
-    if values.get("regex_scripts"):
-        yield f"`{path}.regex_scripts`, which change what is shown or sent, stay in the card but are not used"
+    return f"a {type(value).__name__} of {len(value):,}" if isinstance(value, dict | list) else ascii(value)[:60]
 
 
 def _detect_spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
     head = value.get("spec")
     spec = next((spec for spec, (name, _) in _HEADS.items() if name == head), None)
-    if head == "lorebook_v3":
-        raise CardError("a lorebook alone (spec lorebook_v3), not a character card; give the card that it belongs to")
     if isinstance(value.get("persona"), dict):
         raise CardError("a character in Agnai's own format, not a card; in Agnai, export it as Tavern")
     if not isinstance(value.get("data"), dict):
@@ -162,9 +142,6 @@ def _detect_spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
             )
         notes.append(f"its `spec` is {head}; it was read as V3" if later else "it has no `spec`; it was read as V2")
         return "v3" if later else "v2"
-    version = value.get("spec_version")
-    if spec == "v3" and isinstance(version, str) and _NUMBER.fullmatch(version) and float(version) > 3:
-        notes.append(f"its `spec_version` is {version}, newer than 3.0; its new fields are kept but not used")
     return spec
 
 

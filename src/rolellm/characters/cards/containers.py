@@ -1,10 +1,9 @@
 """What a card's JSON comes in: a PNG, or the zip that is called CHARX.
 
 In a PNG it is base64 in a ``tEXt`` chunk named ``chara`` (V1, V2) or ``ccv3`` (V3); chunks as in
-https://www.w3.org/TR/png-3/, names as in the specifications named in `rolellm.characters.cards.card`. Only chunk
-headers, checksums and these texts are read: pixels and compressed texts are never unpacked, so a file can need no more
-memory than one card may have, whatever its header claims. In a CHARX it is ``card.json``, and the assets next to it are
-copied and never read:
+https://www.w3.org/TR/png-3/, names as in the specifications named in `rolellm.characters.cards.card`. Pixels and
+compressed texts are never unpacked, so a file needs no more memory than its own size, whatever its header claims. In a
+CHARX it is ``card.json``, and the assets next to it are copied and never read:
 https://github.com/kwaroran/character-card-spec-v3/blob/f3a86af019fbd99f788f7a1155f399655b34ab35/SPEC_V3.md#charx
 """
 
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import os
 import shutil
 import struct
 import zipfile
@@ -20,10 +18,11 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from rolellm.core.errors import CardError
 from rolellm.core.files import open_atomic_binary
+from rolellm.core.foreign import read_limited
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 KEYWORDS = ("ccv3", "chara")
@@ -33,25 +32,23 @@ MAX_CARD = 32 * 2**20
 MAX_FILE = 256 * 2**20
 MAX_CHUNKS = 100_000
 
-_PIECE = 2**20
 _TEXTS = (b"tEXt", b"zTXt", b"iTXt")
-_LONGEST_KEYWORD = 79
 
 
 class Chunk(NamedTuple):
-    """A chunk's type, where its data begin in the file, how long they are, and their first bytes."""
+    """A chunk of a PNG: its type, its bytes with length and checksum, and its keyword if it is a text.
+
+    Readers compare keywords in lower case.
+    """
 
     kind: bytes
-    start: int
-    length: int
-    prefix: bytes
+    raw: memoryview
+    keyword: str
 
     @property
-    def keyword(self) -> str:
-        """The keyword of a text chunk, in lower case, as its readers compare it; nothing of other chunks."""
-        if self.kind not in _TEXTS or b"\0" not in self.prefix:
-            return ""
-        return self.prefix[: self.prefix.index(b"\0")].decode("latin-1").lower()
+    def text(self) -> memoryview:
+        """What follows the keyword."""
+        return self.raw[9 + len(self.keyword) : -4]
 
 
 def read_png(path: str | Path) -> tuple[dict[str, bytes], list[str]]:
@@ -63,37 +60,26 @@ def read_png(path: str | Path) -> tuple[dict[str, bytes], list[str]]:
     Raises:
         CardError: When the file is damaged (cut off, wrong length, wrong checksum), is over the limits, or has no card.
     """
+    chunks: dict[str, Chunk] = {}
     cards: dict[str, bytes] = {}
-    broken: dict[str, str] = {}
-    compressed, repeated = [], 0
-    with Path(path).open("rb") as stream:
-        for chunk in _read_chunks(stream, path):
-            if chunk.keyword not in KEYWORDS:
-                continue
-            if chunk.kind != b"tEXt":
-                compressed.append(chunk.kind.decode("ascii"))
-            elif chunk.keyword in cards or chunk.keyword in broken:
-                repeated += 1
-            else:
-                try:
-                    cards[chunk.keyword] = _decode_card(stream, chunk)
-                except CardError as error:
-                    broken[chunk.keyword] = error.problem
-    if not cards and broken:
-        raise CardError("; ".join(f"its `{name}` chunk {why}" for name, why in broken.items()), path=path)
-    if compressed and not cards:
-        raise CardError(
-            f"its card is in a {compressed[0]} chunk, which is never decompressed; the specifications require tEXt",
-            path=path,
-        )
+    problems: list[str] = []
+    repeated = 0
+    for chunk in _read_chunks(path):
+        if chunk.keyword in KEYWORDS:
+            repeated += chunk.keyword in chunks
+            if chunk.keyword not in chunks or chunks[chunk.keyword].kind != b"tEXt":
+                chunks[chunk.keyword] = chunk
+    for keyword in KEYWORDS:
+        try:
+            if keyword in chunks:
+                cards[keyword] = _decode_card(chunks[keyword])
+        except CardError as error:
+            problems.append(f"its `{keyword}` chunk {error.problem}")
     if not cards:
-        raise CardError("a picture without a card: it has no tEXt chunk named chara or ccv3", path=path)
+        problem = "; ".join(problems) or "a picture without a card: it has no tEXt chunk named chara or ccv3"
+        raise CardError(problem, path=path)
     notes = [f"{repeated} more card chunks of the same name were ignored; the first one was read"] if repeated else []
-    by_keyword = {name: cards[name] for name in KEYWORDS if name in cards}
-    notes += [
-        f"its `{name}` chunk {why}; the `{next(iter(by_keyword))}` chunk was read" for name, why in broken.items()
-    ]
-    return by_keyword, notes
+    return cards, [*notes, *(f"{problem}; the `{next(iter(cards))}` chunk was read" for problem in problems)]
 
 
 def write_png(path: str | Path, cards: Mapping[str, str], picture: str | Path | None = None) -> None:
@@ -120,71 +106,40 @@ def write_png(path: str | Path, cards: Mapping[str, str], picture: str | Path | 
             out.write(_pack_chunk(b"IDAT", zlib.compress((b"\0" + b"\xc8" * 400) * 600, 9)))
             out.writelines([*texts.values(), _pack_chunk(b"IEND", b"")])
             return
-        with Path(picture).open("rb") as stream:
-            for chunk in _read_chunks(stream, picture):
-                if chunk.keyword in KEYWORDS:
-                    out.write(texts.pop(chunk.keyword, b""))
-                    continue
-                if chunk.kind == b"IEND":
-                    out.writelines(texts.values())
-                stream.seek(chunk.start - 8)
-                remaining = chunk.length + 12
-                while remaining:
-                    piece = stream.read(min(remaining, _PIECE))
-                    out.write(piece)
-                    remaining -= len(piece)
+        for chunk in _read_chunks(picture):
+            if chunk.kind == b"IEND":
+                out.writelines(texts.values())
+            out.write(texts.pop(chunk.keyword, b"") if chunk.keyword in KEYWORDS else chunk.raw)
 
 
-def _read_chunks(stream: BinaryIO, path: str | Path) -> Iterator[Chunk]:
-    """The chunks up to IEND, each with its checksum verified; the caller may seek in the stream between two of them."""
-    size = os.fstat(stream.fileno()).st_size
-    if size > MAX_FILE:
-        raise CardError(f"{size:,} bytes; a card's picture may have {MAX_FILE:,}", path=path)
-    if stream.read(len(SIGNATURE)) != SIGNATURE:
+def _read_chunks(path: str | Path) -> Iterator[Chunk]:
+    """The chunks up to IEND, each with its checksum verified."""
+    data = memoryview(read_limited(path, MAX_FILE, error=CardError))
+    if data[: len(SIGNATURE)] != SIGNATURE:
         raise CardError("not a PNG: it does not begin as one", path=path)
-    offset = len(SIGNATURE)
-    for number in range(MAX_CHUNKS):
-        stream.seek(offset)
-        header = stream.read(8)
-        if len(header) < 8:
-            raise CardError(f"cut off: it ends at byte {size:,}, before its last chunk (IEND)", path=path)
-        length, kind = struct.unpack(">I4s", header)
-        if not (kind.isalpha() and kind.isascii()):
-            raise CardError(f"damaged at byte {offset:,}: expected a chunk's type, found {kind!r}", path=path)
-        if number == 0 and (kind, length) != (b"IHDR", 13):
-            raise CardError(f"damaged: expected the chunk IHDR first, found {kind!r} of {length:,} bytes", path=path)
-        if offset + 12 + length > size:
-            raise CardError(
-                f"cut off or damaged: the chunk {kind.decode()} at byte {offset:,} says it has {length:,} bytes, "
-                f"{max(0, size - offset - 12):,} follow",
-                path=path,
-            )
-        checksum, remaining, prefix = zlib.crc32(kind), length, b""
-        while remaining:
-            piece = stream.read(min(remaining, _PIECE))
-            if not piece:
-                raise CardError("the file shrank while it was being read", path=path)
-            prefix = prefix or piece[: _LONGEST_KEYWORD + 1]
-            checksum = zlib.crc32(piece, checksum)
-            remaining -= len(piece)
-        if stream.read(4) != checksum.to_bytes(4, "big"):
-            raise CardError(f"damaged: the chunk {kind.decode()} at byte {offset:,} has a wrong checksum", path=path)
-        yield Chunk(kind, offset + 8, length, prefix)
+    start, kind = len(SIGNATURE), b""
+    for _ in range(MAX_CHUNKS):
+        length, kind = struct.unpack(">I4s", data[start : start + 8]) if start + 8 <= len(data) else (0, b"")
+        end = start + 12 + length
+        is_sound = end <= len(data) and kind.isalpha() and (start > len(SIGNATURE) or (kind, length) == (b"IHDR", 13))
+        if not is_sound or zlib.crc32(data[start + 4 : end - 4]) != int.from_bytes(data[end - 4 : end], "big"):
+            raise CardError(f"cut off or damaged: there is no valid chunk at byte {start:,}", path=path)
+        keyword, is_text, _ = bytes(data[start + 8 : min(end - 4, start + 88)]).partition(b"\0")
+        yield Chunk(kind, data[start:end], keyword.decode("latin-1").lower() if is_text and kind in _TEXTS else "")
         if kind == b"IEND":
             return
-        offset += 12 + length
+        start = end
     raise CardError(f"over {MAX_CHUNKS:,} chunks, which no real picture has", path=path)
 
 
-def _decode_card(stream: BinaryIO, chunk: Chunk) -> bytes:
-    skip = len(chunk.keyword) + 1
-    if (chunk.length - skip) * 3 // 4 > MAX_CARD:
-        raise CardError(f"has {chunk.length:,} bytes of base64; a card may have {MAX_CARD:,} bytes of JSON")
-    stream.seek(chunk.start + skip)
-    text = stream.read(chunk.length - skip)
+def _decode_card(chunk: Chunk) -> bytes:
+    if chunk.kind != b"tEXt":
+        raise CardError(f"is {chunk.kind.decode()}, which is never decompressed; the specifications require tEXt")
+    if len(chunk.text) * 3 // 4 > MAX_CARD:
+        raise CardError(f"has {len(chunk.text):,} bytes of base64; a card may have {MAX_CARD:,} bytes of JSON")
     try:
         # Some writers break the lines of base64.
-        return base64.b64decode(text.translate(None, b" \t\r\n"), validate=True)
+        return base64.b64decode(bytes(chunk.text).translate(None, b" \t\r\n"), validate=True)
     except binascii.Error as error:
         raise CardError(f"is not base64 ({error})") from error
 
@@ -239,23 +194,22 @@ def write_charx(path: str | Path, text: str, base: str | Path | None = None) -> 
 @contextmanager
 def _open_charx(path: str | Path) -> Iterator[zipfile.ZipFile]:
     try:
-        if Path(path).stat().st_size > MAX_FILE:
-            raise CardError(f"over {MAX_FILE:,} bytes; remove some of its assets", path=path)
         with zipfile.ZipFile(path) as archive:
-            items = {item.filename: item for item in archive.infolist()}
-            if _CARD not in items:
+            items = archive.infolist()
+            card = next((item for item in items if item.filename == _CARD), None)
+            if card is None:
                 raise CardError(f"a zip without {_CARD}, so not a CHARX; {_WAY}", path=path)
-            if any(item.flag_bits & 1 for item in items.values()):
-                raise CardError(f"its files are encrypted; {_WAY}, without a password", path=path)
-            # Python unpacks others at once, whatever comes out of a few bytes.
-            if any(item.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for item in items.values()):
-                raise CardError(f"its files are packed in a way that CHARX does not use; {_WAY}", path=path)
-            files, size = len(archive.infolist()), sum(item.file_size for item in archive.infolist())
-            card_size = items[_CARD].file_size
-            if card_size > MAX_CARD or size > MAX_FILE or files > MAX_CHUNKS:
+            # Python unpacks other kinds at once, whatever comes out of a few bytes.
+            kinds = {(item.flag_bits & 1, item.compress_type) for item in items}
+            if kinds - {(0, zipfile.ZIP_STORED), (0, zipfile.ZIP_DEFLATED)}:
                 raise CardError(
-                    f"{files:,} files of {size:,} bytes, {card_size:,} of them in {_CARD}; a CHARX may have "
-                    f"{MAX_CHUNKS:,}, {MAX_FILE:,} and {MAX_CARD:,}; remove some of its assets",
+                    f"its files are encrypted or packed in a way that CHARX does not use; {_WAY}", path=path
+                )
+            size = sum(item.file_size for item in items)
+            if card.file_size > MAX_CARD or size > MAX_FILE or len(items) > MAX_CHUNKS:
+                raise CardError(
+                    f"over {MAX_FILE:,} bytes, {MAX_CHUNKS:,} files or {MAX_CARD:,} bytes of {_CARD}; remove some of "
+                    "its assets",
                     path=path,
                 )
             yield archive

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import zipfile
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 from rolellm.characters.ages import warn_of_minor_age
@@ -19,18 +19,11 @@ from rolellm.characters.cards.export import ExportedCard, export_character
 from rolellm.characters.folder import CARD, PROFILE, check_free, read_character, write_character
 from rolellm.core.errors import CardError, SettingsError
 from rolellm.core.files import open_atomic, open_atomic_binary
+from rolellm.core.foreign import read_limited
 from rolellm.core.records import Language, Profile
 
 #: What a card may come in, by the ending of its file.
 ORIGINALS = {".png": "card.png", ".charx": "card.charx"}
-
-_FOREIGN = {
-    b"RIFF": "a WEBP, which no specification of cards covers: export the card as PNG or JSON",
-    b"\xff\xd8\xff": "a JPEG, which holds no card: give the PNG or JSON",
-    b"GIF8": "a GIF, which holds no card: give the PNG or JSON",
-}
-#: What two cards of one picture may have of their own.
-_OWN = {"spec", "creator", "character_version", "nickname", "assets", "raw", "text", "notes"}
 
 
 def load_card(path: str | Path) -> Card:
@@ -40,20 +33,13 @@ def load_card(path: str | Path) -> Card:
         CardError: When the file is missing or has no readable card; names the file.
     """
     file = Path(path)
-    if not file.is_file():
-        raise CardError("expected a file with a card (JSON, PNG or CHARX), found " + _describe_path(file), path=file)
     try:
         kind = _detect_kind(file)
         if kind == ".png":
             return _read_png_card(file)
         if kind == ".charx":
             return parse_card(read_charx(file))
-        with file.open("rb") as stream:
-            raw = stream.read(MAX_CARD + 1)
-        for magic, description in _FOREIGN.items():
-            if raw.startswith(magic):
-                raise CardError(description)
-        return parse_card(raw)
+        return parse_card(read_limited(file, MAX_CARD, error=CardError))
     except CardError as error:
         raise error if error.path else CardError(error.problem, path=file) from error
     except OSError as error:
@@ -201,7 +187,10 @@ def export_card(
         return exported
     original = home / ORIGINALS[ending]
     base = Path(picture) if picture is not None else original if original.is_file() else None
-    return (_write_charx_card if ending == ".charx" else _write_png_card)(target, exported, base)
+    if ending == ".charx":
+        write_charx(target, exported.text.removeprefix("\ufeff"), base)
+        return exported
+    return _write_png_card(target, exported, base)
 
 
 def _check_target(target: Path, spec: Spec | None, *, has_picture: bool, overwrite: bool) -> None:
@@ -218,17 +207,7 @@ def _check_target(target: Path, spec: Spec | None, *, has_picture: bool, overwri
         )
 
 
-def _write_charx_card(target: Path, exported: ExportedCard, base: Path | None) -> ExportedCard:
-    write_charx(target, exported.text.removeprefix("\ufeff"), base)
-    with zipfile.ZipFile(target) as archive:
-        has_copy = "character_book" in exported.changed and "module.risum" in archive.namelist()
-    note = "the lorebook changed, but not its copy in module.risum, which RisuAI reads instead"
-    return replace(exported, notes=(*exported.notes, note)) if has_copy else exported
-
-
 def _write_png_card(target: Path, exported: ExportedCard, base: Path | None) -> ExportedCard:
-    if base is not None and not base.is_file():
-        raise CardError("expected a PNG, found " + _describe_path(base), path=base)
     cards = {"chara": exported.text}
     if exported.spec == "v3":
         cards = {"chara": backfill_v2(exported.text), "ccv3": exported.text}
@@ -238,28 +217,8 @@ def _write_png_card(target: Path, exported: ExportedCard, base: Path | None) -> 
 
 def _read_png_card(file: Path) -> Card:
     cards, notes = read_png(file)
-    first, *more = cards.values()
-    card = parse_card(first)
-    for text in more:
-        notes += _compare_cards(card, text)
+    card = parse_card(next(iter(cards.values())))
     return replace(card, notes=(*card.notes, *notes))
-
-
-def _compare_cards(card: Card, text: bytes) -> list[str]:
-    """List the fields in which the V2 card next to a V3 one differs, its creator's notes aside."""
-    try:
-        second = parse_card(text)
-    except CardError as error:
-        return [f"its `chara` chunk is not a card ({error.problem}); the `ccv3` chunk was read"]
-    names = [item.name for item in fields(Card) if item.name not in _OWN]
-    different = [name for name in names if getattr(card, name) != getattr(second, name)]
-    if not different:
-        return []
-    return [f"its two cards disagree on {', '.join(different)}; V3 (`ccv3`) was read, V2 (`chara`) was ignored"]
-
-
-def _describe_path(path: Path) -> str:
-    return "a folder" if path.is_dir() else "something that is not a file" if path.exists() else "nothing there"
 
 
 def _detect_kind(path: Path) -> str:

@@ -412,15 +412,12 @@ def parse_script(
     return select_role(names, read_script(script, names, **options))
 
 
-def select_role(
-    names: Sequence[str], reading: ScriptReading, proposals: Sequence[Proposal] | None = None
-) -> ParsedScript:
+def select_role(names: Sequence[str], reading: ScriptReading) -> ParsedScript:
     """Select what a script has for one role.
 
     Args:
         names: The role, then its aliases, as `clean_names` gives them.
         reading: The script.
-        proposals: Names that may be the role's; by default those for which the script itself gives a reason.
 
     Raises:
         ScriptError: When the role never speaks; names who does.
@@ -434,12 +431,11 @@ def select_role(
     read = reading.source, reading.hints, reading.format, reading.format_scores, reading.found
     parsed = ParsedScript(*read, names[0], tuple(names[1:]), turns, speakers)
     counts = parsed.others
-    if proposals is None:
-        speeches: dict[str, list[str]] = {}
-        for turn in turns:
-            if turn.kind == "speech" and turn.speaker in counts:
-                speeches.setdefault(turn.speaker, []).append(turn.content)
-        proposals = propose_aliases(names, counts, reading.source.text, speeches)
+    speeches: dict[str, list[str]] = {}
+    for turn in turns:
+        if turn.kind == "speech" and turn.speaker in counts:
+            speeches.setdefault(turn.speaker, []).append(turn.content)
+    proposals = propose_aliases(names, counts, reading.source.text, speeches)
     if not any(parsed.own.values()):
         raise ScriptError(_explain_silence(parsed, counts, proposals), path=reading.source.path)
     return replace(parsed, proposals=tuple(proposals))

@@ -21,6 +21,7 @@ from rolellm.core.errors import SettingsError
 from rolellm.judging.people.labels import (
     AUDIT_QUESTIONS,
     AuditLabel,
+    Label,
     RankingLabel,
     list_annotators,
     list_labelled_systems,
@@ -93,16 +94,14 @@ def build_person_rater(name: str, labels: Sequence[RankingLabel], baseline: str 
 def build_judge_rater(name: str, verdicts: Verdicts, names: Sequence[str]) -> Rater:
     """A judge, by its verdicts on the systems named."""
     against: Signs = {
-        (row, system): compute_sign(by_judge[name].mean - 0.5)
-        for row, of_row in verdicts.pairs.items()
-        for system, by_judge in of_row.items()
-        if name in by_judge and system in names
+        (pair.row, pair.system): compute_sign(pair.mean - 0.5)
+        for pair in verdicts.pairs
+        if pair.judge == name and pair.system in names
     }
-    lists: dict[str, list[Ranks]] = {
-        row: row_ranks
-        for row, by_judge in verdicts.lists.items()
-        if (row_ranks := [ranks for judgement in by_judge.get(name, ()) if (ranks := _select_ranks(judgement, names))])
-    }
+    lists: dict[str, list[Ranks]] = defaultdict(list)
+    for judgement in verdicts.lists:
+        if judgement.judge == name and (ranks := _select_ranks(judgement, names)):
+            lists[judgement.row].append(ranks)
     means = {row: _compute_mean_ranks(row_ranks) for row, row_ranks in lists.items()}
     return Rater(name, "judge", {"baseline": against, "all_pairs": _compare_ranks(lists)}, means)
 
@@ -170,10 +169,10 @@ def measure_agreement(run: JudgeRun) -> dict[str, Any]:
         run: With labels.
 
     Returns:
-        A JSON object: ``rows`` that anybody ranked, ``baseline``, ``annotators`` (with the share of ties among the
-        pairs that they ranked), ``judge_human`` and ``human_human`` (see `Agreement.compare`), ``fleiss_kappa`` and
+        A JSON object: ``rows`` that anybody ranked, ``baseline``, ``annotators`` (rows ``labelled`` and ``skipped``),
+        ``judge_human`` and ``human_human`` (see `AgreementMeasures.compare`), ``fleiss_kappa`` and
         ``krippendorff_alpha`` (with a tie between a win and a loss) of three or more people, ``audit`` (see
-        `Agreement.audit`; null where nobody audited), ``warnings``.
+        `AgreementMeasures.summarize_audit`; null where nobody audited), ``warnings``.
 
     Raises:
         SettingsError: When nobody labelled anything.
@@ -204,7 +203,7 @@ def measure_agreement(run: JudgeRun) -> dict[str, Any]:
         "run": str(run.folder),
         "rows": len(set().union(*(first.ranks for first in people))),
         "baseline": baseline,
-        "annotators": [measured.describe_annotator(first, labels[first.name]) for first in people],
+        "annotators": [_count_labels(name, items) for name, items in labels.items()],
         **compared,
         "fleiss_kappa": measured.measure_people(people, compute_fleiss_kappa) if len(people) > 2 else None,
         "krippendorff_alpha": measured.measure_people(people, compute_krippendorff_alpha) if len(people) > 2 else None,
@@ -217,6 +216,11 @@ def measure_agreement(run: JudgeRun) -> dict[str, Any]:
             if pair["rows"] < ENOUGH_ROWS
         ],
     }
+
+
+def _count_labels(name: str, labels: Sequence[Label]) -> dict[str, Any]:
+    skipped = sum(label.skipped for label in labels)
+    return {"name": name, "labelled": len(labels) - skipped, "skipped": skipped}
 
 
 class AgreementMeasures(RowClusters):
@@ -262,18 +266,6 @@ class AgreementMeasures(RowClusters):
             "spearman_models": encode_interval(between),
         }
 
-    def describe_annotator(self, rater: Rater, labels: Sequence[RankingLabel]) -> dict[str, Any]:
-        """Describe how much a person labelled, and how decidedly."""
-        pairs = rater.verdicts["all_pairs"]
-        seconds = [label.seconds for label in labels if not label.skipped]
-        return {
-            "name": rater.name,
-            "labelled": len(seconds),
-            "skipped": len(labels) - len(seconds),
-            "ties": encode_interval(self.estimate((key[0], float(sign == 0)) for key, sign in pairs.items())),
-            "median_seconds": float(np.median(seconds)) if seconds else None,
-        }
-
     def measure_people(
         self, people: Sequence[Rater], measure: Callable[[Votes], CorrectedAgreement]
     ) -> dict[str, Metric]:
@@ -293,58 +285,25 @@ class AgreementMeasures(RowClusters):
         """Summarize what people said in the audit of a run.
 
         Returns:
-            ``paper`` (its shares), ``annotators`` (labelled and skipped), ``systems`` (name to question to the share of
-            yes, all people's answers counted alike, with ``cannot_tell`` counted and left out of it), and
-            ``agreement`` (each two people's Cohen's kappa, question by question).
+            ``paper`` (its shares), ``annotators`` (labelled and skipped), and ``systems`` (name to question to the
+            share of yes, all people's answers counted alike, with ``cannot_tell`` counted and left out of it).
         """
-        answered = {
-            name: {key: label for key, label in audit_labels.items() if not label.skipped}
-            for name, audit_labels in audits.items()
-        }
         everything: dict[str, list[AuditLabel]] = defaultdict(list)
-        for label in (label for labels in answered.values() for label in labels.values()):
-            everything[label.system].append(label)
+        for label in (label for audit_labels in audits.values() for label in audit_labels.values()):
+            if not label.skipped:
+                everything[label.system].append(label)
         return {
             "paper": dict(PAPER),
-            "annotators": [
-                {"name": name, "labelled": len(answered[name]), "skipped": len(audit_labels) - len(answered[name])}
-                for name, audit_labels in audits.items()
-            ],
+            "annotators": [_count_labels(name, [*audit_labels.values()]) for name, audit_labels in audits.items()],
             "systems": {
                 name: {question: self._share_yes(labels, question) for question in AUDIT_QUESTIONS}
                 for name, labels in sorted(everything.items())
             },
-            "agreement": [
-                {
-                    "a": a,
-                    "b": b,
-                    "kappa": {
-                        question: self._measure_audit_kappa(answered[a], answered[b], question) for question in PAPER
-                    },
-                }
-                for a, b in combinations(answered, 2)
-            ],
         }
 
     def _share_yes(self, labels: Sequence[AuditLabel], question: str) -> dict[str, Any]:
         answers = [(label.row, float(yes)) for label in labels if (yes := getattr(label, question)) is not None]
         return {"share": encode_interval(self.estimate(answers)), "cannot_tell": len(labels) - len(answers)}
-
-    def _measure_audit_kappa(
-        self,
-        first_labels: Mapping[tuple[str, ...], AuditLabel],
-        second_labels: Mapping[tuple[str, ...], AuditLabel],
-        question: str,
-    ) -> Metric:
-        items = [
-            (key[0], getattr(first_labels[key], question), getattr(second_labels[key], question))
-            for key in sorted(first_labels.keys() & second_labels)
-        ]
-        items = [item for item in items if None not in item]
-        if not items:
-            return None
-        rows, first, second = zip(*items, strict=True)
-        return self._estimate_agreement(compute_cohen_kappa(first, second), rows)
 
     def _measure_kappa(self, first: Signs, second: Signs, which: str) -> dict[str, Metric] | None:
         shared = sorted(first.keys() & second.keys())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -53,39 +53,6 @@ class Rating:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Origin of a candidate.
-
-    Attributes:
-        segment: What it was made from.
-        round: Of the run, from 0.
-        visit: How often the segment had been asked about before.
-        place: In the reply, from 0.
-        focus: What the request asked for above all.
-        prompt: SHA-256 of the request's messages.
-        repeat: Of the request.
-        model: By its own word.
-        endpoint: That answered.
-        key: The request's key in the run's journal.
-    """
-
-    segment: Segment
-    round: int
-    visit: int
-    place: int
-    focus: str
-    prompt: str
-    repeat: int
-    model: str
-    endpoint: str
-    key: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object, the segment without its text."""
-        return {**asdict(self), "segment": self.segment.to_dict()}
-
-
-@dataclass(frozen=True, slots=True)
 class Candidate:
     """A pair as a model made it.
 
@@ -95,7 +62,10 @@ class Candidate:
         answer: White space folded; empty where there was none.
         completeness: Whether the question stands by itself.
         factualness: Whether the segment bears out the answer.
-        origin: Where it comes from.
+        segment: What it was made from.
+        receipt: Where it comes from, as JSON: the segment without its text, the round and the visit (from 0), the
+            ``place`` in the reply, what the request asked for above all, the hash of the prompt, model, endpoint, and
+            the request's key in the journal.
         problem: Why it is no pair, in words; ``None`` for one that is.
     """
 
@@ -104,13 +74,14 @@ class Candidate:
     answer: str
     completeness: Rating
     factualness: Rating
-    origin: Origin
+    segment: Segment
+    receipt: Mapping[str, Any]
     problem: str | None = None
 
     @property
     def type(self) -> QuestionType:
         """``script_agnostic`` or ``script_based``."""
-        return self.origin.segment.type
+        return self.segment.type
 
     def confidence(self, language: Language) -> str:
         """Return both ratings as a text that opens with the completeness, as the release's ``metrics``."""
@@ -158,18 +129,20 @@ def _find_misplaced_items(text: str) -> list[Any] | None:
     return next((list(item) for item in value.values() if isinstance(item, list) and item), None)
 
 
-def parse_candidate(item: Any, origin: Origin, example_reasons: Container[str] = ()) -> Candidate:
+def parse_candidate(
+    item: Any, segment: Segment, receipt: Mapping[str, Any], example_reasons: Container[str] = ()
+) -> Candidate:
     """Make a candidate of an item of the list; it has a `problem` if the item is not a pair.
 
     Args:
         item: As the model wrote it.
-        origin: Where it comes from.
+        segment: What it was made from.
+        receipt: Where it comes from.
         example_reasons: Reasons of our examples, folded: a rating that has one of them keeps its level alone.
     """
-    name = f"{origin.segment.id}/{origin.visit:03}/{origin.place:02}"
+    name = f"{segment.id}/{receipt['visit']:03}/{receipt['place']:02}"
     if not isinstance(item, Mapping):
-        unrated = Rating(None)
-        return Candidate(name, "", "", unrated, unrated, origin, f"expected an object, found {type(item).__name__}")
+        item = {}
     question, answer = _read_text(item.get("question")), _read_text(item.get("answer"))
     missing = next((key for key, text in (("question", question), ("answer", answer)) if not text), None)
     keys = ", ".join(map(str, list(item)[:8])) or "nothing"
@@ -178,7 +151,7 @@ def parse_candidate(item: Any, origin: Origin, example_reasons: Container[str] =
     complete, factual = (
         replace(rating, reason="") if fold(rating.reason) in example_reasons else rating for rating in ratings
     )
-    return Candidate(name, question, answer, complete, factual, origin, problem)
+    return Candidate(name, question, answer, complete, factual, segment, receipt, problem)
 
 
 def parse_rating(value: Any) -> Rating:

@@ -148,7 +148,7 @@ class Verdict:
     def to_dict(self, language: Language) -> dict[str, Any]:
         """Return a line of ``kept.jsonl`` or ``dropped.jsonl``."""
         pair = self.candidate
-        receipt = {**pair.origin.to_dict(), "templates": hash_prompts(language)}
+        receipt = {**pair.receipt, "templates": hash_prompts(language)}
         receipt["filter"] = {
             "verdict": "kept" if self.kept else "dropped",
             "by": self.by,
@@ -220,7 +220,7 @@ def _make_candidate_judge(character: Profile, settings: FilterSettings) -> Calla
         return grounding_in(segment.text if segment.type == "script_based" else f"{segment.text}\n{script}")
 
     def find_fault(pair: Candidate, grounding: Grounding | None) -> tuple[FilterName, str] | None:
-        evidence = f"{profile_text}\n{pair.origin.segment.text}"
+        evidence = f"{profile_text}\n{pair.segment.text}"
         if copied := leak(evidence)(f"{pair.question}\n{pair.answer}"):
             return "leak", f'repeats our instructions or examples ("{copied}")'
         if not settings.no_confidence and (reason := _find_doubt(pair, settings.min_confidence)):
@@ -240,9 +240,7 @@ def _make_candidate_judge(character: Profile, settings: FilterSettings) -> Calla
     def judge_candidate(pair: Candidate) -> Verdict:
         if reason := pair.problem or find_form_problem(pair.question, pair.answer, language):
             return Verdict(pair, "form", reason)
-        grounding = (
-            None if settings.no_grounding else get_grounding_check(pair.origin.segment)(pair.question, pair.answer)
-        )
+        grounding = None if settings.no_grounding else get_grounding_check(pair.segment)(pair.question, pair.answer)
         by, why = find_fault(pair, grounding) or (None, None)
         return Verdict(pair, by, why, grounding)
 

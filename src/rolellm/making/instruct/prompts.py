@@ -23,9 +23,8 @@ from rolellm.core.text import fold
 from rolellm.llm.model import Message, Request, Sampling, assistant, system, user
 from rolellm.making.instruct.candidates import build_pairs_schema
 from rolellm.making.instruct.segments import Count, QuestionType, Segment, SegmentKind
+from rolellm.making.settings import InstructSettings
 from rolellm.models.prompts.render import hash_templates, load_template
-
-_EXAMPLES = "instruct_examples.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +99,12 @@ def _fill_material(language: Language, kind: SegmentKind, role: str, description
     return _fill_template(language, kind, role=role, description=persona, segment=segment)
 
 
+@functools.cache
 def load_examples(language: Language) -> list[dict[str, Any]]:
     """Load the worked examples of a language: roles of our own, with good pairs and, rated so, weak ones."""
-    loaded: list[dict[str, Any]] = json.loads(_read_examples(language))
-    return loaded
+    file = resources.files("rolellm.models.prompts").joinpath(language, "instruct_examples.json")
+    examples: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
+    return examples
 
 
 @functools.cache
@@ -113,20 +114,10 @@ def collect_example_reasons(language: Language) -> frozenset[str]:
     return frozenset(fold(pair[key]["reason"]) for pair in pairs for key in ("completeness", "factualness"))
 
 
-def _read_examples(language: Language) -> str:
-    return resources.files("rolellm.models.prompts").joinpath(language, _EXAMPLES).read_text(encoding="utf-8")
-
-
 def _fill_template(language: Language, name: str, **texts: str) -> str:
     template = load_template(language, f"instruct_{name}")
     # The profile has no segment next to the description.
     return template.fill(**{slot: text for slot, text in texts.items() if slot != "segment" or slot in template.slots})
-
-
-def take_within_budget(questions: Sequence[str], budget: int, count: Count) -> tuple[str, ...]:
-    """Take the first questions that fit into a budget of tokens."""
-    used = itertools.accumulate(count(f"- {question}\n") for question in questions)
-    return tuple(question for question, tokens in zip(questions, used, strict=True) if tokens <= budget)
 
 
 #: Tokens of a segment that one pair is worth (our choice): shorter segments are asked for fewer pairs.
@@ -145,11 +136,9 @@ class Lane:
         segments: In the order of their visits.
         target: How many different questions are wanted.
         language: Of its prompts.
-        per_request: Maximum pairs per request.
-        asked_tokens: Maximum tokens of a prompt's list of earlier questions.
+        settings: For the most pairs per request, and the most tokens of a prompt's list of earlier questions.
         count: Tokens of a text.
         position: The next place.
-        requests: How many requests brought a reply that was read.
         distinct: Different questions so far, folded.
         stale: How many requests in a row brought nothing new.
     """
@@ -158,11 +147,9 @@ class Lane:
     segments: Sequence[Segment]
     target: int
     language: Language
-    per_request: int
-    asked_tokens: int
+    settings: InstructSettings
     count: Count
     position: int = 0
-    requests: int = 0
     stale: int = 0
     distinct: set[str] = field(default_factory=set)
     _history: dict[str, list[tuple[int, int, str]]] = field(default_factory=lambda: defaultdict(list))
@@ -170,12 +157,7 @@ class Lane:
     @property
     def dry(self) -> bool:
         """True if no more is expected: a lap's worth of requests in a row brought nothing new."""
-        return not self.segments or self.stale >= min(self.lap, _PATIENCE)
-
-    @property
-    def lap(self) -> int:
-        """Number of positions in a lap."""
-        return len(self.segments) * self._visits_a_lap
+        return not self.segments or self.stale >= min(self._visits_a_lap * len(self.segments), _PATIENCE)
 
     @property
     def _visits_a_lap(self) -> int:
@@ -186,23 +168,15 @@ class Lane:
         return list_focuses(self.language, self.segments[0].kind)
 
     def next_round(self, needed: int) -> list[Task]:
-        """Plan a round: as many tasks as `needed` questions take at the yield so far, up to the end of the lap."""
-        if self.dry or needed <= 0:
-            return []
-        remaining = self.lap - self.position % self.lap
+        """Plan a round: tasks for as many questions as are needed, up to the end of the lap."""
         tasks: list[Task] = []
-        while len(tasks) < remaining and needed > 0:
-            task = self._plan_task(self.position)
-            needed -= math.ceil(task.count * self._yield())
-            tasks.append(task)
+        while needed > 0 and not self.dry:
+            tasks.append(self._plan_task(self.position))
+            needed -= tasks[-1].count
             self.position += 1
+            if self.position % (self._visits_a_lap * len(self.segments)) == 0:
+                break
         return tasks
-
-    def _yield(self) -> float:
-        """Estimate the new questions for each one requested; never so low that a round grows without end."""
-        if not self.requests:
-            return 1.0
-        return min(max(len(self.distinct) / (self.requests * self.per_request), 0.25), 1.0)
 
     def _plan_task(self, position: int) -> Task:
         visit, index = divmod(position, len(self.segments))
@@ -215,14 +189,15 @@ class Lane:
         ]
         # What was asked under the same focus is most likely to come again; then what was asked last.
         listed = [text for _, _, text in sorted(earlier, key=lambda item: item[:2])]
-        pairs = self.per_request
+        used = itertools.accumulate(self.count(f"- {question}\n") for question in listed)
+        asked = [text for text, tokens in zip(listed, used, strict=True) if tokens <= self.settings.asked_tokens]
+        pairs = self.settings.per_request
         if segment.kind != "profile":
             pairs = min(pairs, max(_FEWEST, segment.tokens // TOKENS_A_PAIR))
-        return Task(segment, pairs, focus, visit, repeat, take_within_budget(listed, self.asked_tokens, self.count))
+        return Task(segment, pairs, focus, visit, repeat, tuple(asked))
 
     def note(self, task: Task, questions: Sequence[str]) -> None:
         """Record the questions that a task brought."""
-        self.requests += 1
         self.stale += 1
         for question in questions:
             if fold(question) not in self.distinct:

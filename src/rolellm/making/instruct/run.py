@@ -21,8 +21,8 @@ from rolellm.core.records import Profile
 from rolellm.core.typed_json import read_as
 from rolellm.data.rolebench.release import Text
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Failure, Outcome, Request
-from rolellm.making.instruct.candidates import LEVELS, Candidate, Origin, parse_candidate, parse_pairs
+from rolellm.llm.model import Answer, Failure, Request
+from rolellm.making.instruct.candidates import LEVELS, Candidate, parse_candidate, parse_pairs
 from rolellm.making.instruct.filters import FILTERS, Verdict, filter_candidates
 from rolellm.making.instruct.prompts import (
     TOKENS_A_PAIR,
@@ -45,14 +45,14 @@ class InstructResult:
     Attributes:
         verdicts: One for each candidate, in the order in which they were made.
         segments: All that there are; those with ``about_role`` were asked about.
-        rounds: Of each round: requests, failures, candidates and different questions, by type.
+        rounds: Number of rounds.
         distinct: Different questions by type, before filters.
         shortfall: Why there are fewer than were asked for, in words; ``None`` where there are enough.
     """
 
     verdicts: tuple[Verdict, ...]
     segments: tuple[Segment, ...]
-    rounds: tuple[dict[str, Any], ...]
+    rounds: int
     distinct: dict[QuestionType, int]
     shortfall: str | None = None
 
@@ -86,25 +86,106 @@ class Instruct(Step[InstructResult]):
         Raises:
             DataError: For a character of whom there is nothing to make questions from.
         """
-        plan = _Plan(self.character, self.settings, llm.counter.count)
-        while len(plan.rounds) < self.settings.rounds and (tasks := plan.next_round()):
+        settings, count = self.settings, llm.counter.count
+        segments = build_segments(
+            self.character, count, chunk_tokens=settings.chunk_tokens, overlap_tokens=settings.overlap_tokens
+        )
+        lanes = self._make_lanes(segments, count)
+        candidates: list[Candidate] = []
+        failures: list[Failure] = []
+        rounds, is_answered = 0, True
+        while rounds < settings.rounds and is_answered and (tasks := self._plan_round(lanes)):
+            rounds += 1
+            requests = [build_request(self.character, task, settings.sampling) for _, task in tasks]
+            tasks_by_tag = {request.tag: task for request, (_, task) in zip(requests, tasks, strict=True)}
             outcomes = yield Round(
-                [request for *_, request in tasks],
+                requests,
                 parse_pairs,
-                label=f"questions, round {len(plan.rounds) + 1}",
+                label=f"questions, round {rounds}",
                 # A reply that was cut off still has whole pairs.
                 also=["length"],
-                stand_in=partial(_make_stand_ins, self.character, {request.tag: task for _, task, request in tasks}),
+                stand_in=partial(_make_stand_ins, self.character, tasks_by_tag),
             )
-            if not plan.take(tasks, outcomes):
-                break
+            is_answered = False
+            for (lane, task), outcome in zip(tasks, outcomes, strict=True):
+                if isinstance(outcome, Failure):
+                    failures.append(outcome)
+                    continue
+                made = self._read_candidates(task, outcome, rounds - 1)
+                candidates += made
+                lane.note(task, [item.question for item in made if item.problem is None])
+                is_answered = True
         return InstructResult(
-            verdicts=tuple(filter_candidates(plan.candidates, self.character, self.settings.filters)),
-            segments=tuple(plan.segments),
-            rounds=tuple(plan.rounds),
-            distinct=plan.distinct,
-            shortfall=_explain_shortfall(plan),
+            verdicts=tuple(filter_candidates(candidates, self.character, settings.filters)),
+            segments=tuple(segments),
+            rounds=rounds,
+            distinct={lane.type: len(lane.distinct) for lane in lanes},
+            shortfall=self._explain_shortfall(lanes, rounds, failures),
         )
+
+    def _make_lanes(self, segments: Sequence[Segment], count: Count) -> list[Lane]:
+        character, settings = self.character, self.settings
+        used = [segment for segment in segments if segment.about_role]
+        if not used:
+            raise DataError(
+                f"nothing to ask {character.role} about: no description, no catchphrases, no lore, and no part "
+                "of a script in which the role speaks or is named. Build a profile first: rolellm role build"
+            )
+        agnostic = [segment for segment in used if segment.type == "script_agnostic"]
+        based = [segment for segment in used if segment.type == "script_based"]
+        # So that the first ones come from all over the script.
+        random.Random(f"{settings.seed}/{character.role}").shuffle(based)
+        share = settings.script_agnostic_share if agnostic and based else float(bool(agnostic))
+        target = round(settings.per_role * share)
+        return [
+            Lane("script_agnostic", agnostic, target, character.language, settings, count),
+            Lane("script_based", based, settings.per_role - target, character.language, settings, count),
+        ]
+
+    def _plan_round(self, lanes: Sequence[Lane]) -> list[tuple[Lane, Task]]:
+        """Plan the next tasks, each with its lane; none once there is enough, or no more to expect."""
+        missing = self.settings.per_role - sum(len(lane.distinct) for lane in lanes)
+        tasks: list[tuple[Lane, Task]] = []
+        for lane in lanes:
+            needed = lane.target - len(lane.distinct)
+            if all(peer is lane or peer.dry for peer in lanes):
+                # The only one that is left makes up for what the other falls short of.
+                needed = max(needed, missing)
+            tasks += ((lane, task) for task in lane.next_round(needed))
+        return tasks
+
+    def _read_candidates(self, task: Task, outcome: Answer[list[Any]], number: int) -> list[Candidate]:
+        language = self.character.language
+        receipt = {
+            "segment": task.segment.to_dict(),
+            "round": number,
+            "visit": task.visit,
+            "focus": list_focuses(language, task.segment.kind)[task.focus],
+            "prompt": outcome.request.prompt_hash,
+            "repeat": task.repeat,
+            "model": outcome.reply.model,
+            "endpoint": outcome.reply.endpoint,
+            "key": outcome.key,
+        }
+        copied = collect_example_reasons(language)
+        return [
+            parse_candidate(item, task.segment, {**receipt, "place": index}, copied)
+            for index, item in enumerate(outcome.value)
+        ]
+
+    def _explain_shortfall(self, lanes: Sequence[Lane], rounds: int, failures: Sequence[Failure]) -> str | None:
+        requested, distinct = self.settings.per_role, sum(len(lane.distinct) for lane in lanes)
+        if distinct >= requested:
+            return None
+        text = f"{distinct} different questions of the {requested} requested, in {rounds} rounds"
+        if failures:
+            listed = ", ".join(f"{number} {kind}" for kind, number in Counter(f.kind for f in failures).most_common())
+            text += f"; {len(failures)} requests got no usable reply ({listed}; see failed.jsonl)"
+        if all(lane.dry for lane in lanes):
+            return f"{text}. The last requests only repeated earlier questions: the model finds no more in this profile"
+        if rounds >= self.settings.rounds:
+            return f"{text}. Allow more rounds (--rounds), or request fewer (--per-role)"
+        return f"{text}. No request of the last round was answered; run the same command with --retry-failed"
 
     def records(self, result: InstructResult) -> Records:
         """Return ``kept.jsonl`` and ``dropped.jsonl``."""
@@ -125,25 +206,21 @@ class Instruct(Step[InstructResult]):
                 "without_the_role": sum(not item.about_role for item in result.segments),
                 "hash": hash_json([[item.id, item.text] for item in result.segments]),
             },
-            "rounds": list(result.rounds),
+            "rounds": result.rounds,
             "prompts": hash_prompts(self.character.language),
             "character": self.character.fingerprint,
         }
 
     def summarize(self, result: InstructResult) -> dict[str, Any]:
-        """Count candidates by verdict and type, and the share of kept questions that call the role by name."""
+        """Count candidates by verdict and type."""
         by_filter = Counter(verdict.by for verdict in result.dropped)
         by_type = Counter(verdict.candidate.type for verdict in result.kept)
-        names = [name.casefold() for name in self.character.names]
-        questions = [verdict.candidate.question.casefold() for verdict in result.kept]
-        named = sum(any(name in question for name in names) for question in questions)
         counts = {
             "candidates": len(result.verdicts),
             "distinct": sum(result.distinct.values()),
-            "kept": len(questions),
+            "kept": len(result.kept),
             "kept_by_type": {name: by_type[name] for name in ("script_agnostic", "script_based")},
             "dropped": {name: by_filter[name] for name in FILTERS},
-            "names_the_role": round(named / len(questions), 3) if questions else None,
             "verified": _count_verified(result.verdicts, self.settings.filters.min_grounding),
         }
         return {
@@ -176,109 +253,6 @@ def _make_stand_ins(character: Profile, tasks: Mapping[str, Task], request: Requ
     words = {"zh": "说说你在那件事里看见了什么又做了什么？", "en": "what did you see and what did you do about it?"}
     asked = f"{character.role}, {task.segment.id}/{task.visit}/{{}} {words[character.language]}"
     return [{"question": asked.format(number), "answer": "."} for number in range(task.count)]
-
-
-class _Plan:
-    """The lanes of a character, all its segments, and what was made of them so far."""
-
-    def __init__(self, character: Profile, settings: InstructSettings, count: Count) -> None:
-        self.character, self.settings = character, settings
-        self.segments = build_segments(
-            character, count, chunk_tokens=settings.chunk_tokens, overlap_tokens=settings.overlap_tokens
-        )
-        self.rounds: list[dict[str, Any]] = []
-        self.failures: list[Failure] = []
-        self.candidates: list[Candidate] = []
-        self.example_reasons = collect_example_reasons(character.language)
-        used = [segment for segment in self.segments if segment.about_role]
-        if not used:
-            raise DataError(
-                f"nothing to ask {character.role} about: no description, no catchphrases, no lore, and no part "
-                "of a script in which the role speaks or is named. Build a profile first: rolellm role build"
-            )
-        agnostic = [segment for segment in used if segment.type == "script_agnostic"]
-        based = [segment for segment in used if segment.type == "script_based"]
-        # So that the first ones come from all over the script.
-        random.Random(f"{settings.seed}/{character.role}").shuffle(based)
-        share = settings.script_agnostic_share if agnostic and based else float(bool(agnostic))
-        target = round(settings.per_role * share)
-        shared = character.language, settings.per_request, settings.asked_tokens, count
-        self.lanes = [
-            Lane("script_agnostic", agnostic, target, *shared),
-            Lane("script_based", based, settings.per_role - target, *shared),
-        ]
-
-    @property
-    def distinct(self) -> dict[QuestionType, int]:
-        """Different questions so far, by type."""
-        return {lane.type: len(lane.distinct) for lane in self.lanes}
-
-    def next_round(self) -> list[tuple[Lane, Task, Request]]:
-        """Plan the next requests, each with its lane; none once there is enough, or no more to expect."""
-        missing = max(self.settings.per_role - sum(self.distinct.values()), 0)
-        tasks = []
-        for lane in self.lanes:
-            needed = lane.target - len(lane.distinct)
-            if all(peer is lane or peer.dry for peer in self.lanes):
-                # The only one that is left makes up for what the other falls short of.
-                needed = max(needed, missing)
-            for task in lane.next_round(needed):
-                tasks.append((lane, task, build_request(self.character, task, self.settings.sampling)))
-        return tasks
-
-    def take(self, tasks: Sequence[tuple[Lane, Task, Request]], outcomes: Sequence[Outcome[list[Any]]]) -> bool:
-        """Record what a round brought; return whether anything was answered."""
-        before, earlier_count = self.distinct, len(self.candidates)
-        failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
-        for (lane, task, _), outcome in zip(tasks, outcomes, strict=True):
-            if isinstance(outcome, Answer):
-                items = enumerate(outcome.value)
-                candidates = [
-                    parse_candidate(item, self._build_origin(task, outcome, index), self.example_reasons)
-                    for index, item in items
-                ]
-                self.candidates += candidates
-                lane.note(task, [item.question for item in candidates if item.problem is None])
-        self.failures += failed
-        self.rounds.append(
-            {
-                "requests": dict(Counter(lane.type for lane, *_ in tasks)),
-                "failed": len(failed),
-                "candidates": len(self.candidates) - earlier_count,
-                "distinct": {kind: number - before[kind] for kind, number in self.distinct.items()},
-            }
-        )
-        return len(failed) < len(outcomes)
-
-    def _build_origin(self, task: Task, outcome: Answer[list[Any]], index: int) -> Origin:
-        return Origin(
-            segment=task.segment,
-            round=len(self.rounds),
-            visit=task.visit,
-            place=index,
-            focus=list_focuses(self.character.language, task.segment.kind)[task.focus],
-            prompt=outcome.request.prompt_hash,
-            repeat=task.repeat,
-            model=outcome.reply.model,
-            endpoint=outcome.reply.endpoint,
-            key=outcome.key,
-        )
-
-
-def _explain_shortfall(plan: _Plan) -> str | None:
-    requested, distinct = plan.settings.per_role, sum(plan.distinct.values())
-    if distinct >= requested:
-        return None
-    text = f"{distinct} different questions of the {requested} requested, in {len(plan.rounds)} rounds"
-    if plan.failures:
-        kinds = Counter(failure.kind for failure in plan.failures)
-        listed = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
-        text += f"; {len(plan.failures)} requests got no usable reply ({listed}; see failed.jsonl)"
-    if all(lane.dry for lane in plan.lanes):
-        return f"{text}. The last requests only repeated earlier questions: the model finds no more in this profile"
-    if len(plan.rounds) >= plan.settings.rounds:
-        return f"{text}. Allow more rounds (--rounds), or request fewer (--per-role)"
-    return f"{text}. No request of the last round was answered; run the same command with --retry-failed"
 
 
 KEPT = "kept.jsonl"

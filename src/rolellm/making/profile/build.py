@@ -6,14 +6,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, cast, get_args
 
 from rolellm.characters.ages import describe_minor_age, find_minor_age
 from rolellm.characters.folder import PROFILE, read_character, write_character
 from rolellm.core.errors import EndpointError, ModelError, ScriptError, SettingsError
-from rolellm.core.files import open_atomic
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Language, Profile
 from rolellm.core.settings import dump
 from rolellm.llm.json_reply import accept_json, make_object_schema
@@ -22,8 +20,8 @@ from rolellm.llm.model import (
     Accept,
     Answer,
     Failure,
-    FailureKind,
-    Outcome,
+    Fault,
+    Refusal,
     Request,
     Sampling,
     Schema,
@@ -39,12 +37,11 @@ from rolellm.making.profile.portrait import (
     Portrait,
     accept_portrait,
     collect_names,
-    find_own_defects,
 )
 from rolellm.making.settings import BuildSettings
 from rolellm.models.prompts.render import hash_templates, load_template
 from rolellm.models.prompts.retrieval import find_exchanges
-from rolellm.runs import Plan, Round, Run, Step, run_step
+from rolellm.runs import Plan, Records, Round, Run, Step, run_step
 
 SAMPLING: Final = BuildSettings().sampling
 
@@ -134,9 +131,7 @@ def _join_lines(text: str) -> str:
 
 
 _NOTES_SHARE: Final = 0.5
-_NO_REPLY: Final[frozenset[FailureKind]] = frozenset(
-    ("bad_request", "unauthorized", "forbidden", "not_found", "rate_limited", "server_error", "timeout", "connection")
-)
+_NO_REPLY: Final = (*get_args(Refusal), *get_args(Fault))
 BUILD: Final = "build"
 #: The fields of a profile, by the step that writes them.
 _FIELDS: Final = {"third": "background", "second": "description", "catchphrases": "catchphrases"}
@@ -151,7 +146,7 @@ class BuildProfile(Step[Profile]):
         start: From `rolellm.making.profile.start.start_sheet`, or an imported card, whose description goes into the
             prompt as notes.
         settings: How; a description that no model wrote is kept, unless they say otherwise.
-        folder: The character's folder, where the answers on what a model knows of it are written as soon as they come.
+        folder: The character's folder.
     """
 
     start: Profile
@@ -160,10 +155,9 @@ class BuildProfile(Step[Profile]):
     kind: ClassVar[str] = BUILD
 
     def __post_init__(self) -> None:
-        own = self.settings.description
-        self._own_defects = find_own_defects(self.start, own) if own else []
         self.settings = _keep_description(self.settings, self.start)
         self._receipt: dict[str, dict[str, Any]] = {}
+        self._knowledge: list[dict[str, Any]] = []
 
     @property
     def needs_model(self) -> bool:
@@ -246,20 +240,14 @@ class BuildProfile(Step[Profile]):
         """Ask for one text; note which model gave it, by which prompt, and what is wrong with it."""
         (outcome,) = yield Round([request], accept, label=label, also=["length"], stand_in=lambda _: stand_in)
         if isinstance(outcome, Failure):
-            if outcome.kind in _NO_REPLY:
-                model_names = ", ".join(model.name for model in llm.models)
-                raise EndpointError(
-                    f"no reply for the {label} of {self.start.role} (attempts: {outcome.attempts}; {model_names}: "
-                    f"{outcome.reason}). Fix it (the address, the model's name, the key's environment variable, "
-                    "the timeout) and rerun the same command"
-                )
+            error = EndpointError if outcome.kind in _NO_REPLY else ModelError
             earlier = [reason for reason in dict.fromkeys(outcome.refused) if reason != outcome.reason]
             also = f" (before that: {'; '.join(earlier)})" if earlier else ""
-            kept = f" The replies are kept in {self.folder / BUILD};" if self.folder else ""
-            raise ModelError(
-                f"no usable reply for the {label} of {self.start.role} after {outcome.attempts} attempts: "
-                f"{outcome.reason}{also}.{kept} retry with "
-                "--retry-failed, use another model, or give your own (--description FILE; --catchphrases none)"
+            raise error(
+                f"no usable reply for the {label} of {self.start.role} after {outcome.attempts} attempts of "
+                f"{', '.join(model.name for model in llm.models)}: {outcome.reason}{also}. Fix the model's "
+                "settings and retry with --retry-failed, use another model, or give your own (--description FILE; "
+                "--catchphrases none)"
             )
         name, value = request.tag.rpartition("/")[2], cast(T, outcome.value)
         portrait = value if isinstance(value, Portrait) else Portrait("")
@@ -267,7 +255,7 @@ class BuildProfile(Step[Profile]):
             "models": outcome.reply.model,
             "prompts": request.prompt_hash,
             "mended": list(portrait.mended),
-            "defects": [*outcome.defects, *portrait.inherited],
+            "defects": list(outcome.defects),
         }
         for part, entry in entries.items():
             if entry:
@@ -276,11 +264,20 @@ class BuildProfile(Step[Profile]):
 
     def _ask_knowledge(self) -> Plan[None]:
         requests = request_knowledge(self.start, self.settings.work, self.settings.sampling)
-        outcomes: dict[int, Outcome[str]] = {}
-        # A dry run takes no outcomes, so that it writes nothing.
-        yield Round(requests, label="knowledge", each=outcomes.__setitem__, total=len(requests), stand_in=lambda _: "")
-        if outcomes and self.folder is not None:
-            _write_knowledge(self.folder, self.start, [outcomes[index] for index in sorted(outcomes)])
+        outcomes = yield Round(requests, label="knowledge", stand_in=lambda _: "")
+        self._knowledge = [
+            {"question": outcome.request.messages[-1].content}
+            | (
+                {"answer": outcome.value, "model": outcome.reply.model, "problem": None}
+                if isinstance(outcome, Answer)
+                else {"answer": None, "model": None, "problem": outcome.reason}
+            )
+            for outcome in outcomes
+        ]
+
+    def records(self, result: Profile) -> Records:
+        """Return ``knowledge.jsonl``, what a model knows of the role, for a person to read, where it was asked."""
+        return {KNOWLEDGE: self._knowledge} if self._knowledge else {}
 
     def describe(self, result: Profile) -> dict[str, Any]:
         """Return how the profile was made."""
@@ -290,7 +287,6 @@ class BuildProfile(Step[Profile]):
         """Count the parts of the character, and collect notes for the user."""
         mended = ((_FIELDS[part], notes) for part, notes in result.made["build"]["mended"].items())
         notes = [
-            *(f"your description is used as it is: {defect}" for defect in self._own_defects),
             *(f"{name}: {note}" for name, notes in mended for note in notes),
             *(
                 f"{name}, kept with a defect: {defect}"
@@ -340,13 +336,12 @@ def _check_folder(target: Path, start: Profile, card: str | Path | None) -> None
     way = "name another folder, or replace it (--overwrite, or overwrite=True in Python)"
     if existing.role != start.role:
         raise SettingsError(f"{target} holds another character, {existing.role}; {way}")
-    build = existing.made.get("build")
-    if isinstance(build, dict):
-        if build.get("result") != hash_result(existing):
-            raise SettingsError(
-                f"the profile in {target} was changed by hand since it was built; {way} (those changes are then lost)"
-            )
-    elif card is None or not target.samefile(card):
+    receipt = _get_receipt(existing)
+    if receipt and receipt.get("result") != hash_result(existing):
+        raise SettingsError(
+            f"the profile in {target} was changed by hand since it was built; {way} (those changes are then lost)"
+        )
+    if not receipt and (card is None or not target.samefile(card)):
         raise SettingsError(
             f"{target} holds {existing.role} as imported or written; complete it with `rolellm role build {target}`, "
             f"or {way}"
@@ -355,20 +350,20 @@ def _check_folder(target: Path, start: Profile, card: str | Path | None) -> None
 
 def _keep_description(settings: BuildSettings, start: Profile) -> BuildSettings:
     """Complete settings with the description that a character has and no model wrote, unless it is to be rewritten."""
-    build = start.made.get("build")
-    chosen = build.get("settings") if isinstance(build, Mapping) else None
-    if isinstance(chosen, Mapping) and chosen.get("description") == "written":
-        return settings
-    own = None if settings.rewrite else start.description
+    is_written = _get_receipt(start).get("settings", {}).get("description") == "written"
+    own = None if settings.rewrite or is_written else start.description
     return replace(settings, description=settings.description or own or None)
+
+
+def _get_receipt(character: Profile) -> Mapping[str, Any]:
+    """Return how a profile was built; empty where it was not."""
+    receipt = character.made.get("build")
+    return receipt if isinstance(receipt, Mapping) else {}
 
 
 def get_notes(character: Profile) -> str:
     """Return what was known of a character before its description was written: usually a card's; may be empty."""
-    build = character.made.get("build")
-    if isinstance(build, Mapping):
-        return str(build.get("notes") or "")
-    return character.description or ""
+    return str(_get_receipt(character).get("notes", character.description) or "")
 
 
 def hash_result(character: Profile) -> str:
@@ -378,12 +373,9 @@ def hash_result(character: Profile) -> str:
 
 def list_defects(character: Profile) -> dict[str, list[str]]:
     """List what is wrong with what a model wrote of a character, by field; nothing once a person has changed it."""
-    build = character.made.get("build")
-    if not isinstance(build, Mapping) or build.get("result") != hash_result(character):
-        return {}
-    recorded = build.get("defects")
-    noted = ((field, recorded.get(step)) for step, field in _FIELDS.items()) if isinstance(recorded, Mapping) else ()
-    return {field: list(map(str, texts)) for field, texts in noted if isinstance(texts, list) and texts}
+    receipt = _get_receipt(character)
+    defects = receipt.get("defects") if receipt.get("result") == hash_result(character) else None
+    return {field: defects[step] for step, field in _FIELDS.items() if defects and defects.get(step)}
 
 
 def count_parts(character: Profile) -> dict[str, int]:
@@ -398,32 +390,4 @@ def count_parts(character: Profile) -> dict[str, int]:
     }
 
 
-KNOWLEDGE: Final = "knowledge.md"
-KNOWLEDGE_ROWS: Final = "knowledge.jsonl"
-
-
-def _write_knowledge(folder: Path, character: Profile, outcomes: Sequence[Outcome[str]]) -> None:
-    """Write a model's answers to basic questions for a person to read, and the same as rows."""
-    title, lead, nothing = _fill(character.language, "knowledge_page", role=_join_lines(character.role)).splitlines()
-    parts, rows = [f"# {_escape_text(title)}", lead], []
-    for number, outcome in enumerate(outcomes, start=1):
-        question = outcome.request.messages[-1].content
-        row = {"question": question, "answer": None, "model": None, "problem": None}
-        if isinstance(outcome, Answer):
-            row |= {"answer": outcome.value, "model": outcome.reply.model}
-            text, by = outcome.value, [f"({_escape_text(outcome.reply.model)})"]
-        else:
-            row["problem"] = outcome.reason
-            text, by = f"{nothing}: {outcome.reason}", []
-        rows.append(row)
-        quoted = "\n".join(f"> {line}" for line in _escape_text(text).splitlines())
-        parts += [f"## {number}. {_escape_text(question)}", quoted, *by]
-    write_jsonl(folder / KNOWLEDGE_ROWS, rows)
-    with open_atomic(folder / KNOWLEDGE) as stream:
-        stream.write("\n\n".join(parts) + "\n")
-
-
-def _escape_text(text: str) -> str:
-    """Return the text so that it does nothing in a terminal or a page."""
-    printable = "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)
-    return printable.replace("&", "&amp;").replace("<", "&lt;")
+KNOWLEDGE: Final = "knowledge.jsonl"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,11 +13,8 @@ from rolellm.llm.tokens import TokenCounter
 from rolellm.making.profile.portrait import find_role_name
 from rolellm.models.prompts.render import format_turn
 
-_OF_OTHERS: Final = 0.25
-_NARRATED: Final = 0.15
-# After this many misses in a row, no room is left worth looking for.
-_MISSES: Final = 50
-_LEAST: Final = 8
+#: Share of the budget for what others and the narrator say of the role (our choice).
+_OF_OTHERS: Final = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +24,13 @@ class Excerpts:
     Attributes:
         text: The turns in the order of the script, an empty line where some were left out.
         own: How many of the role's lines there are in it.
-        of_others: How many of what others say: to the role right before its lines, or of it.
-        narrated: How many turns of narration.
+        others: How many other turns: right before the role's lines, or of the role.
         tokens: Of the text.
     """
 
     text: str
     own: int
-    of_others: int
-    narrated: int
+    others: int
     tokens: int
 
 
@@ -51,53 +46,38 @@ def choose_excerpts(
         counter: Counts tokens; by default an estimate.
     """
     turns, count = character.turns, (counter or TokenCounter()).count
-    own = [index for index, turn in enumerate(turns) if character.owns(turn)]
-    mine = frozenset(own)
-    naming = [index for index, turn in enumerate(turns) if index not in mine and find_role_name(names, turn.content)]
-    spoken = [index for index in naming if turns[index].kind == "speech"]
-    narrated = [index for index in naming if turns[index].kind != "speech"]
+    lines = [format_turn(turn, character.language) for turn in turns]
+    costs = [count(f"{line}\n\n") + 1 for line in lines]
+    own = {index for index, turn in enumerate(turns) if character.owns(turn)}
     chosen: set[int] = set()
 
-    def count_cost(indices: Iterable[int]) -> int:
-        return sum(count(format_turn(turns[index], character.language) + "\n\n") + 1 for index in indices)
-
-    def take(passages: Iterable[Sequence[int]], room: int) -> int:
-        """Take the passages that fit, as they come; return what is left of the room."""
-        misses = 0
-        for passage in passages:
-            if room < _LEAST or misses > _MISSES:
-                break
+    def take(passages: Sequence[Sequence[int]], most: int) -> None:
+        """Take the passages that fit, in a random order, so that they come from all over the script."""
+        room = most - sum(costs[index] for index in chosen)
+        for passage in random.Random(len(passages)).sample(passages, len(passages)):
             fresh = [index for index in passage if index not in chosen]
-            added = count_cost(fresh)
-            misses = misses + 1 if added > room else 0
-            if added <= room:
-                room -= added
+            cost = sum(costs[index] for index in fresh)
+            if cost <= room:
+                room -= cost
                 chosen.update(fresh)
-        return room
 
-    remaining = take(([index] for index in _spread(spoken)), int(budget * _OF_OTHERS))
-    take(([index] for index in _spread(narrated)), int(budget * _NARRATED) + remaining)
-    room = take((_add_cue(turns, index, mine) for index in _spread(own)), budget - count_cost(chosen))
-    take(([index] for index in _spread([*spoken, *narrated])), room)
+    mentions = [[index] for index, turn in enumerate(turns) if index not in own and find_role_name(names, turn.content)]
+    take(mentions, int(budget * _OF_OTHERS))
+    take([_add_cue(turns, index, own) for index in sorted(own)], budget)
+    take(mentions, budget)
     ordered = sorted(chosen)
-    lines: list[str] = []
+    shown: list[str] = []
     for before, index in zip([None, *ordered], ordered, strict=False):
         if before is not None and (index != before + 1 or turns[index].scene != turns[before].scene):
-            lines.append("")
-        lines.append(format_turn(turns[index], character.language))
-    text = "\n".join(lines)
-    kinds = [turns[index].kind == "speech" for index in ordered if index not in mine]
-    return Excerpts(text, len(mine & chosen), sum(kinds), len(kinds) - sum(kinds), count(text))
+            shown.append("")
+        shown.append(lines[index])
+    text = "\n".join(shown)
+    return Excerpts(text, len(own & chosen), len(chosen - own), count(text))
 
 
-def _add_cue(turns: Sequence[Turn], index: int, own: frozenset[int]) -> list[int]:
+def _add_cue(turns: Sequence[Turn], index: int, own: set[int]) -> list[int]:
     """Return a line of the role's, with what someone else says right before it."""
     before = index - 1
     if before < 0 or before in own or turns[before].kind != "speech" or turns[before].scene != turns[index].scene:
         return [index]
     return [before, index]
-
-
-def _spread(indices: Sequence[int]) -> list[int]:
-    """Order the indices so that every beginning is spread over the script; the same for the same script."""
-    return random.Random(len(indices)).sample(indices, len(indices))

@@ -19,10 +19,10 @@ import itertools
 import math
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from rolellm.core.records import Language, Profile
 from rolellm.core.settings import load_words
@@ -99,8 +99,6 @@ def _find_words(text: str, language: Language) -> list[tuple[int, int, str]]:
         return [(hit.start(), hit.end(), hit.group().replace("’", "'").lower()) for hit in _WORD.finditer(text)]
     tokens: list[tuple[int, int, str]] = []
     folded, at = unicodedata.normalize("NFKC", text).lower(), 0
-    if len(folded) != len(text):
-        return []
     for word in load_chinese_tokenizer()(text):
         begin = folded.find(word, at)
         if begin >= 0:
@@ -140,15 +138,12 @@ class Phrase:
     score: float
 
 
-@dataclass(slots=True)
-class _Seen:
-    """The use of a phrase in the role's lines: in how many, in how many as a clause, at an edge, as a sentence."""
+class _Use(NamedTuple):
+    """The best use of a phrase in a line: at how many edges of clauses, whether as a sentence, and in which form."""
 
-    lines: int = 0
-    clauses: int = 0
-    edged: int = 0
-    sentences: int = 0
-    forms: Counter[str] = field(default_factory=Counter)
+    edges: int
+    is_sentence: bool
+    form: str
 
 
 def find_repeated_phrases(character: Profile, most: int = OFFERED) -> list[Phrase]:
@@ -156,71 +151,59 @@ def find_repeated_phrases(character: Profile, most: int = OFFERED) -> list[Phras
 
     Nor are speakers' names phrases.
     """
-    own, other_lines = _split_lines(character)
-    counts = Counter(words for line in own for words in {s.words[a:b] for s in line for a, b in _find_grams(s)})
-    usages = {words: _Seen() for words, count in counts.items() if count >= _REPEATED}
-    for line in own:
-        _look(line, usages)
-    other_phrases = (words for line in other_lines for words in {s.words[a:b] for s in line for a, b in _find_grams(s)})
-    against = Counter(words for words in other_phrases if words in usages)
-    sums = _count_phrases(own), _count_phrases(other_lines)
-    names = {
-        word
-        for name in {turn.speaker for turn in character.turns}
-        for *_, word in _find_words(name, character.language)
-    }
-    candidates = {
-        words: usage
-        for words, usage in usages.items()
-        if _is_phrase(words, usage, character.language) and not names.issuperset(words)
+    language = character.language
+    speeches = [turn for turn in character.turns if turn.kind == "speech"]
+    own, others = (
+        [list(split_sentences(turn.content, language)) for turn in speeches if character.owns(turn) is is_own]
+        for is_own in (True, False)
+    )
+    counts, against = map(_count_lines, (own, others))
+    sums = _count_phrases(own), _count_phrases(others)
+    names = {word for name in {turn.speaker for turn in character.turns} for *_, word in _find_words(name, language)}
+    uses = {
+        words: listed
+        for words, listed in _list_uses(own, {words for words, count in counts.items() if count >= _REPEATED}).items()
+        if _is_phrase(words, listed, language) and not names.issuperset(words)
     }
     phrases: list[tuple[Phrase, Words]] = []
-    for words in _drop_absorbed(candidates):
-        length, usage = min(len(words), _LONGEST), candidates[words]
-        score = _log_odds(usage.lines, against[words], sums[0][length], sums[1][length])
+    for words in _drop_absorbed(uses):
+        length, listed = min(len(words), _LONGEST), uses[words]
+        score = _log_odds(len(listed), against[words], sums[0][length], sums[1][length])
         # Where others say nothing of that length there is nothing to compare with, and the score is 0.
         if score > 0 or not against[words]:
-            form = usage.forms.most_common(1)[0][0]
-            score *= 1 + usage.clauses / usage.lines
-            phrases.append((Phrase(form, usage.lines, against[words], score), words))
+            form = Counter(use.form for use in listed).most_common(1)[0][0]
+            score *= 1 + sum(use.edges == 2 for use in listed) / len(listed)
+            phrases.append((Phrase(form, len(listed), against[words], score), words))
     phrases.sort(key=lambda item: (-item[0].score, -item[0].lines, item[1]))
     return [phrase for phrase, _ in phrases[:most]]
 
 
-def _split_lines(character: Profile) -> tuple[_Lines, _Lines]:
-    own: list[list[Sentence]] = []
-    other_lines: list[list[Sentence]] = []
-    for turn in character.turns:
-        if turn.kind == "speech":
-            (own if character.owns(turn) else other_lines).append(
-                list(split_sentences(turn.content, character.language))
-            )
-    return own, other_lines
+def _count_lines(lines: _Lines) -> Counter[Words]:
+    """Count the lines that have each phrase."""
+    return Counter(words for line in lines for words in {s.words[a:b] for s in line for a, b in _find_grams(s)})
+
+
+def _list_uses(lines: _Lines, phrases: Set[Words]) -> dict[Words, list[_Use]]:
+    """List the uses of phrases, one a line."""
+    uses: dict[Words, list[_Use]] = defaultdict(list)
+    for line in lines:
+        best: dict[Words, _Use] = {}
+        for sentence in line:
+            for start, end in _find_grams(sentence):
+                if (words := sentence.words[start:end]) in phrases:
+                    is_sentence = end - start == len(sentence.words)
+                    edges = sentence.edges[start] + sentence.edges[end]
+                    use = _Use(edges, is_sentence, sentence.shown(start, end))
+                    best[words] = max(use, best.get(words, use))
+        for words, use in best.items():
+            uses[words].append(use)
+    return uses
 
 
 def _count_phrases(lines: _Lines) -> list[int]:
     """Count the phrases, by length."""
     lengths = Counter(len(sentence.words) for line in lines for sentence in line)
     return [sum(max(size - n + 1, 0) * count for size, count in lengths.items()) for n in range(_LONGEST + 1)]
-
-
-def _look(line: Sequence[Sentence], usages: Mapping[Words, _Seen]) -> None:
-    """Note the phrases of a line, each once, whatever its best place there."""
-    met: dict[Words, tuple[bool, ...]] = {}
-    for sentence in line:
-        for start, end in _find_grams(sentence):
-            words = sentence.words[start:end]
-            if words in usages:
-                before, after = sentence.edges[start], sentence.edges[end]
-                flags = before and after, before or after, end - start == len(sentence.words)
-                met[words] = tuple(map(max, flags, met.get(words, flags)))
-                usages[words].forms[sentence.shown(start, end)] += 1
-    for words, (clause, edge, is_sentence) in met.items():
-        usage = usages[words]
-        usage.lines += 1
-        usage.clauses += clause
-        usage.edged += edge
-        usage.sentences += is_sentence
 
 
 def _find_grams(sentence: Sentence) -> Iterator[tuple[int, int]]:
@@ -240,24 +223,22 @@ def _log_odds(own_count: int, other_count: int, all_own: int, all_others: int) -
     return (math.log(odds[0]) - math.log(odds[1])) / math.sqrt(1 / own_weight + 1 / other_weight)
 
 
-def _is_phrase(words: Words, usage: _Seen, language: Language) -> bool:
+def _is_phrase(words: Words, uses: Sequence[_Use], language: Language) -> bool:
     least, most = _CHARACTERS[language]
     size = sum(map(len, words)) + (len(words) - 1) * (language == "en")
-    mostly_whole = 2 * usage.sentences >= usage.lines
-    short = len(words) < least if language == "en" else size < least
-    if size > most or (short and not mostly_whole) or 2 * usage.edged < usage.lines:
+    is_mostly_whole = 2 * sum(use.is_sentence for use in uses) >= len(uses)
+    is_short = len(words) < least if language == "en" else size < least
+    if size > most or size < _REPEATED or 2 * sum(use.edges > 0 for use in uses) < len(uses):
         return False
-    if size < _REPEATED or all(word.isdigit() for word in words):
-        return False
-    return mostly_whole or not _FUNCTION_WORDS.issuperset(words)
+    return not all(map(str.isdigit, words)) and (is_mostly_whole or not (is_short or _FUNCTION_WORDS.issuperset(words)))
 
 
-def _drop_absorbed(usages: dict[Words, _Seen]) -> list[Words]:
+def _drop_absorbed(uses: Mapping[Words, Sequence[_Use]]) -> list[Words]:
     """Drop the phrases that are mostly within a longer one."""
     absorbed = {
         part
-        for words, usage in usages.items()
+        for words, listed in uses.items()
         for start, end in itertools.combinations(range(len(words) + 1), 2)
-        if (part := words[start:end]) != words and part in usages and usages[part].lines * _ABSORBED <= usage.lines
+        if (part := words[start:end]) != words and part in uses and len(uses[part]) * _ABSORBED <= len(listed)
     }
-    return [words for words in usages if words not in absorbed]
+    return [words for words in uses if words not in absorbed]

@@ -86,7 +86,7 @@ Person = Literal["third", "second"]
 #: What may be wrong with a description; the first six make it worthless.
 Defect = (
     Literal["empty", "language", "voice", "leak", "copied", "circles"]
-    | Literal["short", "named", "third", "opening", "second", "self", "ungrounded", "unsupported"]
+    | Literal["short", "named", "third", "second", "ungrounded", "unsupported"]
 )
 _WORTHLESS: Final = ("empty", "language", "voice", "leak", "copied", "circles")
 
@@ -139,12 +139,10 @@ class Portrait:
     Attributes:
         text: One paragraph.
         mended: What was mended in it, in words.
-        inherited: What is wrong with it that the description that it was made of brought along, in words.
     """
 
     text: str
     mended: tuple[str, ...] = ()
-    inherited: tuple[str, ...] = ()
 
 
 def accept_portrait(
@@ -158,8 +156,7 @@ def accept_portrait(
         character: Whose it is; names and numbers in it have to be in its script or its notes.
         names: None of them may be in it.
         material: What the model was given of the script, and the notes.
-        portrait: The description that is to be turned, whose words may all come again; what neither the script nor the
-            material has of them is noted, for no other reply would be without it.
+        portrait: The description that is to be turned, whose words may all come again.
 
     Returns:
         A function that raises `UnacceptableError` with every defect that is left, and with the description where that
@@ -167,12 +164,18 @@ def accept_portrait(
     """
     language = character.language
     script = "\n".join(f"{turn.speaker}: {turn.content}" for turn in character.turns)
-    evidence = f"{script}\n{material}"
     leak, copied = make_leak_check(language, f"{material}\n{portrait}"), make_share_check(material)
     # A description that was built before vouches for nothing.
     bare = replace(character, description=None, background=None, catchphrases=())
-    find_unknown, find_unfounded = _make_content_checks(bare, f"{evidence}\n{portrait}")
-    _, unfounded_without = _make_content_checks(bare, evidence)
+    evidence = f"{script}\n{material}\n{portrait}"
+    check_grounding, latin_words = make_grounding_check(bare)(evidence), frozenset(_LATIN.findall(evidence))
+    is_telling = language == "en" and len(evidence.split()) >= _TELLING
+
+    def find_unknown(text: str) -> list[str]:
+        """Find names, numbers and, in Chinese, foreign words that the evidence does not have."""
+        report = check_grounding("", text)
+        foreign = [word for word in _LATIN.findall(text) if language == "zh" and word not in latin_words]
+        return [*report.names, *report.numbers, *foreign]
 
     def accept(_: Request, reply: Reply) -> Portrait:
         cleaned = clean_reply(reply.text, person, names, language)
@@ -186,51 +189,23 @@ def accept_portrait(
             defects["leak"] = leaked
         if copied(cleaned.text) > MOST_COPIED:
             defects["copied"] = ""
-        defects |= find_unfounded(cleaned.text)
-        if portrait:
-            before = {
-                defect: detail for defect, detail in unfounded_without(cleaned.text).items() if defect not in defects
-            }
-            cleaned = replace(cleaned, inherited=tuple(_describe_defects(before, language, "en")))
+        if strange := find_unknown(cleaned.text):
+            defects["ungrounded"] = join_names(strange, most=5)
+        report = check_grounding("", cleaned.text)
+        if is_telling and report.found < _LEAST_SHARED * report.words:
+            defects["unsupported"] = f"{report.found} of {report.words}"
         if not defects:
             return cleaned
         reasons = tuple(_describe_defects(defects, language, "en"))
-        worthless = (
-            any(defect in defects for defect in _WORTHLESS) or _count_units(cleaned.text, language) < _LEAST[language]
-        )
+        too_short = _count_units(cleaned.text, language) < _LEAST[language]
         raise UnacceptableError(
             " ".join(reasons),
             feedback=" ".join(_describe_defects(defects, language, language)),
-            usable=None if worthless else cleaned,
+            usable=None if too_short or not defects.keys().isdisjoint(_WORTHLESS) else cleaned,
             defects=reasons,
         )
 
     return accept
-
-
-def _make_content_checks(
-    character: Profile, evidence: str
-) -> tuple[Callable[[str], list[str]], Callable[[str], dict[Defect, str]]]:
-    """Make the functions that find unknown names, numbers and foreign words in a text, and make defects of them."""
-    language = character.language
-    grounded, words = make_grounding_check(character)(evidence), frozenset(_LATIN.findall(evidence))
-    telling = language == "en" and len(evidence.split()) >= _TELLING
-
-    def find_unknown(text: str) -> list[str]:
-        report = grounded("", text)
-        foreign = [word for word in _LATIN.findall(text) if language == "zh" and word not in words]
-        return [*report.names, *report.numbers, *foreign]
-
-    def find_unfounded(text: str) -> dict[Defect, str]:
-        defects: dict[Defect, str] = {}
-        if strange := find_unknown(text):
-            defects["ungrounded"] = join_names(strange, most=5)
-        report = grounded("", text)
-        if telling and report.found < _LEAST_SHARED * report.words:
-            defects["unsupported"] = f"{report.found} of {report.words}"
-        return defects
-
-    return find_unknown, find_unfounded
 
 
 #: The languages, and what a text's length is counted in, as the other language, too, calls them.
@@ -275,13 +250,12 @@ def _clean_once(text: str, person: Person, names: re.Pattern[str], language: Lan
         notes.append("what stood around the description was left out")
     elif _MARKUP.search(text):
         notes.append("headings and lists became one paragraph")
-    unnamed = drop_introductions(bare, names, language)
     if person == "third":
-        unnamed = replace_names(unnamed, names, language)
+        unnamed = replace_names(bare, names, language)
     else:
-        unnamed = _drop_sentences(unnamed, lambda sentence: find_role_name(names, sentence) is not None, language)
+        unnamed = _drop_sentences(bare, lambda sentence: find_role_name(names, sentence) is not None, language)
     if unnamed != bare:
-        notes.append("the role's name became a pronoun" if person == "third" else "the role's name was left out")
+        notes.append("the role's name was left out")
     once = drop_repeats(unnamed, language)
     if once != unnamed:
         notes.append("sentences that repeat others were left out")
@@ -321,75 +295,29 @@ def _count_units(text: str, language: Language) -> int:
     return len(text.split()) if language == "en" else sum(not character.isspace() for character in text)
 
 
-_BEFORE_SUBJECT, _AFTER_SUBJECT, _PREPOSITIONS = map(load_words, ("before_subject", "after_subject", "prepositions"))
-_PRONOUNS: Final = (("he", "him", "his"), ("she", "her", "her"), ("the character", "the character", "the character's"))
+_TITLED: Final = rf"(?:(?-i:\b[Tt]he\s+)?(?:(?-i:\b(?=[A-Z]))(?:{'|'.join(read_word_list('titles_en'))})\.?\s+)*)"
 _SURNAMES: Final = "(?-i:(?: [A-Z][a-z]+)*)"
-_OLD: Final = rf"(?:{'|'.join(read_word_list('titles_en'))})\.?\s+"
-_TITLED: Final = rf"(?:\bthe\s+(?:{_OLD})*|(?:(?-i:\b(?=[A-Z])){_OLD})+)?"
-_IS: Final = r"\b(?:am|is|are|was|were|be|been|being)\s+"
-_CALLED: Final = r"\b(?:named|called|known as)\s+"
+_NOBODY: Final = {"en": "the character", "zh": "这个人物"}
 
 
 def replace_names(text: str, names: re.Pattern[str], language: Language) -> str:
-    """Replace the role's name by "he", "she" or "the character", depending on the other pronouns of the text."""
+    """Replace the role's name by "the character", and drop it where it only says what the role is called."""
     if find_role_name(names, text) is None:
         return text
-    he, she = (len(re.findall(pattern, text, re.IGNORECASE)) for pattern in _HE_OR_SHE[language])
+    name = f"(?:{names.pattern})"
     if language == "zh":
-        return _compile_names_zh(names, text).sub("他" if he > she else "她" if she > he else "这个人物", text)
-    subject, objective, own = _PRONOUNS[0 if he > she else 1 if she > he else 2]
+        # In 齐天大圣, 大圣 alone is not a word.
+        words = sorted({word for word in load_chinese_tokenizer()(text) if names.search(word)}, key=len, reverse=True)
+        name = f"(?:{'|'.join([*map(re.escape, words), names.pattern])})+"
+    else:
+        name = f"{_TITLED}(?:{name} )*(?-i:(?![a-z])){name}{_SURNAMES}"
+    text = re.sub(rf"(?i)\s*[(（]\W*{name}\W*[)）]|(?:(?<=he is )|(?<=[他她]是)){name}[,，]\s*", "", text)
 
-    def choose_pronoun(hit: re.Match[str]) -> str:
-        if hit["name"][0].islower():
-            return hit.group()
-        before, after = text[: hit.start()].rstrip(), re.match(r"\s+(\w+)", text[hit.end() :])
-        begins = not before or before[-1] in '.!?:;"“'
-        if hit["own"]:
-            word = own if after or own.endswith("s") else f"{own}s"
-        else:
-            word = subject if begins or (after and after[1].islower() and _is_subject(before, after[1])) else objective
-        return word[0].upper() + word[1:] if begins else word
+    def name_nobody(hit: re.Match[str]) -> str:
+        before, nobody = text[: hit.start()].rstrip(), _NOBODY[language]
+        return nobody[0].upper() + nobody[1:] if not before or before[-1] in '.!?:;"“' else nobody
 
-    # A surname that the role's names do not have goes with the name before it.
-    owner = r"(?P<own>['’]s?\b|['’](?=\s))?"
-    name = names.pattern
-    regex = f"{_TITLED}(?:(?:{name}) )*(?P<name>(?-i:(?![a-z]))(?:{name})){_SURNAMES}{owner}"
-    return re.compile(regex, re.IGNORECASE).sub(choose_pronoun, text)
-
-
-def _is_subject(before: str, after: str) -> bool:
-    """Tell whether a name between these words is the one who acts."""
-    word = before.rpartition(" ")[2].strip(",").casefold()
-    if before.endswith(",") or word in _BEFORE_SUBJECT:
-        return True
-    verb = after in _AFTER_SUBJECT or (after.endswith("s") and not word.endswith("s"))
-    return verb and word not in _PREPOSITIONS
-
-
-def _compile_names_zh(names: re.Pattern[str], text: str) -> re.Pattern[str]:
-    """Compile a pattern for the words of a Chinese text that contain a name; in 齐天大圣, 大圣 alone is not a word."""
-    words = {word for word in load_chinese_tokenizer()(text) if names.search(word)}
-    longest = sorted(words, key=lambda word: (-len(word), word))
-    alternatives = "|".join([*map(re.escape, longest), names.pattern])
-    return re.compile(f"(?:{alternatives})+", re.IGNORECASE)
-
-
-def drop_introductions(text: str, names: re.Pattern[str], language: Language) -> str:
-    """Drop the words that only say what the role is called: "You are Ada, a keeper"; 人称“大圣”."""
-    name = _compile_names_zh(names, text).pattern if language == "zh" else f"{_TITLED}(?:{names.pattern}){_SURNAMES}"
-    text = re.sub(rf"\s*[(（]\W*{name}\W*[)）]", "", text, flags=re.IGNORECASE)
-    text = re.sub(rf"([\"“「『]){name}[,，]\s*", r"\1", text, flags=re.IGNORECASE)
-    if language == "zh":
-        text = re.sub(f"([你您他她]是){name}[，,]\\s*", r"\1", text)
-        clause = "[，、]?[^，、。；！？]*"
-        text = re.sub(f"{clause}[“「『‘]{name}[”」』’][^，、。；！？]*", "", text)
-        text = re.sub(f"{clause}(?:[名号叫称誉]|名为|称为|誉为|称作){name}(?=[，、。；！？])", "", text)
-        return re.sub(r"(^|[。！？])[，、。]+", r"\1", text)
-    text = re.sub(rf"\b(you are|s?he is) {name}, (?=an? |the )", r"\1 ", text, flags=re.IGNORECASE)
-    only = re.compile(rf"{_IS}{_CALLED}[\"“‘]?{name}|[\"“‘]{name}[.,]?[\"”’]", re.IGNORECASE)
-    text = _drop_sentences(text, lambda sentence: only.search(sentence) is not None, language)
-    naming = re.compile(rf"({_IS})?,?\s*{_CALLED}[\"“‘]?{name}[\"”’]?", re.IGNORECASE)
-    return naming.sub(lambda hit: hit.group() if hit[1] else "", text)
+    return re.sub(name, name_nobody, text, flags=re.IGNORECASE)
 
 
 def _split_sentences(text: str) -> list[str]:
@@ -425,12 +353,6 @@ def _drop_sentences(text: str, is_out: Callable[[str], bool], language: Language
     return remaining if _count_units(remaining, language) >= LENGTHS[language][0] else text
 
 
-_HE_OR_SHE: Final = {
-    "en": (r"\b(?:he|him|his|himself)\b", r"\b(?:she|hers?|herself)\b"),
-    "zh": ("他(?!们)", "她(?!们)"),
-}
-
-
 def find_defects(text: str, person: Person, names: re.Pattern[str], language: Language) -> dict[Defect, str]:
     """Find what is wrong with a description by itself, with what shows it; empty where nothing is."""
     if not any(map(str.isalnum, text)):
@@ -449,23 +371,21 @@ def find_defects(text: str, person: Person, names: re.Pattern[str], language: La
         defects["short"] = str(size)
     if name := find_role_name(names, text):
         defects["named"] = name
-    defects |= dict.fromkeys(_check_third(bare, language) if person == "third" else _check_second(bare, language), "")
+    if not (_is_in_third if person == "third" else _is_in_second)(bare, language):
+        defects[person] = ""
     return defects
 
 
-def _check_third(bare: str, language: Language) -> list[Defect]:
-    return ["third"] if any(_count_persons(bare, language)) else []
+def _is_in_third(bare: str, language: Language) -> bool:
+    return not any(_count_persons(bare, language))
 
 
-def _check_second(bare: str, language: Language) -> list[Defect]:
+def _is_in_second(bare: str, language: Language) -> bool:
+    """Tell whether a text addresses someone from its beginning and in most sentences, and never speaks of itself."""
     sentences = [sentence for sentence in _SENTENCE_END.split(bare) if any(map(str.isalnum, sentence))]
     addressed = [_count_persons(sentence, language)[0] > 0 for sentence in sentences]
-    defects: list[Defect] = []
-    if _OPENS_AS_THIRD.search(bare) or not any(addressed[:1]):
-        defects.append("opening")
-    if 2 * sum(addressed) < len(addressed):
-        defects.append("second")
-    return [*defects, "self"] if _count_persons(bare, language)[1] else defects
+    opens = not _OPENS_AS_THIRD.search(bare) and any(addressed[:1])
+    return opens and 2 * sum(addressed) >= len(addressed) and not _count_persons(bare, language)[1]
 
 
 def _count_persons(text: str, language: Language) -> tuple[int, int]:
@@ -475,11 +395,3 @@ def _count_persons(text: str, language: Language) -> tuple[int, int]:
     # By words, as 自我 and 你死我活 speak of nobody.
     words = load_chinese_tokenizer()(text)
     return sum(word in _YOU_ZH for word in words), sum(word in _I_ZH for word in words)
-
-
-def find_own_defects(character: Profile, text: str) -> list[str]:
-    """Describe how a user's own description differs from a written one, its length and matter aside."""
-    defects = find_defects(" ".join(text.split()), "second", collect_names(character), character.language)
-    return _describe_defects(
-        {defect: detail for defect, detail in defects.items() if defect != "short"}, character.language, "en"
-    )

@@ -15,7 +15,7 @@ from rolellm.core.errors import DataError, ScriptError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language, Profile, Turn
-from rolellm.core.text import fold, fold_name, join_names
+from rolellm.core.text import fold, join_names
 from rolellm.data.rolebench.release import is_role
 
 
@@ -102,8 +102,5 @@ def _explain_silence(turns: Sequence[Turn], role: str) -> str:
     speakers = Counter(turn.speaker for turn in turns if turn.kind == "speech")
     if not speakers:
         return f"nobody speaks in it, including {role}; parse a script that has speech"
-    alike = [name for name in speakers if fold_name(role) in fold_name(name)]
-    if alike:
-        return f"{role} never speaks in it; did you mean --role {alike[0]!r} ({speakers[alike[0]]} speeches)?"
     speaking = join_names((f"{name} ({count})" for name, count in speakers.most_common()), _NAMED)
     return f"{role} never speaks in it; who does: {speaking}. Parse the script again for this role, or name another"

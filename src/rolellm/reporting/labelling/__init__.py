@@ -1,6 +1,6 @@
 """A local page on which a person ranks and audits the answers of a judging run, blind and with the keyboard alone."""
 
 from rolellm.reporting.labelling.server import LabelServer, serving, stop_request
-from rolellm.reporting.labelling.tasks import AuditTask, LabelTask, RankingTask
+from rolellm.reporting.labelling.tasks import LabelTask
 
-__all__ = ["AuditTask", "LabelServer", "LabelTask", "RankingTask", "serving", "stop_request"]
+__all__ = ["LabelServer", "LabelTask", "serving", "stop_request"]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
@@ -16,6 +15,7 @@ from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible, truncate
 from rolellm.core.typed_json import read_as
 from rolellm.judging.people.labels import (
+    AUDIT_QUESTIONS,
     REFERENCE,
     AuditLabel,
     Label,
@@ -31,7 +31,8 @@ from rolellm.judging.people.labels import (
     select_answers,
 )
 from rolellm.judging.records import JudgeRun, compute_mid_ranks
-from rolellm.judging.requests import select_references as references_shown
+from rolellm.judging.requests import select_references
+from rolellm.judging.settings import LabelSettings
 
 Status = Literal["open", "done", "skipped"]
 
@@ -51,60 +52,51 @@ class _Post:
     skipped: StrictBool = False
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    groups: tuple[tuple[StrictStr, ...], ...]
-
-
-@dataclass(frozen=True)
-class _Audited:
-    instruction: StrictBool
-    style: StrictBool
-    correct: StrictBool | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """One thing to label.
-
-    Attributes:
-        row: What was asked.
-        answers: Systems' answers by name, in the order in which they are shown.
-        key: Of its label.
-    """
-
-    row: Row
-    answers: Mapping[str, str]
-    key: tuple[str, ...]
-
-
-class LabelTask(ABC):
+class LabelTask:
     """A person's labels of a sample; opening it reads what is there and mends what a crash left.
 
+    Args:
+        run: The judging run.
+        annotator: Who labels; a file name.
+        settings: The size of the sample, and whether whole rows are ranked or single answers audited.
+
     Attributes:
-        kind: Which page it needs.
-        annotator: Who labels.
+        kind: Which page it needs: ``ranking`` or ``audit``.
         path: Where the labels go.
+
+    Raises:
+        SettingsError: When the name is not a valid file name, the run has nothing to rank, or there is no such system.
+        DataError: When earlier labels are not about this run's answers.
     """
 
-    kind: ClassVar[Literal["ranking", "audit"]]
-
-    def __init__(self, run: JudgeRun, annotator: str, label: type[Any], items: Sequence[_Item]) -> None:
-        self.annotator = annotator
-        self.path = label_path(run.folder, annotator, label)
-        self._items = items
+    def __init__(self, run: JudgeRun, annotator: str, settings: LabelSettings) -> None:
+        comparison, label_type = run.comparison, AuditLabel if settings.audit else RankingLabel
+        self.annotator, self.kind = annotator, "audit" if settings.audit else "ranking"
+        self.path = label_path(run.folder, annotator, label_type)
+        if settings.audit:
+            sample = sample_answers(comparison, settings.sample, settings.seed, system=settings.system)
+            self._items = [(row, select_answers(comparison, row, [name])) for row, name in sample]
+        else:
+            names = list_labelled_systems(comparison)
+            if len(names) > len(LETTERS):
+                raise SettingsError(f"{len(names)} systems are too many to rank; at most {len(LETTERS)} are possible")
+            rows = sample_rows(comparison, settings.sample, settings.seed)
+            orders = (draw_blind_order(annotator, row, select_answers(comparison, row, names)) for row in rows)
+            self._items = [
+                (row, select_answers(comparison, row, order)) for row, order in zip(rows, orders, strict=True)
+            ]
         self._lock = threading.Lock()
         if self.path.is_file():
             # Half a line that a crash left is taken off before anything is read.
             JsonlAppender(self.path).close()
-        self._labels: dict[tuple[str, ...], Any] = read_labels(run, annotator, label)
+        self._labels: dict[tuple[str, ...], Any] = read_labels(run, annotator, label_type)
 
     def __len__(self) -> int:
         return len(self._items)
 
     def statuses(self) -> list[Status]:
         """Return what is done of each item, in order."""
-        return [self._status(item) for item in self._items]
+        return [self._get_status(*item) for item in self._items]
 
     def item(self, number: int) -> dict[str, Any]:
         """Return what the page shows of an item, counted from 0, as one JSON object.
@@ -112,10 +104,9 @@ class LabelTask(ABC):
         Raises:
             IndexError: When there is no such item.
         """
-        item = self._at(number)
-        row = item.row
+        row, answers = self._get_item(number)
         # What judges see. The data set's own reference is not shown next to itself.
-        references = () if REFERENCE in item.answers else references_shown(row)
+        references = () if REFERENCE in answers else select_references(row)
         return {
             "role": _show_text(row.role),
             "language": row.language,
@@ -124,9 +115,9 @@ class LabelTask(ABC):
             "references": [_show_text(text) for text in references],
             "answers": [
                 {"letter": letter, "text": _show_text(text)}
-                for letter, text in zip(LETTERS, item.answers.values(), strict=False)
+                for letter, text in zip(LETTERS, answers.values(), strict=False)
             ],
-            "label": self._said(item),
+            "label": self._show_label(row, answers),
         }
 
     def save(self, value: Mapping[str, Any]) -> None:
@@ -141,125 +132,60 @@ class LabelTask(ABC):
             OSError: When it cannot be written.
         """
         post = read_as(_Post, value, "the label")
-        item = self._at(post.item)
-        label = self._label(item, None if post.skipped else value, round(float(min(post.seconds, _LONGEST)), 1))
+        row, answers = self._get_item(post.item)
+        seconds = round(float(min(post.seconds, _LONGEST)), 1)
+        label = self._read_label(row, answers, None if post.skipped else value, seconds)
         with self._lock:
             append_label(self.path, label)
-            self._labels[item.key] = label
+            self._labels[label.key] = label
 
     def close(self) -> None:
         """Wait until no label is being written, and take no more."""
         self._lock.acquire()
 
-    def _at(self, number: int) -> _Item:
+    def _get_item(self, number: int) -> tuple[Row, dict[str, str]]:
         if not 0 <= number < len(self._items):
             raise IndexError(number)
         return self._items[number]
 
-    def _status(self, item: _Item) -> Status:
-        label = self._labels.get(item.key)
-        # One more system since: what was said of the others still holds, and the row is to be ranked again.
-        if label is None or set(label.names) != set(item.answers):
-            return "open"
-        return "skipped" if label.skipped else "done"
+    def _find_label(self, row: Row, answers: Mapping[str, str]) -> Label | None:
+        """Find a label of these answers; one more system since, and the row is to be ranked again."""
+        label: Label | None = self._labels.get((row.id, *answers) if self.kind == "audit" else (row.id,))
+        return label if label is not None and set(label.names) == set(answers) else None
 
-    def _said(self, item: _Item) -> Any:
-        if self._status(item) == "open":
-            return None
-        label = self._labels[item.key]
-        return {"skipped": True} if label.skipped else self._to_page(item, label)
+    def _get_status(self, row: Row, answers: Mapping[str, str]) -> Status:
+        label = self._find_label(row, answers)
+        return "open" if label is None else "skipped" if label.skipped else "done"
 
-    @abstractmethod
-    def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> Label:
-        """Return the label that the page's value says; a skipped one for ``None``."""
+    def _read_label(
+        self, row: Row, answers: Mapping[str, str], value: Mapping[str, Any] | None, seconds: float
+    ) -> Label:
+        """Make the label that the page's value says; a skipped one for ``None``."""
+        about = hash_content(row, answers)
+        if self.kind == "ranking":
+            ranks = None if value is None else _compute_ranks(value.get("groups"), LETTERS[: len(answers)])
+            return RankingLabel(row.id, self.annotator, tuple(answers), ranks, seconds, about)
+        (name,) = answers
+        said = {key: value[key] for key in AUDIT_QUESTIONS if key in value} if value else dict.fromkeys(AUDIT_QUESTIONS)
+        given = {"row": row.id, "system": name, "annotator": self.annotator, "seconds": seconds, "answers": about}
+        return read_as(AuditLabel, given | said, "the label")
 
-    @abstractmethod
-    def _to_page(self, item: _Item, label: Any) -> Any:
-        """Return what the page shows of a label."""
-
-
-class RankingTask(LabelTask):
-    """Ranking: all answers to a row at once.
-
-    Args:
-        run: The judging run.
-        annotator: Who ranks; a file name.
-        size: Rows of the sample.
-        seed: Random seed for the sample.
-
-    Raises:
-        SettingsError: When the name is not a valid file name, or the run has nothing to rank.
-        DataError: When earlier labels are not about this run's answers.
-    """
-
-    kind = "ranking"
-
-    def __init__(self, run: JudgeRun, annotator: str, *, size: int = 50, seed: int = 0) -> None:
-        names = list_labelled_systems(run.comparison)
-        if len(names) > len(LETTERS):
-            raise SettingsError(f"{len(names)} systems are too many to rank; at most {len(LETTERS)} are possible")
-        items = []
-        for row in sample_rows(run.comparison, size, seed):
-            answers = select_answers(run.comparison, row, names)
-            order = draw_blind_order(annotator, row, answers)
-            items.append(_Item(row, {name: answers[name] for name in order}, (row.id,)))
-        super().__init__(run, annotator, RankingLabel, items)
-
-    def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> RankingLabel:
-        order = tuple(item.answers)
-        ranks = (
-            None
-            if value is None
-            else _compute_ranks(read_as(_Ranked, value, "the label").groups, LETTERS[: len(order)])
-        )
-        about = hash_content(item.row, item.answers)
-        return RankingLabel(item.row.id, self.annotator, order, ranks, seconds, about)
-
-    def _to_page(self, item: _Item, label: Any) -> Any:
+    def _show_label(self, row: Row, answers: Mapping[str, str]) -> Any:
+        label = self._find_label(row, answers)
+        if label is None or label.skipped:
+            return label and {"skipped": True}
+        if isinstance(label, AuditLabel):
+            return {key: getattr(label, key) for key in AUDIT_QUESTIONS}
         ranks = dict(zip(label.order, label.ranks or (), strict=True))
-        letters = dict(zip(item.answers, LETTERS, strict=False))
-        distinct_ranks = sorted(set(ranks.values()))
-        return {"groups": [[letters[name] for name in letters if ranks[name] == rank] for rank in distinct_ranks]}
+        groups: dict[float, list[str]] = {rank: [] for rank in sorted(ranks.values())}
+        for letter, name in zip(LETTERS, answers, strict=False):
+            groups[ranks[name]].append(letter)
+        return {"groups": [*groups.values()]}
 
 
-class AuditTask(LabelTask):
-    """The paper's audit: three questions about one answer at a time.
-
-    Args:
-        run: The judging run.
-        annotator: Who audits; a file name.
-        size: Answers of the sample.
-        seed: Random seed for the sample.
-        system: Whose answers; everybody's (canaries aside) by default, ``reference`` for the data set's own.
-
-    Raises:
-        SettingsError: When the name is not a valid file name, or there is no such system.
-        DataError: When earlier labels are not about this run's answers.
-    """
-
-    kind = "audit"
-
-    def __init__(
-        self, run: JudgeRun, annotator: str, *, size: int = 50, seed: int = 0, system: str | None = None
-    ) -> None:
-        items = []
-        for row, name in sample_answers(run.comparison, size, seed, system=system):
-            items.append(_Item(row, select_answers(run.comparison, row, [name]), (row.id, name)))
-        super().__init__(run, annotator, AuditLabel, items)
-
-    def _label(self, item: _Item, value: Mapping[str, Any] | None, seconds: float) -> AuditLabel:
-        audit = None if value is None else read_as(_Audited, value, "the label")
-        instruction, style, correct = (audit.instruction, audit.style, audit.correct) if audit else (None, None, None)
-        (name,) = item.answers
-        about = hash_content(item.row, item.answers)
-        return AuditLabel(item.row.id, name, self.annotator, instruction, style, correct, seconds, about)
-
-    def _to_page(self, item: _Item, label: Any) -> Any:
-        return {"instruction": label.instruction, "style": label.style, "correct": label.correct}
-
-
-def _compute_ranks(groups: Sequence[Sequence[str]], letters: str) -> tuple[float, ...]:
+def _compute_ranks(value: Any, letters: str) -> tuple[float, ...]:
     """Compute mid-ranks in the order shown, from groups of letters, best first: ``[["B"], ["A", "C"]]``."""
+    groups: Sequence[Sequence[str]] = read_as(tuple[tuple[StrictStr, ...], ...], value, "the label")
     rank_by_letter = {letter: rank for rank, group in enumerate(groups) for letter in group}
     if sorted(letter for group in groups for letter in group) != list(letters):
         raise DataError(f"rank each of {letters[0]} to {letters[-1]} once")

@@ -1,0 +1,42 @@
+"""``rolellm improve``: a tuned adapter, trained further and compared with itself before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rolellm.cli.evaluate import show_evaluation
+from rolellm.cli.options import AsJson, with_options
+from rolellm.cli.output import print_result, resumable
+from rolellm.core.settings import dump
+from rolellm.journeys.improving import ImproveSettings
+
+
+@with_options
+def run_improve(
+    context: typer.Context,
+    run: Annotated[Path, typer.Argument(metavar="RUN")],
+    options: ImproveSettings,
+    judge: Path | None = None,
+    out: Path = Path("improved"),
+    as_json: AsJson = False,
+) -> None:
+    """Train an adapter further by rewards or pairs; say if it helped.
+
+    The same command again continues.
+
+    Args:
+        run: Folder of a tuned adapter.
+        judge: Settings file of the models that compare the answers; without it, nothing is judged.
+        out: Folder of pairs, adapter, answers and the page.
+    """
+    from rolellm.core.threads import wait_briefly
+
+    wait_briefly()
+    with resumable(context):
+        from rolellm.journeys.improving import improve
+
+        result = improve(run, judge=judge, out=out, **dump(options))
+    print_result(result, show_evaluation, as_json)

@@ -1,0 +1,102 @@
+"""`rolellm.improve`: an adapter trained further and measured against itself before, in one call that continues."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rolellm
+from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.records import Row
+from rolellm.data.rolebench import load_rolebench
+from rolellm.journeys.evaluation import EvalResult
+from rolellm.journeys.improving import BEHAVIOR
+
+from ..commands import Command
+
+pytestmark = pytest.mark.slow
+OPTIONS = {"limit": 12, "max_new_tokens": 6}
+
+
+@pytest.fixture(scope="module")
+def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny adapter on the sample."""
+    return rolellm.train("smoke-cpu-lora", base=base, out=tmp_path_factory.mktemp("sft") / "ada", max_steps=2).out
+
+
+def write_recipe(folder: Path, trainer: str) -> str:
+    extra = "  reward_funcs: [rolellm.rewards.in_character, rolellm.rewards.style, rolellm.rewards.rouge]\n"
+    extra += "  reward_weights: [1, 2, 0]\n  per_device_train_batch_size: 8\n  max_completion_length: 6\n"
+    path = folder / f"{trainer}.yaml"
+    path.write_text(
+        f"extends: rocit-{trainer}\ntraining:\n  max_steps: 8\n  collapse_steps: null\n"
+        f"{extra if trainer == 'grpo' else '  per_device_train_batch_size: 2' + chr(10)}",
+        encoding="utf-8",
+    )
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def improved(adapter: Path, tmp_path_factory: pytest.TempPathFactory) -> EvalResult:
+    folder = tmp_path_factory.mktemp("improved")
+    return rolellm.improve(adapter, out=folder / "out", recipe=write_recipe(folder, "dpo"), **OPTIONS)
+
+
+def test_the_first_finding_is_the_verdict_and_behavior_follows(improved: EvalResult) -> None:
+    assert improved.findings[0].startswith("“after” is not")
+    assert any(all(name in sentence for name in BEHAVIOR) for sentence in improved.findings[:3])
+    page = improved.page.read_text(encoding="utf-8")
+    assert page.index("“after” is not") < page.index("<table")
+    assert improved.reports.keys() == {"after", "before"}
+
+
+def test_pairs_are_made_of_what_the_adapter_was_trained_on(improved: EvalResult, adapter: Path) -> None:
+    manifest = json.loads((improved.out / "adapter" / "manifest.json").read_text())
+    assert manifest["recipe"]["base"]["adapter"] == str(adapter)
+    assert manifest["recipe"]["data"]["path"] == str(improved.out / "pairs" / "pairs.jsonl")
+    test = {row["question"] for row in load_rolebench("sample", "test")}
+    pairs = [json.loads(line) for line in (improved.out / "pairs" / "pairs.jsonl").read_text().splitlines()]
+    assert pairs and not test & {pair["prompt"][-1]["content"] for pair in pairs}
+
+
+def test_a_second_call_trains_and_answers_nothing_again(improved: EvalResult, adapter: Path) -> None:
+    files = [improved.out / "adapter" / "manifest.json", improved.out / "eval" / "answers" / "after.jsonl"]
+    before = [file.read_bytes() for file in files]
+    again = rolellm.improve(adapter, out=improved.out, recipe=str(improved.out.parent / "dpo.yaml"), **OPTIONS)
+    assert [file.read_bytes() for file in files] == before
+    assert again.findings == improved.findings
+
+
+def test_another_recipe_in_the_same_folder_is_refused(improved: EvalResult, adapter: Path) -> None:
+    with pytest.raises(SettingsError, match=r"holds an improvement of another run or by another recipe"):
+        rolellm.improve(adapter, out=improved.out, recipe=write_recipe(improved.out.parent, "grpo"), **OPTIONS)
+
+
+def test_the_command_says_what_rewards_did(adapter: Path, tmp_path: Path, command: Command) -> None:
+    options = ["--recipe", write_recipe(tmp_path, "grpo"), "--limit", "4", "--max-new-tokens", "4"]
+    done = command("improve", adapter, "--out", tmp_path / "out", *options)
+    assert done.code == 0, done.err
+    assert done.out.startswith("“after” is not")
+    assert "Rewards, from the first quarter of the steps to the last: in_character" in done.out
+    assert "rouge" in done.out and "only watched" in done.out
+    assert f"Report: {tmp_path / 'out' / 'report.html'}" in done.out
+
+
+def test_a_model_that_was_not_tuned_is_refused_in_words(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"no finished training run; tune one first: rolellm train"):
+        rolellm.improve(base, out=tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("reply", "name", "value"),
+    [
+        pytest.param("As an AI language model, I cannot.", "replies that break character", 1.0, id="machine"),
+        pytest.param("Aye, the sea took him.", "replies that break character", 0.0, id="in-character"),
+        pytest.param("the sea the sea the sea the sea", "distinct runs of three words", 1 / 3, id="loop"),
+        pytest.param("Aye.", "distinct runs of three words", 1.0, id="too-short-to-repeat"),
+        pytest.param("俺老孙来也", "words a reply", 5.0, id="characters-in-chinese"),
+    ],
+)
+def test_behavior_of_a_reply(reply: str, name: str, value: float) -> None:
+    row = Row(id="1", role="Pirate", language="en", subset="general", question="Who?", references=("Aye.",))
+    assert BEHAVIOR[name][0](row, reply) == pytest.approx(value)
