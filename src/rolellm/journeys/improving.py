@@ -26,7 +26,7 @@ from rolellm.journeys.evaluation import EvalResult, EvalSettings, evaluate
 from rolellm.models.prompts.leaks import list_word_runs
 from rolellm.models.training_record import MANIFEST, read_manifest
 from rolellm.preferences import PAIRS, prefer
-from rolellm.reporting.findings import LEVEL, describe_gain
+from rolellm.reporting.findings import LEVEL, describe_gain, describe_scores, describe_styles, describe_verdicts
 from rolellm.reporting.page import write_page
 from rolellm.scoring.rows import read_dataset_rows
 from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs
@@ -130,14 +130,17 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
     """Compare the adapter with the one that it went on from, and write the page."""
     options = {name: value for name, value in dump(chosen).items() if name != "recipe"}
     measured = evaluate({AFTER: folder / "adapter", BEFORE: run}, judge=judge, out=folder / "eval", **options)
+    leading = {name: report.leading for name, report in measured.reports.items()}
     changes = [RewardChange(**change) for change in read_json(folder / "adapter" / MANIFEST).get("rewards", ())]
     hacked = describe_hacking(changes)
     findings = (
         *([f"{hacked[:1].upper()}{hacked[1:]}."] if hacked else []),
-        describe_gain({name: report.leading for name, report in measured.reports.items()}),
+        describe_gain(leading),
         *_describe_rewards(changes),
         *_describe_behavior(measured, chosen),
-        *measured.findings,
+        *describe_scores(leading),
+        *describe_styles(measured.style),
+        *(describe_verdicts(measured.judged) if measured.judged else ()),
     )
     content = replace(
         measured.content,
