@@ -1,11 +1,20 @@
-"""A tiny chat model that says words of the sample's references, so that scores are not 0."""
+"""A tiny chat model that says words of the sample's references, so that scores are not 0, and what harnesses share."""
 
+import json
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rolellm import load_rolebench
 from rolellm.models.prompts.render import load_chat_template
+
+from ..forking import Forking
+
+METRICS = ("CUS", "RAW", "SPE", "avg")
+TOKENS = 24
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +34,31 @@ def chat_model(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def run_harness(python: str | Path, cwd: Path, *words: str, **how: Any) -> str:
+    """Run a Python that has a harness, and return what it prints."""
+    done = subprocess.run([str(python), *words], cwd=cwd, capture_output=True, text=True, check=False, **how)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def score_replies(warm: Forking, cwd: Path, replies: Path) -> dict[str, float]:
+    """The means that `rolellm score` gives to the replies in a harness' log, of which none is left over."""
+    done = warm.run(["score", str(replies), "--config", "sample", "--json"], cwd)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["unmatched"] == {"predictions": 0, "rows": 0}
+    made = report["fingerprint"]["predictions"][0]["generation"]
+    limits = ("max_tokens", "max_new_tokens", "max_gen_toks")
+    assert made["config"] == "sample" and TOKENS in map(made["decoding"].get, limits)
+    means = {name: report["metrics"][name]["mean"] for name in METRICS}
+    assert min(means.values()) > 0
+    return means
+
+
+def assert_reported(warm: Forking, cwd: Path, replies: Path, means: Mapping[str, float]) -> None:
+    """`rolellm report` reads the same file."""
+    done = warm.run(["report", f"tiny={replies}", "--config", "sample", "--out", "r.html"], cwd)
+    assert done.returncode == 0, done.stderr
+    assert f"{means['CUS']:.3f} [" in (cwd / "r.html").read_text(encoding="utf-8")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ..forking import Forking
+from .conftest import TOKENS, run_harness, score_replies
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-inspect" / "bin" / "python"
@@ -19,13 +18,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(not PYTHON.exists(), reason="needs `make .venv-inspect/installed`"),
 ]
-METRICS = ("CUS", "RAW", "SPE", "avg")
-
-
-def run(cwd: Path, *words: str) -> str:
-    done = subprocess.run([str(PYTHON), *words], cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +25,8 @@ def log(chat_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log of the real harness about the sample."""
     folder = tmp_path_factory.mktemp("inspect")
     words = ["-m", "inspect_ai", "eval", "rolellm/rolebench", "-T", "config=sample", "--model", "hf/local"]
-    words += ["-M", f"model_path={chat_model}", "-M", "do_sample=false", "--max-tokens", "24"]
-    run(folder, *words, "--log-dir", ".", "--log-format", "json", "--display", "plain")
+    words += ["-M", f"model_path={chat_model}", "-M", "do_sample=false", "--max-tokens", str(TOKENS)]
+    run_harness(PYTHON, folder, *words, "--log-dir", ".", "--log-format", "json", "--display", "plain")
     (path,) = folder.glob("*.json")
     return path
 
@@ -49,14 +41,7 @@ def means(log: Path) -> dict[str, float]:
 
 
 def test_its_numbers_are_those_of_rolellm_score_on_its_replies(log: Path, tmp_path: Path, warm: Forking) -> None:
-    done = warm.run(["score", str(log), "--config", "sample", "--json"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    assert {name: report["metrics"][name]["mean"] for name in METRICS} == means(log)
-    assert min(means(log).values()) > 0
-    assert report["unmatched"] == {"predictions": 0, "rows": 0}
-    made = report["fingerprint"]["predictions"][0]["generation"]
-    assert (made["config"], made["decoding"]["max_tokens"], made["decoding"]["do_sample"]) == ("sample", 24, False)
+    assert score_replies(warm, tmp_path, log) == means(log)
 
 
 JUDGED = """
@@ -93,7 +78,7 @@ print(json.dumps([*found, judged().error.message]))
 
 
 def test_the_judge_asks_in_both_orders_and_needs_a_grader(tmp_path: Path) -> None:
-    done = run(tmp_path, "-c", JUDGED)
+    done = run_harness(PYTHON, tmp_path, "-c", JUDGED)
     prefers_first, tie, no_verdict, without = json.loads(done.strip().splitlines()[-1])
     assert prefers_first == tie == [0.5, 3, 0]
     assert no_verdict[1:] == [0, 3]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from ..forking import Forking
+from .conftest import TOKENS, assert_reported, run_harness, score_replies
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = ROOT / ".venv-lighteval" / "bin" / "python"
@@ -19,8 +19,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(not PYTHON.exists(), reason="needs `make .venv-lighteval/installed`"),
 ]
-METRICS = ("CUS", "RAW", "SPE", "avg")
-TOKENS = 24
 
 
 @pytest.fixture(scope="module")
@@ -30,20 +28,9 @@ def evaluated(chat_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     decoding = f"generation_parameters={{temperature:0.0,max_new_tokens:{TOKENS}}}"
     model = f"model_name={chat_model},dtype=float32,batch_size=8,add_special_tokens=False,cache_dir={folder}/cache"
     module = "rolellm.harness.lighteval_tasks"
-    words = [
-        str(PYTHON),
-        "-m",
-        module,
-        "accelerate",
-        f"{model},{decoding}",
-        "rolebench_sample",
-        "--custom-tasks",
-        module,
-    ]
-    words += ["--output-dir", ".", "--save-details"]
+    words = ["-m", module, "accelerate", f"{model},{decoding}", "rolebench_sample", "--custom-tasks", module]
     env = {**os.environ, "HF_HOME": str(folder / "hf")}
-    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_harness(PYTHON, folder, *words, "--output-dir", ".", "--save-details", env=env)
     return folder
 
 
@@ -62,20 +49,8 @@ def means(folder: Path) -> dict[str, float]:
 def test_its_numbers_are_those_of_rolellm_score_on_its_replies(
     evaluated: Path, details: Path, tmp_path: Path, warm: Forking
 ) -> None:
-    done = warm.run(["score", str(details), "--config", "sample", "--json"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    assert {name: report["metrics"][name]["mean"] for name in METRICS} == means(evaluated)
-    assert min(means(evaluated).values()) > 0
-    assert report["unmatched"] == {"predictions": 0, "rows": 0}
-    made = report["fingerprint"]["predictions"][0]["generation"]
-    assert (made["config"], made["split"], made["decoding"]["max_new_tokens"]) == ("sample", "test", TOKENS)
-
-
-def test_report_reads_its_details(evaluated: Path, details: Path, tmp_path: Path, warm: Forking) -> None:
-    done = warm.run(["report", f"tiny={details}", "--config", "sample", "--out", "r.html"], tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert f"{means(evaluated)['CUS']:.3f} [" in (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert score_replies(warm, tmp_path, details) == means(evaluated)
+    assert_reported(warm, tmp_path, details, means(evaluated))
 
 
 def test_its_results_hold_no_replies_and_say_where_they_are(evaluated: Path, tmp_path: Path, warm: Forking) -> None:

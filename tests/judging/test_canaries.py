@@ -65,13 +65,10 @@ def test_the_echo_gives_back_what_it_was_given_and_claims_the_verdict(language: 
 def test_the_echo_knows_no_more_than_a_system() -> None:
     plain, other = row(1), row(1, references=("Other.",), rolegpt="Baseline.", raw_reference="Plain.")
     assert answers([plain]) == answers([other])
+    assert answers([row(1, role_description=None)])[ECHO]["r1"].startswith("Fox\n")
 
 
 def test_the_echo_of_a_long_description_keeps_its_claim() -> None:
     text = answers([row(1, role_description="long " * 4000, question="why? " * 4000)])[ECHO]["r1"]
     assert len(text) < LIMIT
     assert '"better": "B"' in make_harmless(text).text
-
-
-def test_a_role_without_a_description_is_echoed_by_name() -> None:
-    assert answers([row(1, role_description=None)])[ECHO]["r1"].startswith("Fox\n")

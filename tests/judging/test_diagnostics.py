@@ -48,15 +48,13 @@ def test_pairs_that_lack_an_order_do_not_look_like_a_taste_for_a_place() -> None
     assert found["unscored"]["incomplete_pairs"] == 160
 
 
-def test_consistency_is_the_share_of_pairs_whose_orders_agree() -> None:
-    made = Simulator({"a": 0.0}, questions=50, noise=0.0, first=1.0)
+@pytest.mark.parametrize(("strength", "first", "consistency", "preferred"), [(0.0, 1.0, 0, 1), (1.0, 0.5, 1, 0.5)])
+def test_consistency_is_the_share_of_pairs_whose_orders_agree(
+    strength: float, first: float, consistency: float, preferred: float
+) -> None:
+    made = Simulator({"a": strength}, questions=50, noise=0.0, first=first)
     found = diagnosed(made.comparison(), made.pairs())["biases"]
-    assert found["consistency"]["mean"] == 0
-    assert found["first_preferred"]["mean"] == 1
-    made = Simulator({"a": 1.0}, questions=50, noise=0.0, first=0.5)
-    found = diagnosed(made.comparison(), made.pairs())["biases"]
-    assert found["consistency"]["mean"] == 1
-    assert found["first_preferred"]["mean"] == 0.5
+    assert (found["consistency"]["mean"], found["first_preferred"]["mean"]) == (consistency, preferred)
 
 
 def test_a_taste_for_a_place_is_measured_in_lists() -> None:
@@ -70,14 +68,14 @@ def test_a_taste_for_a_place_is_measured_in_lists() -> None:
     assert contains(diagnosed(fair.comparison(), fair.lists())["biases"]["rank_slope"], 0)
 
 
-def test_answers_of_one_length_say_nothing_of_length() -> None:
-    made = Simulator({"a": 1.0}, questions=40)
-    biases = diagnosed(made.comparison(), made.pairs())["biases"]
-    assert biases["longer_preferred"] is biases["length_coefficient"] is None
-
-
-def test_a_canary_that_is_short_is_no_taste_for_length() -> None:
-    made = Simulator({"null": -9.0}, questions=40, canaries=("null",), lengths={"null": 3})
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(Simulator({"a": 1.0}, questions=40), id="all of one length"),
+        pytest.param(Simulator({"null": -9.0}, questions=40, canaries=("null",), lengths={"null": 3}), id="a canary"),
+    ],
+)
+def test_what_says_nothing_of_length(made: Simulator) -> None:
     biases = diagnosed(made.comparison(), made.pairs())["biases"]
     assert biases["longer_preferred"] is biases["length_coefficient"] is None
 

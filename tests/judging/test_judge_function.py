@@ -76,6 +76,7 @@ def test_without_a_folder_a_temporary_one_is_named(good: Any, capsys: pytest.Cap
             id="answers",
         ),
         pytest.param({"a": ["text"]}, {}, "dataset=", id="texts-alone"),
+        pytest.param({"a": ["x", "y"]}, {"dataset": "sample"}, "a: 72 rows but 2 predictions", id="few-texts"),
         pytest.param({}, {}, "of each system", id="nothing"),
         pytest.param({"a": ["text"]}, {"llm": 7}, "llm is int", id="llm"),
         pytest.param({"a": ["text"]}, {"llm": "none.yaml"}, "none.yaml", id="llm-file"),
@@ -85,8 +86,3 @@ def test_without_a_folder_a_temporary_one_is_named(good: Any, capsys: pytest.Cap
 def test_what_cannot_be_judged_is_named(predictions: Any, changed: dict[str, Any], problem: str) -> None:
     with pytest.raises((DataError, SettingsError), match=problem):
         judge(predictions, **{"llm": LLM, **changed})
-
-
-def test_texts_must_be_as_many_as_the_rows(rows: Any) -> None:
-    with pytest.raises(DataError, match="a: 12 rows but 2 predictions"):
-        judge({"a": ["x", "y"]}, rows, llm=LLM)

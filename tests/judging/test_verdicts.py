@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.judging.records import Judgement
-from rolellm.judging.verdicts import RowOutcome, rank_above, sort_verdicts, vote_majority
+from rolellm.judging.verdicts import RowOutcome, sort_verdicts, vote_majority
 
 WIN, TIE, LOSS = (1.0, 2.0), (1.5, 1.5), (2.0, 1.0)
 
@@ -97,7 +97,6 @@ def test_ranks_are_means_over_rotations_then_over_judges() -> None:
 def test_who_is_missing_from_a_list_has_no_rank_in_it() -> None:
     found = row_outcomes([listed("ab", (1, 2)), listed("abc", (3, 1, 2))], "b")["r"]
     assert (found["a"].rank, found["b"].rank, found["c"].rank) == (2, 1.5, 2)
-    assert rank_above(listed("ab", (1, 2)), "c", "a") is None
 
 
 def test_reasons_stand_with_the_answer_they_are_about() -> None:

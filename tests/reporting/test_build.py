@@ -30,15 +30,11 @@ from .judged_run import (
     make_run,
     write_run,
 )
-from .rendered import is_inside, render_page
+from .rendered import assert_harmless, render_page, squeeze
 
 CANARIES = ("canary: null model", "canary: echo")
 PAPER = "instruction-generalization-eng"
 FAST = ReportOptions()
-
-
-def squeezed(text: str) -> str:
-    return " ".join(text.split())
 
 
 @pytest.fixture(scope="module")
@@ -51,49 +47,34 @@ def html(run: Path) -> str:
     return render_page(build_report([str(run)], FAST).content)
 
 
-def line_of(page: Any, start: str) -> list[str]:
-    return next(
-        [squeezed(cell) for cell in row]
-        for row in page.rows
-        if squeezed(row[0]).startswith(start) and len(row) == len(find_heads(page))
-    )
-
-
 def find_heads(page: Any) -> list[str]:
     """The heads of the table that has every figure; the small one comes before it."""
-    return next(row for row in page.rows if any("CUS" in cell for cell in row))
+    return next([squeeze(cell) for cell in row] for row in page.rows if any("CUS" in cell for cell in row))
+
+
+def find_cells(page: Any, start: str) -> dict[str, str]:
+    """A system's cells in that table, by their heads."""
+    heads = find_heads(page)
+    lines = ([squeeze(cell) for cell in row] for row in page.rows if len(row) == len(heads))
+    return dict(zip(heads, next(line for line in lines if line[0].startswith(start)), strict=True))
 
 
 def test_scores_biases_and_intervals_stand_in_one_table(html: str, run: Path) -> None:
     page, result = parse(html), json.loads((run / "result.json").read_text(encoding="utf-8"))
-    head = [squeezed(cell) for cell in find_heads(page)]
-    for column in (
-        "CUS",
-        "RAW",
-        "SPE",
-        "avg",
-        "Win rate, %",
-        "LC win rate, %",
-        "Above base, %",
-        "Avg. rank",
-        "Strength",
-    ):
-        assert any(cell.startswith(column) for cell in head), column
-    at = {
-        name: number
-        for number, cell in enumerate(head)
-        for name in ("Win", "Avg. rank", "Consistency")
-        if cell.startswith(name)
-    }
+    heads = " ".join(find_heads(page))
+    for column in ("CUS", "RAW", "SPE", "avg", "LC win rate, %", "Above base, %", "Strength"):
+        assert column in heads, column
     for model in result["models"]:
-        line = line_of(page, model["name"])
-        rank = model["listwise"]["average_rank"]
-        assert line[at["Avg. rank"]].startswith(f"{rank['mean']:.2f} [{rank['ci95'][0]:.2f}, {rank['ci95'][1]:.2f}]")
-        if model["pairwise"]:
-            for name, measure in (("Win", "win_rate"), ("Consistency", "consistency")):
-                score = model["pairwise"][measure]
-                ends = ", ".join(f"{100 * end:.1f}" for end in score["ci95"])
-                assert line[at[name]].startswith(f"{100 * score['mean']:.1f} [{ends}]")
+        cells = find_cells(page, model["name"])
+        for head, design, measure, times, digits in (
+            ("Avg. rank", "listwise", "average_rank", 1, 2),
+            ("Win rate, %", "pairwise", "win_rate", 100, 1),
+            ("Consistency", "pairwise", "consistency", 100, 1),
+        ):
+            if score := model[design] and model[design][measure]:
+                mean, low, high = (f"{times * value:.{digits}f}" for value in (score["mean"], *score["ci95"]))
+                (shown,) = (cell for name, cell in cells.items() if name.startswith(head))
+                assert shown.startswith(f"{mean} [{low}, {high}]")
     assert {*MODELS, *CANARIES} <= {model["name"] for model in result["models"]}
 
 
@@ -109,40 +90,36 @@ def as_released(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_published_rows_are_next_to_ours_marked_and_bare(as_released: None, run: Path) -> None:
     page = parse(render_page(build_report([str(run)], FAST).content))
     for system, scores in PUBLISHED[PAPER].rows.items():
-        line = line_of(page, f"{system} published")
-        assert line[1:5] == [f"{value:.3f}" for value in scores]
-    heads = [squeezed(cell) for cell in find_heads(page)]
-    column = next(at for at, head in enumerate(heads) if head.startswith("Above base"))
-    for system, rate in PUBLISHED[PAPER].win_rates.items():
-        assert line_of(page, f"{system} published")[column] == f"{rate:.1f}"
-    assert "compare their order with ours, not their level" in squeezed(page.text)
+        cells = find_cells(page, f"{system} published")
+        assert [*cells.values()][1:5] == [f"{value:.3f}" for value in scores]
+        if system in PUBLISHED[PAPER].win_rates:
+            (shown,) = (cell for name, cell in cells.items() if name.startswith("Above base"))
+            assert shown == f"{PUBLISHED[PAPER].win_rates[system]:.1f}"
+    assert "compare their order with ours, not their level" in squeeze(page.text)
 
 
-def test_no_published_row_under_another_protocol(as_released: None, run: Path) -> None:
-    built = build_report([str(run)], ReportOptions(protocol="rouge-score"))
-    text = squeezed(parse(render_page(built.content)).text)
-    assert "published" not in text and "its Rouge-L is recall under protocol paper" in text
-    assert all(row.band != "published" for row in built.tables["scores"].rows)
-
-
-def test_no_published_row_with_rows_that_only_share_the_configs_name(run: Path) -> None:
-    built = build_report([str(run)], FAST)
-    text = squeezed(parse(render_page(built.content)).text)
-    assert "published" not in text and "the rows here are others or only some of them" in text
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [
+        pytest.param("rouge-score", "its Rouge-L is recall under protocol paper", id="another-protocol"),
+        pytest.param(None, "the rows here are others or only some of them", id="rows-that-share-the-name"),
+    ],
+)
+def test_no_published_row_beside_what_does_not_compare(
+    request: pytest.FixtureRequest, run: Path, protocol: Any, words: str
+) -> None:
+    if protocol:
+        request.getfixturevalue("as_released")
+    built = build_report([str(run)], ReportOptions(protocol=protocol))
+    text = squeeze(parse(render_page(built.content)).text)
+    assert "published" not in text and words in text
     assert all(row.band != "published" for row in built.tables["scores"].rows)
     assert built.to_dict()["parts"][0]["published"] is False
 
 
-def test_a_config_that_was_never_published_has_no_published_rows(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "x", each=1, judges=["one"], config="sample", resamples=20)
-    built = build_report([str(run)], FAST)
-    assert built.to_dict()["parts"][0]["protocol"] == "rouge-score"
-    assert "paper’s rows" not in squeezed(parse(render_page(built.content)).text)
-
-
 def test_every_figure_has_its_section(html: str) -> None:
     page = parse(html)
-    assert page.unbalanced == [] and len(page.ids) == len(set(page.ids))
+    assert_harmless(html, page)
     assert {"scores", "roles", "significance", "judges", "questions", "provenance"} <= set(page.ids)
     # Five of standing, three of Rouge-L, four heat maps, five of habits.
     assert page.tags.count("svg") == 16
@@ -156,7 +133,7 @@ def test_every_figure_has_its_section(html: str) -> None:
         "Both orders",
     ):
         assert title in labels, title
-    text = squeezed(page.text)
+    text = squeeze(page.text)
     for words in (
         "Holm",
         "bootstrap over questions",
@@ -179,10 +156,7 @@ def test_only_the_one_script_may_run_and_nothing_may_load(html: str) -> None:
         r"script-src 'sha256-[A-Za-z0-9+/=]{44}'",
         policy,
     )
-    addresses = [value for _, _, value in page.attributes if re.search(r"https?:|//", value)]
-    assert addresses == []
-    assert all(is_inside(reference, page) for reference in page.references)
-    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    assert [value for _, _, value in page.attributes if re.search(r"https?:|//", value)] == []
 
 
 def test_several_runs_are_parts_of_one_page(run: Path, tmp_path: Path) -> None:
@@ -196,8 +170,9 @@ def test_several_runs_are_parts_of_one_page(run: Path, tmp_path: Path) -> None:
         resamples=20,
     )
     built = build_report([str(run), str(chinese)], FAST)
-    page = parse(render_page(built.content))
-    assert len(page.ids) == len(set(page.ids)) and page.unbalanced == []
+    html = render_page(built.content)
+    page = parse(html)
+    assert_harmless(html, page)
     assert {"part-1-scores", "part-2-scores", "part-2-judges", "questions"} <= set(page.ids)
     assert {"#part-1-scores", "#part-2-scores"} <= set(page.references)
     assert [part.config for part in built.content.parts] == [PAPER, "instruction-generalization-zh"]
@@ -221,7 +196,7 @@ def test_an_invalid_run_is_said_to_be_one_before_its_figures(tmp_path: Path) -> 
     comparison = make_comparison(make_rows(each=1))
     judged = draw_judgements(comparison, ["one"], unscored=0.2)
     run = write_run(tmp_path / "bad", comparison, judged, resamples=20)
-    text = squeezed(parse(render_page(build_report([str(run)], FAST).content)).text)
+    text = squeeze(parse(render_page(build_report([str(run)], FAST).content)).text)
     assert text.index("This run is not valid") < text.index("CUS")
     assert "makes a run invalid" in text
 
@@ -234,7 +209,7 @@ def test_lists_alone_without_a_baseline(tmp_path: Path) -> None:
     built = build_report([str(run)], FAST)
     page = parse(render_page(built.content))
     assert page.unbalanced == [] and "pairs" not in built.tables and "Win rate, %" not in built.tables["scores"].columns
-    assert "about their mean" in squeezed(page.text) and "Canaries do not answer" not in squeezed(page.text)
+    assert "about their mean" in squeeze(page.text) and "Canaries do not answer" not in squeeze(page.text)
 
 
 def test_judges_who_always_tie_dispute_nothing(tmp_path: Path) -> None:
@@ -274,20 +249,13 @@ def test_text_is_only_text(payload: str, tmp_path: Path) -> None:
     built = build_report([str(run)], replace(FAST, title=f"T{payload}"))
     html = write_page(tmp_path / "report.html", built.content).read_bytes().decode("utf-8")
     page = parse(html)
-    assert page.unbalanced == []
+    assert_harmless(html, page)
     assert not {"img", "iframe", "object", "link", "base"} & set(page.tags)
     assert not [name for _, name, _ in page.attributes if name.startswith("on")]
     # The one script of ours, and data that is none.
     types = [value for tag, name, value in page.attributes if tag == "script" and name == "type"]
     assert page.tags.count("script") - len(types) == 1
     assert set(types) <= {"application/json", "application/octet-stream"}
-    outside = [
-        value
-        for tag, name, value in page.attributes
-        if name in ("src", "href", "action") and not is_inside(value, page)
-    ]
-    assert outside == []
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]", html)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +310,7 @@ def test_the_head_of_the_page_says_how_each_system_stands_and_where_they_differ(
     (section,), (part,) = built.content.parts, built.content.questions
     table = section.summary_table()
     assert {row.names[0] for row in table.rows} == {*MODELS, BASELINE} and table.columns[-1] == "By Rouge-L"
-    assert {squeezed(cell) for cell in page.rows[0]} >= {"System", "By Rouge-L"}
+    assert {squeeze(cell) for cell in page.rows[0]} >= {"System", "By Rouge-L"}
     first, second = [name for name in part.rouge if part.kinds[name] == "model"][:2]
     gains = [part.rouge[first][row.id] - part.rouge[second][row.id] for row in part.rows]
     scores = [[reply["score"] for reply in example["replies"]] for example in pick_contrasts(part)]

@@ -25,8 +25,7 @@ from rolellm.scoring.statistics.intervals import Interval
 
 from ..judge_runs import summarize
 from .judged_run import MODELS, draw_judgements, judge, make_comparison, make_rows
-
-SVG = "{http://www.w3.org/2000/svg}"
+from .rendered import SVG, list_texts
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +34,6 @@ def result() -> dict[str, Any]:
     judges = [judge("llama-judge"), judge("other-judge")]
     judged = draw_judgements(comparison, ["llama-judge", "other-judge"])
     return summarize(comparison, judged, judges, JudgingSettings(resamples=50), DatasetName("sample", "test"))
-
-
-def texts(svg: str) -> list[str]:
-    return [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]
 
 
 def test_baseline_first_canaries_last_and_each_marked_for_what_it_is(result: dict[str, Any]) -> None:
@@ -99,7 +94,7 @@ def test_what_was_not_judged_is_a_dash_and_not_0(result: dict[str, Any]) -> None
 
 def test_pictures_hold_every_system_and_its_numbers(result: dict[str, Any]) -> None:
     judged = JudgingResult.from_dict(result)
-    win, free, above, rank, strength = (texts(one) for one in standing_plots(judged))
+    win, free, above, rank, strength = (list_texts(one) for one in standing_plots(judged))
     for shown in (win, free, above, rank, strength):
         assert {*MODELS, "canary: echo"} <= set(shown)
     assert "RoleGPT" in rank and "RoleGPT" not in win
@@ -137,7 +132,7 @@ def test_heat_runs_from_the_first_colour_to_the_last_and_leaves_gaps() -> None:
     svg = heat_svg("Win rate", ["a", "b"], values, [0, 7])
     used = re.findall(r'fill="(var\(--heat-\d+), (#\w+)\)"', svg)
     assert used == [("var(--heat-1", HEAT[0]), ("var(--heat-11", HEAT[-1]), ("var(--heat-6", HEAT[5])]
-    assert sorted(text for text in texts(svg) if text in ("0", "50", "100", "–")) == ["0", "100", "50", "–"]
+    assert sorted(text for text in list_texts(svg) if text in ("0", "50", "100", "–")) == ["0", "100", "50", "–"]
     # The colour and mark of the page's key, of the eighth system too.
     assert "var(--series-1" in svg and "var(--series-2" in svg
     ranks = heat_svg("Rank", ["a"], [{"a": Interval(1.0)}, {"a": Interval(3.0)}], [0, 1], ends=(3.0, 1.0), times=1.0)

@@ -12,7 +12,7 @@ from rolellm.scoring.score_report import ScoreReport
 from rolellm.version import __version__
 
 from .conftest import MADE, PAYLOADS, make_content, make_hostile, make_values, parse, read_reports
-from .rendered import is_inside, render_page
+from .rendered import assert_harmless, render_page, squeeze
 
 Values = dict[str, dict[str, Any]]
 Reports = dict[str, ScoreReport]
@@ -26,37 +26,31 @@ HTML_TAGS = set(
 )
 
 
-def squeezed(text: str) -> str:
-    return " ".join(text.split())
-
-
 def test_one_file_that_needs_nothing_else(content: PageContent, tmp_path: Path) -> None:
     out = write_page(tmp_path / "new folder" / "report.html", content)
     assert [file.name for file in out.parent.iterdir()] == ["report.html"]
     html = out.read_text(encoding="utf-8")
     page = parse(html)
-    assert html.startswith("<!doctype html>") and page.unbalanced == []
+    assert html.startswith("<!doctype html>")
+    assert_harmless(html, page)
     assert "http" not in html.replace("http-equiv", "")
     assert "//" not in page.styles and "@import" not in page.styles
     assert set(re.findall(r"url\(([^)]*)", html)) == {f"#{name}" for name in page.ids if f"url(#{name})" in html}
-    assert all(is_inside(reference, page) for reference in page.references)
-    assert "script" not in page.tags and not [name for _, name, _ in page.attributes if name.startswith("on")]
     assert "default-src 'none'" in html
-    assert len(page.ids) == len(set(page.ids))
     assert set(page.tags) <= HTML_TAGS
 
 
 def test_everything_that_was_measured_is_there(values: Values, content: PageContent) -> None:
     page = parse(render_page(content))
-    text = squeezed(page.text)
+    text = squeeze(page.text)
     for name, report in values.items():
         assert name in text and report["fingerprint"]["predictions"]["sha256"] in text
         line = next(row for row in page.rows if row[0] == name and len(row) == 5)
         for cell, metric in zip(line[1:4], ("CUS", "RAW", "SPE"), strict=True):
             score = report["metrics"][metric]
             low, high = score["ci95"]
-            assert squeezed(cell) == f"{score['mean']:.3f} [{low:.3f}, {high:.3f}] n = 40"
-        assert squeezed(line[4]) == f"{report['metrics']['avg']['mean']:.3f}"
+            assert squeeze(cell) == f"{score['mean']:.3f} [{low:.3f}, {high:.3f}] n = 40"
+        assert squeeze(line[4]) == f"{report['metrics']['avg']['mean']:.3f}"
     for role in ("Sherlock Holmes", "Captain Ahab", "孙悟空"):
         # A line of the table, and a label in each of two heat maps.
         assert sum(role in cell for row in page.rows for cell in row) == 1
@@ -68,22 +62,6 @@ def test_everything_that_was_measured_is_there(values: Values, content: PageCont
     assert [row[1:] for row in page.rows if row[0] == "untuned"][-1] == ["1", "2"]
     assert f"rolellm {__version__}" in text
     assert "<dt>optimizer.name</dt><dd>adamw</dd>" in render_page(content)
-
-
-def test_what_is_absent_is_a_dash(values: Values) -> None:
-    for report in values.values():
-        report["metrics"]["RAW"] = None
-        report["metrics"].pop("avg")
-        for metrics in report["by_role"].values():
-            metrics["RAW"] = None
-    page = parse(render_page(make_content(read_reports(values))))
-    assert page.tags.count("svg") == 4
-    for row in page.rows:
-        if row[0] in values and len(row) == 5:
-            assert [row[2].strip(), row[4].strip()] == ["–", "–"]
-        if len(row) == 5 and row[1] in values:
-            assert row[3].strip() == "–"
-    assert "RAW: accuracy" not in page.text and "0.000" not in page.text
 
 
 def test_the_least_that_is_a_report() -> None:
@@ -99,7 +77,7 @@ def test_the_least_that_is_a_report() -> None:
 def test_numbers_that_do_not_compare_are_said_not_to(values: Values) -> None:
     assert "cannot be compared" not in render_page(make_content(read_reports(values)))
     values["tuned"]["protocol"] = "paper"
-    html = squeezed(render_page(make_content(read_reports(values))))
+    html = squeeze(render_page(make_content(read_reports(values))))
     assert "These numbers cannot be compared." in html and "They differ in protocol: rouge-score, paper." in html
 
 
@@ -121,11 +99,8 @@ def test_text_is_only_text(tmp_path: Path, payload: str) -> None:
     )
     html = write_page(tmp_path / "report.html", content).read_bytes().decode("utf-8")
     page = parse(html)
-    assert page.unbalanced == [] and set(page.tags) <= HTML_TAGS
-    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
-    assert all(is_inside(reference, page) for reference in page.references)
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff\uffff]", html)
-    assert len(html) < 400_000
+    assert_harmless(html, page)
+    assert set(page.tags) <= HTML_TAGS and len(html) < 400_000
     assert page.tags.count("svg") == 5
     if len(payload) < 1_000 and payload.isprintable():
         assert page.text.count(payload) >= 8
@@ -137,7 +112,7 @@ def test_a_report_on_all_of_rolebench_stays_small() -> None:
         make_content(read_reports(make_values(systems=systems, roles=[f"role {at}" for at in range(130)])))
     )
     assert len(html) < 700_000
-    assert "The first 120 of 130 roles are drawn" in squeezed(html)
+    assert "The first 120 of 130 roles are drawn" in squeeze(html)
     assert sum(len(row) == 5 and row[0].startswith("role ") for row in parse(html).rows) == 130
 
 

@@ -11,14 +11,10 @@ from rolellm.reporting.plots import MARKERS, MAX_ROLES, SERIES, intervals_svg, r
 from rolellm.scoring.score_report import ScoreReport
 
 from .conftest import make_values, read_reports
+from .rendered import SVG, list_texts
 
 Values = dict[str, dict[str, Any]]
 Reports = dict[str, ScoreReport]
-SVG = "{http://www.w3.org/2000/svg}"
-
-
-def texts(svg: str) -> list[str]:
-    return [element.text or "" for element in ET.fromstring(svg).iter(f"{SVG}text")]
 
 
 def paths(svg: str, kind: str) -> list[dict[str, str]]:
@@ -65,7 +61,7 @@ def test_panels_share_one_scale(values: Values) -> None:
     values["untuned"]["metrics"]["SPE"] = {"mean": 0.72, "ci95": [0.7, 0.83], "n": 9}
     reports = read_reports(values)
     for metric in ("CUS", "RAW", "SPE"):
-        shown = [text for text in texts(intervals_svg(reports, metric)) if re.fullmatch(r"[\d.]+", text)]
+        shown = [text for text in list_texts(intervals_svg(reports, metric)) if re.fullmatch(r"[\d.]+", text)]
         assert shown[:5] == ["0", "0.2", "0.4", "0.6", "0.8"]
 
 
@@ -103,7 +99,7 @@ def test_many_systems_and_roles_stay_bounded() -> None:
     reports = read_reports(make_values(systems=systems, roles=[f"role {at}" for at in range(MAX_ROLES + 30)]))
     svg = heat(reports, "CUS")
     assert len(svg) < 900_000
-    drawn = set(texts(svg))
+    drawn = set(list_texts(svg))
     assert f"role {MAX_ROLES - 1}" in drawn and f"role {MAX_ROLES}" not in drawn
     marks = {(mark["d"], mark["fill"]) for mark in paths(svg, "mark")}
     assert len(marks) == 14 < len(MARKERS) * len(SERIES)

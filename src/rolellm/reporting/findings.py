@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from rolellm.core.table import Interval
 from rolellm.core.text import format_count
 from rolellm.judging.result import JudgingResult
+from rolellm.judging.verdicts import compute_sign
 from rolellm.scoring.score_report import METRICS, ScoreReport
 from rolellm.scoring.settings import has_held_out_roles
 from rolellm.scoring.statistics.intervals import PairedTest, adjust_p_values, compare_pairs, read_interval
@@ -25,11 +26,19 @@ _MEANING: Final = {
 }
 
 
-class _Comparison(NamedTuple):
+class _Test(NamedTuple):
+    """A paired test of two systems under a metric; ``p`` is adjusted, and ``ends`` are those of the difference."""
+
+    pair: tuple[str, str]
     metric: str
     means: tuple[float, float]
     ends: tuple[float, float] | None
     p: float
+
+    @property
+    def sign(self) -> int:
+        """1 where the first is ahead, -1 where it is behind, 0 where nothing is decided."""
+        return compute_sign(self.means[0] - self.means[1]) if self.p < LEVEL else 0
 
 
 def describe_scores(reports: Mapping[str, ScoreReport]) -> list[str]:
@@ -51,12 +60,13 @@ def describe_scores(reports: Mapping[str, ScoreReport]) -> list[str]:
     if len(reports) == 1:
         ((name, report),) = reports.items()
         return sentences + list(_describe_position(name, report))
-    decided, undecided = _decide(reports)
-    if len(decided) > 1 and not any(decided.values()):
-        metrics = [metric for metric in METRICS if any(metric in names for names in undecided.values())]
+    by_pair = _test_pairs(reports)
+    tests = [test for each in by_pair.values() for test in each]
+    if len(by_pair) > 1 and not any(test.sign for test in tests):
+        metrics = [metric for metric in METRICS if any(test.metric == metric for test in tests)]
         return [*sentences, f"{_join(metrics)} tell no two of {_join(list(reports))} apart."]
-    for pair in decided:
-        sentences += _describe_pair(pair, decided[pair], undecided[pair])
+    for pair, each in by_pair.items():
+        sentences += _describe_pair(pair, each)
     return sentences
 
 
@@ -65,10 +75,9 @@ def describe_gain(reports: Mapping[str, ScoreReport]) -> str:
 
     Better is ahead in at least one metric and behind in none, decided as by `describe_scores`.
     """
-    (decided,), (first, second) = _decide(reports)[0].values(), reports
+    (tests,), (first, second) = _test_pairs(reports).values(), reports
     rows = min((metric.n for metric in reports[first].metrics.values() if metric and metric.n), default=0)
-    ahead = [test.metric for test in decided if test.means[0] > test.means[1]]
-    behind = [test.metric for test in decided if test.means[0] < test.means[1]]
+    ahead, behind = ([test.metric for test in tests if test.sign == sign] for sign in (1, -1))
     if ahead and behind:
         return f"“{first}” is ahead of “{second}” in {_join(ahead)} and behind in {_join(behind)}."
     if ahead:
@@ -82,12 +91,11 @@ def describe_gain(reports: Mapping[str, ScoreReport]) -> str:
 def describe_standing(reports: Mapping[str, ScoreReport]) -> dict[str, str]:
     """Say of each system in a few words whom it is better than, and whom worse, decided as by `describe_scores`."""
     words: dict[str, list[str]] = {name: [] for name in reports}
-    for (first, second), tests in _decide(reports)[0].items():
-        signs = {test.means[0] > test.means[1] for test in tests}
-        kinds = {frozenset({True}): ("better than", "worse than"), frozenset({False}): ("worse than", "better than")}
-        kind = kinds.get(frozenset(signs), ("mixed against",) * 2 if signs else ("undecided against",) * 2)
-        words[first].append(f"{kind[0]} {second}")
-        words[second].append(f"{kind[1]} {first}")
+    for pair, tests in _test_pairs(reports).items():
+        signs = {test.sign for test in tests} - {0}
+        for name, rival, sign in ((*pair, 1), (*pair[::-1], -1)):
+            kind = ("better than" if sign in signs else "worse than") if len(signs) == 1 else "mixed against"
+            words[name].append(f"{kind if signs else 'undecided against'} {rival}")
     return {name: ", ".join(clauses) for name, clauses in words.items()}
 
 
@@ -123,23 +131,13 @@ def describe_character_tests(checked: Mapping[str, Any]) -> str:
     return f"{checked['counts']['passed']} of {format_count(count, 'character test')} passed{words}."
 
 
-_Pair = tuple[str, str]
-
-
-def _decide(reports: Mapping[str, ScoreReport]) -> tuple[dict[_Pair, list[_Comparison]], dict[_Pair, list[str]]]:
-    """Return the decided comparisons of each pair, and the metrics that decide nothing, after Holm's correction."""
+def _test_pairs(reports: Mapping[str, ScoreReport]) -> dict[tuple[str, str], list[_Test]]:
+    """Test every pair under every metric, with Holm's correction over all of them."""
     pairs = [pair for pair in combinations(reports, 2) if len(reports) <= 3 or next(iter(reports)) in pair]
-    compared = {pair: [_compare(reports[pair[0]], reports[pair[1]], metric) for metric in METRICS] for pair in pairs}
-    tests = [(pair, test) for pair, row in compared.items() for test in row if test]
-    adjusted = adjust_p_values([test.p for _, test in tests])
-    decided: dict[_Pair, list[_Comparison]] = {pair: [] for pair in pairs}
-    undecided: dict[_Pair, list[str]] = {pair: [] for pair in pairs}
-    for (pair, test), p in zip(tests, adjusted, strict=True):
-        if p < LEVEL:
-            decided[pair].append(test._replace(p=p))
-        else:
-            undecided[pair].append(test.metric)
-    return decided, undecided
+    tests = [test for pair in pairs for metric in METRICS if (test := _compare(pair, reports, metric))]
+    adjusted = adjust_p_values([test.p for test in tests])
+    tests = [test._replace(p=p) for test, p in zip(tests, adjusted, strict=True)]
+    return {pair: [test for test in tests if test.pair == pair] for pair in pairs}
 
 
 def describe_verdicts(judged: JudgingResult) -> list[str]:
@@ -162,17 +160,15 @@ def describe_verdicts(judged: JudgingResult) -> list[str]:
     return sentences
 
 
-def _compare(first: ScoreReport, second: ScoreReport, metric: str) -> _Comparison | None:
-    values, other_values = (
-        {row.id: row for row in report.scores if row.metric == metric} for report in (first, second)
-    )
-    shared = [row for name, row in values.items() if name in other_values]
+def _compare(pair: tuple[str, str], reports: Mapping[str, ScoreReport], metric: str) -> _Test | None:
+    first, second = ({row.id: row for row in reports[name].scores if row.metric == metric} for name in pair)
+    shared = [row for name, row in first.items() if name in second]
     if not shared:
         return None
-    values_of_both = [row.value for row in shared], [other_values[row.id].value for row in shared]
-    test = compare_pairs(*values_of_both, [row.question for row in shared], [row.role for row in shared])
-    means = (sum(values_of_both[0]) / len(shared), sum(values_of_both[1]) / len(shared))
-    return _Comparison(metric, means, *_select(test, first.options.config))
+    values, other_values = ([scores[row.id].value for row in shared] for scores in (first, second))
+    test = compare_pairs(values, other_values, [row.question for row in shared], [row.role for row in shared])
+    means = (sum(values) / len(shared), sum(other_values) / len(shared))
+    return _Test(pair, metric, means, *_select(test, reports[pair[0]].options.config))
 
 
 def _select(test: PairedTest, config: str | None) -> tuple[tuple[float, float] | None, float]:
@@ -182,37 +178,35 @@ def _select(test: PairedTest, config: str | None) -> tuple[tuple[float, float] |
     return test.difference.ends, test.p
 
 
-def _describe_pair(pair: _Pair, decided: Sequence[_Comparison], undecided: Sequence[str]) -> Iterator[str]:
-    gains = [test for test in decided if test.means[0] > test.means[1]]
-    losses = [test for test in decided if test.means[0] < test.means[1]]
-    if len(losses) > len(gains):
-        pair, gains, losses = (pair[1], pair[0]), [_swap(test) for test in losses], [_swap(test) for test in gains]
-    better, worse = pair
+def _describe_pair(pair: tuple[str, str], tests: Sequence[_Test]) -> Iterator[str]:
+    signs = [test.sign for test in tests]
+    lead = -1 if signs.count(-1) > signs.count(1) else 1
+    better, worse = pair[::lead]
+    gains = [test for test in tests if test.sign == lead]
+    losses = [f"{_MEANING[test.metric][1]} {_show(test, lead)}" for test in tests if test.sign == -lead]
+    undecided = [test.metric for test in tests if not test.sign]
     if gains:
         first, *more = gains
-        clauses = [f"{_MEANING[first.metric][0]} than {worse} {_show(first)}"]
-        clauses += [f"{_MEANING[test.metric][0]} {_show(test)}" for test in more]
-        sentence = f"{better} {_join(clauses)}"
-        if losses:
-            sentence += ", but " + _join([f"{_MEANING[test.metric][1]} {_show(test)}" for test in losses])
-        yield f"{sentence}."
+        clauses = [f"{_MEANING[first.metric][0]} than {worse} {_show(first, lead)}"]
+        clauses += [f"{_MEANING[test.metric][0]} {_show(test, lead)}" for test in more]
+        yield f"{better} {_join(clauses)}{', but ' if losses else ''}{_join(losses)}."
     if undecided:
         verb = "decides" if len(undecided) == 1 else "decide"
         yield f"Between {better} and {worse}, {_join(undecided)} {verb} nothing."
 
 
-def _swap(test: _Comparison) -> _Comparison:
-    ends = None if test.ends is None else (-test.ends[1], -test.ends[0])
-    return test._replace(means=(test.means[1], test.means[0]), ends=ends)
-
-
-def _show(test: _Comparison) -> str:
-    values = f"{test.metric} {test.means[0]:.3f} against {test.means[1]:.3f}"
-    return f"({values})" if test.ends is None else f"({values}, difference {test.ends[0]:+.3f} to {test.ends[1]:+.3f})"
+def _show(test: _Test, lead: int) -> str:
+    """Show the means, those of the leading system first, and the ends of their difference."""
+    mean, other_mean = test.means[::lead]
+    values = f"{test.metric} {mean:.3f} against {other_mean:.3f}"
+    if test.ends is None:
+        return f"({values})"
+    low, high = sorted(lead * end for end in test.ends)
+    return f"({values}, difference {low:+.3f} to {high:+.3f})"
 
 
 def _join(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + f" and {words[-1]}"
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def _describe_position(name: str, report: ScoreReport) -> Iterator[str]:
