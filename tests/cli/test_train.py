@@ -101,6 +101,8 @@ def test_preview_says_what_a_safety_mix_will_ask_the_base(recipe: Path, tmp_path
 def test_a_base_replaces_that_of_the_recipe(recipe: Path, tmp_path: Path, root: Path, warm: Forking) -> None:
     base = json.loads(warm(["train", recipe, "--json"], tmp_path))["base"]
     again = json.loads(warm(["train", recipe, "--base", base, "--out", "again", "--json"], tmp_path))
+    said = warm(["train", recipe, "--base", base, "--out", "third"], tmp_path)
+    assert said.splitlines()[-3] == "  rolellm eval third --config sample"
     assert again["base"] == base and losses(tmp_path / "again") == losses(tmp_path / "runs/mini")
     lost = warm.run(["train", recipe, "--base", "nosuch", "--out", "lost"], tmp_path)
     assert (lost.returncode, "base.path: no folder at nosuch" in lost.stderr) == (1, True)

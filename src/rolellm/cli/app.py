@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import io
+import os
 import re
 import sys
 import warnings
@@ -226,6 +227,10 @@ def _prepare_messages() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or a pipe that knows ASCII only is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
+    if not sys.stderr.isatty():
+        # Bars for reading a checkpoint and mapping a data set are noise in a file; ours print lines there.
+        for library in ("HF_HUB", "HF_DATASETS"):
+            os.environ.setdefault(f"{library}_DISABLE_PROGRESS_BARS", "1")
     printed_messages: set[str] = set()
 
     def format_once(message: Warning | str, *_args: Any, **_options: Any) -> str:

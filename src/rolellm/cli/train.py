@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
@@ -76,10 +77,10 @@ def run_train(
         from rolellm.training.train import train
 
         run = train(chosen, out=folder, overwrite=overwrite, resume=resume)
-    print_result(run, _show, as_json)
+    print_result(run, lambda run: _show(run, chosen), as_json)
 
 
-def _show(run: TrainingRun) -> None:
+def _show(run: TrainingRun, recipe: Recipe) -> None:
     if run.hacked is not None:
         typer.echo(run.hacked)
     typer.echo(
@@ -88,6 +89,13 @@ def _show(run: TrainingRun) -> None:
     )
     if run.url is not None:
         typer.echo(run.url)
+    data = recipe.data
+    where = [] if data.source == "dataset" else ["--config", data.config]
+    where += [] if data.data_dir is None else ["--data-dir", str(data.data_dir)]
+    typer.echo("Go on with:")
+    push = ["push", str(run.out), "OWNER/NAME", "--license", "LICENSE"]
+    for command in (["eval", str(run.out), *where], ["improve", str(run.out)], push):
+        typer.echo(f"  {shlex.join(['rolellm', *command])}")
 
 
 def _print_preview(recipe: Recipe, out: Path, count: int, as_json: bool) -> None:
