@@ -127,7 +127,7 @@ def test_the_help_of_a_command_fits_a_screen_and_the_rest_is_in_help_all(
     ("override", "message"),
     [
         pytest.param("top_p=2", "top_p: must be less than or equal to 1", id="bound"),
-        pytest.param("topp=1", "--set topp=1: expected KEY=VALUE; did you mean top_p?", id="unknown"),
+        pytest.param("topp=1", "--set topp=1: there is no such option; did you mean top_p?", id="unknown"),
         pytest.param("top_p", "--set top_p: expected KEY=VALUE", id="no value"),
         pytest.param("per-kind=x", "per_kind: must be a whole number", id="kind"),
     ],

@@ -101,8 +101,11 @@ def _set_value(values: dict[str, Any], override: str, fields: Mapping[str, tuple
     """Put the value of a ``--set KEY=VALUE`` in place of the option's."""
     key, equals, text = override.partition("=")
     name = key.strip().replace("-", "_")
-    if not equals or name not in fields:
-        raise SettingsError(f"--set {override}: expected KEY=VALUE{describe_alternatives(name, fields)}")
+    if not equals:
+        raise SettingsError(f"--set {override}: expected KEY=VALUE")
+    if name not in fields:
+        known = {field: name for name, (field, _) in fields.items() if field != "as_json"}
+        raise SettingsError(f"--set {override}: there is no such option{describe_alternatives(name, known.values())}")
     name, hint = fields[name]
     if get_origin(strip_hint(hint)) in (tuple, list):
         values[name] = [*(values[name] or ()), text]
