@@ -20,7 +20,6 @@ from rolellm.reporting.browse import (
     Browse,
     BrowsePart,
     PackedPart,
-    TextTable,
     browse,
     source_hash,
 )
@@ -237,11 +236,3 @@ def test_the_files_that_people_wrote_reach_nothing_outside() -> None:
         assert not re.search(r"//\w|@import|url\(|</", text)
     for name in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(", "Function("):
         assert name not in made.script
-
-
-def test_short_texts_are_not_worth_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert TextTable.of(["short", "short", "x" * 40, None, "x" * 40, "y" * 40]).numbers == {"x" * 40: 0}
-    assert list(TextTable().blocks()) == []
-    monkeypatch.setattr(browse_module, "BLOCK_CHARACTERS", 50)
-    table = TextTable.of([letter * 40 for letter in "aabbcc"])
-    assert table.starts == [0, 1, 2] and list(table.blocks()) == [["a" * 40], ["b" * 40], ["c" * 40]]
