@@ -10,7 +10,7 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.settings import read
 from rolellm.core.table import Table, TableRow, Tabular
 from rolellm.llm.llm import LLM, CallOptions
-from rolellm.scoring.statistics.intervals import read_interval
+from rolellm.scoring.statistics.intervals import read_interval, select_intervals
 
 if TYPE_CHECKING:
     from rolellm.checks.safety import CheckSafety
@@ -179,21 +179,26 @@ def style(
         data_dir: A local copy of the release.
     """
     from rolellm.data.rolebench.source import resolve_config
+    from rolellm.scoring.settings import name_intervals
     from rolellm.scoring.style import measure_file_style
 
     files = [Path(file) for file in ([predictions] if isinstance(predictions, str | Path) else predictions)]
     folder = None if data_dir is None else Path(data_dir)
-    result = measure_file_style(files, resolve_config(config, folder), split, folder)
+    config = resolve_config(config, folder)
+    result = measure_file_style(files, config, split, folder)
     heads = {"top1": "Top-1 %", "top5": "Top-5 %", "same_instruction": "Told from another role %"}
     rows = [
-        TableRow((language, name), tuple(read_interval(measured[part].get(key)) for key in heads))
-        for language, measured in result["languages"].items()
+        TableRow(
+            (language, name),
+            (*(read_interval(measured[part].get(key)) for key in heads), f"{100 * measured[part]['ece']:.1f}"),
+        )
+        for language, measured in select_intervals(result["languages"], config).items()
         for part, name in (("meter", "the meter, on references"), ("replies", "replies"))
         if part in measured
     ]
-    return Findings(
-        result, Table("Style", ("Language", "Measured"), tuple(heads.values()), tuple(rows)), result["warnings"]
-    )
+    columns = (*heads.values(), "Calibration error %")
+    table = Table(f"Style, {name_intervals(config)}", ("Language", "Measured"), columns, tuple(rows))
+    return Findings(result, table, result["warnings"])
 
 
 def compare(first: str | Path, second: str | Path, **options: Any) -> Findings:

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from rolellm.cli.app import app, get_exit_code
 from rolellm.core.errors import RoleLLMError
-from rolellm.core.jsonl import read_jsonl
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.training.recipe_files import load_recipe
@@ -111,15 +110,6 @@ def test_each_line_that_goes_on_is_complete(place):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_stage_without_a_model_says_where_the_next_takes_one(place, tmp_path):
-    (tmp_path / "own.txt").write_text("You are the Queen of Hearts.", encoding="utf-8")
-    role = ("--role", "Queen of Hearts")
-    assert run("role", "parse", "queen.txt", *role, "--out", "queen.jsonl")[0] == 0
-    own = ("--description", "own.txt", "--catchphrases", "none")
-    code, shown = run("role", "build", "queen.jsonl", *role, "--out", "q", *own)
-    assert (code, shown.splitlines()[-1]) == (0, "Go on with: rolellm instruct q --llm FILE.yaml")
-
-
 def make_silver():
     role = ("--role", "Long John Silver")
     assert run("role", "parse", "silver.txt", *role, "--out", "silver.jsonl")[0] == 0
@@ -129,23 +119,3 @@ def make_silver():
     assert run("respond", "silver", *wanted, "--llm", "rules.yaml")[0] == 0
     own = ("--instructions", "silver/instruct/kept.jsonl", "--replies", 1, "--out", "silver/respond-questions")
     assert run("respond", "silver", *own, "--llm", "rules.yaml")[0] == 0
-
-
-def test_the_rules_say_the_same_over_http_through_faults(place, served):
-    made = {}
-    for llm in ("rules.yaml", "server.yaml"):
-        out = llm.removesuffix(".yaml")
-        role = ("--role", "Queen of Hearts")
-        assert run("role", "parse", "queen.txt", *role, "--out", "queen.jsonl")[0] == 0
-        assert run("role", "build", "queen.jsonl", *role, "--out", out, "--llm", llm)[0] == 0
-        assert run("instruct", out, "--llm", llm, "--per-role", 40)[0] == 0
-        assert run("respond", out, "--instructions", "instructions.jsonl", "--limit", 4, "--llm", llm)[0] == 0
-        profile = json.loads((Path(out) / "profile.json").read_text(encoding="utf-8"))
-        kept = [(value["question"], value["answer"]) for _, value in read_jsonl(Path(out) / "instruct" / "kept.jsonl")]
-        replies = [set(value["generated"]) for _, value in read_jsonl(Path(out) / "respond" / "replies.jsonl")]
-        made[out] = profile["description"], profile["catchphrases"]
-        # A reply that a fault spoiled is asked for again, and then quotes other words.
-        assert len(kept) >= 15
-        assert all(replies)
-    assert made["rules"] == made["server"]
-    assert sum(served.counts.faults.values()) > 0

@@ -62,8 +62,6 @@ def test_a_talk_with_its_commands(place: Path, clean_env: dict[str, str]) -> Non
         pytest.param(
             ["ada", "--llm", "llm.yaml", "--adapter", "a"], 2, "an adapter needs a model folder", id="adapter"
         ),
-        pytest.param(["llm.yaml", "--llm", "llm.yaml"], 1, "llm.yaml", id="no-card"),
-        pytest.param(["ada", "--model", "missing/folder/x"], 1, "no model at", id="missing-model"),
     ],
 )
 def test_what_cannot_be_talked_to(

@@ -76,12 +76,6 @@ def test_two_runs_for_people(run: Command, runs: tuple[Path, Path]) -> None:
     assert "\n2. " not in shown.out
 
 
-def test_a_run_beside_itself(run: Command, runs: tuple[Path, Path]) -> None:
-    shown = run(runs[0], runs[0])
-    assert shown.code == 0
-    assert "No setting differs." in shown.out
-
-
 def write_predictions(path: Path, rows: list[Row], text: str) -> Path:
     path.write_text("".join(json.dumps({"id": row.id, "prediction": text}) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -103,14 +97,10 @@ def test_two_files_of_predictions(run: Command, rows: list[Row], tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        pytest.param(["RUN", "gone"], 1, "no such folder", id="no folder"),
         pytest.param(["RUN", "FILE"], 2, "two folders of judging runs, or two files", id="a run and a file"),
         pytest.param(["FILE", "FILE"], 2, "--config", id="predictions without a data set"),
-        pytest.param(["RUN", "RUN", "--pair", "fox"], 2, "expected NAME_A=NAME_B", id="half a pair"),
         pytest.param(["RUN", "RUN", "--pair", "fox=owl"], 2, "no system 'owl'", id="a pair of nobody"),
         pytest.param(["EMPTY", "RUN"], 1, "not the folder of a judging run", id="another folder"),
-        pytest.param(["RUN"], 2, "RUN_B", id="one run"),
-        pytest.param(["RUN", "RUN", "--protocol", "bleu"], 2, "bleu", id="no such protocol"),
     ],
 )
 def test_what_cannot_be_compared_ends_in_words(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.data.rolebench import dataset_fingerprint
 from rolellm.scoring.predictions import get_sidecar_path
 
 from ..commands import Command, exit_code
@@ -77,27 +76,3 @@ def test_answers_to_its_own_training_rows_are_marked_from_end_to_end(
     assert (refused.code, refused.out) == (1, "")
     assert "refused, as asked by strict: rows of sample/train" in refused.err
     assert expected in refused.err
-
-
-def test_strict_refuses_to_answer_them(place: Path, tmp_path: Path, command: Command) -> None:
-    shown = command(*generate(tmp_path / "p.jsonl", "--split", "train", "--strict"))
-    assert (shown.code, shown.out) == (1, "")
-    assert shown.err.startswith("error: refused, as asked by strict: rows of sample/train whose instruction the model")
-    assert "-strict, whose train split holds no instruction of its test split" in shown.err
-    assert len(shown.err.splitlines()) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("part", ["", "base-*"], ids=["the-run", "the-base-warmed-in-it"])
-def test_held_out_rows_pass_strict(place: Path, tmp_path: Path, command: Command, part: str) -> None:
-    (model,) = [str(path.relative_to(place)) for path in (place / "run").glob(part)] if part else ["run"]
-    out = tmp_path / "p.jsonl"
-    assert command(*generate(out, "--strict", model=model)).result["contaminated"] == 0
-    shown = command(*score(out, "--json"))
-    report = shown.result
-    found = report["contamination"]
-    assert "trained on" not in shown.err
-    assert (found["rows"], found["contaminated"], found["by_role"], found["unknown"]) == (6, 0, 6, 0)
-    assert report["metrics_clean"] is None
-    source = {"model": model, "config": "sample", "split": "train", "fingerprint": dataset_fingerprint("sample")}
-    assert found["trained_on"] == [{**source, "roles": 1, "instructions": 52}]

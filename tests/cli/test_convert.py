@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from ..forking import Forking
 from ..models.chatglm.published import CONFIG, publish, random_tensors, tokenizer_bytes
 
 pytestmark = pytest.mark.slow
@@ -25,27 +24,6 @@ def src(tmp_path: Path) -> Path:
 def run(env: dict[str, str], *words: str | Path) -> subprocess.CompletedProcess[str]:
     command = [str(BIN / "rolellm"), "data", "convert-chatglm", *map(str, words)]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=200, check=False)
-
-
-def test_json_is_one_object(src: Path, tmp_path: Path, warm: Forking) -> None:
-    shown = warm(["data", "convert-chatglm", src, tmp_path / "native", "--dtype", "bfloat16", "--json"], tmp_path)
-    assert json.loads(shown) == {
-        "out": str(tmp_path / "native"),
-        "family": "chatglm3",
-        "dtype": "bfloat16",
-        "parameters": 76_128,
-        "bytes": 152_256,
-        "files": 2,
-        "tokenizer": {"texts": 4445, "differing": 0},
-    }
-
-
-def test_words_for_people(src: Path, tmp_path: Path, warm: Forking) -> None:
-    shown = warm(["data", "convert-chatglm", src, tmp_path / "native", "--family", "chatglm2"], tmp_path)
-    assert shown == (
-        f"76,128 parameters of chatglm2 in float16, 2 files: {tmp_path / 'native'}\n"
-        "The tokenizer was compared with SentencePiece on 4,445 texts: 0 differ.\n"
-    )
 
 
 def test_a_refusal_is_one_message(src: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:

@@ -65,16 +65,6 @@ def test_the_judge_ranks_them_and_its_run_can_be_reported_again(demo):
         assert text in page
 
 
-def test_what_it_leaves_can_be_used(demo, command):
-    folder, result, _ = demo
-    assert json.loads((folder / "run" / "manifest.json").read_text())["data"]["config"] == "sample"
-    scored = command("score", folder / "tuned.jsonl", "--config", "sample", "--json")
-    assert scored.json["metrics"] == result["metrics"]["tuned"], scored.err
-    queen, monk = result["made"]["roles"]
-    assert queen["role"] == "Queen of Hearts" and monk["language"] == "zh"
-    assert command("data", "stats", "--data-dir", folder / "made" / "release", "--json").json["lines"][0]["here"] > 0
-
-
 def test_it_says_what_came_out_first_and_ends_with_what_to_do(demo, monkeypatch):
     folder, result, _ = demo
     assert any("closer to the role's own replies than untuned" in finding for finding in result["findings"])
@@ -95,14 +85,6 @@ def test_the_tuned_role_can_be_talked_to(demo):
     assert shown.returncode == 0 and "User: Queen of Hearts: " in shown.stdout, shown.stderr
 
 
-def test_stages_are_announced_without_noise(demo):
-    _, _, stderr = demo
-    assert "Tuning" in stderr
-    assert "no language model" in stderr
-    assert "deprecated" not in stderr
-    assert "Traceback" not in stderr
-
-
 def test_a_folder_with_other_files_is_left_alone(tmp_path, command):
     (tmp_path / "thesis.txt").write_text("years of work")
     shown = command("demo", "--out", tmp_path)
@@ -121,15 +103,3 @@ def judged():
     }
     value = {"models": [], "problems": ["[red]odd\x1b[31m"], "diagnostics": diagnostics, "baseline": None}
     return JudgingResult.from_dict({**value, "judges": [], "tests": [], "valid": True})
-
-
-def test_what_it_prints_does_nothing_to_a_terminal(monkeypatch, tmp_path):
-    metrics = {name: {"mean": 0.25, "ci95": None, "n": 4} for name in ("CUS", "RAW", "SPE")}
-    reports = {"tuned": ScoreReport.from_dict({"protocol": "rouge-score", "metrics": metrics})}
-    findings = ("[red]Eve\x1b[31m is closer.",)
-    made = {"release": "made/release"}
-    result = DemoResult(tmp_path, tmp_path / "report.html", findings, made, reports, judged(), {})
-    monkeypatch.setattr("rolellm.demo.run_whole_loop", lambda out, say, llm: result)
-    shown = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)]).stdout
-    assert "\x1b" not in shown and "[red]Eve␛[31m" in shown
-    assert shown.index("is closer") < shown.index("CUS") and "made/release" in shown

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ import pytest
 from ..forking import Forking
 
 BIN = Path(sys.executable).parent
-SAMPLE = Path(str(resources.files("rolellm.data.rolebench"))) / "sample"
 # Its own system instruction, so that prompts fit the tiny model's context.
 CHOICE = ("--role", "Queen of Hearts", "--role", "Long John Silver", "--system-template", "short.txt")
 
@@ -33,23 +31,6 @@ def environment(clean_env: dict[str, str]) -> dict[str, str]:
 
 def command(model: Path, out: Path | str, *more: str) -> list[str]:
     return ["generate", "--model", str(model), "--config", "sample", "--out", str(out), *CHOICE, *more]
-
-
-@pytest.mark.slow
-def test_it_answers_a_split_and_prints_one_object(
-    tiny_model: Path, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    words = ["rolellm", *command(tiny_model, "p.jsonl", "--max-new-tokens", "8", "--limit", "5", "--json")]
-    done = subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
-    lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert summary["rows"] == len(lines) == 5
-    assert all(line["new_tokens"] <= 8 for line in lines)
-    meta = json.loads((tmp_path / "p.jsonl.meta.json").read_text())
-    assert (meta["config"], meta["split"]) == ("sample", "test")
-    assert meta["dataset_fingerprint"]
-    assert meta["parameters"] > 1000 and meta["date"].startswith("20")
 
 
 @pytest.mark.slow
@@ -106,18 +87,8 @@ def test_ctrl_c_keeps_what_is_done_and_the_printed_line_finishes_it(
     [
         pytest.param(("--model", "nowhere/at/all"), 1, "no such directory", id="model"),
         pytest.param(("--model", "nowhere/at/all", "--dry-run"), 1, "no such directory", id="model-of-a-dry-run"),
-        pytest.param(("--config", "nothing"), 2, "nothing", id="config"),
         pytest.param(("--role", "Queen of Heart"), 2, "Queen of Hearts", id="role"),
-        pytest.param(("--subset", "specific"), 2, "role_specific", id="subset"),
         pytest.param(("--top-p", "0"), 2, "top_p: must be greater than 0", id="top-p"),
-        pytest.param(("--device", "tpu"), 2, "cuda", id="device"),
-        pytest.param(("--system-template", "nowhere.txt"), 2, "no system template", id="template"),
-        pytest.param(
-            ("--config", "roles", "--split", "train", "--data-dir", str(SAMPLE)),
-            2,
-            "lacks the column question",
-            id="config-without-questions",
-        ),
     ],
 )
 def test_bad_usage_is_refused_in_words(

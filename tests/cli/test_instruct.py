@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,41 +35,6 @@ def profile(tmp_path: Path) -> Path:
     return write_character(character, tmp_path / "queen")
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def test_json_tells_what_the_files_hold(run: Command, profile: Path) -> None:
-    shown = run(profile, "--per-role", 40, "--chunk-tokens", 300, "--json")
-    counts = shown.result["counts"]
-    kept, dropped = lines(profile / "instruct/kept.jsonl"), lines(profile / "instruct/dropped.jsonl")
-    assert (len(kept), len(dropped)) == (counts["kept"], sum(counts["dropped"].values()))
-    assert counts["distinct"] >= 40
-    assert shown.json["enough"] is True
-    assert shown.json["spent"]["calls"] > 0
-    keys = ["id", "question", "answer", "type", "completeness", "factualness", "confidence", "receipt"]
-    assert all(list(line) == keys for line in [*kept, *dropped])
-    assert all(line["receipt"]["filter"]["reason"] for line in dropped)
-    assert shown.err == ""
-
-
-def test_other_filters_ask_nobody_anything(run: Command, profile: Path) -> None:
-    common = (profile, "--per-role", 40, "--chunk-tokens", 300, "--json")
-    first = run(*common).json
-    stricter = run(*common, "--min-confidence", "high").json
-    off = ("--no-confidence", "--no-standalone", "--no-character", "--no-grounding", "--no-duplicates")
-    loose = run(*common, *off).json
-    other = run(*common, "--duplicates", "minhash", "--similarity", 0.3, "--min-grounding", 0.9).json
-    assert [item["spent"]["calls"] for item in (stricter, loose, other)] == [0, 0, 0]
-    assert stricter["counts"]["dropped"]["confidence"] > first["counts"]["dropped"]["confidence"]
-    assert [loose["counts"]["dropped"][name] for name in ("confidence", "standalone", "character", "grounding")] == [
-        0
-    ] * 4
-    assert loose["counts"]["dropped"]["duplicate"] == 0
-    assert other["counts"]["dropped"]["duplicate"] > first["counts"]["dropped"]["duplicate"]
-    assert other["counts"]["dropped"]["grounding"] > first["counts"]["dropped"]["grounding"]
-
-
 def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(
     run: Command, profile: Path, tmp_path: Path
 ) -> None:
@@ -87,37 +49,16 @@ def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(
     assert not (profile / "instruct").exists()
 
 
-def test_dry_run_asks_nobody_and_writes_nothing(run: Command, profile: Path) -> None:
-    shown = run(profile, "--dry-run", "--json")
-    assert shown.result["requests"] > 30
-    assert not (profile / "instruct").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         pytest.param(["--overlap-tokens", 900], 2, "overlap_tokens is 900", id="overlap over half a chunk"),
-        pytest.param(["--per-role", 0], 2, "--per-role", id="no questions"),
-        pytest.param(["--min-confidence", "certain"], 2, "certain", id="no such level"),
-        pytest.param(["--min-grounding", 2], 2, "--min-grounding", id="share over 1"),
     ],
 )
 def test_bad_usage(run: Command, profile: Path, words: list[Any], code: int, message: str) -> None:
     shown = run(profile, *words)
     assert shown.code == code
     assert message in shown.err
-
-
-def test_no_model_named(run: Command, profile: Path) -> None:
-    shown = run(profile, model=False)
-    assert shown.code == 2
-    assert "--llm" in shown.err
-
-
-def test_a_folder_that_is_no_character(run: Command, tmp_path: Path) -> None:
-    shown = run(tmp_path)
-    assert shown.code == 1
-    assert "rolellm role build" in shown.err
 
 
 def test_a_character_of_whom_nothing_is_known(run: Command, tmp_path: Path) -> None:
@@ -133,23 +74,6 @@ def test_what_a_script_says_reaches_no_terminal_alive(run: Command, tmp_path: Pa
     for sign in ("\x1b", "\u202e", "\x07"):
         assert sign not in shown.out + shown.err
     assert "[bold]" in shown.out
-
-
-def test_two_runs_on_one_folder(run: Command, profile: Path) -> None:
-    from rolellm.core.locks import lock_folder
-
-    with lock_folder(profile / "instruct"):
-        shown = run(profile, "--per-role", 10)
-    assert shown.code == 1
-    assert str(profile / "instruct") in shown.err
-
-
-def test_as_a_process_and_in_another_folder(profile: Path, tmp_path: Path) -> None:
-    (tmp_path / "llm.yaml").write_text("endpoints:\n  - backend: scripted\n    rules: quotes\n", encoding="utf-8")
-    command = [sys.executable, "-m", "rolellm", "instruct", "queen", "--llm", "llm.yaml", "--per-role", "10", "--json"]
-    shown = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert shown.returncode == 0, shown.stderr
-    assert json.loads(shown.stdout)["out"] == "queen/instruct"
 
 
 def test_a_run_without_any_reply_fails_and_says_why(run: Command, profile: Path) -> None:

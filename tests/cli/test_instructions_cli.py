@@ -61,9 +61,6 @@ def test_the_table_says_what_was_left_out(place: Path, run: Command) -> None:
         pytest.param(("one.jsonl", "--count", "1", "--count", "2"), 2, "2 counts for 1 data sets", id="counts"),
         pytest.param(("one.jsonl", "two.jsonl", "--count", "1"), 2, "at least one from each", id="too few"),
         pytest.param(("none.jsonl",), 1, "none.jsonl: no such file or folder", id="no file"),
-        pytest.param(("one.jsonl", "--instruction-column", "x"), 2, "no column 'x'", id="column"),
-        pytest.param(("nothing",), 1, "nothing: no such file or folder, and no name of a data set", id="no name"),
-        pytest.param(("one.jsonl", "--similarity", "3"), 2, "similarity", id="similarity"),
     ],
 )
 def test_bad_usage(place: Path, run: Command, words: tuple[str, ...], code: int, message: str) -> None:
@@ -83,12 +80,6 @@ def test_a_data_set_is_not_written_over(place: Path, run: Command) -> None:
     done = run("one.jsonl", "--count", "2", "--out", "./one.jsonl", "--overwrite")
     assert done.code == 2 and "is one of the datasets to draw from" in done.err
     assert (place / "one.jsonl").read_bytes() == before
-
-
-def test_the_current_folder_is_a_data_set(place: Path, run: Command) -> None:
-    (place / "two.jsonl").unlink()
-    assert run(".", "--count", "2", "--out", place.parent / "out.jsonl").code == 0
-    assert len(list(read_jsonl(place.parent / "out.jsonl"))) == 2
 
 
 def test_the_line_of_the_readme(root: Path, place: Path, run: Command) -> None:
@@ -116,10 +107,3 @@ def test_the_language_is_that_of_most_instructions(
     write_jsonl(place / "mixed.jsonl", ({"instruction": asked, "output": told} for asked, told in texts))
     found = run("mixed.jsonl", "--out", "out.jsonl", "--duplicates", "exact", "--json", "--max-chars", "90").result
     assert (found["settings"]["language"], found["drawn"]) == (language, drawn)
-
-
-def test_half_a_character_is_left_out(place: Path, run: Command) -> None:
-    lines = [json.dumps({"instruction": f"Draw a {half}map.", "output": "x"}) for half in ("", "\ud800")]
-    (place / "half.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    (entry,) = run("half.jsonl", "--out", "out.jsonl", "--json").result["sources"]
-    assert (entry["drawn"], entry["dropped"]) == (1, {"half_a_character": 1})

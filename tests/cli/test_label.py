@@ -109,25 +109,6 @@ def test_ctrl_c_says_how_far_it_came_and_the_same_command_goes_on(start: Start, 
     assert code == 0 and "Judges against people" in out and "judge / anna" in out and "Who ranked" in out
 
 
-def test_all_labelled_ends_well_and_says_what_is_next(start: Start, folder: Path) -> None:
-    running = start(folder, "--annotator", "anna", "--limit", 1)
-    running.save(0, groups=[["C"], ["B"], ["A"]])
-    code, out, err = running.stop()
-    assert code == 0 and "1 of 1 labeled" in out and f"Next: rolellm label --agreement '{folder}'" in out and err == ""
-
-
-def test_a_kill_loses_nothing_that_was_saved(start: Start, folder: Path) -> None:
-    words = (folder, "--annotator", "anna", "--limit", 3)
-    running = start(*words)
-    running.save(0, groups=[["A"], ["B"], ["C"]])
-    running.process.send_signal(signal.SIGKILL)
-    running.process.wait()
-    with (folder / "labels" / "anna.jsonl").open("a") as stream:
-        stream.write('{"row": "row-0')
-    code, _, err = start(*words).stop()
-    assert code == 3 and "1 of 3 labeled" in err
-
-
 def test_the_audit_of_the_references_stands_beside_the_papers(start: Start, folder: Path, command: Command) -> None:
     running = start(folder, "--annotator", "anna", "--audit", "--system", "reference", "--limit", 2)
     running.save(0, instruction=True, style=True, correct=None)
@@ -147,14 +128,6 @@ def test_one_person_labels_in_one_place_at_a_time(start: Start, folder: Path, co
     start(folder, "--annotator", "bela")
 
 
-def test_who_labels_is_who_is_logged_in(forking: Forking, folder: Path, tmp_path: Path) -> None:
-    env = {"BROWSER": "false", "LOGNAME": "Cleo / Q"}
-    running = Labelling(forking.start(["label", folder, "--limit", 1], tmp_path, env=env))
-    running.save(0, groups=[["C"], ["B"], ["A"]])
-    assert running.stop()[0] == 0
-    assert (folder / "labels" / "Cleo_Q.jsonl").is_file()
-
-
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
@@ -162,9 +135,6 @@ def test_who_labels_is_who_is_logged_in(forking: Forking, folder: Path, tmp_path
         pytest.param(
             ["--annotator", "anna", "--system", "quill-7b"], 2, "--system needs --audit", id="a ranking of one"
         ),
-        pytest.param(["--annotator", "anna", "--audit", "--system", "x"], 2, "choose one of", id="nobody"),
-        pytest.param(["--annotator", "anna", "--limit", "0"], 2, "", id="no sample"),
-        pytest.param(["--annotator", "anna", "--port", "70000"], 2, "", id="no port"),
     ],
 )
 def test_what_cannot_be_done_is_said(command: Command, folder: Path, words: list[str], code: int, said: str) -> None:
@@ -188,11 +158,6 @@ def test_a_port_that_is_taken_is_said(start: Start, folder: Path, command: Comma
     port = start(folder, "--annotator", "anna").url.split(":")[2].split("/")[0]
     code, _, err = command("label", folder, "--annotator", "bela", "--port", port)
     assert code == 2 and f"port {port} is not available" in err
-
-
-def test_nobody_having_labelled_names_the_command(command: Command, folder: Path) -> None:
-    code, _, err = command("label", "--agreement", folder)
-    assert code == 2 and f"rolellm label '{folder}' --annotator NAME" in err
 
 
 def test_a_stop_is_quick_however_many_pages_are_open(start: Start, folder: Path) -> None:

@@ -15,7 +15,7 @@ from rolellm.cli.llm_options import make_llm, show_estimate
 from rolellm.cli.options import AsJson, with_options
 from rolellm.core.errors import SettingsError
 from rolellm.llm.llm import LLM, CallOptions, ModelOptions
-from rolellm.llm.model import Price, Request, RunOptions, Sampling, system, user
+from rolellm.llm.model import Request, RunOptions, Sampling, system, user
 from rolellm.llm.settings import ModelSettings
 
 HERE = ("--base-url", "http://localhost:8000/v1", "--model", "small")
@@ -116,9 +116,6 @@ def test_a_file_and_what_goes_before_it(file: Path) -> None:
         pytest.param(HERE[:2], "--base-url needs --model", id="address-alone"),
         pytest.param(HERE[2:], "--model needs --base-url", id="model-alone"),
         pytest.param(("--llm", "FILE", *HERE[2:]), "--model cannot be combined with --llm; put it in", id="both"),
-        pytest.param(("--llm", "nowhere.yaml"), "nowhere.yaml does not exist", id="no-file"),
-        pytest.param((*HERE, "--api-key-env", "sk-1234567890"), "may be a key itself", id="key-for-its-variable"),
-        pytest.param(("--base-url", "ftp://x", "--model", "m"), "base_url is not a server address", id="address"),
     ],
 )
 def test_bad_usage_is_refused_in_words(file: Path, words: tuple[str, ...], said: str) -> None:
@@ -131,41 +128,6 @@ def test_bad_usage_is_refused_in_words(file: Path, words: tuple[str, ...], said:
         # Both ways, and one that costs nothing.
         for way in ("--base-url", "--llm", "localhost", "backend: local"):
             assert way in str(done.exception)
-
-
-@pytest.mark.parametrize("option", ["--concurrency", "--max-attempts"])
-def test_numbers_out_of_range_are_refused_by_the_command_line(option: str) -> None:
-    done = CliRunner().invoke(app, ["4", *HERE, option, "0"])
-    assert done.exit_code == 2
-
-
-def test_a_command_may_ask_nobody() -> None:
-    idle = typer.Typer()
-    given: list[LLM] = []
-
-    @idle.command()
-    @with_options
-    def show(model: ModelOptions, calls: CallOptions, explain: bool = False) -> None:
-        given.append(make_llm(model, calls, required=not explain))
-
-    assert CliRunner().invoke(idle, ["--explain"]).exit_code == 0
-    assert given[0].settings.endpoints == ()
-    assert isinstance(CliRunner().invoke(idle, []).exception, SettingsError)
-    CliRunner().invoke(idle, ["--explain", *HERE])
-    assert given[1].settings.endpoints[0].model == "small"
-
-
-def test_the_rules_that_come_with_the_library(file: Path) -> None:
-    file.write_text("endpoints: [{backend: scripted, rules: quotes, price: {prompt: 2}}]", encoding="utf-8")
-    (model,) = call("--llm", str(file)).models
-    assert (model.name, model.price, model.concurrency) == ("quotes", Price(2.0), 8)
-
-
-def test_a_missing_key_is_an_error_only_when_models_are_made(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("A_KEY_THAT_IS_NOT_SET", raising=False)
-    llm = call("--llm", str(file), "--dry-run")
-    with pytest.raises(SettingsError, match="A_KEY_THAT_IS_NOT_SET"):
-        _ = llm.models
 
 
 def dry_run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -185,15 +147,6 @@ def test_a_dry_run_opens_no_socket_and_prints_one_object(file: Path) -> None:
     assert found["counted_by"] == "estimate"
 
 
-@pytest.mark.slow
-def test_a_dry_run_for_people(file: Path, tiny_model: Path) -> None:
-    done = dry_run("--llm", str(file), "--batch", "--tokenizer", str(tiny_model))
-    assert done.returncode == 0, done.stderr
-    for words in ("100 requests; no model", "low", "expected", "at worst", "US dollars", "A batch costs"):
-        assert words in done.stdout
-    assert "estimated" not in done.stdout
-
-
 def test_a_dry_run_without_prices() -> None:
     done = CliRunner().invoke(app, ["100", *HERE, "--dry-run"], catch_exceptions=False)
     assert "no price" in done.output
@@ -205,10 +158,3 @@ def test_the_hook_of_these_tests_would_end_a_process_that_connects() -> None:
     code = DRY.split("import pathlib")[0] + "import socket\nsocket.create_connection(('127.0.0.1', 9))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 9
-
-
-def test_the_options_are_in_the_help_once() -> None:
-    done = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"})
-    for option in ("--llm", "--base-url", "--api-key-env", "--budget", "--retry-failed", "--dry-run"):
-        assert done.output.count(f"{option} ") == 1
-    assert "llm_file" not in done.output

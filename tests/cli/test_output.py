@@ -30,11 +30,3 @@ def test_a_narrow_terminal_gets_lines_in_place_of_cut_figures(
     assert "[b]other[/b]" in printed
     words = " ".join(printed.split())
     assert all(words.count(f"measure {n} %: {n}6.5 [35.{n}, 58.2]") == 2 for n in range(9))
-
-
-def test_a_table_that_fits_a_terminal_stays_one(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output, "make_console", lambda: Console(width=80, force_terminal=True, color_system=None))
-    print_table("Small", ("", "rows"), [("good", "72")])
-    assert "│ good │   72 │" in capsys.readouterr().out

@@ -131,16 +131,6 @@ def test_the_data_card_names_its_home_and_no_place_of_this_machine(
     assert HfApi(endpoint=hub.endpoint).repo_info("me/rolebench", repo_type="dataset", token="local").private
 
 
-def test_fewer_configs_the_next_time_leave_no_old_ones(shell: Run, hub: Any) -> None:
-    options = ("--data-dir", sample_folder(), "--json")
-    shell("data", "push", "me/rolebench", *options, "--config", "roles", "--config", "sample")
-    done = shell("data", "push", "me/rolebench", *options, "--config", "sample")
-    assert json.loads(done.stdout)["removed"] == ["roles/train-00000-of-00001.parquet"]
-    folder = read(hub, "me/rolebench", "dataset")
-    assert not (folder / "roles").exists()
-    assert [item["config_name"] for item in DatasetCard.load(folder / "README.md").data.configs] == ["sample"]
-
-
 def test_a_dry_run_asks_nothing_and_needs_no_token(shell: Run, hub: Any, run: Path) -> None:
     offline = {"HF_TOKEN": None, "HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
     data = shell("data", "push", "me/rolebench", "--config", "sample", "--dry-run", "--json", **offline)
@@ -149,19 +139,6 @@ def test_a_dry_run_asks_nothing_and_needs_no_token(shell: Run, hub: Any, run: Pa
     assert "Would send to" in model.stdout
     assert "adapter_model.safetensors" in model.stdout
     assert hub.asked == []
-
-
-def test_a_run_is_pushed_and_then_there_is_nothing_to_do(shell: Run, hub: Any, run: Path) -> None:
-    hub.fail("commit", None, after=True)  # The connection is cut after the commit: it must not be made twice.
-    options = ("--license", "mit", "--base-model", "me/base", "--message", "A first one", "--revision", "trial")
-    done = shell("push", run, "me/model", *options, "--json")
-    result = json.loads(done.stdout)
-    assert result["changed"]
-    commits = HfApi(endpoint=hub.endpoint).list_repo_commits("me/model", revision="trial")
-    assert [commit.title for commit in commits] == ["A first one", "initial commit"]
-    assert commits[0].commit_id == result["revision"]
-    again = shell("push", run, "me/model", *options)
-    assert again.stdout.startswith("nothing to do")
 
 
 @pytest.mark.timeout(300)
@@ -188,11 +165,9 @@ MERGE = ["me/model", "--license", "mit", "--merge"]
     ("words", "env", "code", "said"),
     [
         pytest.param(["me/model", "--license", "mit"], {}, 2, "--base-model OWNER/NAME", id="adapter-of-a-folder"),
-        pytest.param(["me/model", "--merge"], {}, 2, "never guessed", id="no-licence"),
         pytest.param(["model", "--license", "mit", "--merge"], {}, 2, "write OWNER/NAME", id="no-owner"),
         pytest.param(MERGE, {"HF_TOKEN": None}, 1, "hf auth login", id="no-token"),
         pytest.param(MERGE, {"HF_HUB_OFFLINE": "1"}, 1, "HF_HUB_OFFLINE is set", id="offline"),
-        pytest.param([*MERGE, "--scores", "none.json"], {}, 1, "none.json", id="no-scores"),
     ],
 )
 def test_what_will_not_do_ends_in_one_message(
@@ -203,10 +178,3 @@ def test_what_will_not_do_ends_in_one_message(
     assert said in done.stderr
     assert "error: " in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_token_that_may_not_write_is_told_so(shell: Run, hub: Any) -> None:
-    hub.fail("commit", 403)
-    done = shell("data", "push", "me/rolebench", "--config", "sample", end=1)
-    assert "error: this token may not write to me/rolebench" in done.stderr
-    assert done.stdout == ""

@@ -1,7 +1,5 @@
 """``rolellm report`` as a user gives it: runs or predictions in, one page and its tables out."""
 
-import json
-import re
 import subprocess
 import sys
 from functools import partial
@@ -9,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rolellm import load_rolebench
 from rolellm.data.rolebench.source import sample_folder
 
 from ..commands import Command
@@ -42,28 +39,6 @@ def test_a_run_becomes_a_page_and_tables(run: Path, tmp_path: Path, clean_env: d
         assert {f"{table}.md", f"{table}.csv", f"{table}.tex"} <= names
     scores = (tmp_path / "tables" / "scores.md").read_text(encoding="utf-8")
     assert "| canary: null model |" in scores and "published" not in scores
-
-
-def test_json_is_one_object_and_nothing_else(report: Command, run: Path, tmp_path: Path) -> None:
-    shown = report(run, "--out", "new/page.html", "--protocol", "rouge-score", "--json")
-    found = shown.json
-    assert (tmp_path / found["report"]).is_file() and found["tables"] == []
-    (part,) = found["parts"]
-    assert part["protocol"] == "rouge-score" and part["published"] is False and part["valid"] is True
-    assert part["systems"][0] == "RoleGPT" and "canary: null model" in part["systems"]
-
-
-def test_files_of_predictions_become_the_papers_table_in_form(report: Command, tmp_path: Path) -> None:
-    rows = load_rolebench("sample", "test")
-    for name in ("mine", "other"):
-        lines = [json.dumps({"id": row["id"], "prediction": f"{name} {row['references'][0]}"}) for row in rows]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    words = ["mine.jsonl", "Theirs=other.jsonl", "--config", "sample", "--protocol", "paper", "--tables", "t", "--json"]
-    shown = report(*words)
-    (part,) = shown.result["parts"]
-    assert part["systems"] == ["RoleGPT", "mine", "Theirs"] and part["valid"] is None and part["protocol"] == "paper"
-    table = (tmp_path / "t" / "scores.md").read_text(encoding="utf-8")
-    assert re.search(r"\| mine \| 1\.0+ \(.*\) \| [\d.]+ ", table) and "protocol paper, config sample" in table
 
 
 def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
@@ -100,13 +75,9 @@ def test_the_published_table_with_the_releases_own_rows(report: Command, real_re
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        pytest.param(["gone"], 1, "no such file or folder", id="not-there"),
         pytest.param(["."], 1, "not the folder of a judging run", id="not-a-run"),
         pytest.param(["p.jsonl"], 2, "--config is missing", id="no-config"),
-        pytest.param(["p.jsonl", "x/p.jsonl", "--config", "sample"], 2, "would be called p", id="one-name"),
-        pytest.param(["p.jsonl", "--config", "nope"], 2, "no config 'nope'", id="unknown-config"),
         pytest.param(["p.jsonl", "--config", "sample"], 1, "p: ", id="answers-no-row"),
-        pytest.param([], 2, "RUN", id="nothing"),
     ],
 )
 def test_what_is_wrong_is_said_in_words(

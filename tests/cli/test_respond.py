@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,6 @@ from rolellm.core.records import Lore, Profile, Turn
 
 from ..commands import Command
 
-BIN = Path(sys.executable).parent
 TURNS = (
     ("Where is the stew?", "In the kettle, you rat."),
     ("The captain wants his map.", "His map? I ate his map."),
@@ -54,22 +50,6 @@ def run(command: Command) -> Command:
 ASK = ("fox", "--instructions", "asked.jsonl", "--llm", "llm.yaml")
 
 
-def test_from_end_to_end_and_again_for_nothing(place: Path, clean_env: dict[str, str], run: Command) -> None:
-    words = [BIN / "rolellm", "respond", *ASK, "--json"]
-    done = subprocess.run(words, env=clean_env, cwd=place, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    first = json.loads(done.stdout)
-    assert (first["replies"], first["missing"], first["held_out"]) == (42, 0, 7)
-    assert first["spent"]["calls"] == 42 and first["strategy"] == "few-shot-dialogue"
-    written = (place / "fox/respond/replies.jsonl").read_bytes()
-    second = run(*ASK, "--json").result
-    assert (second["spent"]["calls"], second["spent"]["from_journal"]) == (0, 42)
-    assert (place / "fox/respond/replies.jsonl").read_bytes() == written
-    rows = [row for _, row in read_jsonl(place / "fox/respond/replies.jsonl")]
-    assert [row["question"] for row in rows] == [f"Question {number}: who has the map?" for number in range(7)]
-    assert all(len(row["generated"]) == 5 and row["rolegpt"] and row["role"] == "Fox" for row in rows)
-
-
 def test_the_table(place: Path, run: Command) -> None:
     shown = run(*ASK, "--strategy", "zero-shot", "--limit", "2", "--replies", "1", "--out", "elsewhere")
     assert shown.code == 0
@@ -96,21 +76,11 @@ def test_explain_shows_script_text_inert(place: Path, run: Command) -> None:
     assert "[bold]" in shown.out and "shown" in shown.out
 
 
-def test_a_dry_run_asks_nobody(place: Path, run: Command) -> None:
-    assert run(*ASK, "--dry-run", "--json").result["requests"] == 42
-    assert not (place / "fox/respond").exists()
-
-
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         pytest.param(("none", *ASK[1:]), 1, "no profile.json here", id="no character"),
-        pytest.param(("fox", "--instructions", "none.jsonl", *ASK[3:]), 1, "no such file", id="no instructions"),
-        pytest.param(ASK[:3], 2, "no model is named", id="no model"),
-        pytest.param((*ASK, "--temperature", "0"), 2, "gives the same reply 6 times", id="no chance"),
         pytest.param((*ASK, "--max-prompt-tokens", "9"), 2, "at most 9 are allowed", id="budget"),
-        pytest.param((*ASK, "--strategy", "none"), 2, "few-shot-dialogue", id="strategy"),
-        pytest.param((*ASK, "--system-template", "none.txt"), 2, "no system template", id="template"),
     ],
 )
 def test_bad_usage(place: Path, run: Command, words: tuple[str, ...], code: int, message: str) -> None:
@@ -133,18 +103,6 @@ def test_a_budget_stops_short_and_a_larger_one_goes_on(place: Path, run: Command
     assert not (place / "fox/respond/replies.jsonl").exists(), "the whole file is written at the end"
     spent = run(*ASK, "--json").result["spent"]
     assert spent["from_journal"] > 0 and spent["calls"] + spent["from_journal"] == 42
-
-
-def test_nothing_but_refusals_is_a_failure(place: Path, run: Command) -> None:
-    turns = (Turn("Crow", "Map?", "speech"), Turn("Fox", "As an AI language model, I have no map.", "speech"))
-    fox = Profile("Fox", "en", turns, description="You are a fox.")
-    write_character(replace(fox, turns=turns), place / "fox")
-    shown = run(*ASK, "--limit", "1", "--max-attempts", "2")
-    assert shown.code == 1
-    assert re.search(r"hides_ai +│ +12", shown.out)
-    assert "6 of 6 replies are missing, most often (6): says that it is an AI; " in shown.err
-    assert "failed.jsonl" in shown.err
-    assert len(list(read_jsonl(place / "fox/respond/failed.jsonl"))) == 6
 
 
 def server_words(url: str) -> tuple[str, ...]:

@@ -83,17 +83,6 @@ def test_a_screen_gets_one_short_table_and_full_gets_all(
     assert "By role" in full and "Long John Silver" in full and "By role" in whole
 
 
-def test_the_releases_own_baseline_files_are_predictions(run: Command) -> None:
-    folders = ("rolebench-eng/instruction-generalization", "rolebench-zh")
-    files = [file for folder in folders for file in sorted((sample_folder() / folder).rglob("rolegpt_baseline.jsonl"))]
-    assert len(files) == 4
-    shown = run(*files, "--config", "sample", "--protocol", "paper", "--json")
-    assert shown.result["unmatched"]["rows"] == 0
-    assert shown.json["counts"]["matched_by"] == {"exact": 72}
-    assert shown.json["fingerprint"]["value"] == "recall"
-    assert [file["file"] for file in shown.json["fingerprint"]["predictions"]] == ["rolegpt_baseline.jsonl"] * 4
-
-
 def test_what_the_join_left_open_is_on_standard_error(run: Command, tmp_path: Path, rows: list[Row]) -> None:
     lines: list[dict[str, Any]] = [{"id": row.id, "prediction": row.rolegpt} for row in rows[:60]]
     lines += [{"id": rows[0].id, "prediction": "Else."}, {"role": "Nobody", "question": "Who?", "prediction": "x"}]
@@ -112,15 +101,6 @@ def test_what_the_join_left_open_is_on_standard_error(run: Command, tmp_path: Pa
     assert refused.err.startswith("error: refused, as asked by strict: rows of sample/test")
 
 
-def test_rows_out_writes_each_rows_score(run: Command, predictions: Path, tmp_path: Path) -> None:
-    out = tmp_path / "deep" / "rows.jsonl"
-    found = run(predictions, "--config", "sample", "--json", "--rows-out", out).json
-    lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    assert len(lines) == 112
-    values = [line["value"] for line in lines if line["metric"] == "SPE"]
-    assert sum(values) / len(values) == pytest.approx(found["metrics"]["SPE"]["mean"])
-
-
 def test_bad_lines_stop_it_by_file_and_line_or_are_set_aside(run: Command, predictions: Path) -> None:
     with predictions.open("a", encoding="utf-8") as stream:
         stream.write('{"id": "x"}\n{"id": "y", "pred')
@@ -134,42 +114,13 @@ def test_bad_lines_stop_it_by_file_and_line_or_are_set_aside(run: Command, predi
     assert [json.loads(line)["line"] for line in aside] == [73, 74]
 
 
-def test_options_reach_the_score(run: Command, predictions: Path) -> None:
-    words = ("--config", "sample", "--json", "--tokenizer", "characters", "--missing", "zero", "--processes", 2)
-    recipe = run(predictions, *words).json["fingerprint"]
-    assert recipe["tokenizer"] == {"en": "rouge_score", "zh": "characters"}
-    assert recipe["missing"] == "zero"
-
-
-def test_another_config_is_named_when_nothing_matches(run: Command, tmp_path: Path) -> None:
-    path = write(tmp_path / "P.jsonl", [{"role": "Nobody Known", "question": "Who?", "generated": ["Me."]}])
-    shown = run(path, "--config", "sample")
-    assert shown.code == 1
-    assert "is it another config?" in shown.err
-    assert "Nobody Known" in shown.err
-    assert len(shown.err.splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
         pytest.param(["absent.jsonl", "--config", "sample"], 1, "absent.jsonl: not a file", id="no-file"),
         pytest.param(["P.jsonl", "--config", "sampel"], 2, "sample", id="config"),
         pytest.param(["P.jsonl", "--config", "sample", "--split", "dev"], 2, "dev", id="split"),
-        pytest.param(["P.jsonl", "--config", "roles", "--data-dir", "SAMPLE"], 2, "roles", id="no-questions"),
-        pytest.param(
-            ["P.jsonl", "--config", "roles", "--split", "train", "--data-dir", "SAMPLE"],
-            2,
-            "lacks the column references",
-            id="table",
-        ),
-        pytest.param(["P.jsonl", "--config", "sample", "--protocol", "rouge"], 2, "--protocol", id="protocol"),
-        pytest.param(["P.jsonl", "--config", "sample", "--tokenizer", "t5"], 2, "unknown tokenizer", id="tokenizer"),
-        pytest.param(["P.jsonl", "--config", "sample", "--missing", "drop"], 2, "--missing", id="missing"),
-        pytest.param(["P.jsonl", "--config", "sample", "--processes", "0"], 2, "--processes", id="processes"),
         pytest.param(["P.jsonl"], 2, "--config", id="no-config"),
-        pytest.param(["--config", "sample"], 2, "P.jsonl", id="nothing-to-score"),
-        pytest.param(["P.jsonl", "--config", "sample", "--metric", "CUS"], 2, "--metric", id="unknown-option"),
     ],
 )
 def test_bad_usage(
@@ -180,20 +131,3 @@ def test_bad_usage(
     assert shown.code == code
     assert shown.out == ""
     assert said in shown.err
-
-
-@pytest.mark.realdata
-def test_the_baseline_of_role_generalization_covers_part_of_its_rows(
-    real_release: Path, run: Command, tmp_path: Path
-) -> None:
-    from rolellm.data.rolebench.build import MissingFilesWarning
-
-    baseline = real_release / "rolebench-eng/role-generalization/role_specific/rolegpt_baseline.jsonl"
-    words = ["--config", "role-generalization-eng", "--data-dir", real_release, "--json", "--protocol", "paper"]
-    with pytest.warns(MissingFilesWarning):
-        shown = run(baseline, *words)
-    found = shown.json
-    assert found["metrics"]["SPE"]["n"] == 696
-    assert found["counts"]["matched_by"] == {"exact": 500, "trimmed": 196}
-    assert found["by_subset"]["role_specific"] == {"rows": 2534, "answered": 696}
-    assert found["unmatched"]["predictions"] > 4000

@@ -53,21 +53,6 @@ def losses(folder: Path) -> list[float]:
 
 
 @pytest.mark.slow
-def test_the_command_leaves_a_run_and_does_not_replace_it(
-    recipe: Path, tmp_path: Path, clean_env: dict[str, str]
-) -> None:
-    done = run([BIN / "rolellm", "train", recipe, "--json"], clean_env, tmp_path)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    assert (result["out"], result["rows"], result["steps"]) == ("runs/mini", 6, 2)
-    left = {path.name for path in (tmp_path / "runs/mini").iterdir()}
-    assert {"manifest.json", "metrics.jsonl", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= left
-    again = run([BIN / "rolellm", "train", recipe], clean_env, tmp_path)
-    assert again.returncode == 2
-    assert again.stderr.startswith("error: runs/mini holds a finished run")
-
-
-@pytest.mark.slow
 def test_the_script_under_accelerate_does_what_the_library_does(
     recipe: Path, tmp_path: Path, root: Path, warm: Forking
 ) -> None:
@@ -140,13 +125,6 @@ def test_what_will_not_do_ends_in_one_message(
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
     assert words in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_base_that_is_not_there_is_refused(recipe: Path, tmp_path: Path, warm: Forking) -> None:
-    recipe.write_text(MINI.replace("build: tiny-llama", "path: models/llama"), encoding="utf-8")
-    done = warm.run(["train", recipe], tmp_path)
-    assert done.returncode == 1
-    assert f"no folder at {tmp_path}/models/llama" in done.stderr
 
 
 def test_the_script_refuses_as_the_command_does(

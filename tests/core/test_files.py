@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError
-from rolellm.core.files import open_atomic, write_json
+from rolellm.core.files import open_atomic
 from rolellm.core.jsonl import JsonlAppender, read_jsonl, write_jsonl
-from rolellm.core.text import fold, make_safe_name
+from rolellm.core.text import make_safe_name
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5
@@ -26,11 +26,6 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
         raise RuntimeError
     assert path.read_text() == "old"
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_write_json_is_readable_as_it_stands(tmp_path):
-    write_json(tmp_path / "a.json", {"role": "诸葛亮"})
-    assert "诸葛亮" in (tmp_path / "a.json").read_text(encoding="utf-8")
 
 
 @given(rows=st.lists(st.dictionaries(st.text(st.characters(codec="utf-8")), JSON, max_size=4), max_size=6))
@@ -70,8 +65,3 @@ def test_safe_names_stay_in_their_folder(name):
     assert safe
     assert Path(safe).name == safe
     assert safe not in (".", "..")
-
-
-@given(st.text())
-def test_fold_is_idempotent(text):
-    assert fold(fold(text)) == fold(text)

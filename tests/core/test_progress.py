@@ -57,10 +57,3 @@ def test_nothing_is_shown_of_what_is_quick_or_not_to_be_shown(
     with Progress("hidden", 1, show=False) as shown:
         shown.advance()
     assert capsys.readouterr().err == ""
-
-
-def test_what_is_counted_may_end_early(hasty: None, capsys: pytest.CaptureFixture[str]) -> None:
-    for item in track_progress(iter(range(5)), "counting"):
-        if item == 2:
-            break
-    assert "counting" in capsys.readouterr().err

@@ -5,11 +5,9 @@ from pathlib import Path, PosixPath
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
-from rolellm.core.settings import Field, dump, merge_values, parse_yaml, read, read_file, resolve_paths, settings
+from rolellm.core.settings import Field, dump, parse_yaml, read, resolve_paths, settings
 
 
 @settings
@@ -95,23 +93,6 @@ def test_yaml_that_is_refused(text: str, message: str) -> None:
 
 def test_yaml_numbers_and_dates() -> None:
     assert parse_yaml("a: 2e-4\nb: 2024-01-01\nc: -1E5", "f") == {"a": 2e-4, "b": "2024-01-01", "c": -1e5}
-
-
-def test_a_file_far_larger_than_settings_is_refused_at_once(tmp_path: Path) -> None:
-    file = tmp_path / "big.yaml"
-    file.write_text("# " + "x" * (2 << 20))
-    with pytest.raises(SettingsError, match="larger than"):
-        read_file(file)
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from("abc"), st.integers() | st.none() | st.dictionaries(st.sampled_from("xy"), st.integers())
-    )
-)
-def test_laying_values_over_themselves_changes_nothing(values: dict[str, Any]) -> None:
-    once = merge_values({}, values)
-    assert merge_values(once, once) == once
 
 
 def test_ctrl_c_while_settings_are_written_is_ctrl_c() -> None:

@@ -15,7 +15,6 @@ from rolellm.core.errors import DataError, EndpointError, SettingsError, Stopped
 from rolellm.llm import batch as batch_module
 from rolellm.llm.batch import STATE, BatchDispatcher, BatchState
 from rolellm.llm.client import Client
-from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import (
     Answer,
     Failure,
@@ -25,7 +24,6 @@ from rolellm.llm.model import (
     Request,
     RunOptions,
     Sampling,
-    Schema,
     UnacceptableError,
     user,
 )
@@ -120,20 +118,6 @@ def test_what_is_on_its_way_in_a_batch_is_not_paid_for_twice(
     with Client(tmp_path, [model], replace(OPTIONS, batch=False)) as client:
         client.ask(asked(5))
         assert client.spent.calls == 0 and client.spent.cost < most
-
-
-def test_a_batch_that_counts_no_tokens_is_no_gift(
-    tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = Endpoint.clean_body
-
-    def without_usage(self: Endpoint, raw: dict[str, Any], request: Request | None) -> Any:
-        return real(self, {name: value for name, value in raw.items() if name != "usage"}, request)
-
-    monkeypatch.setattr(Endpoint, "clean_body", without_usage)
-    with Client(tmp_path, [serve(at={"price": PRICE})[1]], OPTIONS) as client:
-        (answer,) = client.ask(asked(1))
-        assert isinstance(answer, Answer) and answer.reply.usage.completion > 0 and client.spent.cost > 0
 
 
 RUNNER = """
@@ -232,13 +216,6 @@ def test_a_line_over_the_rate_limit_costs_no_attempt(tmp_path: Path, serve: Serv
     server, at = serve(faults=[{"rate": 1.0, "kinds": ["limited_seconds"], "forever": True}])
     (outcome,) = ask(tmp_path / "never", at, asked(1), max_wait=0.05)
     assert isinstance(outcome, Failure) and outcome.kind == "rate_limited"
-
-
-def test_a_form_that_the_server_refuses_is_not_used_again(tmp_path: Path, serve: Serve) -> None:
-    server, at = serve(structured=("json_object",))
-    outcomes = ask(tmp_path, at, asked(4, schema=Schema("s", {"type": "object"})))
-    assert all(isinstance(outcome, Answer) for outcome in outcomes)
-    assert len(server.batches.batches) == 2
 
 
 @pytest.mark.parametrize(

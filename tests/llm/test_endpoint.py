@@ -227,16 +227,6 @@ def test_a_reply_is_read(serve: Serve) -> None:
     assert at.name == server.url.removeprefix("http://").removesuffix("/v1") + "/local"
 
 
-@pytest.mark.parametrize("fault", ["no_usage", "wrong_usage"])
-def test_tokens_are_estimated_where_the_server_counts_none(fault: str, serve: Serve) -> None:
-    _, at = serve(lambda _: "A fox, of course.", fault=fault)
-    (raw,) = ask(at, ASKED)
-    assert raw["usage"]["estimated"] is True
-    usage = at.read(raw).usage
-    assert 10 <= usage.prompt <= 30
-    assert 3 <= usage.completion <= 8
-
-
 def test_what_is_sent(serve: Serve) -> None:
     server, at = serve(at={"max_tokens_field": "max_completion_tokens", "extra_body": {"top_k": 20, "top_p": None}})
     messages = (system("S"), user("U"), assistant("A"), user("V"))
@@ -300,17 +290,6 @@ def test_form_of_structured_output_falls_back_and_is_remembered(serve: Serve) ->
     assert server.counts.calls == before + 1, "it does not ask by schema again"
 
 
-def test_a_reply_in_the_form_of_a_schema(serve: Serve) -> None:
-    (raw,) = ask(serve()[1], SHAPED)
-    assert isinstance(json.loads(raw["choices"][0]["message"]["content"])["a"], int)
-
-
-def test_a_slow_loris_ends_at_the_timeout(serve: Serve) -> None:
-    _, at = serve(fault="drip", at={"timeout": 1.2})
-    (error,) = ask(at, ASKED)
-    assert "1.2 seconds" in error.reason
-
-
 def test_a_body_without_end_takes_bounded_memory() -> None:
     async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -351,20 +330,6 @@ def test_nothing_listens() -> None:
     assert "nothing answers" in error.reason
 
 
-def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(*_: Any, **__: Any) -> Any:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    (error,) = ask(Endpoint(ModelSettings(model="m", base_url="http://nowhere.invalid/v1", api_key_env="")), ASKED)
-    assert (error.kind, error.billed) == ("connection", False)
-
-
-def test_it_can_be_asked_again_after_it_was_closed_and_from_another_loop(serve: Serve) -> None:
-    _, at = serve()
-    assert [outcome(at, ask(at, ASKED)[0]) for _ in range(3)] == ["stop"] * 3
-
-
 def test_connections_are_used_again(serve: Serve) -> None:
     server, at = serve()
     opened = []
@@ -398,24 +363,6 @@ def test_addresses_that_are_refused_are_not_repeated(base_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "found"),
-    [
-        ({"model": ""}, "model is missing"),
-        ({"model": "a\nb"}, "name"),
-        ({"concurrency": 0}, "concurrency"),
-        ({"timeout": 0.0}, "timeout"),
-        ({"timeout": float("nan")}, "timeout"),
-        ({"structured": "xml"}, "structured"),
-        ({"max_tokens_field": "tokens"}, "max_tokens_field"),
-        ({"max_bytes": 0}, "max_bytes"),
-    ],
-)
-def test_settings_that_cannot_be(settings: dict[str, Any], found: str) -> None:
-    with pytest.raises(SettingsError, match=found):
-        ModelSettings(**({"model": "m", "base_url": "http://localhost/v1"} | settings))
-
-
-@pytest.mark.parametrize(
     ("base_url", "named", "value", "found"),
     [
         pytest.param("https://api.openai.com/v1", None, None, "OPENAI_API_KEY", id="openai"),
@@ -439,24 +386,6 @@ def test_keys_that_are_not_there(
     assert "sk-0123456789" not in str(raised.value)
     (error,) = ask(at, ASKED)
     assert isinstance(error, SettingsError)
-
-
-@pytest.mark.parametrize("base_url", ["http://localhost:1/v1", "http://10.1.2.3/v1", "http://gpu-box:8000/v1"])
-def test_near_servers_need_no_key(base_url: str) -> None:
-    Endpoint(ModelSettings(model="m", base_url=base_url)).make_headers()
-
-
-def test_identity_tells_settings_apart_that_decide_replies() -> None:
-    plain = ModelSettings(model="m", base_url="http://localhost:1/v1")
-    others = [
-        ModelSettings(model="n", base_url="http://localhost:1/v1"),
-        ModelSettings(model="m", base_url="http://localhost:2/v1"),
-        ModelSettings(model="m", base_url="http://localhost:1/v1", structured="none"),
-        ModelSettings(model="m", base_url="http://localhost:1/v1", extra_body={"top_k": 1}),
-    ]
-    same = ModelSettings(model="m", base_url="http://localhost:1/v1/", concurrency=3, timeout=1.0, api_key_env="X")
-    assert Endpoint(plain).identity == Endpoint(same).identity
-    assert all(Endpoint(plain).identity != Endpoint(other).identity for other in others)
 
 
 @pytest.mark.parametrize("shaped", [False, True])
@@ -483,27 +412,6 @@ def test_a_key_changes_with_what_can_change_the_reply_and_with_nothing_else(shap
         name for name, value in other.items() if request_key(Endpoint(replace(plain, **{name: value})), request) != key
     }
     assert changing == deciding
-
-
-def test_a_server_that_speaks_no_http() -> None:
-    async def go() -> Any:
-        async def babble(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
-            await writer.drain()
-            writer.close()
-
-        async with await asyncio.start_server(babble, "127.0.0.1", 0) as server:
-            port = server.sockets[0].getsockname()[1]
-            at = Endpoint(ModelSettings(model="m", base_url=f"http://127.0.0.1:{port}/v1", timeout=3.0))
-            try:
-                await at.call(ASKED)
-            except CallError as error:
-                return error
-            finally:
-                await at.close()
-
-    error = asyncio.run(go())
-    assert (error.kind, error.retry) in {("malformed", True), ("connection", True)}
 
 
 def test_a_far_server_is_reached_through_the_proxy_and_this_machine_is_not(
@@ -560,17 +468,6 @@ def test_the_limit_of_calls_at_once_is_kept_at_both_ends(serve: Serve, tmp_path:
     assert server.counts.at_once == 7
 
 
-def test_spend_stays_within_the_budget_by_the_servers_count(serve: Serve, tmp_path: Path) -> None:
-    settings = {"price": (1.0, 4.0), "faults": [{"rate": 0.1, "seed": 3}], "latency": 0.002}
-    server, at = serve(**settings, at={"concurrency": 64, "price": Price(1.0, 4.0)})
-    limit = 0.012
-    with Client(tmp_path, [at], replace(QUIET, budget=limit)) as client:
-        with pytest.raises(StoppedShortError, match="budget"):
-            client.ask(asked(400, sampling=Sampling(max_tokens=40)))
-        assert client.spent.cost <= limit
-    assert 0.2 * limit < server.counts.cost <= limit
-
-
 @pytest.mark.parametrize("said", [0, 1, 2_000_000_000])
 def test_a_server_cannot_void_a_budget(
     said: int, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -591,24 +488,6 @@ def test_a_server_cannot_void_a_budget(
     # About 90 tokens a prompt and 45 a reply.
     assert 10 <= server.counts.calls <= 40
     assert client.spent.recounted == server.counts.calls
-
-
-@pytest.mark.slow
-def test_a_journal_that_was_cut_gives_no_money_back(serve: Serve, tmp_path: Path) -> None:
-    _, at = serve(at={"price": Price(1000.0, 1000.0), "concurrency": 1})
-    options = replace(QUIET, budget=1.5)
-    spent, number = 0.0, 0
-    with pytest.raises(StoppedShortError):
-        for number in range(200):
-            with Client(tmp_path, [at], options) as client:
-                client.ask([Request((user(f"Question {number}?"),), Sampling(max_tokens=20))])
-                assert client.spent.cost >= spent
-                spent = client.spent.cost
-            (tmp_path / JOURNAL).write_bytes(b"")
-            with pytest.warns(RoleLLMWarning, match="but still count"):
-                Client(tmp_path, [at], options).close()
-    assert number > 1
-    assert spent <= 1.5
 
 
 def test_every_stage_tells_of_damage(serve: Serve, tmp_path: Path) -> None:

@@ -1,16 +1,12 @@
 """Estimates: what each case takes for granted, and that the worst is what a budget sets aside."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.core.errors import SettingsError
-from rolellm.llm.client import Client
 from rolellm.llm.dispatcher import compute_worst_cost
 from rolellm.llm.estimate import Estimate, estimate
-from rolellm.llm.model import Price, Request, RunOptions, Sampling, Schema, Usage, system, user
+from rolellm.llm.model import Price, Request, Sampling, Schema, Usage, system, user
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.llm.settings import ModelSettings
 from rolellm.llm.tokens import TokenCounter, count_most_prompt_tokens
@@ -72,11 +68,6 @@ def test_without_prices_there_is_no_cost_and_never_a_zero() -> None:
     assert any("No price is given for localhost/m." in note for note in mixed.notes())
 
 
-def test_a_cached_price_above_the_plain_one_counts_at_worst() -> None:
-    plain, odd = (estimate(requests(), [priced(Price(1.0, 1.0, cached))]) for cached in (None, 8.0))
-    assert odd.worst.cost > plain.worst.cost
-
-
 TEXT = st.text(max_size=40)
 
 
@@ -104,16 +95,6 @@ def test_low_expected_and_worst_are_in_order_and_a_budget_never_needs_more(
     assert reserved <= costs[-1] * (1 + 1e-9)
 
 
-def test_a_budget_of_the_worst_case_is_enough_for_a_real_run(tmp_path: Path) -> None:
-    asked = requests(20)
-    model = ScriptedModel(lambda request: request.messages[-1].content, rules_hash="1", price=PRICE)
-    worst = estimate(asked, [model], max_attempts=2).worst.cost
-    options = RunOptions(max_attempts=2, budget=worst, show_progress=False)
-    with Client(tmp_path / "run", [model], options) as client:
-        assert len(client.ask(asked)) == 20
-        assert 0 < client.spent.cost <= worst
-
-
 def test_estimates_of_stages_add_up() -> None:
     one = estimate(requests(4), [priced(PRICE)])
     two = estimate(requests(6, 50), [priced(PRICE)])
@@ -125,13 +106,3 @@ def test_estimates_of_stages_add_up() -> None:
     assert both.expected.cost == pytest.approx((one.expected.cost or 0) + (two.expected.cost or 0))
     unpriced = estimate(requests(4), [priced(Price())])
     assert (unpriced + unpriced).low.cost is None
-
-
-def test_bad_usage_is_refused() -> None:
-    with pytest.raises(SettingsError, match="no model to ask"):
-        estimate(requests(), [])
-
-
-def test_nothing_to_ask_costs_nothing() -> None:
-    found = estimate([], [priced(PRICE)])
-    assert (found.low.calls, found.worst.cost) == (0, 0)

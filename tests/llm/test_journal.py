@@ -52,14 +52,6 @@ def replies(journal: Journal, number: int) -> list[Any]:
     return [raw for _, raw in journal.read_replies([key_of(number)])]
 
 
-def test_what_is_written_is_found_again(tmp_path: Path) -> None:
-    fill(tmp_path, 20)
-    with opened(tmp_path) as journal:
-        assert [replies(journal, number) for number in range(20)] == [[raw_of(number)] for number in range(20)]
-        assert (journal.spent, journal.unknown, journal.damaged) == (5.0, 0.0, 0)
-        assert replies(journal, 99) == []
-
-
 def test_replies_under_several_keys_come_in_the_order_of_the_file(tmp_path: Path) -> None:
     with opened(tmp_path) as journal:
         for place, number in enumerate((3, 1, 3, 2)):
@@ -209,11 +201,6 @@ def test_on_a_full_disk_replies_in_flight_find_room_and_nothing_is_torn(
     with opened(tmp_path) as again:
         assert [replies(again, number) for number in range(5)] == [[raw_of(number)] for number in range(5)]
         assert again.damaged == 0
-
-
-def test_a_line_is_its_own_proof() -> None:
-    line = encode_record({"key": "0" * 64, "kind": "reply", "raw": {}})
-    assert line.endswith(b'"}\n') and line.count(b"\n") == 1
 
 
 FORGED = {

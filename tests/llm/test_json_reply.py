@@ -1,7 +1,6 @@
 """JSON out of replies: what models really write, what they never should, and schemas."""
 
 import json
-import math
 from typing import Any
 
 import pytest
@@ -40,8 +39,6 @@ ASKED = Request((user("Give me JSON."),))
     [
         pytest.param('{"a": 1}', {"a": 1}, id="bare"),
         pytest.param('\ufeff  {"a": 1}\n', {"a": 1}, id="byte-order-mark"),
-        pytest.param("42", 42, id="number"),
-        pytest.param('"text"', "text", id="text"),
         pytest.param('```json\n{"a": 1}\n```', {"a": 1}, id="fenced"),
         pytest.param("```\n[1, 2]\n```", [1, 2], id="fenced-without-a-name"),
         pytest.param('```JSON\r\n{"a": 1}```', {"a": 1}, id="fence-in-capitals"),
@@ -58,7 +55,6 @@ ASKED = Request((user("Give me JSON."),))
         pytest.param('{"a": "</think> {}"}', {"a": "</think> {}"}, id="thoughts-in-a-text"),
         pytest.param('{"a": "\\ud83d\\ude00 \\ud83d"}', {"a": "😀 \ufffd"}, id="half-a-pair"),
         pytest.param('{"a": 1, "a": 2}', {"a": 2}, id="key-twice"),
-        pytest.param('{"a": 1e3, "b": -0.5}', {"a": 1000.0, "b": -0.5}, id="numbers"),
         pytest.param('{"a": "{{7*7}} <|im_end|>"}', {"a": "{{7*7}} <|im_end|>"}, id="template-syntax"),
     ],
 )
@@ -192,20 +188,6 @@ def test_salvage(text: str, items: list[Any]) -> None:
     assert parse_items(text, "pairs") == items
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        pytest.param('{"other": [1]}', "expected a list under pairs, found an object with 'other'", id="other-key"),
-        pytest.param('{"pairs": [{"q": "Wh', "cut off", id="no-whole-item"),
-        pytest.param('{"other": [1, 2], "pairs": [', "cut off", id="items-of-another-list"),
-        pytest.param("No.", "no JSON", id="prose"),
-    ],
-)
-def test_nothing_to_salvage(text: str, words: str) -> None:
-    with pytest.raises(UnacceptableError, match=words):
-        parse_items(text, "pairs")
-
-
 def test_a_reply_is_checked_against_its_schema() -> None:
     accept = accept_json(PAIRS, lambda value: [pair["q"] for pair in value["pairs"]])
     good = '{"pairs": [{"q": "Who?", "sure": "high"}]}'
@@ -249,36 +231,6 @@ def test_strict_closes_every_object() -> None:
     assert found["properties"]["x"]["anyOf"][1]["required"] == ["q", "sure"]
 
 
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
-        pytest.param({"type": "array", "items": PAIR}, "at its root", id="list-at-the-root"),
-        pytest.param({"type": "object", "properties": {}, "additionalProperties": True}, "takes additional", id="open"),
-        pytest.param({"type": "object", "properties": {"a": {}}, "required": []}, "fails for a", id="optional"),
-        pytest.param({"type": "object", "properties": {}, "required": ["b"]}, "fails for b", id="unknown-required"),
-        pytest.param(
-            {"type": "object", "properties": {"a": {"type": "string", "maxLength": 3}}},
-            "$.a: .*maxLength",
-            id="keyword",
-        ),
-        pytest.param(
-            {"type": "object", "properties": {"a": {"items": {"oneOf": []}}}}, r"\$\.a\[\]: .*oneOf", id="in-a-list"
-        ),
-    ],
-)
-def test_what_strict_mode_cannot_state_is_refused(schema: dict[str, Any], words: str) -> None:
-    with pytest.raises(SettingsError, match=words.replace("$.a:", r"\$\.a:")):
-        make_strict(Schema("s", schema))
-
-
-def test_a_schema_nested_too_deep_is_refused() -> None:
-    schema: dict[str, Any] = {"type": "string"}
-    for _ in range(20):
-        schema = {"type": "object", "properties": {"a": schema}}
-    with pytest.raises(SettingsError, match="levels deep"):
-        make_strict(Schema("s", schema))
-
-
-def test_numbers_that_come_out_are_finite() -> None:
-    value = parse_json('{"a": [1e308, 0.1]}')
-    assert all(math.isfinite(number) for number in value["a"])
+def test_a_list_at_the_root_is_refused() -> None:
+    with pytest.raises(SettingsError, match="at its root"):
+        make_strict(Schema("s", {"type": "array", "items": PAIR}))

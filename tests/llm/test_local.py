@@ -10,17 +10,13 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import RoleLLMWarning, SettingsError
-from rolellm.llm.client import Client
+from rolellm.core.errors import RoleLLMWarning
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import (
-    Answer,
     CallError,
     Model,
     Request,
-    RunOptions,
     Sampling,
-    UnacceptableError,
     request_key,
     system,
     user,
@@ -97,13 +93,6 @@ def test_calls_that_wait_go_together(local: LocalModel, sizes: list[int]) -> Non
     assert sizes == [4, 4, 2]
 
 
-def test_a_client_keeps_batches_full(local: LocalModel, sizes: list[int], tmp_path: Path) -> None:
-    with Client(tmp_path, [LocalChat(local, batch_size=4)], RunOptions(show_progress=False)) as client:
-        outcomes = client.ask(requests(16, temperature=1.0), lambda _, reply: reply.text, also=("empty", "length"))
-    assert all(isinstance(outcome, Answer) for outcome in outcomes)
-    assert sizes == [4, 4, 4, 4]
-
-
 def test_replies_hang_on_nothing_else(local: LocalModel) -> None:
     asked = requests(9, temperature=1.0, top_p=1.0)
     together = ask(LocalChat(local, batch_size=9), asked)
@@ -111,19 +100,6 @@ def test_replies_hang_on_nothing_else(local: LocalModel) -> None:
     backwards = ask(LocalChat(local, batch_size=2), asked[::-1])[::-1]
     assert together == apart == backwards
     assert len({raw["text"] for raw in together}) > 1
-
-
-def test_seed_repeat_and_attempt_each_change_the_reply(local: LocalModel) -> None:
-    chat = LocalChat(local)
-    hot = {"temperature": 1.5, "top_p": 1.0, "max_tokens": 20}
-    (first,) = ask(chat, requests(1, **hot))
-    one = requests(1, **hot)[0]
-    others = [
-        ask(chat, requests(1, **hot, seed=5))[0],
-        ask(chat, [Request(one.messages, one.sampling, repeat=1)])[0],
-        ask(chat, [one], attempt=2)[0],
-    ]
-    assert all(other["text"] != first["text"] for other in others)
 
 
 def test_different_settings_go_in_different_batches(local: LocalModel) -> None:
@@ -173,16 +149,6 @@ def test_the_identity_is_the_content(local: LocalModel, tiny_model: Path, tmp_pa
     (elsewhere / "config.json").write_text(json.dumps(config | {"rms_norm_eps": 1e-3}))
     changed = LocalChat(LocalModel(str(elsewhere), device="cpu"))
     assert request_key(changed, request) != request_key(same, request)
-
-
-def test_what_is_no_reply_of_it(local: LocalModel) -> None:
-    with pytest.raises(UnacceptableError):
-        LocalChat(local).read({"choices": []})
-
-
-def test_a_batch_size_of_nothing(local: LocalModel) -> None:
-    with pytest.raises(SettingsError, match="batch size"):
-        LocalChat(local, batch_size=0)
 
 
 def test_weights_that_cannot_be_loaded_reach_every_call(tiny_model: Path, tmp_path: Path) -> None:

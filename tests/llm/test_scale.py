@@ -177,7 +177,8 @@ def test_a_cluster_here_listens_to_this_machine_alone_and_ends_with_the_command(
         environment = [process.environ() for process in processes if "raylet" in process.name()]
         assert {found.get("RAY_AUTH_MODE") for found in environment} == {"token"}
         driver.kill()
-    _, left = psutil.wait_procs(processes, timeout=20)
+    # Ray's agents outlive a killed driver by a minute.
+    _, left = psutil.wait_procs(processes, timeout=120)
     assert not left
 
 
@@ -190,7 +191,8 @@ def test_workers_answer_as_one_client_does(cluster: str, tmp_path: Path, llm_ser
     assert together["values"] == alone["values"] and None not in alone["values"]
     assert together["calls"] == records(tmp_path / "together")["sent"] == server.counts.calls
     assert (together["from_journal"], together["failed"]) == (0, 0)
-    assert together["usage"] == alone["usage"]
+    # Which request comes first, and so finds nothing in the server's cache, is chance.
+    assert together["usage"] | {"cached": 0} == alone["usage"] | {"cached": 0}
     assert not (tmp_path / "together" / SHARDS).exists()
     again = finish(tmp_path / "together", server.url)
     assert again["values"] == alone["values"]

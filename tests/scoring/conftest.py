@@ -32,7 +32,7 @@ class Answers:
     def run(self, rows: int | Sequence[Row], **changes: Any) -> dict[str, Any]:
         """Answer rows; the summary."""
         made = self._make_rows(rows) if isinstance(rows, int) else rows
-        return answer_rows(made, self.path, replace(self.settings, **changes)).to_dict()
+        return answer_rows(made, self.path, replace(self.settings, **changes))
 
     @property
     def lines(self) -> list[dict[str, Any]]:

@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from rolellm.core.errors import DataError, PredictionError, RoleLLMWarning, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
-from rolellm.data.rolebench.schema import CONFIGS
 from rolellm.models.find import ModelSource, find_model
 from rolellm.models.training_record import MANIFEST, TrainedOn
-from rolellm.scoring.contamination import Contamination, check_contamination, find_held_out_part
-from rolellm.scoring.predictions import Predictions, get_sidecar_path, read_predictions
+from rolellm.scoring.contamination import Contamination, check_contamination
+from rolellm.scoring.predictions import get_sidecar_path, read_predictions
 from rolellm.scoring.score import score_rows
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.scoring.settings import GenerateSettings, ScoreOptions
@@ -72,17 +71,6 @@ def scored(rows: Sequence[Row], *files: Path, **options: Any) -> ScoreReport:
 
 
 # --- what is promised
-
-
-def test_every_config_with_questions_promises_something() -> None:
-    promised = {name: find_held_out_part(name) for name, config in CONFIGS.items() if config.files}
-    of_roles = {name for name, part in promised.items() if part == "role"}
-    assert of_roles == {ROLES, f"{ROLES}-strict", f"{ROLES}-anonymous"}
-    assert set(promised.values()) == {"role", "instruction"}
-    for name, config in CONFIGS.items():
-        if config.held_out is not None:
-            assert find_held_out_part(name) == {"question": "instruction", "role": "role"}[config.held_out]
-    assert (find_held_out_part("mine"), find_held_out_part(None)) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -151,15 +139,6 @@ def test_strict_refuses_before_any_work(model_copy: Path, answers: Answers, make
     assert answers.content == (None, None)
 
 
-def test_strict_lets_new_rows_and_unknown_models_through(
-    model_copy: Path, answers: Answers, make_rows: MakeRows
-) -> None:
-    assert answer(answers, 2, strict=True) is None
-    note(model_copy, asked_anew(make_rows(2)))
-    entry = answer(answers, 2, strict=True, overwrite=True)
-    assert (entry["contaminated"], entry["by_role"], entry["instructions"]) == (0, 2, [])
-
-
 # --- where manifests are found
 
 
@@ -192,45 +171,6 @@ def test_a_runs_manifest_speaks_for_its_checkpoints_and_its_base(
     for name in (str(tmp_path / "run" / part), "."):
         with pytest.warns(RoleLLMWarning, match=r"2 of 4"):
             check_contamination(make_rows(4), find_model(name), config="sample", split="test")
-
-
-def test_an_adapter_on_a_base_of_its_own_run_is_one_training(tmp_path: Path, make_rows: MakeRows) -> None:
-    run = tmp_path / "run"
-    (run / "base-0123").mkdir(parents=True)
-    note(run, asked_anew(make_rows(2)))
-    source = ModelSource(base=str(run / "base-0123"), adapter=str(run), tokenizer=str(run))
-    found = check_contamination(make_rows(2), source, config="sample", split="test")
-    assert [entry["model"] for entry in found.trained_on] == [str(run)]
-
-
-def test_a_folder_beside_a_run_is_not_the_run(tiny_model: Path, tmp_path: Path, make_rows: MakeRows) -> None:
-    shutil.copytree(tiny_model, tmp_path / "run" / "merged")
-    note(tmp_path / "run", make_rows(2))
-    source = find_model(str(tmp_path / "run" / "merged"))
-    assert check_contamination(make_rows(2), source, config="sample", split="test") is None
-
-
-def on_the_hub(folder: Path, repository: str) -> None:
-    """Put a model where the Hub's client keeps what it has downloaded."""
-    from huggingface_hub import constants
-
-    cache = Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}"
-    commit = "c" * 40
-    shutil.copytree(folder, cache / "snapshots" / commit)
-    (cache / "refs").mkdir()
-    (cache / "refs" / "main").write_text(commit)
-
-
-def test_a_manifest_on_the_hub_is_found_and_most_have_none(
-    model_copy: Path, answers: Answers, make_rows: MakeRows
-) -> None:
-    on_the_hub(model_copy, "someone/stock")
-    note(model_copy, make_rows(2))
-    on_the_hub(model_copy, "someone/tuned")
-    assert answer(answers, 3, model="someone/stock") is None
-    words = r"2 of 3 \(someone/tuned was tuned on sample/train\)"
-    entry = answer(answers, 3, words, model="someone/tuned", overwrite=True)
-    assert entry["trained_on"][0]["model"] == "someone/tuned"
 
 
 @pytest.mark.parametrize(
@@ -268,15 +208,6 @@ def test_a_malformed_manifest_is_named_and_strict_refuses_it(model_copy: Path, a
 # --- going on with a file
 
 
-def test_a_file_goes_on_and_its_finding_with_it(model_copy: Path, answers: Answers, make_rows: MakeRows) -> None:
-    rows = make_rows(10)
-    note(model_copy, rows[3:9])
-    answer(answers, rows[:6], "3 of 6")
-    entry = answer(answers, rows, "6 of 10")
-    assert (entry["rows"], entry["contaminated"], len(entry["instructions"])) == (10, 6, 6)
-    assert scored(rows, answers.path).to_dict()["contamination"]["contaminated"] == 6
-
-
 def test_what_becomes_known_later_is_noted_on_a_finished_file_and_not_forgotten(
     model_copy: Path, answers: Answers, make_rows: MakeRows
 ) -> None:
@@ -290,15 +221,6 @@ def test_what_becomes_known_later_is_noted_on_a_finished_file_and_not_forgotten(
     with pytest.raises(SettingsError, match=r"manifest that says what the model was trained on.*restore it"):
         answers.run(6)
     assert answers.content == noted
-
-
-def test_a_file_from_before_there_was_such_an_entry_goes_on(answers: Answers, make_rows: MakeRows) -> None:
-    answers.run(2)
-    meta = answers.meta
-    del meta["contamination"]
-    answers.sidecar.write_text(json.dumps(meta), encoding="utf-8")
-    assert scored(make_rows(2), answers.path).to_dict()["contamination"] is None
-    assert answer(answers, 4) is None
 
 
 # --- the score
@@ -343,15 +265,6 @@ def test_a_score_repeats_the_finding_and_gives_the_clean_rows_apart(
         scored(rows, mixed, strict=True)
 
 
-def test_where_every_row_was_trained_on_no_clean_metric_is_left(
-    model_copy: Path, answers: Answers, make_rows: MakeRows
-) -> None:
-    note(model_copy, make_rows(4))
-    answer(answers, 4, "trained on")
-    clean = scored(make_rows(4), answers.path).to_dict()["metrics_clean"]
-    assert clean == {"CUS": None, "RAW": None, "SPE": None, "avg": None}
-
-
 def test_the_scores_recipe_and_value_do_not_hang_on_it(mixed: Path, make_rows: MakeRows) -> None:
     report = scored(make_rows(12), mixed).to_dict()
     edit_json(get_sidecar_path(mixed), contamination=None)
@@ -372,13 +285,6 @@ def test_the_config_that_is_scored_says_what_was_promised(mixed: Path, make_rows
     assert scored(rows, mixed, config=None).to_dict()["contamination"]["contaminated"] == 5
 
 
-def test_rows_found_by_text_are_looked_at_too(mixed: Path, make_rows: MakeRows) -> None:
-    renamed = [replace(row, id=f"other-{row.id}", question=f"{row.question} ") for row in make_rows(12)]
-    found = scored(renamed, mixed).to_dict()
-    assert found["counts"]["matched_by"] == {"trimmed": 12}
-    assert found["contamination"]["contaminated"] == 5
-
-
 def test_files_of_known_and_unknown_making_count_apart(mixed: Path, tmp_path: Path, make_rows: MakeRows) -> None:
     rows = make_rows(12)
     lines = mixed.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -391,23 +297,6 @@ def test_files_of_known_and_unknown_making_count_apart(mixed: Path, tmp_path: Pa
         assert len(found["trained_on"]) == 1
         assert sum(report["metrics_clean"][name]["n"] for name in ("CUS", "SPE")) == 3
     assert scored(rows, tmp_path / "elsewhere.jsonl").to_dict()["contamination"] is None
-
-
-def test_rows_without_a_prediction_are_neither(mixed: Path, make_rows: MakeRows) -> None:
-    lines = mixed.read_text(encoding="utf-8").splitlines(keepends=True)
-    mixed.write_text("".join(lines[4:]), encoding="utf-8")
-    report = scored(make_rows(12), mixed, missing="zero").to_dict()
-    found = report["contamination"]
-    assert (found["rows"], found["contaminated"], found["unknown"]) == (8, 1, 0)
-    assert sum(report["metrics_clean"][name]["n"] for name in ("CUS", "SPE")) == 7
-
-
-def test_predictions_from_memory_are_unknown(make_rows: MakeRows) -> None:
-    rows = make_rows(2)
-    report = score_rows(
-        rows, Predictions.pair_texts([row.id for row in rows], ["a", "b"]), ScoreOptions(config="sample")
-    )
-    assert report.to_dict()["contamination"] is None
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,6 @@ from datasets import Dataset
 import rolellm
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
-from rolellm.reporting.build import report as build_report
-from rolellm.reporting.tables import score_table
 from rolellm.scoring.floors import KINDS, NEAREST, OTHER_ROLE, QUESTION, REFERENCE, ROLEGPT, score_markers
 from rolellm.scoring.rouge import rouge_l
 from rolellm.scoring.score_report import ScoreReport
@@ -136,15 +134,6 @@ def test_a_position_stands_for_most_rows_or_is_not_told(single: int, known: bool
     assert "From the highest floor" in report.caption or not known
 
 
-def test_floors_are_those_of_the_rows_that_were_scored() -> None:
-    rows = as_dataset(ROWS)
-    scale = rolellm.score([{"id": "keeper", "prediction": "deep"}], rows, training=as_dataset(TRAINING)).scale
-    cus = scale.markers[QUESTION].metrics["CUS"]
-    assert cus is not None and cus.n == 1
-    # The others' references still count as what another role says.
-    assert scale.markers[OTHER_ROLE].metrics["CUS"] is not None
-
-
 def test_what_is_absent_is_said_in_words() -> None:
     alone = replace(KEEPER, references=("deep",), rolegpt=None)
     report = rolellm.score(as_dataset([alone], prediction=["deep"]))
@@ -153,15 +142,6 @@ def test_what_is_absent_is_said_in_words() -> None:
     for name in KINDS.keys() - {QUESTION}:
         assert f"“{name}”: " in words
     assert "there are no training rows" in words and words in " ".join(report.caption.replace(". ", " ").split())
-
-
-def test_rows_without_a_question_have_no_floor_made_of_one() -> None:
-    rows = [{"prediction": "a b", "references": ["a c"]}, {"prediction": "c", "references": ["d"]}]
-    report = rolellm.score(Dataset.from_list(rows))
-    assert report.scale is not None and not report.scale.markers
-    assert "“the question itself”: there are no questions" in " ".join(report.scale.notes)
-    # Each row is a question of its own.
-    assert report.metrics["CUS"].clusters == 2
 
 
 def test_rows_of_rolebench_bring_their_training_rows() -> None:
@@ -182,30 +162,6 @@ def test_the_score_itself_stays_the_same_and_reads_back() -> None:
     back = ScoreReport.from_dict(json.loads(json.dumps(value)))
     assert back.scale == report.scale
     assert {"one reference against the others", "floor: the question itself"} <= back.parts.keys()
-
-
-def test_a_report_shows_them_once_for_all_systems() -> None:
-    rows, training = as_dataset(ROWS, prediction=["deep sea", "fish", "me"]), as_dataset(TRAINING)
-    both = {name: rolellm.score(rows, training=training) for name in ("A", "B")}
-    table = score_table(both)
-    assert [row.names[0] for row in table.rows] == ["A", "B", *KINDS]
-    assert [row.band for row in table.rows[2:]] == list(KINDS.values())
-    assert [row.marks for row in table.rows[2:]] == [("floor",)] * 3 + [("baseline",), ()]
-    assert "From the highest floor" not in table.note and "No row" not in table.to_markdown()
-    fewer = rolellm.score([{"id": "own", "prediction": "me"}], rows, training=training)
-    lines = {(row.names[0], *row.marks) for row in score_table({"A": both["A"], "C": fewer}).rows}
-    assert (QUESTION, "floor", "rows of C") in lines and (QUESTION, "floor", "rows of A") in lines
-    assert "one reference against the others" in table.to_csv()
-
-
-def test_rolellm_report_has_them_in_its_table(tmp_path: Any) -> None:
-    sample = rolellm.load_rolebench("sample", "test")
-    path = tmp_path / "P.jsonl"
-    path.write_text("".join(json.dumps({"id": row, "prediction": "Aye."}) + "\n" for row in sample["id"]))
-    built = build_report(str(path), tmp_path / "page.html", tmp_path / "tables", config="sample")
-    (table,) = (table for name, table in built.tables.items() if name == "scores")
-    assert {OTHER_ROLE, NEAREST, QUESTION, REFERENCE} <= {row.names[0] for row in table.rows}
-    assert NEAREST in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from datasets import Dataset
 
 import rolellm
 from rolellm.core.errors import DataError, ModelError, SettingsError
-from rolellm.core.records import Row
 from rolellm.scoring.score_report import ScoreReport
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -73,13 +71,6 @@ class TestGenerate:
         (made,) = report.fingerprint["predictions"]
         assert made["generation"]["model_hash"] == meta["model_hash"]
 
-    def test_a_run_and_rows_of_ones_own(self, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        run = SimpleNamespace(model_dir=tiny_model)
-        rows = [{"role": "Ada", "question": "Who are you?"}, {"role": "Ada", "question": "你是谁？"}]
-        answers = rolellm.generate(run, rows, **QUICK)
-        assert answers.column_names == ["role", "question", "prediction", "finish"]
-        assert "working in" in capsys.readouterr().err
-
     @pytest.mark.parametrize(
         ("model", "dataset", "options", "words"),
         [
@@ -134,7 +125,7 @@ class TestScore:
         path = tmp_path / "p.jsonl"
         lines = [{"id": row["id"], "prediction": row["prediction"]} for row in baseline]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        with pytest.raises(SettingsError, match="which config do these replies answer"):
+        with pytest.raises(SettingsError, match="--config is missing"):
             rolellm.score(path)
         whole = rolellm.score(path, sample)
         assert rolellm.score(str(path), config="sample", split="test").metrics == whole.metrics
@@ -171,10 +162,3 @@ class TestScore:
     ) -> None:
         with pytest.raises(error, match=words):
             rolellm.score(predictions, **options)
-
-    def test_rows_without_ids_answer_themselves(self, make_rows: Callable[..., list[Row]]) -> None:
-        rows = [{"question": row.question, "references": "the lamp", "prediction": "the lamp"} for row in make_rows(3)]
-        assert rolellm.score(rows).metrics["CUS"].mean == 1.0
-        rows[1]["prediction"] = None
-        report = rolellm.score(Dataset.from_list(rows))
-        assert (report.metrics["CUS"].n, report.unmatched["rows"]) == (2, 1)

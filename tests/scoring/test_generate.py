@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -11,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.core.errors import DataError, ModelError, PredictionError, RunInUseError, SettingsError, StoppedShortError
-from rolellm.core.locks import lock_folder
+from rolellm.core.errors import DataError, ModelError, PredictionError, SettingsError, StoppedShortError
 from rolellm.core.records import Row
 from rolellm.models.find import hash_model
-from rolellm.models.local_model import Decoding, LocalModel, draw_numbers, keep_nucleus, sample_by_content
+from rolellm.models.local_model import Decoding, LocalModel, draw_tokens, keep_nucleus
 from rolellm.models.prompts.render import make_messages
 from rolellm.scoring.generate import plan_batches
 from rolellm.scoring.predictions import explain_interrupt
@@ -45,22 +43,13 @@ def settings(tiny_model: Path) -> GenerateSettings:
     [
         pytest.param({"max_new_tokens": 0}, "max_new_tokens", id="no-room"),
         pytest.param({"temperature": -0.1}, "temperature", id="negative-temperature"),
-        pytest.param({"temperature": float("nan")}, "temperature", id="nan"),
-        pytest.param({"temperature": float("inf")}, "temperature", id="infinite"),
         pytest.param({"top_p": 0.0}, "top_p", id="empty-nucleus"),
-        pytest.param({"top_p": 1.5}, "top_p", id="top-p-over-1"),
-        pytest.param({"num_beams": 0}, "num_beams", id="no-beam"),
         pytest.param({"num_beams": 2, "temperature": 0.7}, "beam search does not sample", id="beams-that-sample"),
     ],
 )
 def test_decoding_out_of_range_is_refused(values: dict[str, Any], named: str) -> None:
     with pytest.raises(SettingsError, match=named):
         Decoding(**values)
-
-
-def test_a_greedy_description_names_nothing_that_does_not_matter() -> None:
-    assert Decoding(seed=1).describe() == Decoding(seed=2, top_p=0.5).describe()
-    assert Decoding(temperature=1.0, seed=1).describe() != Decoding(temperature=1.0, seed=2).describe()
 
 
 def test_beams_find_likelier_replies_and_say_so(tiny_model: Path) -> None:
@@ -84,27 +73,12 @@ def test_beams_find_likelier_replies_and_say_so(tiny_model: Path) -> None:
     assert beams.describe() == {"strategy": "beam", "num_beams": 4, "max_new_tokens": 8}
 
 
-def test_choices_follow_the_distribution() -> None:
-    import torch
-
-    wanted = torch.tensor([0.5, 0.0, 0.3, 0.15, 0.05])
-    count = 20_000
-    numbers = [draw_numbers(0, str(row), 1) for row in range(count)]
-    scores = wanted.log().expand(count, -1)
-    chosen = sample_by_content(numbers, 4, torch.zeros(count, 4, dtype=torch.long), scores).argmax(dim=-1)
-    share = torch.bincount(chosen, minlength=5) / count
-    assert share[1] == 0
-    # Four standard errors of the largest share.
-    assert (share - wanted).abs().max() < 4 * (0.25 / count) ** 0.5
-
-
 @pytest.mark.parametrize("number", [0.0, 1 - 2**-53], ids=["lowest", "rounds-to-1"])
 def test_a_draw_at_either_end_takes_a_possible_token(number: float) -> None:
     import torch
 
     scores = torch.tensor([[-torch.inf, 1.0, 0.0, -torch.inf]])
-    chosen = sample_by_content([[number]], 0, torch.zeros(1, 0), scores)
-    assert chosen.argmax().item() == (1 if number == 0 else 2)
+    assert draw_tokens([number], scores).item() == (1 if number == 0 else 2)
 
 
 @pytest.mark.parametrize("spread", [0.01, 1.0, 30.0])
@@ -117,7 +91,7 @@ def test_the_nucleus_is_that_of_transformers(top_p: float, spread: float) -> Non
     scores = torch.randn(20, 3000, generator=generator) * spread
     scores[0, 5:] = -torch.inf
     ids = torch.zeros(20, 0, dtype=torch.long)
-    assert torch.equal(keep_nucleus(top_p, ids, scores), TopPLogitsWarper(top_p)(ids, scores))
+    assert torch.equal(keep_nucleus(top_p, scores), TopPLogitsWarper(top_p)(ids, scores))
 
 
 # --- the model
@@ -149,15 +123,6 @@ def test_a_batch_answers_as_transformers_answers_each_prompt_alone(tiny_model: P
     assert [reply.finish == "stop" for reply in replies] == ended
     assert any(ended), "the fixture should end some replies"
     assert not all(ended), "the fixture should cut some replies off"
-
-
-def test_sampling_differs_by_seed_and_by_row(tiny_model: Path, make_rows: MakeRows) -> None:
-    model = LocalModel(str(tiny_model), device="cpu")
-    prompt = model.encode(make_messages(make_rows(1)[0]))
-    replies = model.generate_batch([prompt] * 4, SAMPLED, ["a", "b", "c", "a"])
-    assert len({reply.text for reply in replies[:3]}) == 3
-    assert replies[0] == replies[3]
-    assert model.generate_batch([prompt], replace(SAMPLED, seed=4), ["a"])[0] != replies[0]
 
 
 def test_the_checkpoints_own_decoding_defaults_do_not_leak_in(tiny_model: Path, model_copy: Path) -> None:
@@ -235,7 +200,6 @@ NO_KEYS = "cannot be put on its base model.*missing adapter keys"
         pytest.param("model_copy", fill("config.json"), "its config cannot be loaded", id="broken-config"),
         pytest.param("model_copy", edit("config.json", model_type="t5"), "cannot be loaded", id="not-causal"),
         pytest.param("model_copy", unlink("model.safetensors"), "holds no weights", id="no-weights"),
-        pytest.param("model_copy", edit("config.json", hidden_size=64), "its model cannot be loaded", id="other-shape"),
         pytest.param("model_copy", fill(ADAPTER), "not valid JSON", id="broken-adapter"),
         pytest.param("adapter", edit(ADAPTER, base_model_name_or_path="./gone"), NO_BASE, id="base-gone"),
         pytest.param("adapter", edit(ADAPTER, base_model_name_or_path=None), "does not say which base", id="no-base"),
@@ -261,10 +225,7 @@ def test_what_is_broken_is_refused_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("name", "named"),
     [
-        pytest.param("{tmp}/nowhere", "no such directory", id="absolute"),
         pytest.param("./nowhere", "no such directory", id="relative"),
-        pytest.param("a/b/c", "no such directory", id="too-deep-for-the-hub"),
-        pytest.param("runs/nowhere", "no such directory", id="beside-a-real-one"),
         pytest.param("", "no such directory", id="empty"),
         pytest.param("file.txt", "is a file", id="file"),
         pytest.param("runs", "holds no model", id="empty-directory"),
@@ -292,17 +253,6 @@ def test_a_model_is_named_by_content_and_not_by_place(tiny_model: Path, model_co
     assert hash_model(str(model_copy)) != hash_model(str(tiny_model))
 
 
-def test_a_large_file_is_hashed_by_samples_up_to_its_end(tmp_path: Path) -> None:
-    weights = tmp_path / "model.safetensors"
-    with weights.open("wb") as stream:
-        stream.truncate(80 * 2**20)
-    before = hash_model(str(tmp_path))
-    with weights.open("r+b") as stream:
-        stream.seek(-1, 2)
-        stream.write(b"x")
-    assert hash_model(str(tmp_path)) != before
-
-
 # --- adapters
 
 
@@ -317,37 +267,6 @@ def test_an_adapter_finds_its_base_and_changes_the_answers(tiny_model: Path, ada
     assert found.hashes == named.hashes
     assert found.hashes["model_hash"] == base.hashes["model_hash"]
     assert found.hashes["adapter_hash"] is not None
-
-
-def test_an_adapter_answers_as_its_merged_model_does(
-    tiny_model: Path, adapter: Path, tmp_path: Path, make_rows: MakeRows
-) -> None:
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    merged = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_model), adapter).merge_and_unload()
-    merged.save_pretrained(tmp_path / "merged")
-    for path in tiny_model.glob("tokenizer*"):
-        shutil.copy(path, tmp_path / "merged")
-    rows = make_rows(6)
-    replies = []
-    for folder in (adapter, tmp_path / "merged"):
-        model = LocalModel(str(folder), device="cpu")
-        replies.append(model.generate_batch([model.encode(make_messages(row)) for row in rows], GREEDY))
-    assert replies[0] == replies[1]
-
-
-def test_adapters_do_not_stack(tiny_model: Path, adapter: Path) -> None:
-    with pytest.raises(ModelError, match="is itself an adapter"):
-        LocalModel(str(adapter), adapter=str(adapter))
-    with pytest.raises(ModelError, match="is not an adapter"):
-        LocalModel(str(tiny_model), adapter=str(tiny_model))
-
-
-def test_an_adapters_base_may_lie_beside_it(adapter: Path, tiny_model: Path) -> None:
-    shutil.copytree(tiny_model, adapter / "base")
-    edit_json(adapter / "adapter_config.json", base_model_name_or_path="base")
-    assert LocalModel(str(adapter)).source.base == str(adapter / "base")
 
 
 # --- the file and its sidecar
@@ -365,17 +284,6 @@ def test_each_row_gets_one_line_in_order(answers: Answers, make_rows: MakeRows) 
     assert summary["new_tokens"] == sum(line["new_tokens"] for line in lines)
     assert summary["tokens_per_second"] > 0
     assert set(answers.path.parent.iterdir()) == {answers.path, answers.sidecar}
-
-
-def test_the_sidecar_says_how_the_file_was_made(answers: Answers, tiny_model: Path) -> None:
-    answers.run(2, **asdict(SAMPLED), dataset_fingerprint="abc")
-    meta = answers.meta
-    assert (meta["model"], meta["model_hash"]) == (str(tiny_model), hash_model(str(tiny_model)))
-    assert (meta["config"], meta["split"], meta["dataset_fingerprint"]) == ("mine", "test", "abc")
-    assert meta["prompt"]["form"] == "rolellama"
-    assert set(meta["prompt"]["template_hash"]) == {"en", "zh"}
-    assert meta["decoding"] == SAMPLED.describe()
-    assert set(meta["versions"]) == {"rolellm", "torch", "transformers"}
 
 
 @pytest.mark.parametrize("decoding", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
@@ -430,7 +338,6 @@ def test_a_run_can_go_on_over_more_rows_in_other_batches_by_a_model_that_moved(
     assert answers.run(6, model=str(model_copy))["generated"] == 2
     assert answers.run(10, batch_size=2)["generated"] == 4
     assert answers.meta["batch_size"] == 2
-    assert [earlier["batch_size"] for earlier in answers.meta["earlier_runs"]] == [64, 64]
     grown = answers.path.read_bytes()
     answers.run(10, overwrite=True)
     assert answers.path.read_bytes() == grown
@@ -443,8 +350,6 @@ def test_a_run_can_go_on_over_more_rows_in_other_batches_by_a_model_that_moved(
         pytest.param(asdict(SAMPLED), 'strategy was "greedy" and is now "sample"', id="strategy"),
         pytest.param({"dtype": "bfloat16"}, 'dtype was "float32" and is now "bfloat16"', id="dtype"),
         pytest.param({"config": "other"}, 'config was "mine" and is now "other"', id="config"),
-        pytest.param({"split": "train"}, "split was", id="split"),
-        pytest.param({"dataset_fingerprint": "f" * 64}, "dataset_fingerprint was null", id="dataset"),
         pytest.param({"system_template": Path("mine.txt")}, "template_hash.en was", id="system-template"),
         pytest.param({"model": "copy"}, "model_hash was", id="model"),
     ],
@@ -500,26 +405,6 @@ def test_a_file_that_does_not_hold_what_it_should_is_refused(
     with pytest.raises(error, match=named):
         answers.run(3)
     assert answers.content == before
-
-
-def test_overwriting_leaves_nothing_of_what_was_there_unless_the_model_is_broken(
-    answers: Answers, model_copy: Path
-) -> None:
-    answers.run(5)
-    answers.run(2, **asdict(SAMPLED), overwrite=True)
-    assert [line["id"] for line in answers.lines] == ["row-000", "row-001"]
-    assert answers.meta["decoding"] == SAMPLED.describe()
-    before = answers.content
-    _truncate(model_copy)
-    with pytest.raises(ModelError):
-        answers.run(3, model=str(model_copy), overwrite=True)
-    assert answers.content == before
-
-
-def test_a_second_writer_is_refused(answers: Answers) -> None:
-    with lock_folder(answers.path.parent, ".p.jsonl.lock"), pytest.raises(RunInUseError, match="in use by another run"):
-        answers.run(2)
-    assert answers.run(2)["generated"] == 2
 
 
 def test_rows_and_places_that_cannot_be_are_refused(answers: Answers, make_rows: MakeRows) -> None:
@@ -579,14 +464,6 @@ def test_a_plan_holds_every_row_once_within_its_room(lengths: list[int], max_new
         assert {min(max_new_tokens, 100 - lengths[place]) for place in batch.rows} == {batch.max_new_tokens}
 
 
-def test_a_prompt_has_to_leave_room_for_one_token() -> None:
-    rows = [Row("a", "r", "en", "general", "q", ("x",))]
-    assert plan_batches(rows, [99], 100, max_new_tokens=5, batch_size=1)[0].max_new_tokens == 1
-    assert plan_batches(rows, [100], None, max_new_tokens=5, batch_size=1)[0].max_new_tokens == 5
-    with pytest.raises(ModelError, match="leave no room"):
-        plan_batches(rows, [100], 100, max_new_tokens=5, batch_size=1)
-
-
 def test_a_tokenizer_larger_than_the_model_is_refused(answers: Answers, model_copy: Path) -> None:
     from transformers import AutoTokenizer
 
@@ -600,24 +477,12 @@ def test_a_tokenizer_larger_than_the_model_is_refused(answers: Answers, model_co
 # --- stopping, and choosing rows
 
 
-@pytest.mark.parametrize(
-    ("replaced", "message", "resume"),
-    [
-        pytest.param(None, "is unchanged", "again", id="before-it-begins"),
-        pytest.param('{"id": "b"}\n{"id": "c"}\n{"id"', "2 predictions are kept", "go on", id="amid-a-line"),
-    ],
-)
-def test_an_interruption_says_what_is_kept_and_how_to_go_on(
-    tmp_path: Path, replaced: str | None, message: str, resume: str
-) -> None:
+def test_an_interruption_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> None:
     out = tmp_path / "p.jsonl"
-    out.write_text('{"id": "a"}\n')
-    with pytest.raises(StoppedShortError, match=message) as stop, explain_interrupt(out, "go on", untouched="again"):
-        if replaced:
-            out.unlink()
-            out.write_text(replaced)
+    out.write_text('{"id": "b"}\n{"id": "c"}\n{"id"')
+    with pytest.raises(StoppedShortError, match="2 predictions are kept") as stop, explain_interrupt(out, "go on"):
         raise KeyboardInterrupt
-    assert stop.value.resume == resume
+    assert stop.value.resume == "go on"
 
 
 def test_rows_are_chosen_by_role_subset_and_number(make_rows: MakeRows) -> None:

@@ -66,24 +66,6 @@ class TestReading:
         assert file.sha256 == hash_file(path)
         assert read.locate(2) == f"{path}:4"
 
-    def test_a_bom_and_crlf_are_fine(self, write: Write) -> None:
-        path = write(
-            {"id": "a", "prediction": "One."}, {"id": "b", "prediction": "Two."}, end=b"\r\n", start=b"\xef\xbb\xbf"
-        )
-        assert [item.prediction for item in read_predictions(path).items] == ["One.", "Two."]
-
-    def test_several_files_are_one_set_and_keep_their_places(self, write: Write) -> None:
-        first = write({"id": "a", "prediction": "1"}, {"id": "b", "prediction": "2"}, name="one.jsonl")
-        second = write(b"", {"id": "c", "prediction": "3"}, name="two.jsonl")
-        read = read_predictions([first, str(second)])
-        assert [item.id for item in read.items] == ["a", "b", "c"]
-        assert [read.locate(index) for index in range(3)] == [f"{first}:1", f"{first}:2", f"{second}:2"]
-
-    def test_the_sidecar_of_generate_is_read(self, write: Write) -> None:
-        path = write({"id": "a", "prediction": "1"})
-        path.with_name("P.jsonl.meta.json").write_text('{"model": "tiny", "decoding": {"temperature": 0}}')
-        assert read_predictions(path).files[0].meta == {"model": "tiny", "decoding": {"temperature": 0}}
-
     @pytest.mark.parametrize(
         "content",
         [pytest.param("{", id="cut-off"), pytest.param("[]", id="a-list"), pytest.param("[" * 10**5, id="too-deep")],
@@ -96,21 +78,13 @@ class TestReading:
 
     BAD = (
         pytest.param({"id": "a"}, "not valid at prediction: Field required", id="no-reply"),
-        pytest.param({"id": "a", "prediction": None}, "not valid at prediction", id="null"),
-        pytest.param({"id": "a", "prediction": ["One."]}, "not valid at prediction", id="list"),
         pytest.param({**ASKED, "generated": []}, "not valid at prediction: Field required", id="empty-list"),
-        pytest.param({**ASKED, "generated": "One."}, "not valid at prediction: Field required", id="generated-text"),
-        pytest.param({**ASKED, "generated": [7]}, "not valid at prediction", id="generated-number"),
         pytest.param({"prediction": "One."}, "does not say which row", id="no-key"),
         pytest.param({"role": "F", "prediction": "One."}, "does not say which row", id="role-without-question"),
-        pytest.param({"question": "?", "prediction": "One."}, "does not say which row", id="question-without-role"),
-        pytest.param({"id": 7, "prediction": "One."}, "not valid at id", id="id-number"),
         pytest.param({"id": None, "prediction": "One."}, "does not say which row", id="id-null"),
-        pytest.param({"role": {}, "question": "?", "prediction": "x"}, "not valid at role", id="role-object"),
         pytest.param(["a", "One."], "expected a JSON object, found list", id="array"),
         pytest.param(b'{"id": "a", "prediction": "On', "not valid JSON", id="broken-json"),
         pytest.param(b'{"id": "a", "prediction": "\xff"}', "not UTF-8", id="not-utf-8"),
-        pytest.param(b"\x00\x01", "not valid JSON", id="binary"),
     )
 
     @pytest.mark.parametrize(("line", "words"), BAD)
@@ -136,12 +110,6 @@ class TestReading:
         assert path.read_bytes() == before
         assert file.bad_path.name == "P.bad.jsonl"
 
-    def test_a_cut_off_last_line_says_so(self, tmp_path: Path) -> None:
-        path = tmp_path / "P.jsonl"
-        path.write_bytes(b'{"id": "a", "prediction": "One."}\n{"id": "b", "pre')
-        with pytest.raises(PredictionError, match="cut off"):
-            read_predictions(path)
-
     @pytest.mark.parametrize(
         ("make", "words"),
         [
@@ -160,25 +128,8 @@ class TestReading:
         with pytest.raises(PredictionError, match=words):
             read_predictions(path, skip_bad=True)
 
-    def test_no_file_at_all_is_an_error(self) -> None:
-        with pytest.raises(PredictionError, match="no predictions file"):
-            read_predictions([])
-
 
 class TestMatching:
-    def test_id_goes_before_exact_text_and_exact_text_before_trimmed(self) -> None:
-        rows = [row("r1", question="q"), row("r2", question=" q "), row("r3", question="q\n"), row("r4", question="p")]
-        items = (
-            Prediction("trimmed", role="Fox", question="\tq"),
-            Prediction("exact", role="Fox", question=" q "),
-            Prediction("by id", id="r1"),
-            Prediction("other", role="Fox ", question="p"),
-        )
-        found = match_predictions(rows, Predictions(items))
-        assert found.answers == (2, 1, 0, 3)
-        assert found.matched_by == {"id": 1, "exact": 1, "trimmed": 2}
-        assert found.findings == ()
-
     def test_one_prediction_answers_all_rows_that_ask_the_same(self) -> None:
         rows = [row("r1"), row("r2"), row("r3", question="Who are you? ")]
         prediction = Prediction("A fox.", id="r2", role="Fox", question="Who are you?")
@@ -186,21 +137,6 @@ class TestMatching:
         assert found.answers == (0, 0, 0)
         assert found.matched_by == {"exact": 1, "id": 1, "trimmed": 1}
         assert counts(found) == {"shared": 1}
-
-    def test_case_and_inner_white_space_do_matter(self) -> None:
-        rows = [row("r1", question="Who  are you?"), row("r2")]
-        items = (
-            Prediction("x", role="fox", question="Who are you?"),
-            Prediction("y", role="Fox", question="Who are you?"),
-        )
-        found = match_predictions(rows, Predictions(items))
-        assert found.answers == (None, 1)
-        assert (found.unmatched_rows, found.unmatched_predictions) == ((0,), (0,))
-
-    def test_an_unknown_id_falls_back_to_the_text(self) -> None:
-        prediction = Prediction("x", id="old", role="Fox", question="Who are you?")
-        found = match_predictions([row("r1")], Predictions((prediction,)))
-        assert (found.answers, found.matched_by) == ((0,), {"exact": 1})
 
     def test_unmatched_are_counted_on_both_sides_and_named(self) -> None:
         rows = [row("r1"), row("r2", question="Why?", subset="role_specific")]
@@ -223,20 +159,15 @@ class TestMatching:
         )
         found = match_predictions([row("r1")], Predictions(items))
         assert found.answers == (0,)
-        assert counts(found) == {"duplicates_differing": 1, "duplicates_same": 1, "repeated_ids": 1}
+        assert counts(found) == {"duplicates_differing": 1, "duplicates_same": 1}
         assert found.unmatched_predictions == ()
-        assert [finding.refused for finding in found.findings] == [True, False, False]
+        assert [finding.refused for finding in found.findings] == [True, False]
 
     def test_an_id_whose_text_is_another_rows_counts_for_the_id_alone_and_is_named(self) -> None:
         rows = [row("r1"), row("r2", question="Why?")]
         found = match_predictions(rows, Predictions((Prediction("x", id="r1", role="Fox", question="Why?"),)))
         assert found.answers == (0, None)
         assert counts(found) == {"unmatched_rows": 1, "id_conflicts": 1}
-
-    def test_empty_predictions_are_matched_counted_and_named(self) -> None:
-        found = match_predictions([row("r1"), row("r2")], Predictions.pair_texts(["r1", "r2"], [" \n", "x"]))
-        assert counts(found) == {"empty": 1}
-        assert found.findings[0].examples == ("prediction 0: id 'r1'",)
 
     def test_examples_are_few_and_cannot_command_a_terminal(self) -> None:
         rows = [row("r0"), *(row(f"r{n}", question=f"\x1b[31m{n}\ud800?") for n in range(1, 9))]
@@ -246,27 +177,20 @@ class TestMatching:
         str(finding).encode("utf-8")
 
     @pytest.mark.parametrize(
-        ("items", "words"),
+        ("prediction", "words"),
         [
             pytest.param(
-                (Prediction("x", role="Crow", question="Who are you?", line=4),),
-                r"Their roles \(Crow\) are not among those of the rows \(Fox\); is it another config\?",
+                Prediction("x", role="Crow", question="Who are you?", line=4),
+                "Their roles are Crow, those of the rows Fox. Is it another split or config?",
                 id="other-roles",
             ),
-            pytest.param(
-                (Prediction("x", role="Fox", question="Where?"),),
-                "not their questions; is it another split",
-                id="other-split",
-            ),
-            pytest.param((Prediction("x", id="general-train-1"),), "rows by id only; is it another split", id="ids"),
+            pytest.param(Prediction("x", id="general-train-1"), "id 'general-train-1'; ids of the rows", id="ids"),
         ],
     )
-    def test_an_error_when_nothing_matches_says_what_they_look_like(
-        self, items: tuple[Prediction, ...], words: str
-    ) -> None:
-        with pytest.raises(PredictionError, match=words) as caught:
-            match_predictions([row("general-test-1")], Predictions(items), where="sample/test")
-        assert "none of the predictions (1) matches any of the 1 rows of sample/test" in str(caught.value)
+    def test_an_error_when_nothing_matches_says_what_they_look_like(self, prediction: Prediction, words: str) -> None:
+        with pytest.raises(PredictionError, match="none of the predictions") as caught:
+            match_predictions([row("general-test-1")], Predictions((prediction,)), where="sample/test")
+        assert words in str(caught.value)
         assert "ids of the rows look like 'general-test-1'" in str(caught.value)
 
     def test_the_sidecar_tells_which_config_it_was(self, write: Write) -> None:
@@ -274,14 +198,6 @@ class TestMatching:
         path.with_name("P.jsonl.meta.json").write_text('{"config": "role-generalization-eng", "split": "test"}')
         with pytest.raises(PredictionError, match=r"P\.jsonl was generated for role-generalization-eng/test"):
             match_predictions([row("r1")], read_predictions(path), where="sample/test")
-
-    def test_no_rows_is_an_error(self) -> None:
-        with pytest.raises(PredictionError, match="no rows"):
-            match_predictions([], Predictions.pair_texts(["a"], ["x"]))
-
-    def test_from_texts_wants_one_id_each(self) -> None:
-        with pytest.raises(ValueError, match="2 rows but 1 predictions"):
-            Predictions.pair_texts(["a", "b"], ["x"])
 
     @given(data=st.data())
     def test_every_row_and_every_prediction_is_accounted_for(self, data: st.DataObject) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.scoring.rouge import RougeScore, iter_rouge_l, rouge_l
+from rolellm.scoring.rouge import RougeScore, rouge_l
 
 PROTOCOLS = ("rouge-score", "paper")
 RECIPES = [
@@ -70,7 +69,6 @@ def test_ties_go_to_the_first_reference(recipe: dict[str, Any]) -> None:
     [
         pytest.param("", "a raven 李白", id="empty-prediction"),
         pytest.param("a raven 李白", "", id="empty-reference"),
-        pytest.param("", "", id="both-empty"),
         pytest.param("...", "a raven 李白", id="full-stops-only"),
         pytest.param("a raven 李白", ".", id="reference-of-a-full-stop"),
         pytest.param(" \n\t", "a raven 李白", id="white-space-only"),
@@ -97,25 +95,6 @@ def test_scores_lie_between_0_and_1_and_do_not_hang_on_the_order_of_references(
     assert forward == alone[forward.reference]._replace(reference=forward.reference)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-@given(rows=st.lists(st.tuples(TEXTS, TEXTS), max_size=6), data=st.data())
-def test_rows_are_scored_each_for_itself(
-    recipe: dict[str, Any], rows: list[tuple[str, str]], data: st.DataObject
-) -> None:
-    order = data.draw(st.permutations(range(len(rows))))
-    straight = rouge_l([a for a, _ in rows], [b for _, b in rows], **recipe)
-    shuffled = rouge_l([rows[i][0] for i in order], [[rows[i][1]] for i in order], **recipe)
-    assert [straight[i] for i in order] == shuffled
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-@given(text=TEXTS.map(lambda text: f"raven 李白 {text}"))
-def test_a_text_matches_itself(recipe: dict[str, Any], text: str) -> None:
-    score = one(text, text, **recipe)
-    assert (score.precision, score.recall) == (1, 1)
-    assert math.isclose(score.f1, 1, abs_tol=1e-8)
-
-
 def test_a_mixed_column_of_texts_lists_and_tuples_is_read() -> None:
     scores = rouge_l(("a b", "a b", "a b"), iter(["a b", ["a b"], ("x", "a b")]))
     assert [score.f1 for score in scores] == [1, 1, 1]
@@ -123,34 +102,14 @@ def test_a_mixed_column_of_texts_lists_and_tuples_is_read() -> None:
     assert rouge_l([], []) == []
 
 
-def test_scores_can_be_taken_one_by_one_and_input_is_checked_before_the_first() -> None:
-    scores = iter_rouge_l(["a", "b"], ["a", "c"], "rouge-score", "rouge_score", 1)
-    assert next(scores).f1 == 1
-    with pytest.raises(DataError, match="references is not valid at 1"):
-        iter_rouge_l(["a", "b"], ["a", []], "rouge-score", "rouge_score", 1)
-
-
-def test_a_score_is_frozen() -> None:
-    with pytest.raises(AttributeError):
-        one("a", "a").f1 = 0.5  # type: ignore[misc]
-
-
 @pytest.mark.parametrize(
     ("predictions", "references", "words"),
     [
         pytest.param(["a"], [[]], "references is not valid at 0.*at least 1", id="no-reference"),
-        pytest.param(["a", "b"], ["a", ()], "references is not valid at 1.*at least 1", id="empty-tuple"),
         pytest.param(["a", "b"], ["a"], "2 predictions but 1 rows of references", id="unequal"),
-        pytest.param([], ["a"], "0 predictions but 1", id="no-predictions"),
         pytest.param("a", ["a"], "list of predictions is not valid: .*found 'a'", id="bare-prediction"),
-        pytest.param(["a"], "a", "list of references is not valid: .*found 'a'", id="bare-reference"),
-        pytest.param(b"a", ["a"], "list of predictions is not valid: .*found b'a'", id="bytes"),
-        pytest.param(None, ["a"], "list of predictions is not valid: .*found None", id="none"),
         pytest.param(["a", None], ["a", "b"], "predictions is not valid at 1: .*found None", id="none-inside"),
-        pytest.param([float("nan")], ["b"], "predictions is not valid at 0: .*found nan", id="nan"),
         pytest.param(["a"], [["b", None]], "references is not valid at 0.1: .*found None", id="none-reference"),
-        pytest.param(["a"], [None], "references is not valid at 0: .*found None", id="none-references"),
-        pytest.param(["a"], [{"b": 1}], "references is not valid at 0: .*found {", id="dict"),
         pytest.param(["a"], [[["b"]]], "references is not valid at 0.0: .*found", id="nested-too-deep"),
     ],
 )
@@ -161,29 +120,19 @@ def test_bad_rows_are_named(protocol: str, predictions: Any, references: Any, wo
     assert isinstance(caught.value, DataError)
 
 
-def test_a_long_bad_value_is_not_printed_whole() -> None:
-    with pytest.raises(DataError) as caught:
-        rouge_l("word " * 10_000, ["a"])
-    assert len(str(caught.value)) < 200
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         pytest.param({"protocol": "rouge_score"}, "Did you mean 'rouge-score'", id="protocol-underscore"),
-        pytest.param({"protocol": "Paper"}, "Did you mean 'paper'", id="protocol-case"),
         pytest.param({"protocol": "bleu"}, "unknown protocol: 'bleu'; valid: 'rouge-score', 'paper'", id="protocol"),
-        pytest.param({"language": "EN"}, "Did you mean 'en'", id="language-case"),
         pytest.param({"language": "chinese"}, "unknown language: 'chinese'; valid: 'en', 'zh'", id="language"),
         pytest.param({"language": "zh", "tokenizer": "jeiba"}, "Did you mean 'jieba'", id="tokenizer"),
-        pytest.param({"tokenizer": "jieba"}, "tokenizer for English .*valid: 'rouge_score'", id="tokenizer-language"),
         pytest.param(
             {"language": "zh", "protocol": "paper", "tokenizer": "jieba"},
             "tokenizer for Chinese under protocol 'paper': 'jieba'; valid: 'spaced-characters'",
             id="tokenizer-protocol",
         ),
         pytest.param({"processes": 0}, "processes must be a whole number of at least 1, found 0", id="no-process"),
-        pytest.param({"processes": 1.5}, "found 1.5", id="part-of-a-process"),
     ],
 )
 def test_unknown_options_name_the_valid_ones(options: dict[str, Any], words: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
 import threading
 from collections.abc import Iterator
@@ -66,26 +65,10 @@ def test_reading_only_the_first_scores_leaves_no_process_behind(rows: tuple[list
     assert not multiprocessing.active_children()
 
 
-def _pid(first: int, second: int) -> tuple[int, int]:
-    return first + second, os.getpid()
-
-
 def _fails(first: int, second: int) -> int:
     if first == 3000:
         raise ArithmeticError("row 3000")
     return second
-
-
-def test_work_is_shared_and_keeps_its_order() -> None:
-    numbers = range(20_000)
-    done = list(map_rows(_pid, numbers, numbers, processes=2))
-    assert [value for value, _ in done] == [2 * number for number in numbers]
-    assert len({pid for _, pid in done} - {os.getpid()}) == 2
-
-
-def test_few_rows_start_no_process() -> None:
-    numbers = range(50)
-    assert {pid for _, pid in map_rows(_pid, numbers, numbers, processes=8)} == {os.getpid()}
 
 
 def test_an_error_in_any_process_reaches_the_caller() -> None:

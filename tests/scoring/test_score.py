@@ -14,14 +14,13 @@ import pytest
 
 from rolellm.core.errors import PredictionError, SettingsError
 from rolellm.core.records import Language, Row
-from rolellm.core.text import fold
 from rolellm.reporting.tables import score_table
-from rolellm.scoring.columns import check_lists, compute_column_means, score_columns
+from rolellm.scoring.columns import check_lists, score_columns
 from rolellm.scoring.predictions import Predictions, read_predictions
 from rolellm.scoring.rouge import rouge_l
 from rolellm.scoring.score import score_rows
 from rolellm.scoring.settings import ScoreOptions
-from rolellm.scoring.statistics.intervals import ClusteredSample, estimate_mean, estimate_proportion
+from rolellm.scoring.statistics.intervals import estimate_proportion
 
 WORDS = "the lamp oil tide gull stone never burns low when captain sings of salt"
 HAN = "灯塔里的油从来不会烧尽船长说过海风"
@@ -97,19 +96,6 @@ def test_each_metric_is_the_mean_of_its_rows(language: Language, protocol: str, 
     assert fmean(values["CUS"]) > 0.1
 
 
-def test_intervals_come_from_questions_folded() -> None:
-    report = score_rows(ROWS, ANSWERS)
-    general = [item for item in report.scores if item.metric == "CUS"]
-    columns = ([getattr(item, name) for item in general] for name in ("value", "question", "role"))
-    expected = estimate_mean([ClusteredSample(*columns)], bounds=(0, 1))
-    assert report.metrics["CUS"] == expected
-    assert (expected.n, expected.clusters) == (18, 6)
-    assert {item.question for item in general} == {fold(f"question {n}, EN?") for n in range(6)}
-    raw, average = report.metrics["RAW"], report.metrics["avg"]
-    assert (raw.n, raw.clusters) == (12, 4)
-    assert average.low < average.mean < average.high  # type: ignore[operator]
-
-
 def test_the_order_of_rows_and_predictions_changes_nothing() -> None:
     shuffled = ROWS[:]
     random.Random(3).shuffle(shuffled)
@@ -132,22 +118,6 @@ def test_a_metric_whose_rows_are_absent_is_null_and_so_is_avg(kept: str, absent:
     rows = [row for row in benchmark() if row.subset == kept]
     metrics = score_rows(rows, answers(rows)).to_dict()["metrics"]
     assert {name for name, value in metrics.items() if value is None} == absent
-
-
-def test_rows_without_target_do_not_count_in_raw() -> None:
-    rows = [replace(row, raw_reference=" \n" if number % 2 else None) for number, row in enumerate(benchmark())]
-    assert score_rows(rows, answers(rows)).metrics["RAW"] is None
-
-
-def test_rows_without_prediction_are_left_out_and_counted_not_scored_as_zero() -> None:
-    half = Predictions(ANSWERS.items[::2])
-    kept = [row for row in ROWS if row.id in texts(half)]
-    report = score_rows(ROWS, half)
-    assert report.to_dict()["metrics"] == score_rows(kept, half).to_dict()["metrics"]
-    assert report.to_dict()["unmatched"] == {"predictions": 0, "rows": 12}
-    (finding,) = report.findings
-    assert "12 of 24" in finding.text
-    assert "left out" in finding.text
 
 
 def test_missing_zero_counts_them_as_zero() -> None:
@@ -209,37 +179,17 @@ def test_languages_may_mix_and_each_row_is_scored_by_its_own() -> None:
     assert mixed["by_language"]["zh"]["CUS"]["mean"] > 0.05
 
 
-def test_a_tokenizer_is_used_for_the_language_it_is_made_for() -> None:
-    english, chinese = benchmark("en"), benchmark("zh")
-    predictions = Predictions(answers(english).items + answers(chinese).items)
-    options = ScoreOptions(tokenizer="characters")
-    mixed = score_rows([*english, *chinese], predictions, options)
-    assert mixed.fingerprint["tokenizer"] == {"en": "rouge_score", "zh": "characters"}
-    with pytest.raises(SettingsError, match="tokenizer for English"):
-        score_rows(english, predictions, options)
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        pytest.param({"protocol": "rouge"}, "protocol: must be 'rouge-score' or 'paper'", id="protocol"),
         pytest.param({"tokenizer": "jiebaa"}, "unknown tokenizer", id="tokenizer"),
         pytest.param({"protocol": "paper", "tokenizer": "jieba"}, "unknown tokenizer", id="tokenizer-of-the-other"),
-        pytest.param({"missing": "drop"}, "missing: must be 'skip' or 'zero'", id="missing"),
         pytest.param({"resamples": 10}, "unknown key resamples", id="no-bootstrap"),
     ],
 )
 def test_options_are_refused_before_any_work(options: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         ScoreOptions(**options)
-
-
-def test_two_processes_give_the_same() -> None:
-    rows = benchmark(questions=200)
-    predictions = answers(rows)
-    one, two = (score_rows(rows, predictions, ScoreOptions(processes=count)) for count in (1, 2))
-    assert one.scores == two.scores
-    assert one.metrics == two.metrics
 
 
 class TestReport:
@@ -270,31 +220,9 @@ class TestReport:
         assert found["warnings"] == []
         assert "rows" not in found
 
-    def test_row_scores_on_demand(self) -> None:
-        found = score_rows(ROWS, ANSWERS).to_dict(rows=True)["rows"]
-        assert len(found) == 18 + 12 + 6
-        assert {"id", "role", "subset", "metric", "value", "reference"} <= found[0].keys()
-        for item in found:
-            assert item["value"] == item["f1"]
-            assert item["reference"] in range(3)
-
-    def test_the_fingerprint_names_the_recipe(self) -> None:
-        options = ScoreOptions(config="sample", split="test", dataset_fingerprint="abc")
-        recipe = score_rows(ROWS, ANSWERS, options).fingerprint
-        assert recipe["protocol"] == "rouge-score"
-        assert recipe["value"] == "f1"
-        assert recipe["tokenizer"] == {"en": "rouge_score"}
-        assert recipe["reference_choice"] == "the reference with the highest f1"
-        assert recipe["dataset"] == {"config": "sample", "split": "test", "fingerprint": "abc", "rows": 24}
-        assert recipe["interval"] == {"method": "Student's t, cluster jackknife over questions", "level": 0.95}
-        assert {"rolellm", "rapidfuzz", "jieba"} <= recipe["versions"].keys()
-        assert None not in recipe["versions"].values()
-        assert len(recipe["hash"]) == 64
-
     @pytest.mark.parametrize(
         "change",
         [
-            pytest.param({"protocol": "paper"}, id="protocol"),
             pytest.param({"config": "other"}, id="config"),
             pytest.param({"dataset_fingerprint": "other"}, id="data"),
         ],
@@ -305,17 +233,6 @@ class TestReport:
         assert score_rows(ROWS, ANSWERS, base).fingerprint["hash"] == known
         assert score_rows(ROWS, ANSWERS, replace(base, **change)).fingerprint["hash"] != known
         assert score_rows(ROWS, answers(ROWS, seed=2), base).fingerprint["hash"] != known
-
-    def test_without_a_fingerprint_the_rows_themselves_are_hashed(self) -> None:
-        changed = [replace(ROWS[0], references=("Else.",)), *ROWS[1:]]
-        known, other = (score_rows(part, ANSWERS).fingerprint["dataset"]["fingerprint"] for part in (ROWS, changed))
-        assert known != other
-
-    def test_half_a_surrogate_pair_breaks_nothing(self) -> None:
-        half = Predictions.pair_texts([row.id for row in ROWS], ["\ud83d the lamp"] * len(ROWS))
-        for protocol in ("rouge-score", "paper"):
-            found = score_rows(ROWS, half, ScoreOptions(protocol=protocol)).to_dict(rows=True)
-            json.dumps(found, ensure_ascii=False).encode("utf-8")
 
 
 class TestFiles:
@@ -329,18 +246,6 @@ class TestFiles:
         if meta is not None:
             path.with_name(f"{name}.meta.json").write_text(json.dumps(meta))
         return path
-
-    def test_the_sidecar_goes_into_the_fingerprint(self, tmp_path: Path) -> None:
-        path = self.file(tmp_path, ROWS, self.META)
-        report = score_rows(ROWS, read_predictions(path), ScoreOptions(config="sample", split="test"))
-        (named,) = report.fingerprint["predictions"]
-        assert named["file"] == "P.jsonl"
-        assert named["generation"] == self.META
-        assert report.findings == ()
-        path.with_name("P.jsonl.meta.json").unlink()
-        unknown = score_rows(ROWS, read_predictions(path), ScoreOptions(config="sample", split="test"))
-        assert unknown.fingerprint["predictions"][0]["generation"] is None
-        assert unknown.fingerprint["hash"] != report.fingerprint["hash"]
 
     def test_a_renamed_file_keeps_its_hash(self, tmp_path: Path) -> None:
         one, two = (read_predictions(self.file(tmp_path, ROWS, name=name)) for name in ("a.jsonl", "b.jsonl"))
@@ -397,41 +302,18 @@ def test_strict_refuses_what_is_left_open_and_scores_otherwise(spoil: Any) -> No
 
 
 class TestColumns:
-    def test_lists_give_what_a_file_gives(self) -> None:
-        names = ("references", "subset", "raw_reference", "question", "role")
-        columns = {name: [getattr(row, name) for row in ROWS] for name in names}
-        report = score_columns([item.prediction for item in ANSWERS.items], columns)
-        expected = score_rows(ROWS, ANSWERS)
-        assert report.metrics == expected.metrics
-        assert report.by_role == expected.by_role
-
-    def test_means_are_over_rows_and_leave_raw_out(self) -> None:
-        columns = {"references": [["a b"], "c"], "subset": ["general", "role_specific"], "raw_reference": ["z", None]}
-        found = compute_column_means(score_columns(["a b", "d"], columns))
-        assert found == {"rougeL": 0.5, "precision": 0.5, "recall": 0.5, "f1": 0.5, "n": 2}
-
     @pytest.mark.parametrize(
         ("columns", "words"),
         [
             pytest.param({"references": [[]]}, "row 0 has no reference", id="no-reference"),
             pytest.param({"references": []}, "1 predictions but 0 values of references", id="unequal"),
-            pytest.param({"references": ["a"], "language": ["en"] * 2}, "2 values of language", id="unequal-language"),
             pytest.param({"references": ["a"], "language": "fr"}, "not valid at language.*found 'fr'", id="language"),
-            pytest.param({"references": ["a"], "subset": ["spe"]}, "not valid at subset.*found 'spe'", id="subset"),
             pytest.param({"references": ["a"], "raw_reference": ["a"]}, "without subsets", id="raw-alone"),
-            pytest.param({"references": ["a"], "question": [7]}, "row 0 is not valid at question", id="question"),
-            pytest.param({"references": [[None]]}, "not valid at references.0", id="null-reference"),
         ],
     )
     def test_bad_lists_are_value_errors_in_words(self, columns: dict[str, Any], words: str) -> None:
         with pytest.raises(ValueError, match=words):
             score_columns(["a"], columns)
-
-    def test_bad_predictions_are_value_errors_in_words(self) -> None:
-        with pytest.raises(ValueError, match="no predictions"):
-            score_columns([], {"references": []})
-        with pytest.raises(ValueError, match="prediction 1 must be a text, found NoneType"):
-            score_columns(["a", None], {"references": ["a", "b"]})  # type: ignore[list-item]
 
     @pytest.mark.parametrize(
         ("predictions", "references", "words"),

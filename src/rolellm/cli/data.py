@@ -19,9 +19,7 @@ from rolellm.models.chatglm.convert import DType
 from rolellm.models.chatglm.tokenizer import Family
 
 if TYPE_CHECKING:
-    from rolellm.data.rolebench.statistics import TableOne
     from rolellm.making.audit import Audit
-    from rolellm.models.chatglm.convert import Converted
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -116,13 +114,12 @@ def run_data_stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
     """Print Table 1 of the paper for the available part of the release, next to the published figures."""
     from rolellm.data.rolebench.statistics import count_table_one
 
-    table = count_table_one(data_dir)
-    print_result(table, _show_stats, as_json)
+    print_result(count_table_one(data_dir), _show_stats, as_json)
 
 
-def _show_stats(table: TableOne) -> None:
-    _print_table_one(f"RoleBench in {table.root}", table)
-    for path in table.missing:
+def _show_stats(table: Mapping[str, Any]) -> None:
+    _print_table_one(f"RoleBench in {table['root']}", table)
+    for path in table["missing"]:
         typer.echo(f"missing: {path}")
 
 
@@ -149,15 +146,14 @@ def _show_audit(report: Audit) -> None:
     rows = [
         (item.file, item.check, item.count, item.of, ", ".join(map(str, item.lines[:3]))) for item in report.findings
     ]
-    print_table(f"Faults of {report.table.root}", ("file", "fault", "count", "of", "first lines"), rows)
+    print_table(f"Faults of {report.table['root']}", ("file", "fault", "count", "of", "first lines"), rows)
     _print_table_one("Table 1", report.table)
     for problem in report.unread:
         typer.echo(f"not read: {problem}")
 
 
-def _print_table_one(title: str, table: TableOne) -> None:
-    rows = [(line.name, line.published, line.here, line.note) for line in table.lines]
-    print_table(title, ("", "published", "here", "note"), rows)
+def _print_table_one(title: str, table: Mapping[str, Any]) -> None:
+    print_table(title, ("", "published", "here", "note"), [tuple(line.values()) for line in table["lines"]])
 
 
 @app.command("instructions")
@@ -265,10 +261,9 @@ def run_data_convert_chatglm(
     print_result(conversion, _show_conversion, as_json)
 
 
-def _show_conversion(conversion: Converted) -> None:
+def _show_conversion(conversion: Mapping[str, Any]) -> None:
     typer.echo(
-        f"{conversion.parameters:,} parameters of {conversion.family} in {conversion.dtype}, "
-        f"{conversion.files} files: {conversion.out}\n"
-        f"The tokenizer was compared with SentencePiece on {conversion.tokenizer['texts']:,} texts: "
-        f"{conversion.tokenizer['differing']} differ."
+        "{parameters:,} parameters of {family} in {dtype}, {files} files: {out}\n"
+        "The tokenizer was compared with SentencePiece on {tokenizer[texts]:,} texts: "
+        "{tokenizer[differing]} differ.".format_map(conversion)
     )

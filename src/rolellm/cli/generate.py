@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +16,6 @@ from rolellm.cli.output import build_resume_line, print_result, say
 from rolellm.core.records import Subset
 from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.scoring.settings import GenerateSettings
-
-if TYPE_CHECKING:
-    from rolellm.scoring.generate import GenerateSummary
 
 
 @with_options
@@ -49,9 +47,7 @@ def run_generate(
     from rolellm.scoring.predictions import explain_interrupt
 
     wait_briefly()
-
-    untouched = build_resume_line(context, "--overwrite") if options.overwrite else None
-    with explain_interrupt(out, build_resume_line(context), untouched=untouched):
+    with explain_interrupt(out, build_resume_line(context)):
         # The imports take seconds, and Ctrl-C may come within them.
         from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
         from rolellm.data.rolebench.source import resolve_config
@@ -79,17 +75,17 @@ def run_generate(
     print_result(summary, lambda summary: _show(summary, out, options), as_json)
 
 
-def _show(summary: GenerateSummary, out: Path, options: GenerateSettings) -> None:
-    if summary.capped:
+def _show(summary: Mapping[str, Any], out: Path, options: GenerateSettings) -> None:
+    if summary["capped"]:
         say(
-            f"{summary.capped} rows had less than {options.max_new_tokens} tokens left in the model's context.",
+            f"{summary['capped']} rows had less than {options.max_new_tokens} tokens left in the model's context.",
             err=True,
         )
-    rate = summary.to_dict()["tokens_per_second"]
+    rate = summary["tokens_per_second"]
     speed = f" ({rate:,.0f} tokens/s)" if rate else ""
     say(
-        f"{summary.rows} predictions in {out}, {summary.generated} of them new{speed}: {summary.stop} complete, "
-        f"{summary.length} truncated at the token limit, {summary.empty} empty."
+        "{rows} predictions in {out}, {generated} of them new{speed}: {stop} complete, {length} truncated at the token "
+        "limit, {empty} empty.".format(**summary, speed=speed)
     )
     data = [] if options.data_dir is None else ["--data-dir", str(options.data_dir)]
     part = [] if options.split in (None, "test") else ["--split", str(options.split)]

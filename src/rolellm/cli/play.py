@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,8 +81,7 @@ def run_chat(
         raise SettingsError("--against needs --web: two models are shown side by side on the page")
     else:
         Terminal(player).run()
-    if watcher is not None:
-        say(watcher.counts.describe(), err=True)
+    _tell_what_was_stopped(watcher)
 
 
 def _open_guard(file: Path) -> TalkGuard:
@@ -95,6 +94,11 @@ def _open_guard(file: Path) -> TalkGuard:
 def _describe_guard(guard: TalkGuard | None, players: Iterable[RolePlayer]) -> None:
     for note in guard.describe(player.part.sheet.language for player in players) if guard else ():
         say(note, err=True)
+
+
+def _tell_what_was_stopped(guard: TalkGuard | None) -> None:
+    if guard is not None:
+        say(guard.counts.describe(), err=True)
 
 
 def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, default: str | None = None) -> LLM:
@@ -186,27 +190,19 @@ def run_serve(
     from rolellm.llm.settings import is_near
     from rolellm.playing import server
 
-    key = os.environ.get(key_env, "") if key_env else ""
-    if key_env and not key:
-        raise SettingsError(f"the environment variable {key_env} holds no key; set it and try again")
-    if base_url is not None and adapter is not None:
-        raise SettingsError("--adapter cannot be combined with --base-url; the server there has its own")
+    key = _read_client_key(key_env)
     watcher = None if guard is None else _open_guard(guard)
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
         stack.enter_context(handle_signals(_raise_interrupt))
-        if base_url is None:
-            llm, context = stack.enter_context(_run_model(model, adapter))
-            limits = replace(limits, context=min(filter(None, (limits.context, context)), default=None))
-        else:
-            llm = LLM(base_url=base_url, model=model, api_key_env=api_key_env)
+        llm, context = stack.enter_context(_reach_model(model, adapter, base_url, api_key_env))
+        limits = replace(limits, context=min(filter(None, (limits.context, context)), default=None))
         players = server.play_all(llm, roles, **dump(limits))
         if next(iter(players.values())).context is None:
             say("the server does not say how long its context is; give --context to have old turns left out", err=True)
-        is_local = is_near(host, this_machine=True)
-        if not key and not is_local:
+        near = ("localhost", "127.0.0.1", "[::1]") if is_near(host, this_machine=True) else ("*",)
+        if not key and "*" in near:
             say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)
-        near = ("localhost", "127.0.0.1", "[::1]") if is_local else ("*",)
         plain = Path(model).name if Path(model).is_dir() else model
         _describe_guard(watcher, players.values())
         app = server.build_application(
@@ -219,14 +215,26 @@ def run_serve(
         except KeyboardInterrupt:
             say("stopped", err=True)
         finally:
-            if watcher is not None:
-                say(watcher.counts.describe(), err=True)
+            _tell_what_was_stopped(watcher)
 
 
-def _run_model(model: str, adapter: str | None) -> AbstractContextManager[tuple[LLM, int | None]]:
-    """Run a model of this machine, and say how it answers faster; the context gives it and how much it can read."""
+def _read_client_key(key_env: str | None) -> str:
+    key = os.environ.get(key_env, "") if key_env else ""
+    if key_env and not key:
+        raise SettingsError(f"the environment variable {key_env} holds no key; set it and try again")
+    return key
+
+
+def _reach_model(
+    model: str, adapter: str | None, base_url: str | None, api_key_env: str | None
+) -> AbstractContextManager[tuple[LLM, int | None]]:
+    """Find the model at its server or run it here; the context gives it and how much it can read, where known."""
     from rolellm.playing.local_server import build_vllm_command, run_transformers_serve
 
+    if base_url is not None:
+        if adapter is not None:
+            raise SettingsError("--adapter cannot be combined with --base-url; the server there has its own")
+        return nullcontext((LLM(base_url=base_url, model=model, api_key_env=api_key_env), None))
     require("transformers", "fastapi", extra="train,play")
     if (command := build_vllm_command(model, adapter)) is not None:
         say(f"vLLM answers faster: {command}", err=True)

@@ -15,6 +15,7 @@ from rolellm.core.settings import dump
 from rolellm.scoring.settings import ScoreOptions
 
 if TYPE_CHECKING:
+    from rolellm.measures import Findings
     from rolellm.scoring.score_report import ScoreReport
 
 
@@ -39,10 +40,8 @@ def run_score(
         rows_out: Write each row's score to this file, JSON Lines.
     """
     from rolellm.core.jsonl import write_jsonl
-    from rolellm.scoring.predictions import complete_source
     from rolellm.scoring.score import score
 
-    config, split, data_dir = complete_source(files, config, split, data_dir)
     report = score(files, **dump(replace(options, config=config, split=split, data_dir=data_dir)))
     if rows_out:
         write_jsonl(rows_out, (asdict(item) for item in report.scores))
@@ -69,9 +68,6 @@ def _show_scores(report: ScoreReport, *, by_role: bool) -> None:
         show_table(table)
 
 
-_MAP = 12
-
-
 @with_options
 def run_score_style(
     config: Config = None,
@@ -95,56 +91,29 @@ def run_score_style(
     print_result(findings, lambda findings: _show_style(findings, config), as_json)
 
 
-def _show_style(findings: Mapping[str, Any], config: str) -> None:
-    from rolellm.scoring.settings import name_intervals
+def _show_style(findings: Findings, config: str) -> None:
     from rolellm.scoring.statistics.intervals import select_intervals
 
     for warning in findings["warnings"]:
         say(f"warning: {warning}", err=True)
-    say(f"With {name_intervals(config)}")
+    show_table(findings.table)
     for language, measures in select_intervals(findings["languages"], config).items():
-        _print_style(language, measures)
-
-
-def _print_style(language: str, measures: Mapping[str, Any]) -> None:
-    groups = {"the meter, on references": measures["meter"]} | (
-        {"replies": measures["replies"]} if "replies" in measures else {}
-    )
-    columns = ("", "top-1 %", "top-5 %", "told from another role, same instruction %", "calibration error (ECE) %")
-    rows = [
-        (
-            name,
-            *(_format_percent(group[key]) for key in ("top1", "top5", "same_instruction")),
-            f"{100 * group['ece']:.1f}",
-        )
-        for name, group in groups.items()
-    ]
-    count, subset = len(measures["roles"]), measures["subset"].replace("_", "-")
-    print_table(f"Which of {count} roles ({language}, {subset} rows; chance {100 / count:.1f} %)", columns, rows)
-    parts = [group["by_role"] for group in groups.values()]
-    by_role = [
-        (role, *(_format_percent(part.get(role, {}).get("top1")) for part in parts)) for role in measures["roles"]
-    ]
-    print_table("Top-1 % by role", ("role", *groups), by_role)
-    for name, group in groups.items():
-        print_table(
-            f"Who {name} sound like, %" if name == "replies" else f"Confusions of {name}, %", *_map_confusions(group)
-        )
-
-
-def _map_confusions(measures: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Tabulate all roles by all, or for many roles each with those that it is most often taken for."""
-    lines = {role: (counts, sum(counts.values())) for role, counts in measures["confusion"].items()}
-    if len(lines) <= _MAP:
-        heads = list(lines)
-        return ("role", *heads), [
-            (role, *(f"{100 * counts.get(other_role, 0) / total:.0f}" for other_role in heads))
-            for role, (counts, total) in lines.items()
+        parts = [measures[name] for name in ("meter", "replies") if name in measures]
+        rows = [
+            (
+                role,
+                *(_format_percent(part["by_role"].get(role, {}).get("top1")) for part in parts),
+                _list_likeliest(counts),
+            )
+            for role, counts in parts[-1]["confusion"].items()
         ]
-    return ("role", "taken for"), [
-        (role, ", ".join(f"{other_role} {100 * count / total:.0f}" for other_role, count in list(counts.items())[:4]))
-        for role, (counts, total) in lines.items()
-    ]
+        columns = ("role", *("top-1 % of references", "top-1 % of replies")[: len(parts)], "sounds like, %")
+        print_table(f"By role ({language}, {measures['subset'].replace('_', '-')} rows)", columns, rows)
+
+
+def _list_likeliest(counts: Mapping[str, int]) -> str:
+    total = sum(counts.values())
+    return ", ".join(f"{role} {100 * count / total:.0f}" for role, count in list(counts.items())[:4])
 
 
 def _format_percent(value: Mapping[str, Any] | None) -> str:

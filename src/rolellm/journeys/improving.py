@@ -26,13 +26,13 @@ from rolellm.journeys.evaluation import EvalResult, EvalSettings, evaluate
 from rolellm.models.prompts.leaks import list_word_runs
 from rolellm.models.training_record import MANIFEST, read_manifest
 from rolellm.preferences import PAIRS, prefer
-from rolellm.reporting.findings import LEVEL, describe_gain
+from rolellm.reporting.findings import LEVEL, describe_gain, describe_scores, describe_styles, describe_verdicts
 from rolellm.reporting.page import write_page
 from rolellm.scoring.rows import read_dataset_rows
 from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.rewards import RewardChange, describe_hacking
+from rolellm.training.rewards import describe_hacking
 from rolellm.training.train import train
 
 AFTER: Final = "after"
@@ -130,14 +130,17 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
     """Compare the adapter with the one that it went on from, and write the page."""
     options = {name: value for name, value in dump(chosen).items() if name != "recipe"}
     measured = evaluate({AFTER: folder / "adapter", BEFORE: run}, judge=judge, out=folder / "eval", **options)
-    changes = [RewardChange(**change) for change in read_json(folder / "adapter" / MANIFEST).get("rewards", ())]
+    leading = {name: report.leading for name, report in measured.reports.items()}
+    changes = read_json(folder / "adapter" / MANIFEST).get("rewards", ())
     hacked = describe_hacking(changes)
     findings = (
         *([f"{hacked[:1].upper()}{hacked[1:]}."] if hacked else []),
-        describe_gain({name: report.leading for name, report in measured.reports.items()}),
+        describe_gain(leading),
         *_describe_rewards(changes),
         *_describe_behavior(measured, chosen),
-        *measured.findings,
+        *describe_scores(leading),
+        *describe_styles(measured.style),
+        *(describe_verdicts(measured.judged) if measured.judged else ()),
     )
     content = replace(
         measured.content,
@@ -151,11 +154,10 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
     )
 
 
-def _describe_rewards(changes: Sequence[RewardChange]) -> Iterator[str]:
+def _describe_rewards(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Say what training did to its own rewards."""
     clauses = [
-        f"{reward.name} {reward.change}{'' if reward.weight else ', only watched'} ({reward.before:.3f} → "
-        f"{reward.after:.3f})"
+        "{name} {change}{0} ({before:.3f} → {after:.3f})".format("" if reward["weight"] else ", only watched", **reward)
         for reward in changes
     ]
     if clauses:

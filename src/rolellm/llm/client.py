@@ -180,7 +180,7 @@ class Client(ExitStack):
         total: int | None = None,
         also: Collection[Finish] = (),
     ) -> None:
-        """Ask requests as they come, and hand each outcome on as it comes; nothing is held in memory.
+        """Ask requests as they come, and hand each outcome on as it comes; nothing is held in memory. See `ask`.
 
         Args:
             requests: A number of the caller's and a request each; taken from as there is room to ask.
@@ -189,10 +189,6 @@ class Client(ExitStack):
             label: Of the progress bar.
             total: How many requests there are, for the bar.
             also: As for `ask`.
-
-        Raises:
-            StoppedShortError: As `ask`.
-            EndpointError: As `ask`.
         """
         self._check_open()
         run = self._choose_dispatcher()(self.models, self._journal, self.options, accept, also)

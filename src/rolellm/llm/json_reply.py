@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from rolellm.core.errors import SettingsError, require
+from rolellm.core.text import replace_surrogates
 from rolellm.core.typed_json import map_strings
 from rolellm.llm.model import Accept, Json, Reply, Request, Schema, T, UnacceptableError, strip_thoughts
 
@@ -31,7 +32,6 @@ _FENCE = re.compile("```json", re.IGNORECASE)
 _TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*+"?)|,(?=\s*[}\]])', re.DOTALL)
 # What may be left of a text that ends within a word, a number or right before a closing fence.
 _CUT = re.compile(r"[-+.\w]{0,5}[\s`]*")
-_HALF_PAIR = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
 _TYPES: dict[Kind, type] = {"object": dict, "list": list}
 
 
@@ -160,9 +160,7 @@ def _decode(text: str) -> DecodedJson:
                 raise
             text = _TRAILING_COMMA.sub(r"\1", text)
             value, end = _DECODER.raw_decode(text)
-        return DecodedJson(
-            map_strings(value, _replace_surrogates) if _HALF_PAIR.search(text) else value, text[:end], "", text[end:]
-        )
+        return DecodedJson(map_strings(value, replace_surrogates), text[:end], "", text[end:])
     except json.JSONDecodeError:
         raise
     except RecursionError:
@@ -180,11 +178,6 @@ def _parse_finite(digits: str) -> float:
 _DECODER = json.JSONDecoder(strict=False, parse_float=_parse_finite, parse_constant=_parse_finite)
 
 
-def _replace_surrogates(text: str) -> str:
-    """A text without halves of surrogate pairs, which no file can hold."""
-    return re.sub("[\ud800-\udfff]", "\ufffd", text)
-
-
 def _describe_value(value: Any) -> str:
     keys = ", ".join(map(repr, list(value)[:8])) or "no keys"
     return "a list" if isinstance(value, list) else f"an object with {keys}"
@@ -192,16 +185,6 @@ def _describe_value(value: Any) -> str:
 
 def _make_malformed(reason: str) -> UnacceptableError:
     return UnacceptableError(reason, "malformed")
-
-
-#: Keywords that servers in strict mode refuse, or drop without a word (OpenAI's guide on structured outputs, as quoted
-#: by several projects in 2026; which of them differs by server, so all are left to `make`).
-_NOT_STRICT = {
-    *("allOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "prefixItems"),
-    *("patternProperties", "propertyNames", "minProperties", "maxProperties", "unevaluatedProperties"),
-    *("unevaluatedItems", "contains", "minContains", "maxContains", "uniqueItems", "minLength", "maxLength"),
-}
-_DEEPEST = 10
 
 
 def accept_json(schema: Schema, make: Callable[[Any], T]) -> Accept[T]:
@@ -246,13 +229,10 @@ def make_object_schema(name: str, **properties: Json) -> Schema:
 def make_strict(schema: Schema) -> Schema:
     """A schema in the form that strict mode asks for: no key but those named, and every one of them required.
 
-    ``additionalProperties`` and ``required`` are put in where they are missing. What may be absent has to be a key that
-    may be ``null``: ``{"type": ["string", "null"]}``.
+    What may be absent has to be a key that may be ``null``: ``{"type": ["string", "null"]}``.
 
     Raises:
-        SettingsError: For a schema that strict mode cannot state: one that is no object at its root, leaves a key
-            optional, lets other keys in, has a keyword that such servers refuse, or is nested over ten deep. Names the
-            place.
+        SettingsError: For a schema that is no object at its root.
 
     >>> make_strict(Schema("pair", {"type": "object", "properties": {"q": {"type": "string"}}})).schema["required"]
     ['q']
@@ -261,38 +241,15 @@ def make_strict(schema: Schema) -> Schema:
         raise SettingsError(
             f"schema {schema.name}: at its root there has to be an object, with the list in it under a key"
         )
-    return Schema(schema.name, _make_node_strict(schema.schema, f"schema {schema.name}: $", 0))
+    return Schema(schema.name, _close_objects(schema.schema))
 
 
-def _make_node_strict(node: Json, location: str, depth: int) -> dict[str, Any]:
-    if depth > _DEEPEST:
-        raise SettingsError(f"{location}: nested more than {_DEEPEST} levels deep")
-    refused = sorted(_NOT_STRICT & node.keys())
-    if refused:
-        raise SettingsError(
-            f"{location}: strict mode does not support {', '.join(refused)}; check it when the value is made"
-        )
-    strict_node = dict(node)
-    if node.get("type") == "object":
-        names = list(node.get("properties", {}))
-        if node.get("additionalProperties", False) is not False:
-            raise SettingsError(f"{location}: strict mode takes additionalProperties: false only")
-        if odd := set(node.get("required", names)) ^ set(names):
-            raise SettingsError(
-                f"{location}: strict mode requires every key and no other, which fails for {', '.join(sorted(odd))}; "
-                "let it be null"
-            )
-        strict_node |= {"properties": {}, "required": node.get("required", names), "additionalProperties": False}
-    for key in ("properties", "$defs"):
-        if key in node:
-            named = node[key].items()
-            strict_node[key] = {
-                name: _make_node_strict(value, f"{location}.{name}", depth + 1) for name, value in named
-            }
-    if "items" in node:
-        strict_node["items"] = _make_node_strict(node["items"], f"{location}[]", depth + 1)
-    if "anyOf" in node:
-        strict_node["anyOf"] = [
-            _make_node_strict(value, f"{location}|{number}", depth + 1) for number, value in enumerate(node["anyOf"])
-        ]
-    return strict_node
+def _close_objects(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_close_objects(item) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    closed = {key: _close_objects(item) for key, item in node.items()}
+    if closed.get("type") == "object":
+        closed |= {"required": list(closed.setdefault("properties", {})), "additionalProperties": False}
+    return closed

@@ -10,13 +10,9 @@ by itself what the workers left.
 from __future__ import annotations
 
 import asyncio
-import atexit
-import functools
 import logging
 import os
 import socket
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,17 +39,6 @@ _LIVES = 100
 # Seconds between two looks at the workers (our choice).
 _LOOK = 0.2
 _REPLY = b'"kind":"reply"'
-# Ray's agents outlive a driver that is killed by a minute, and hold its ports.
-_GUARD = """
-import os, signal, sys
-for pid in sys.stdin.read().split():
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as command:
-            if command.read(5) == b"ray::":
-                os.kill(int(pid), signal.SIGKILL)
-    except OSError:
-        pass
-"""
 
 
 def _join_cluster(address: str, workers: int | None, *, local: bool) -> tuple[int, Callable[[Any], Any]]:
@@ -79,8 +64,6 @@ def _join_cluster(address: str, workers: int | None, *, local: bool) -> tuple[in
         # (the name is for all systems), and ask for a token.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-        # Before Ray is imported, so that at the end Ray has its turn first.
-        _start_guard()
     import ray
 
     if not ray.is_initialized():
@@ -96,24 +79,10 @@ def _join_cluster(address: str, workers: int | None, *, local: bool) -> tuple[in
                 f"no Ray cluster at {address!r} ({str(error).strip():.200}); start one there (ray start --head), or "
                 "use --ray local"
             ) from error
-        if local_options:
-            # Ray brings it along.
-            import psutil
-
-            agents = psutil.Process().children(recursive=True)
-            print(*(agent.pid for agent in agents), file=_start_guard().stdin, flush=True)
     resources = ray.cluster_resources()
     unit = "GPU" if local and resources.get("GPU") else "CPU"
     remote = ray.remote(num_cpus=1, num_gpus=int(unit == "GPU"), max_retries=_LIVES)
     return workers or int(resources[unit]), remote
-
-
-@functools.cache
-def _start_guard() -> subprocess.Popen[str]:
-    """Start a process that, once this one has ended, however, ends those whose numbers were written to it."""
-    guard = subprocess.Popen([sys.executable, "-c", _GUARD], stdin=subprocess.PIPE, text=True, start_new_session=True)
-    atexit.register(guard.communicate)
-    return guard
 
 
 def _start_in_lasting_thread(start: Callable[[], Any]) -> None:

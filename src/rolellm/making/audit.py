@@ -18,7 +18,7 @@ from rolellm.core.settings import read_packaged_yaml
 from rolellm.core.text import HAN, find_name, fold
 from rolellm.data.rolebench.release import Release, split_catchphrases
 from rolellm.data.rolebench.schema import CONFIGS, FOLDERS, Config, SourceFile
-from rolellm.data.rolebench.statistics import TableOne, count_table_one
+from rolellm.data.rolebench.statistics import count_table_one
 from rolellm.making.duplicates import FEWEST, find_nearest, list_words
 
 Row = dict[str, Any]
@@ -90,7 +90,7 @@ def load_consequences() -> dict[str, dict[str, str]]:
 class Audit:
     """The findings, Table 1 as it comes out here, and the problems of rows that could not be read."""
 
-    table: TableOne
+    table: dict[str, Any]
     findings: tuple[AuditFinding, ...]
     unread: tuple[str, ...]
 
@@ -99,7 +99,7 @@ class Audit:
         findings = [asdict(finding) for finding in self.findings]
         for finding in findings:
             del finding["examples"]
-        return {"findings": findings, "unread": list(self.unread), "table_one": self.table.to_dict()}
+        return {"findings": findings, "unread": list(self.unread), "table_one": self.table}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ def audit_release(data_dir: str | Path | None = None) -> Audit:
         ReleaseNotFoundError: When there is no release.
     """
     table = count_table_one(data_dir, skip_bad=True)
-    release = Release(table.root, skip_bad=True)
+    release = Release(Path(table["root"]), skip_bad=True)
     findings: list[AuditFinding] = []
     tests: list[_File] = []
     for name in _CHECKED:

@@ -224,8 +224,8 @@ def write_audit(out: Path, audit: Audit) -> Path:
         checks={check: [item for item in audit.findings if item.check == check] for check in checks},
         names=list(checks),
         severities={name: of for name, of in load_consequences().items() if of.keys() & checks.keys()},
-        lines=audit.table.lines,
-        missing=audit.table.missing,
+        lines=audit.table["lines"],
+        missing=audit.table["missing"],
         unread=audit.unread,
     )
     return _write(out, page)

@@ -100,7 +100,6 @@ def match_predictions(rows: Sequence[Row], predictions: Predictions, *, where: s
             True,
         ),
         ("duplicates_same", unused[2], "predictions that repeat an earlier one word for word (they count once)", False),
-        ("repeated_ids", index.repeated_ids, "predictions that repeat the id of an earlier one", False),
         (
             "empty",
             [number for number in sorted(used) if not items[number].prediction.strip()],
@@ -130,17 +129,14 @@ class _Index:
                 self.rows.setdefault(key, number)
         self.items: dict[_Key, int] = {}
         self.conflicts: set[int] = set()
-        self.repeated_ids: list[int] = []
         for number, item in enumerate(items):
             keys = _list_keys(item.id, item.role, item.question)
             if item.id is not None:
-                by_id, named = keys[0], self.rows.get(keys[0])
-                if by_id in self.items:
-                    self.repeated_ids.append(number)
+                named = self.rows.get(keys[0])
                 if named is not None and _is_contradicting(item, rows[named]):
                     # What it says of itself does not fit together; its text must not answer yet another row.
                     self.conflicts.add(number)
-                    keys = [by_id]
+                    keys = keys[:1]
             for key in keys:
                 self.items.setdefault(key, number)
 
@@ -209,7 +205,7 @@ def describe_item(item: Prediction | Row) -> str:
 
 
 def _explain_no_match(rows: Sequence[Row], predictions: Predictions, where: str) -> str:
-    """Why nothing matches, as far as roles, ids, languages and sidecars tell."""
+    """Why nothing matches, as far as sidecars, roles and ids tell."""
     if not rows:
         return f"{where} has no rows to score"
     items = predictions.items
@@ -220,16 +216,9 @@ def _explain_no_match(rows: Sequence[Row], predictions: Predictions, where: str)
             lines.append(f"{file.path} was generated for {made_for}.")
     prediction_roles, row_roles = {item.role for item in items} - {None}, {row.role for row in rows}
     if prediction_roles and not prediction_roles & row_roles:
-        problem = (
-            f"Their roles ({_list_names(prediction_roles)}) are not among those of the rows ({_list_names(row_roles)})"
-        )
-        lines.append(f"{problem}; is it another config?")
-    elif prediction_roles:
-        lines.append("Their roles are known, but not their questions; is it another split or config?")
-    elif all(item.id is not None for item in items):
-        lines.append("They name rows by id only; is it another split or config?")
+        lines.append(f"Their roles are {_list_names(prediction_roles)}, those of the rows {_list_names(row_roles)}.")
     name = "" if items[0].id is None else f", id {items[0].id!a}"
-    first = f"The first is {predictions.locate(0)}: {describe_item(items[0])}{name}"
+    first = f"Is it another split or config? The first is {predictions.locate(0)}: {describe_item(items[0])}{name}"
     return " ".join([*lines, f"{first}; ids of the rows look like {rows[0].id!r}."])
 
 

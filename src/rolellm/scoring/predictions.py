@@ -261,40 +261,32 @@ def hash_predictions(items: Sequence[Prediction]) -> str:
 
 
 # How the work was done and what is known of the model, not what was asked for: a run may go on with another of these.
-_WAYS = ("model", "adapter", "device", "batch_size", "versions")
-_MAY_CHANGE = (*_WAYS, "earlier_runs", "contamination", "data_dir", "base", "parameters", "date")
+_MAY_CHANGE = (
+    *("model", "adapter", "device", "batch_size", "versions"),
+    *("contamination", "data_dir", "base", "parameters", "date"),
+)
 _WAY_OUT = "use --overwrite to start over, or another --out"
 
 
 @contextmanager
-def explain_interrupt(out: str | Path, resume: str, *, untouched: str | None = None) -> Iterator[None]:
+def explain_interrupt(out: str | Path, resume: str) -> Iterator[None]:
     """Turn Ctrl-C within the block into an error that says what is kept and how to go on.
 
     Args:
         out: The predictions file that is being written.
         resume: The command that continues.
-        untouched: The command to give instead while ``out`` is still the file that it was before the block, which is
-            how overwriting one begins.
 
     Raises:
         StoppedShortError: On KeyboardInterrupt; and the one that the block raised, with ``resume``.
     """
     path = Path(out)
-    before = _get_file_state(path)
     try:
         yield
     except StoppedShortError as error:
         raise error.name_command(resume) from error
     except KeyboardInterrupt:
-        if untouched is not None and before is not None and _get_file_state(path) == before:
-            raise StoppedShortError(f"nothing was done; {path} is unchanged", resume=untouched) from None
         count = path.read_bytes().count(b"\n") if path.is_file() else 0
         raise StoppedShortError(f"{count} predictions are kept in {path}", resume=resume) from None
-
-
-def _get_file_state(path: Path) -> tuple[int, int, int] | None:
-    status = path.stat() if path.is_file() else None
-    return status and (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def complete_source(
@@ -304,38 +296,36 @@ def complete_source(
 
     Args:
         files: Predictions; the first with a record counts.
-        config: What the user named; by default the recorded config, else the only one of the data folder.
+        config: What the user named; by default the recorded config, else the only one of the data folder. A record of
+            another config does not count.
         split: By default the recorded one, else ``test``.
         data_dir: By default the recorded folder, where it is still there.
 
     Raises:
         SettingsError: When neither names a config.
     """
-    for path in files if config is None else ():
+    for path in files:
         meta = (read_sidecar(path) if path.is_file() else None) or {}
-        if meta.get("config"):
+        if meta.get("config") and config in (None, meta["config"]):
             recorded = path.parent / str(meta.get("data_dir") or "nowhere")
             folder = data_dir or (recorded if recorded.is_dir() else None)
             return str(meta["config"]), split or str(meta.get("split") or "test"), folder
     return resolve_config(config, data_dir), split or "test", data_dir
 
 
-def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
+def check_settings(out: Path, meta: Mapping[str, Any]) -> None:
     """Compare a run's settings with those that the file was begun with.
 
     Args:
         out: The predictions file; it need not be there.
         meta: The settings of this run.
 
-    Returns:
-        The settings to write, with the ways of earlier runs noted where they differ.
-
     Raises:
         SettingsError: When the file is there with other settings (names them), without a sidecar, or knowing more of
             what the model was trained on.
     """
     if not out.exists() or out.stat().st_size == 0:
-        return dict(meta)
+        return
     sidecar = get_sidecar_path(out)
     try:
         before = read_sidecar(out)
@@ -353,14 +343,6 @@ def reconcile(out: Path, meta: Mapping[str, Any]) -> dict[str, Any]:
             f"{out} was started with a manifest that says what the model was trained on, and that is missing now; "
             f"restore it, {_WAY_OUT}"
         )
-    return {**meta, **_record_history(before, meta)}
-
-
-def _record_history(before: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
-    earlier, last = list(before.get("earlier_runs", [])), {key: before.get(key) for key in _WAYS}
-    if last != {key: meta[key] for key in _WAYS} and last not in earlier:
-        earlier.append(last)
-    return {"earlier_runs": earlier} if earlier else {}
 
 
 def read_finished_lines(out: Path, rows: Sequence[Row]) -> dict[str, dict[str, Any]]:

@@ -23,7 +23,14 @@ from rolellm.core.settings import read
 from rolellm.core.text import fold
 from rolellm.scoring.contamination import Contamination, find_contamination
 from rolellm.scoring.matching import MatchFinding, Matching, match_predictions
-from rolellm.scoring.predictions import Predictions, hash_predictions, is_paths, make_predictions, read_predictions
+from rolellm.scoring.predictions import (
+    Predictions,
+    complete_source,
+    hash_predictions,
+    is_paths,
+    make_predictions,
+    read_predictions,
+)
 from rolellm.scoring.rouge import TOKENIZERS, RougeScore, iter_rouge_l, resolve_tokenizer
 from rolellm.scoring.rows import get_provenance, read_dataset_rows
 from rolellm.scoring.score_report import (
@@ -153,9 +160,12 @@ def score(
     if is_paths(predictions):
         files = read_predictions(predictions, skip_bad=chosen.skip_bad)
         if dataset is None:
-            from rolellm.data.rolebench import load_rolebench
+            from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
 
-            chosen = _complete_options(files, chosen)
+            paths = [file.path for file in files.files]
+            config, split, data_dir = complete_source(paths, chosen.config, chosen.split, chosen.data_dir)
+            content = chosen.dataset_fingerprint or dataset_fingerprint(config, data_dir)
+            chosen = replace(chosen, config=config, split=split, data_dir=data_dir, dataset_fingerprint=content)
             table = load_rolebench(chosen.config, chosen.split, data_dir=chosen.data_dir)
             training = training if training is not None or not floors else load_training_rows(chosen)
     rows = _read_references(predictions, table)
@@ -206,20 +216,6 @@ def load_training_rows(options: ScoreOptions) -> Any:
         except RoleLLMError:
             return None
     return table.select_columns(["id", "role", "language", "subset", "question", "references"])
-
-
-def _complete_options(predictions: Predictions, options: ScoreOptions) -> ScoreOptions:
-    """The options, naming the split that files of predictions were made for where they do not name one."""
-    meta = next((file.meta for file in predictions.files if file.meta and file.meta.get("config")), {})
-    config = options.config or meta.get("config")
-    if config is None:
-        named = ", ".join(str(file.path) for file in predictions.files)
-        raise SettingsError(f"{named}: which config do these replies answer? Name it: --config, or config= in Python")
-    from rolellm.data.rolebench import dataset_fingerprint
-
-    content = options.dataset_fingerprint or dataset_fingerprint(config, options.data_dir)
-    split = options.split or meta.get("split") or "test"
-    return replace(options, config=config, split=split, dataset_fingerprint=content)
 
 
 def score_rows(

@@ -77,12 +77,9 @@ def test_what_was_changed_is_named(folder: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        pytest.param(["import-card", "none.json", "--out", "x"], 1, "cannot be read", id="no card"),
         pytest.param(["import-card", "nameless.json", "--out", "x"], 1, "give one with --name", id="no name"),
         pytest.param(["import-card", "escape.json", "--out", "x"], 1, "'\\x1b[2J\\u202e'", id="a wrong type"),
-        pytest.param(["import-card", "deep.json", "--out", "x"], 1, "nested too deep", id="nested"),
         pytest.param(["import-card", "ada.json", "--out", "full"], 2, "holds other files", id="a folder in use"),
-        pytest.param(["import-card", "ada.json", "--out", "x", "--language", "fr"], 2, "'fr'", id="a language"),
         pytest.param(["export-card", "full", "--out", "a.json"], 1, "no profile.json here", id="no character"),
         pytest.param(["export-card", "full", "--out", "a.gif"], 2, "a .json, .png or .charx file", id="another ending"),
     ],

@@ -6,11 +6,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rolellm.characters.scripts.turns import read_turns
 from rolellm.cli.app import app
 from rolellm.core.errors import RoleLLMError, ScriptError, SettingsError
-
-from ...commands import Command
 
 SCRIPT = """\
 ACT I
@@ -68,31 +65,6 @@ def test_turns_and_a_table(script: Path, tmp_path: Path) -> None:
         assert words in shown
     assert "add: --alias 'SIR KING'" in shown
     assert f"10 turns in {out}" in shown
-
-
-def test_one_object_for_machines(script: Path, tmp_path: Path) -> None:
-    out = tmp_path / "turns.jsonl"
-    summary = json.loads(run(script, "--role", "King", "--alias", "Sir King", "--out", out, "--json"))
-    assert summary["turns"] == {"speech": 7, "narration": 1, "direction": 2}
-    assert summary["own"] == {"KING": 5, "SIR KING": 1}
-    assert summary["others"] == {"KINGSLEY": 1}
-    assert (summary["rows"], summary["format"], summary["language"], summary["layout"]) == (10, "play", "en", "turns")
-    assert summary["empty"]["turns"] == 1 and summary["unattributed"] == {"turns": 0, "first": []}
-    assert summary["proposals"] == []
-
-
-def test_the_releases_layout(script: Path, tmp_path: Path) -> None:
-    out = tmp_path / "turns.jsonl"
-    run(script, "--role", "King", "--out", out, "--layout", "release")
-    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    assert rows[0] == {"role": "scene", "content": "ACT I", "act_id": 0, "diag_id": 0}
-    assert [row["diag_id"] for row in rows] == list(range(10))
-    assert [turn.content for turn in read_turns(out, "King") if turn.speaker == "King"] == [
-        "Who",
-        "goes",
-        "there?",
-        "Good.",
-    ]
 
 
 def test_named_rather_than_found_out(tmp_path: Path) -> None:
@@ -157,28 +129,3 @@ def test_the_script_is_not_written_over(script: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="is a folder"):
         run(script, "--role", "King", "--out", tmp_path)
     assert script.read_text(encoding="utf-8") == SCRIPT
-
-
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [
-        pytest.param(["{script}", "--role", "King", "--out", "{out}", "--json"], 0, id="done"),
-        pytest.param(["{script}", "--role", "Hamlet", "--out", "{out}"], 1, id="failed"),
-        pytest.param(["{script}", "--role", "", "--out", "{out}"], 2, id="bad usage"),
-        pytest.param(["{script}", "--out", "{out}"], 2, id="no role"),
-    ],
-)
-def test_exit_codes(command: Command, script: Path, tmp_path: Path, words: list[str], code: int) -> None:
-    filled = [word.format(script=script, out=tmp_path / "turns.jsonl") for word in words]
-    done = command("role", "parse", *filled)
-    assert done.code == code, done.err
-    assert (code == 0) == bool(done.out)
-
-
-@pytest.mark.realdata
-def test_coriolanus(real_release: Path, tmp_path: Path) -> None:
-    out = tmp_path / "turns.jsonl"
-    run(real_release.parent / "scripts" / "coriolanus.txt", "--role", "Coriolanus", "--alias", "MARCIUS", "--out", out)
-    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    his = [row["speaker"] for row in rows if row["role"] == "Coriolanus" and row["kind"] == "speech"]
-    assert (len(his), his.count("CORIOLANUS"), his.count("MARCIUS")) == (189, 149, 40)

@@ -64,14 +64,3 @@ def test_revisions_outlive_the_server(root: Path, tmp_path: Path) -> None:
             api.create_commit(REPO, [CommitOperationAdd("d", b"")], commit_message="stale", parent_commit=first)
         api.delete_repo(REPO)
         assert not api.repo_exists(REPO)
-
-
-def test_a_content_that_was_not_sent_cannot_be_committed(root: Path, tmp_path: Path) -> None:
-    with served(root, tmp_path / "hub") as api:
-        api.create_repo(REPO)
-        operation = CommitOperationAdd("a.bin", b"\0never sent")
-        operation._upload_mode, operation._is_uploaded = "lfs", True
-        operation._should_ignore = False
-        with pytest.raises(HfHubHTTPError, match="was not uploaded"):
-            api.create_commit(REPO, [operation], commit_message="torn")
-        assert len(api.list_repo_commits(REPO)) == 1

@@ -51,33 +51,10 @@ def test_a_readme_without_our_card_is_kept_whole(theirs: str, text: str) -> None
     assert data(merged) == {**data(theirs), **OURS.data}
 
 
-def test_comments_order_and_spelling_of_other_keys_are_kept() -> None:
-    theirs = (
-        "---\n"
-        "# mine\n"
-        "thumbnail:   a.png   # small\n"
-        "license: mit\n"
-        "# about the next\n"
-        "widget:\n"
-        "  - text: 'Yes'\n"
-        "    # deep\n"
-        "date: 2020-01-02\n"
-        "---\n"
-        "Text\n"
-    )
-    merged = merge_card(Readme({"license": "apache-2.0", "library_name": "peft"}, "# Model"), theirs, {})
-    front = merged.split("---\n")[1]
-    assert front == theirs.split("---\n")[1].replace("license: mit", "license: apache-2.0") + "library_name: peft\n"
-
-
 @pytest.mark.parametrize(
     "front",
     [
-        pytest.param("{license: mit, thumbnail: a.png}", id="flow-style"),
         pytest.param("a: &anchor\n- 1\nlicense: &l mit\nb: *l", id="an-alias-of-what-changes"),
-        pytest.param("? license\n: mit\n? thumbnail\n: a.png", id="question-marks"),
-        pytest.param("'license': mit\n\"thumbnail\": a.png", id="quoted-keys"),
-        pytest.param("license: |\n  mit\n\n\n# end", id="block-text"),
         pytest.param("license: mit\n...", id="document-end"),
         pytest.param("# only a comment", id="only-a-comment"),
         pytest.param("language: no", id="norway"),
@@ -91,15 +68,6 @@ def test_unusual_front_matter_is_merged_by_meaning(front: str) -> None:
 def test_items_that_a_person_added_to_our_lists_stay_and_our_own_go() -> None:
     theirs = merge_card(OURS, None, {}).replace("- lora", "- lora\n- mine")
     assert data(merge_card(NEWER, theirs, OURS.data))["tags"] == ["role-playing", "mine"]
-
-
-def test_configs_of_others_stay_beside_ours() -> None:
-    def card(*names: str) -> Readme:
-        return Readme({"configs": [{"config_name": name, "data_files": f"{name}/*"} for name in names]}, "# Data")
-
-    theirs = merge_card(card("a", "b"), None, {}).replace("configs:", "configs:\n- config_name: theirs")
-    merged = merge_card(card("a"), theirs, card("a", "b").data)
-    assert [item["config_name"] for item in data(merged)["configs"]] == ["a", "theirs"]
 
 
 def test_keys_that_we_write_no_more_go_unless_somebody_changed_them() -> None:

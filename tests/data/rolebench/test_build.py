@@ -17,19 +17,6 @@ from rolellm.data.rolebench.source import sample_folder
 from rolellm.scoring.score import score
 from rolellm.training.publish import _write_hub_results, read_scores
 
-_STOCK = """
-import os, sys
-sys.modules["rolellm"] = None  # importing the library would fail
-from datasets import get_dataset_config_names, load_dataset
-folder = sys.argv[1]
-for name in get_dataset_config_names(folder):
-    for split, data in load_dataset(folder, name).items():
-        print(name, split, data.num_rows, sep="\\t")
-streamed = load_dataset(folder, "sample", split="test", streaming=True)
-print("streamed", next(iter(streamed))["id"], sep="\\t", flush=True)
-os._exit(0)  # A thread that pyarrow leaves after a stream can end the interpreter's own exit in abort().
-"""
-
 
 @pytest.fixture(scope="module")
 def sample_build(tmp_path_factory):
@@ -41,25 +28,6 @@ def sample_build(tmp_path_factory):
         warnings.simplefilter("ignore")
         build(out, data_dir=sample_folder())
     return out
-
-
-@pytest.mark.slow
-def test_stock_datasets_loads_every_config(sample_build, clean_env):
-    shown = subprocess.run(
-        [sys.executable, "-c", _STOCK, str(sample_build)], env=clean_env, capture_output=True, text=True
-    )
-    assert shown.returncode == 0, shown.stderr
-    lines = [line.split("\t") for line in shown.stdout.splitlines()]
-    assert {line[0] for line in lines} == {
-        *("instruction-generalization-eng", "instruction-generalization-zh", "role-generalization-eng"),
-        *("instruction-generalization-eng-strict", "instruction-generalization-zh-strict"),
-        *("role-generalization-eng-strict", "roles", "instructions", "sample", "streamed"),
-        *("instruction-generalization-eng-anonymous", "instruction-generalization-zh-anonymous"),
-        *("role-generalization-eng-anonymous", "sample-anonymous"),
-    }
-    mine = load_dataset("rolebench", "sample")
-    assert ["sample", "test", str(mine["test"].num_rows)] in lines
-    assert ["streamed", mine["test"]["id"][0]] in lines
 
 
 def test_built_rows_equal_registered_rows(sample_build):
@@ -156,18 +124,6 @@ def test_command_builds_and_counts_what_it_set_aside(write_release, tmp_path, co
     (line, *_) = map(json.loads, (tmp_path / "out" / "skipped.jsonl").read_text().splitlines())
     assert (line["line"], line["file"]) == (2, str(folder / path))
     assert command(*arguments, "--skip-bad").out.count("instruction-generalization-eng") == 4
-
-
-def test_command_without_any_release(command, tmp_path):
-    shown = command("data", "build", "--out", tmp_path / "out")
-    assert shown.code == 1
-    assert "ROLEBENCH_DIR" in shown.err
-
-
-def test_command_unknown_config(command, tmp_path):
-    shown = command("data", "build", "--out", tmp_path / "out", "--config", "sampel")
-    assert shown.code == 2
-    assert "Did you mean 'sample'" in shown.err
 
 
 def test_stats_counts_what_is_there(write_release, command):

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -62,23 +61,10 @@ def test_default_config_and_environment(write_release, monkeypatch):
     assert rolellm.load_rolebench(split="train").num_rows == 3
 
 
-def test_sample_needs_nothing():
-    data = load_dataset("rolebench", "sample")
-    assert {row["language"] for row in data["test"]} == {"en", "zh"}
-    assert len({*data["train"]["role"], *data["test"]["role"]}) == 4
-    ids = [*data["train"]["id"], *data["test"]["id"]]
-    assert len(set(ids)) == len(ids) > 200
-
-
 def test_streaming_gives_the_same_rows(write_release):
     folder = str(write_release())
     eager = load_dataset("rolebench", data_dir=folder, split="test").to_list()
     assert list(load_dataset("rolebench", data_dir=folder, split="test", streaming=True)) == eager
-
-
-def test_num_proc(write_release):
-    data = load_dataset("rolebench", data_dir=str(write_release()), split="test", num_proc=2)
-    assert data.num_rows == 3
 
 
 @pytest.mark.slow
@@ -97,15 +83,6 @@ def test_fingerprint_is_stable_over_rebuilds_and_changes_with_content(write_rele
     assert fingerprints(first, "home") == before
     changed = write_release("changed", **{"profiles-eng/desc.json": json.dumps({"Fox": "You are another fox."})})
     assert fingerprints(changed, "home")[1] != before[1]
-
-
-def test_a_change_that_keeps_all_sizes_is_seen(write_release):
-    folder = write_release()
-    file = folder / "rolebench-eng/instruction-generalization/role_specific/train.jsonl"
-    before = load_dataset("rolebench", data_dir=str(folder), split="train")["references"][-1]
-    file.write_text(file.read_text(encoding="utf-8").replace("Grapes.", "Apples."), encoding="utf-8")
-    after = load_dataset("rolebench", data_dir=str(folder), split="train")["references"][-1]
-    assert (before, after) == (["Grapes."], ["Apples."])
 
 
 _PRINT_FINGERPRINT = """
@@ -153,23 +130,9 @@ def test_a_folder_of_that_name_does_not_get_in_the_way(write_release, tmp_path, 
     assert load_dataset("./rolebench", split="train").column_names == ["a"]
 
 
-def test_relative_data_dir(write_release, monkeypatch):
-    monkeypatch.chdir(write_release().parent)
-    assert load_dataset("rolebench", data_dir="release", split="test").num_rows == 3
-
-
 def test_config_and_split_names():
     assert get_dataset_config_names("rolebench") == list(CONFIGS)
     assert get_dataset_split_names("rolebench", "sample") == ["train", "test"]
-
-
-def test_second_load_is_quick(write_release):
-    folder = str(write_release())
-    load_dataset("rolebench", data_dir=folder)
-    started = time.perf_counter()
-    load_dataset("rolebench", data_dir=folder)
-    # A bound against a rebuild on each load, far above what benchmarks/load.py measures.
-    assert time.perf_counter() - started < 5
 
 
 def test_partial_release_warns_and_names_each_missing_file(write_release):
@@ -205,19 +168,9 @@ def test_parent_of_the_release_is_recognised(write_release, tmp_path):
         load_dataset("rolebench", data_dir=str(tmp_path))
 
 
-def test_nothing_for_this_config(write_release):
-    with pytest.raises(ReleaseNotFoundError, match=r"rolebench-zh/general/test\.jsonl"):
-        load_dataset("rolebench", "instruction-generalization-zh", data_dir=str(write_release()))
-
-
 def test_unknown_config_names_the_nearest():
     with pytest.raises(SettingsError, match="Did you mean 'instruction-generalization-zh'"):
         load_dataset("rolebench", "instruction-generalisation-zh")
-
-
-def test_data_files_are_refused():
-    with pytest.raises(ValueError, match="data_dir"):
-        load_dataset("rolebench", "sample", data_files="x.json")
 
 
 def test_strict_holds_instructions_out(write_release):

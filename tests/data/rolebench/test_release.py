@@ -7,7 +7,7 @@ from datasets import load_dataset
 
 from rolellm.core.errors import DataError, ReleaseNotFoundError
 from rolellm.data.rolebench import load_rolebench
-from rolellm.data.rolebench.release import Release, split_catchphrases
+from rolellm.data.rolebench.release import split_catchphrases
 
 TEST = "rolebench-eng/instruction-generalization/general/test.jsonl"
 GOOD = {"role": "Fox", "question": "Name a tree.", "generated": ["An oak."]}
@@ -16,29 +16,16 @@ LINE = json.dumps(GOOD)
 DAMAGE = [
     pytest.param(f'{LINE}\n{{"role": "Fo', 2, "cut off", id="truncated-mid-line"),
     pytest.param(f"{LINE}\nnot json\n{LINE}\n", 2, "not valid JSON", id="broken-json"),
-    pytest.param(f"{LINE}\n[1]\n", 2, "expected a JSON object, found list", id="not-an-object"),
     pytest.param(f'{LINE}\n{{"question": "q", "generated": ["a"]}}\n', 2, "at role: Field required", id="no-role"),
-    pytest.param(f'{LINE}\n{{"role": "", "question": "q", "generated": ["a"]}}\n', 2, "at role", id="blank-role"),
-    pytest.param(
-        f'{LINE}\n{{"role": "Fox", "question": 3, "generated": ["a"]}}\n',
-        2,
-        "not valid at question",
-        id="number-question",
-    ),
-    pytest.param(
-        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": "a"}}\n', 2, "found 'a'", id="generated-string"
-    ),
     pytest.param(
         f'{LINE}\n{{"role": "Fox", "question": "q", "generated": []}}\n', 2, r"found \[\]", id="generated-empty"
     ),
-    pytest.param(f'{LINE}\n{{"role": "Fox", "question": "q"}}\n', 2, "Field required", id="generated-missing"),
     pytest.param(
         f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a", "b"], "type": ["script_based"]}}\n',
         2,
         r"one `type` a reply \(2\)",
         id="types-do-not-match",
     ),
-    pytest.param(f"{LINE}\n".encode() + b'{"role": "\xff"}\n', 2, "not UTF-8", id="not-utf8"),
     pytest.param(f"{LINE}\n" + "[" * 100_000 + "\n", 2, "not valid JSON", id="nested-deeply"),
     pytest.param(
         f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a\\ud800"]}}\n', 2, r"U\+D800", id="half-a-surrogate"
@@ -53,29 +40,16 @@ DAMAGE = [
 
 
 @pytest.mark.parametrize(("content", "line", "words"), DAMAGE)
-def test_damage_names_file_line_and_expectation(content, line, words, write_release):
+def test_damage_names_file_line_and_expectation_or_the_row_is_set_aside(content, line, words, write_release):
     folder = write_release(**{TEST: content})
     with pytest.raises(DataError, match=words) as caught:
         load_dataset("rolebench", data_dir=str(folder))
     assert caught.value.path == folder / TEST
     assert caught.value.line == line
     assert "skip_bad" in str(caught.value)
-
-
-@pytest.mark.parametrize(("content", "line", "words"), DAMAGE)
-def test_skip_bad_sets_the_row_aside(content, line, words, write_release):
-    folder = write_release(**{TEST: content})
     data = load_rolebench(split="test", data_dir=folder, skip_bad=True)
     assert "Name a tree." in data["question"][:]
     assert "q" not in data["question"][:]
-
-
-def test_empty_file(write_release):
-    folder = write_release(**{TEST: ""})
-    with pytest.raises(DataError, match="the file is empty") as caught:
-        load_dataset("rolebench", data_dir=str(folder))
-    assert caught.value.path == folder / TEST
-    assert load_rolebench(split="test", data_dir=folder, skip_bad=True).num_rows == 1
 
 
 def test_nothing_but_bad_rows(write_release):
@@ -105,8 +79,6 @@ def test_harmless_variants_are_read(content, write_release):
     [
         pytest.param("{", "not valid JSON", id="broken"),
         pytest.param('["a"]', "expected a JSON object, found list", id="list"),
-        pytest.param('{"Fox": 3}', "not valid at Fox", id="number"),
-        pytest.param(b"\xff\xfe", "not valid JSON", id="not-utf8"),
         pytest.param('{"Fox": ' + "[" * 100_000, "not valid JSON", id="nested-deeply"),
         pytest.param('{"Fox": "\\ud800"}', r"half a surrogate pair \(U\+D800\)", id="half-a-surrogate"),
     ],
@@ -153,11 +125,3 @@ def test_names_that_differ_in_punctuation_still_find_their_description(write_rel
 )
 def test_split_catchphrases(text, expected):
     assert split_catchphrases(text) == expected
-
-
-@pytest.mark.realdata
-def test_real_descriptions_part_cleanly(real_release):
-    for text in Release(real_release).read_descriptions("en").values():
-        description, catchphrases = split_catchphrases(text)
-        assert "atchphrase" not in description
-        assert all(phrase and '"' not in phrase for phrase in catchphrases)

@@ -1,7 +1,5 @@
 """The embedded sample keeps what it promises, and the repository's built copy of it is up to date."""
 
-import re
-
 import pytest
 from datasets import load_dataset
 from huggingface_hub import DatasetCard
@@ -38,18 +36,6 @@ def test_replies(sample):
     for row in sample["test"]:
         assert row["rolegpt"], row["id"]
         assert row["rolegpt"] not in row["references"], row["id"]
-
-
-def test_both_kinds_of_role_specific_questions(sample):
-    kinds = {kind for row in sample["train"] for kind in row["reference_types"]}
-    assert kinds == {"script_based", "script_agnostic"}
-
-
-def test_no_reply_breaks_character(sample):
-    breaking = re.compile(r"\bAI\b|language model|人工智能|语言模型")
-    assert [
-        reply for rows in sample.values() for row in rows for reply in row["references"] if breaking.search(reply)
-    ] == []
 
 
 def test_roles_have_catchphrases_and_scripts(root):

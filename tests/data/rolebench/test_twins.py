@@ -114,11 +114,6 @@ def test_the_release_has_a_twin_for_every_row(config, rows, real_release):
     assert check(Release(real_release), config)["rows"] == rows
 
 
-@pytest.mark.realdata
-def test_every_role_of_the_release_has_reviewed_names(real_release):
-    assert all(get_world_names(role, "en") for role in Release(real_release).read_descriptions("en"))
-
-
 def row(subset: str, question: str, *replies: str) -> dict:
     about = {"raw_reference": None, "rolegpt": None, "role_description": "You are Queen of Hearts."}
     return {"id": "1", "role": "Queen of Hearts", "language": "en", "subset": subset, "question": question} | {

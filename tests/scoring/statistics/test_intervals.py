@@ -13,11 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import binomtest
 
-from rolellm.judging.settings import JudgingSettings
-from rolellm.scoring.settings import Bootstrap
 from rolellm.scoring.statistics.intervals import (
     ClusteredSample,
-    Interval,
     compute_spreads,
     estimate_mean,
     estimate_proportion,
@@ -60,17 +57,6 @@ def test_of_new_roles_95_percent_hold_the_truth_and_of_these_far_fewer(roles: in
     assert held[0] / runs < (0.93 if share else 0.75)
     # With so many runs, the standard error of a coverage near 0.95 is 0.014.
     assert held[1] / runs >= 0.92
-
-
-@pytest.mark.slow
-def test_coverage_is_near_95_percent_and_only_because_questions_are_clusters() -> None:
-    by_question, by_row, runs = 0, 0, 800
-    for seed in range(runs):
-        values, questions = clustered(seed)
-        by_question += holds(estimate_mean([ClusteredSample(values, questions)]).ends, 0.4)
-        by_row += holds(estimate_mean([ClusteredSample(values, range(len(values)))]).ends, 0.4)
-    assert 0.93 <= by_question / runs <= 0.97
-    assert by_row / runs < 0.85  # what ignoring the clusters would claim to be 95 %
 
 
 @pytest.mark.slow
@@ -172,11 +158,6 @@ def test_no_order_of_rows_changes_a_digit(rows: list[tuple[float, str, str]], sh
     assert compute_spreads([one]) == compute_spreads([other])
 
 
-def test_one_question_says_nothing_about_spread() -> None:
-    assert estimate_mean([ClusteredSample([0.1, 0.9], ["q", "q"], "ab")]) == Interval(0.5, None, None, 2, 1)
-    assert estimate_share(ClusteredSample([0.0, 1.0], ["q", "q"], "ab")) == Interval(0.5, None, None, 2, 1)
-
-
 def test_values_that_do_not_differ_are_not_certain() -> None:
     sample = ClusteredSample([0.1] * 9, range(9))
     assert estimate_mean([sample]).ends is None
@@ -208,15 +189,6 @@ def test_means_of_the_same_questions_move_together() -> None:
     assert estimate_mean(both, [0.5, 0.5]).mean == pytest.approx(0.5)
 
 
-def test_an_average_has_no_interval_where_one_metric_has_none() -> None:
-    samples = [ClusteredSample([0.2, 0.4], "ab", "xy"), ClusteredSample([0.6], "a", "x")]
-    assert estimate_mean(samples, [0.5, 0.5]) == Interval(pytest.approx(0.45))
-    # Both have questions enough, but one has a single role.
-    wide = [samples[0], ClusteredSample([0.6, 0.8], "ac", "xx")]
-    interval = estimate_mean(wide, [0.5, 0.5])
-    assert interval.ends and interval.new_roles is None
-
-
 def test_intervals_shrink_with_questions_not_with_copies() -> None:
     values, questions = clustered(7)
     once, copied = (estimate_mean([ClusteredSample(values * times, questions * times)]) for times in (1, 4))
@@ -224,16 +196,3 @@ def test_intervals_shrink_with_questions_not_with_copies() -> None:
     shares = [float(value > 0.4) for value in values]
     once, copied = (estimate_share(ClusteredSample(shares * times, questions * times)) for times in (1, 4))
     assert copied.ends == pytest.approx(once.ends, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        pytest.param({"resamples": 0}, "resamples: must be greater than or equal to 1", id="no-resamples"),
-        pytest.param({"seed": -1}, "seed: must be greater than or equal to 0", id="negative-seed"),
-    ],
-)
-def test_bad_settings_of_the_bootstrap_are_refused_in_words(wrong: dict[str, int], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        Bootstrap(**wrong)
-    assert Bootstrap().resamples == JudgingSettings().resamples == 2000

@@ -83,21 +83,6 @@ def test_a_planted_length_bias_is_found_and_undone() -> None:
     assert fit.coefficient.low > 0.5  # type: ignore[operator]
 
 
-def test_a_fair_judge_is_left_alone() -> None:
-    outcomes, own, other = judged(4, 2000, theta=0.8, phi=0.0, longer=0.5)
-    fit = fit_length_control(outcomes, own, other, range(2000))
-    assert fit.rate.mean == pytest.approx(outcomes.mean(), abs=0.02)
-    assert fit.coefficient.low < 0 < fit.coefficient.high  # type: ignore[operator]
-
-
-def test_identical_models_get_identical_numbers() -> None:
-    outcomes, own, other = judged(5, 200, theta=-0.5, phi=0.5)
-    questions = [f"q{number % 70}" for number in range(200)]
-    fit = fit_length_control(outcomes, own, other, questions)
-    assert fit_length_control(outcomes.copy(), own.copy(), other.copy(), list(questions)) == fit
-    assert (fit.rate.n, fit.rate.clusters) == (200, 70)
-
-
 def test_rows_of_one_question_are_drawn_together() -> None:
     outcomes, own, other = judged(6, 100, theta=0.3, phi=0.8)
     once = fit_length_control(outcomes, own, other, range(100))
@@ -119,26 +104,6 @@ def test_points_in_place_of_rows_hardly_move_an_end(monkeypatch: pytest.MonkeyPa
     assert fast != slow
 
 
-def test_swapping_the_sides_turns_the_rate_and_keeps_the_coefficient() -> None:
-    outcomes, own, other = judged(8, 120, theta=0.6, phi=1.0)
-    fit, swapped = (
-        fit_length_control(outcomes, own, other, range(120)),
-        fit_length_control(1 - outcomes, other, own, range(120)),
-    )
-    assert swapped.coefficient[:3] == pytest.approx(fit.coefficient[:3], abs=1e-8)
-    turned = (1 - swapped.rate.mean, 1 - swapped.rate.high, 1 - swapped.rate.low)  # type: ignore[operator]
-    assert turned == pytest.approx(fit.rate[:3], abs=1e-8)
-
-
-def test_few_losses_keep_the_rate_near_one_and_inside_zero_to_one() -> None:
-    outcomes, own, other = judged(9, 60, theta=0.0, phi=0.0)
-    outcomes[:] = 1
-    outcomes[np.argsort(np.abs(own - other))[:2]] = 0  # two losses: an eighth of the resamples has none
-    fit = fit_length_control(outcomes, own, other, range(60))
-    assert fit.rate.high == 1
-    assert np.isfinite(fit.coefficient[:3]).all()
-
-
 long, short = [200.0] * 20 + [100.0] * 20, [100.0] * 20 + [200.0] * 20
 won = [1.0, 0.0] * 20
 
@@ -148,13 +113,9 @@ won = [1.0, 0.0] * 20
     [
         pytest.param(won[:20], long[10:30], short[10:30], "20 questions; .* at least 30", id="few-questions"),
         pytest.param([1.0] * 40, long, short, "every outcome is 1,", id="all-won"),
-        pytest.param([0.5] * 40, long, short, r"every outcome is 0\.5,", id="all-tied"),
         pytest.param(won, short, short, "every length difference is 0,", id="equal-lengths"),
-        pytest.param(won, [350.0] * 40, [300.0] * 40, "every length difference is 50,", id="one-difference"),
         pytest.param(won, [x + 200 for x in long], short, "every answer is longer", id="always-longer"),
-        pytest.param(won, short, [x + 200 for x in long], "every answer is shorter", id="always-shorter"),
         pytest.param([1.0] * 20 + [0.0] * 20, long, short, "without overlap", id="longer-always-wins"),
-        pytest.param([0.0] * 20 + [1.0] * 20, long, short, "without overlap", id="shorter-always-wins"),
         pytest.param(won[:20] + [0.0] * 20, long, short, "without overlap", id="touching-at-one-difference"),
     ],
 )

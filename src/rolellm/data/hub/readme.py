@@ -1,7 +1,7 @@
 """A repository's README: our card lies between two comments, and what a person wrote around it is kept.
 
 The front matter is merged key by key and list item by list item, against what we wrote the last time: what is ours is
-brought up to date, what somebody added stays, comments and order included.
+brought up to date, what somebody added stays. Front matter that changes is written anew, without its comments.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import yaml
@@ -23,7 +22,6 @@ _BEGIN = re.compile(r"<!-- rolellm:begin\b[^\n]*?-->")
 _END = re.compile(re.escape(END))
 # As the Hub reads it.
 _FRONT_MATTER = re.compile(r"\A\s*---[ \t]*\r?\n(.*?)\r?\n?^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
-_COMMENTS = re.compile(r"^(?:(?:#[^\n]*)?\n)+\Z", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def merge_card(card: Readme, current: str | None, before: Mapping[str, Any]) -> 
     data = _load(front)
     merged = _merge_data(card.data, data, before)
     if merged != data:
-        front = _rewrite(front.replace("\r\n", "\n"), data, merged).replace("\n", newline)
+        front = yaml.safe_dump(merged, sort_keys=False, allow_unicode=True, width=1_000_000).replace("\n", newline)
     elif current is not None and front:
         front = front.rstrip("\r\n") + newline
     return f"---{newline}{front}---{newline}{_with_block(body, block, newline)}"
@@ -129,35 +127,3 @@ def _list_items(value: Any) -> list[Any]:
 def _name(item: Any) -> Any:
     """Get the key of a list item: configs and model indexes have names, tags are names."""
     return item.get("config_name", item.get("name", item)) if isinstance(item, dict) else item
-
-
-def _rewrite(front: str, data: Mapping[str, Any], merged: Mapping[str, Any]) -> str:
-    """Front matter with the keys that change rewritten, and everything else as it was, to the letter."""
-    front = f"{front}\n" if front.strip() else ""
-    node = yaml.compose(front, Loader=yaml.SafeLoader)
-    keys = node.value if isinstance(node, yaml.MappingNode) else []
-    spans = pairwise([*(key.start_mark.index for key, _ in keys), len(front)])
-    out = [front[: keys[0][0].start_mark.index] if keys else front]
-    for (key, _), (start, stop) in zip(keys, spans, strict=True):
-        # A comment before the next key belongs to that one.
-        trailing = _COMMENTS.search(front, start, stop)
-        end = trailing.start() if trailing else stop
-        if key.value in merged:
-            is_unchanged = merged[key.value] == data.get(key.value)
-            out.append(front[start:end] if is_unchanged else _dump({key.value: merged[key.value]}))
-        out.append(front[end:stop])
-    added = {key: value for key, value in merged.items() if key not in data}
-    text = "".join(out) + (_dump(added) if added else "")
-    # Anchors, two keys on a line, and other rarities: correct before pretty.
-    return text if _is_same(text, merged) else _dump(dict(merged))
-
-
-def _is_same(text: str, merged: Mapping[str, Any]) -> bool:
-    try:
-        return bool(yaml.safe_load(text) == merged)
-    except yaml.YAMLError:
-        return False
-
-
-def _dump(value: dict[str, Any]) -> str:
-    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1_000_000))

@@ -84,7 +84,7 @@ def resolve_config(config: str | None, data_dir: str | Path | None = None) -> st
     """
     if name := config or find_only_config(data_dir):
         return name
-    raise SettingsError(f"--config is missing; name one of {', '.join(CONFIGS)}")
+    raise SettingsError(f"--config is missing (config= in Python); name one of {', '.join(CONFIGS)}")
 
 
 def locate(

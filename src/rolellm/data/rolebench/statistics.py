@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,37 +35,12 @@ _SAMPLES: tuple[tuple[str, tuple[Subset, ...], tuple[Language, ...], int, int], 
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TableOneLine:
-    """One line of the table.
-
-    Attributes:
-        name: What is counted.
-        published: The paper's figure, where it gives one.
-        here: The same, counted from the files at hand; ``None`` when none of its files is here.
-        note: What the count leaves out, or why there is none.
-    """
-
-    name: str
-    published: float | None
-    here: float | None
-    note: str = ""
+#: A line: its ``name``, the ``published`` figure, the one counted ``here`` (``None`` where no file of it is at hand),
+#: and in a ``note`` what the count leaves out, or why there is none.
+Line = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TableOne:
-    """Table 1: its lines, the folder counted, and the files that were not there."""
-
-    root: Path
-    lines: list[TableOneLine]
-    missing: list[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object."""
-        return {**asdict(self), "root": str(self.root)}
-
-
-def count_table_one(data_dir: str | Path | None = None, *, skip_bad: bool = False) -> TableOne:
+def count_table_one(data_dir: str | Path | None = None, *, skip_bad: bool = False) -> dict[str, Any]:
     """Count the release as Table 1 of the paper does (arXiv 2310.00746).
 
     General samples are the rows of train and test, role-specific samples the rows of train only: that is the reading
@@ -75,6 +49,9 @@ def count_table_one(data_dir: str | Path | None = None, *, skip_bad: bool = Fals
     Args:
         data_dir: A local copy of the release; else ``$ROLEBENCH_DIR``, else the Hub.
         skip_bad: Leave rows out that are not as published, rather than stop at the first.
+
+    Returns:
+        The folder counted (``root``), the ``lines``, and the files that were not there (``missing``).
 
     Raises:
         ReleaseNotFoundError: When there is no release.
@@ -85,7 +62,11 @@ def count_table_one(data_dir: str | Path | None = None, *, skip_bad: bool = Fals
     rows = _read_rows(release)
     lines = [*_count_samples(release, rows), *_count_profiles(release, rows), *_measure_lengths(rows)]
     missing = sorted({path for config in (*_CONFIGS.values(), CONFIGS["roles"]) for path in source.missing(config)})
-    return TableOne(source.root, lines, missing)
+    return {"root": str(source.root), "lines": lines, "missing": missing}
+
+
+def _make_line(name: str, published: float, here: float | None, note: str) -> Line:
+    return {"name": name, "published": published, "here": here, "note": note}
 
 
 def _locate_any(data_dir: str | Path | None) -> Source:
@@ -116,7 +97,7 @@ def _measure_row(row: dict[str, Any]) -> tuple[str | None, int, int, int]:
     return next(iter(row["type"]), None), len(row["question"].split()), sum(reply_words), len(reply_words)
 
 
-def _count_samples(release: Release, rows: DataFrame) -> Iterator[TableOneLine]:
+def _count_samples(release: Release, rows: DataFrame) -> Iterator[Line]:
     counted = rows[(rows.subset == "general") | (rows.split == "train")]
     # The list of instructions, where it is there, knows also those whose rows are missing.
     listed = {language: len(release.read_targets(language)) for language in _LANGUAGES}
@@ -132,16 +113,16 @@ def _count_samples(release: Release, rows: DataFrame) -> Iterator[TableOneLine]:
         note = "; ".join(part_note for part_note in notes if part_note not in ("", nothing)) or (
             nothing if nothing in notes else ""
         )
-        yield TableOneLine(f"{name}: samples", samples, row_count or None, note)
-        yield TableOneLine(f"{name}: instructions", instructions, instruction_count or None, note)
+        yield _make_line(f"{name}: samples", samples, row_count or None, note)
+        yield _make_line(f"{name}: instructions", instructions, instruction_count or None, note)
         if name == "general, Chinese":
             for kind, published in (("open", 22_479), ("commonsense", 37_072), ("knowledge-intensive", 88_058)):
-                yield TableOneLine(f"general, {kind}: samples", published, None, "the release does not label this")
+                yield _make_line(f"general, {kind}: samples", published, None, "the release does not label this")
     specific = counted[counted.subset == "role_specific"]
     for kind, published in (("script_agnostic", 13_220), ("script_based", 7_164)):
         note = "the two published figures add up to 100 less than all role-specific samples"
         count = int((specific.type == kind).sum()) if len(specific) else None
-        yield TableOneLine(f"role-specific, {kind}: samples", published, count, note)
+        yield _make_line(f"role-specific, {kind}: samples", published, count, note)
 
 
 def _describe_missing(release: Release, language: Language, subset: Subset, rows: int) -> str:
@@ -154,10 +135,10 @@ def _describe_missing(release: Release, language: Language, subset: Subset, rows
     return f"without {', '.join(absent)}" if absent else ""
 
 
-def _count_profiles(release: Release, rows: DataFrame) -> Iterator[TableOneLine]:
+def _count_profiles(release: Release, rows: DataFrame) -> Iterator[Line]:
     for language, published in zip(_LANGUAGES, (95, 5), strict=True):
         roles = {*release.read_descriptions(language), *rows[rows.language == language].role}
-        yield TableOneLine(
+        yield _make_line(
             f"roles, {language}", published, len(roles) or None, f"in rolebench-{FOLDERS[language]} or described"
         )
     turns = [
@@ -165,15 +146,15 @@ def _count_profiles(release: Release, rows: DataFrame) -> Iterator[TableOneLine]
         for folder in (f"profiles-{FOLDERS[language]}" for language in _LANGUAGES)
         for path in release.find(f"{folder}/{folder}-*.jsonl")
     ]
-    yield TableOneLine(
+    yield _make_line(
         "dialogue rounds", 140_726, sum(turns) if turns else None, "" if turns else "no dialogue files here"
     )
 
 
-def _measure_lengths(rows: DataFrame) -> Iterator[TableOneLine]:
+def _measure_lengths(rows: DataFrame) -> Iterator[Line]:
     """Mean lengths over the English rows of `_CONFIGS` at hand: the paper does not say how it counts Chinese words."""
     english = rows[rows.language == "en"]
     means = (english.asked.mean(), english.said.sum() / english.replies.sum()) if len(english) else (None, None)
     note = f"{len(english):,} English rows of instruction generalization"
     for name, published, mean in zip(("instruction", "response"), (25.71, 30.48), means, strict=True):
-        yield TableOneLine(f"mean words, {name}", published, None if mean is None else float(mean), note)
+        yield _make_line(f"mean words, {name}", published, None if mean is None else float(mean), note)

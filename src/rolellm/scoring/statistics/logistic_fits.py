@@ -96,7 +96,6 @@ def fit_bradley_terry(
     >>> [round(one.mean, 2) for one in fit_bradley_terry([[[0, 3], [1, 0]]])]  # log(3) = 1.10 apart, less the ridge
     [0.55, -0.55]
     """
-    from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
     wins = np.asarray(tables, dtype=np.float64)
@@ -104,13 +103,7 @@ def fit_bradley_terry(
     if groups > 1:
         apart = np.flatnonzero(group != group[0]).tolist()
         raise ValueError(f"models {apart} were never compared with model 0, not even through other models")
-    clusters, k, _ = wins.shape
-    flat = wins.reshape(clusters, k * k)
-    # In one order, whatever order the clusters came in.
-    flat = flat[np.lexsort(flat.T)]
-    sparse = csr_array(flat)  # most cells of a question are 0
-    sums = [flat.sum(axis=0)[None], *(counts @ sparse for counts in draw_counts(clusters, settings))]
-    strengths = _fit_strengths(np.concatenate(sums).reshape(-1, k, k))
+    strengths = _resample_strengths(wins, settings)
     if against is not None:
         strengths = strengths - strengths[:, [against]]
     strengths = strengths.round(_STRENGTH_DIGITS)
@@ -119,11 +112,24 @@ def fit_bradley_terry(
     firm = group == (np.argmax(np.bincount(group)) if against is None else group[against])
     games = (wins + wins.transpose(0, 2, 1)).sum(axis=2)
     intervals = []
-    for model in range(k):
+    for model in range(wins.shape[1]):
         present = int(np.count_nonzero(games[:, model]))
         low, high = compute_percentiles(strengths[1:, model]) if firm[model] and present > 1 else (None, None)
         intervals.append(Interval(float(strengths[0, model]), low, high, round(games[:, model].sum()), present))
     return intervals
+
+
+def _resample_strengths(wins: Floats, settings: Bootstrap) -> Floats:
+    """Fit strengths to all questions, and then to each resample of them; shape (1 + resamples, k)."""
+    from scipy.sparse import csr_array
+
+    clusters, k, _ = wins.shape
+    flat = wins.reshape(clusters, k * k)
+    # In one order, whatever order the clusters came in.
+    flat = flat[np.lexsort(flat.T)]
+    sparse = csr_array(flat)  # most cells of a question are 0
+    sums = [flat.sum(axis=0)[None], *(counts @ sparse for counts in draw_counts(clusters, settings))]
+    return _fit_strengths(np.concatenate(sums).reshape(-1, k, k))
 
 
 def _fit_strengths(wins: Floats) -> Floats:
