@@ -17,7 +17,6 @@ OTHERS = [
 @pytest.mark.parametrize(
     ("first", "second", "same"),
     [
-        pytest.param("Ada, who found the jam?", "ada,  who found the JAM?", True, id="case and white space"),
         pytest.param(
             "Ada, what do you think of the new electric lamps on the quay?",
             "Ada, what do you think about the new electric lamps on the quay?",
@@ -28,7 +27,6 @@ OTHERS = [
         pytest.param(
             "Ada, what do you think of thieves?", "Ada, what do you think of gardeners?", False, id="one frame"
         ),
-        pytest.param("???", "!!!", False, id="no words"),
     ],
 )
 def test_english(method: Method, first: str, second: str, same: bool) -> None:
@@ -38,19 +36,6 @@ def test_english(method: Method, first: str, second: str, same: bool) -> None:
     assert set(found) <= {7}
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_chinese(method: Method) -> None:
-    questions = [
-        "鲁智深，钱麻子为什么牵走了柳家的小毛驴？",
-        "鲁智深，你在磨坊里扔了什么？",
-        "鲁智深，小满是谁？",
-        "鲁智深，那坛桂花酒你怎么喝的？",
-        "鲁智深，钱麻子为何牵走了柳家的小毛驴？",
-    ]
-    assert set(find_repeats(questions, "zh", method, 0.6)) == {4}
-    assert find_repeats(questions[:4], "zh", method) == {}
-
-
 def test_a_short_question_is_no_repeat_of_a_long_one_that_holds_it() -> None:
     questions = [
         "Ada, what do you think of roses that a rabbit painted white with stolen paint before the queen came?",
@@ -58,12 +43,6 @@ def test_a_short_question_is_no_repeat_of_a_long_one_that_holds_it() -> None:
         *OTHERS,
     ]
     assert find_repeats(questions, "en", "bm25") == {}
-
-
-def test_what_is_near_to_a_repeat_but_not_to_what_is_kept_stays() -> None:
-    chain = ["red blue green black white", "red blue green black pink", "red blue green grey pink"]
-    found = find_repeats(chain, "en", "minhash", 0.6)
-    assert found == {1: (0, pytest.approx(7 / 11))}
 
 
 def test_nothing_makes_nothing() -> None:
@@ -162,7 +141,6 @@ def test_moved_words_and_traditional_characters_are_light_edits(text: str, known
         pytest.param(
             "Did Ada see Brom before Cai met Dee?", "Did Dee see Cai before Brom met Ada?", id="other persons"
         ),
-        pytest.param("Ada, what is best: fog?", "Brom, what is worst: rain?", id="other words"),
     ],
 )
 def test_the_same_words_in_another_order_are_another_text(text: str, known: str) -> None:

@@ -51,48 +51,10 @@ def test_any_card_can_be_written_by_either_specification(spec: str, target: Any)
     assert replace(second, made={}) == replace(character, made={})
 
 
-def test_a_bare_v1_card_gets_what_v2_asks_for() -> None:
-    raw = b'\xef\xbb\xbf {"name":"A","description":"d","x":1.0,"first_mes":"Hi"}\n'
-    card, character = read_card(raw)
-    assert export_character(character, card).text.encode() == raw
-    exported = export_character(replace(character, description="e"), card, "v2")
-    data = assert_valid(exported.text, "v2")
-    assert (data["description"], data["first_mes"]) == ("e", "Hi")
-    assert '"x":1.0' in exported.text
-
-
 def export_again(character: Profile, card: Card) -> tuple[Profile, tuple[str, ...]]:
     exported = export_character(character, card)
     again = read_as_character(parse_card(exported.text.encode()), language="en").character
     return again, exported.changed
-
-
-@pytest.mark.parametrize(
-    ("change", "changed"),
-    [
-        pytest.param({"role": "Brom"}, ("name",), id="name"),
-        pytest.param({"description": "You keep.\n\ndry, exact"}, ("description",), id="personality still there"),
-        pytest.param({"description": "You keep a light."}, ("description", "personality"), id="description alone"),
-        pytest.param({"lore": ()}, ("character_book",), id="no lore"),
-        pytest.param({"lore": (Lore("New.", ("new",), "n"),)}, ("character_book",), id="other lore"),
-        pytest.param(
-            {"lore": (Lore("The lamp.", ("light",)), Lore("The fog.", ("fog",)))}, ("character_book",), id="keys"
-        ),
-    ],
-)
-def test_a_changed_character_comes_back(change: dict[str, Any], changed: tuple[str, ...]) -> None:
-    card, character = read_card(make_card(), language="en")
-    if "role" in change:
-        change["turns"] = tuple(
-            replace(turn, speaker="Brom" if turn.speaker == "Ada Fenn" else turn.speaker) for turn in character.turns
-        )
-    wanted = replace(character, **change)
-    again, names = export_again(wanted, card)
-    assert names == changed
-    assert again.role == wanted.role
-    if "role" not in change:
-        assert (again.description, again.turns) == (wanted.description, wanted.turns)
-        assert sorted(again.lore, key=repr) == sorted(wanted.lore, key=repr)
 
 
 lore_items = st.builds(
@@ -246,40 +208,29 @@ def test_edited_talk_in_the_description_is_edited_there() -> None:
 
 
 def test_an_edit_keeps_the_placeholders_around_it() -> None:
-    entry = {
-        "name": "n",
-        "keys": ["{{char}}"],
-        "content": "@@depth 4\n{{char}} has {{// brass }}a lamp.",
-        "extensions": {},
-    }
+    content = "@@depth 4\n{{char}} has {{// brass }}a lamp."
+    entry = {"name": "n", "keys": ["{{char}}"], "content": content, "extensions": {}}
     texts = {
-        "description": "{{char}} keeps a light. {{user}} does not.{{// 1890 }}",
+        "description": "{{char}} keeps a lamp. {{user}} does not.{{// 1890 }}",
         "personality": "",
-        "scenario": "A storm.\n{{user}} knocks.",
-        "first_mes": "<BOT> nods at {{user}}. Come in.",
-        "alternate_greetings": ["{{char}} waits."],
-        "mes_example": "<START>\n{{user}}: I am {{user}}.\n{{char}}: Hm.",
+        "scenario": "A lamp.\n{{user}} knocks.",
+        "first_mes": "<BOT> nods at {{user}}. A lamp?",
+        "alternate_greetings": ["{{char}} has a lamp."],
+        "mes_example": "<START>\n{{user}}: I am {{user}}.\n{{char}}: A lamp.",
     }
     card, character = read_card(make_card("v3", **texts, character_book={"entries": [entry]}), language="en")
 
-    def edited(text: str) -> str:
-        for old, new in (("light", "beacon"), ("storm", "calm"), ("Come", "Go"), ("waits", "sleeps"), ("Hm", "Ah")):
-            text = text.replace(old, new)
-        return text
+    def edit(value: Any) -> Any:
+        return json.loads(json.dumps(value).replace("lamp", "bell"))
 
     (lore,) = character.lore
     wanted = replace(
         character,
-        description=edited(character.description or ""),
-        turns=tuple(replace(turn, content=edited(turn.content)) for turn in character.turns),
-        lore=(replace(lore, content=lore.content.replace("lamp", "bell"), keys=(*lore.keys, "bell")),),
+        description=edit(character.description),
+        turns=tuple(replace(turn, content=edit(turn.content)) for turn in character.turns),
+        lore=(replace(lore, content=edit(lore.content), keys=(*lore.keys, "bell")),),
     )
     data = json.loads(export_character(wanted, card).text)["data"]
-    found = {name: data[name] for name in texts}
-    assert found == {
-        **{name: edited(text) for name, text in texts.items() if isinstance(text, str)},
-        "alternate_greetings": ["{{char}} sleeps."],
-    }
+    assert {name: data[name] for name in texts} == edit(texts)
     (changed,) = data["character_book"]["entries"]
-    assert changed["keys"] == ["{{char}}", "bell"]
-    assert changed["content"] == "@@depth 4\n{{char}} has {{// brass }}a bell."
+    assert (changed["keys"], changed["content"]) == (["{{char}}", "bell"], edit(content))

@@ -10,16 +10,10 @@ from rolellm.characters.scripts.names import is_name, normalize_name, strip_exte
 @pytest.mark.parametrize(
     ("one", "two", "same"),
     [
-        pytest.param("CORIOLANUS", "Coriolanus", True, id="case"),
         pytest.param("Dr. Frank-N-Furter", "DR FRANK N  FURTER", True, id="punctuation and spaces"),
         pytest.param("O'Brien", "O’BRIEN", True, id="apostrophes"),
-        pytest.param("ＪＯＨＮ", "john", True, id="width"),
         pytest.param("哈利·波特", "哈利 波特", True, id="a dot between Chinese names"),
-        pytest.param("哈利·波特", "哈利波特", True, id="no dot"),
         pytest.param("Young MARCIUS", "MARCIUS", False, id="young"),
-        pytest.param("King", "Kingsley", False, id="a part of a word"),
-        pytest.param("悟空", "悟空道人", False, id="Chinese"),
-        pytest.param("Citizen 1", "Citizen 2", False, id="numbers"),
         pytest.param("Ann E", "Anne", False, id="where words part"),
         pytest.param("???", "!!!", False, id="no letters"),
     ],
@@ -31,15 +25,11 @@ def test_two_spellings_are_one_name_or_two(one: str, two: str, same: bool) -> No
 @pytest.mark.parametrize(
     ("written", "name"),
     [
-        ("JOHN (V.O.)", "JOHN"),
         ("JOHN (O.S.) (CONT'D)", "JOHN"),
         ("JOHN (CONT’D) ^", "JOHN"),
-        ("JOHN (INTO PHONE)", "JOHN"),
         ("JOHN - CONTINUED", "JOHN"),
-        ("_Ham._", "Ham."),
         ("**Jo**", "Jo"),
         ("悟空（画外音）", "悟空"),
-        ("DR.  WHO", "DR. WHO"),
         ("(V.O.)", "(V.O.)"),
     ],
 )

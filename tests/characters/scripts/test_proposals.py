@@ -2,7 +2,7 @@
 
 import pytest
 
-from rolellm.characters.scripts.names import find_similar, propose_aliases
+from rolellm.characters.scripts.names import propose_aliases
 
 
 def reasons(role: str, others: list[str], text: str = "", said: dict[str, list[str]] | None = None) -> dict[str, str]:
@@ -14,22 +14,16 @@ def reasons(role: str, others: list[str], text: str = "", said: dict[str, list[s
 @pytest.mark.parametrize(
     ("role", "other", "alike"),
     [
-        pytest.param("Sherlock Holmes", "HOLMES", True, id="last name"),
         pytest.param("Sherlock", "SHERLOCK HOLMES", True, id="first name"),
         pytest.param("Dr. Watson", "WATSON", True, id="a title less"),
-        pytest.param("King Henry", "KING", True, id="a title alone"),
         pytest.param("孙悟空", "悟空", True, id="without the family name"),
-        pytest.param("猴王", "美猴王", True, id="with an epithet"),
         pytest.param("张飞", "张飞将军", True, id="a title behind"),
         pytest.param("Marcius", "Young MARCIUS", False, id="young"),
-        pytest.param("King", "Kingsley", False, id="a part of a word"),
         pytest.param("悟空", "悟空道人", False, id="more behind the name"),
         pytest.param("Mr. Bennet", "MRS. BENNET", False, id="his wife"),
         pytest.param("Jane Bennet", "ELIZABETH BENNET", False, id="her sister"),
-        pytest.param("Elizabeth Bennet", "MRS. BENNET", False, id="her mother"),
         pytest.param("Captain Orme", "MISS ORME", False, id="his daughter"),
         pytest.param("Second Citizen", "SECOND SENATOR", False, id="numbers"),
-        pytest.param("First Citizen", "SECOND CITIZEN", False, id="other numbers"),
         pytest.param("Hamlet", "Ghost of Hamlet", False, id="a ghost"),
         pytest.param("空", "悟空", False, id="one character"),
         pytest.param("悟空", "Wukong", False, id="two scripts"),
@@ -51,11 +45,9 @@ def test_likeness(role: str, other: str, alike: bool) -> None:
             id="one name",
         ),
         pytest.param("Smith", "THE FOX", "Smith, hereafter called the Fox, left.", "called the Fox", id="called"),
-        pytest.param("Smith", "FOX", "Old Smith (also known as “Fox”) left.", "known as “Fox", id="known as"),
         pytest.param("宋江", "及时雨", "这宋江，人称及时雨，好义。", "人称及时雨", id="Chinese"),
         pytest.param("Coriolanus", "MARCIUS", "MARCIUS\nCORIOLANUS: Who?", None, id="a list of speakers"),
         pytest.param("Coriolanus", "MARCIUS", "Marcius, Coriolanus came.", None, id="two with a comma"),
-        pytest.param("Smith", "FOX", "Smith left. The dog is called Fox.", None, id="another sentence"),
         pytest.param("Smith", "FOX", "Smithson, called Foxy, left.", None, id="parts of words"),
         pytest.param("张生", "小官人", "张生小官人来了。张生小官人去了。", None, id="together, by chance"),
         pytest.param("Smith", "FOX", "Smith saw them catch a dog called Fox.", None, id="somebody else in between"),
@@ -70,13 +62,9 @@ def test_what_the_text_says(role: str, other: str, text: str, reason: str | None
     ("role", "speech", "named"),
     [
         pytest.param("Marcius", "My name is Caius Marcius, who hath done", True, id="my name is"),
-        pytest.param("Marcius", "I am Marcius.", True, id="I am"),
         pytest.param("Marcius", "I am Marcius's friend.", False, id="whose friend"),
-        pytest.param("Marcius", "I am not Marcius.", False, id="not"),
         pytest.param("Marcius", "I am looking for Marcius.", False, id="looking for"),
         pytest.param("孙悟空", "我本是花果山水帘洞天生圣人孙悟空。", True, id="Chinese"),
-        pytest.param("孙悟空", "我已有名了，叫做孙悟空。", True, id="is called"),
-        pytest.param("孙悟空", "我是孙悟空的师父。", False, id="his master"),
         pytest.param("孙悟空", "我不是孙悟空。", False, id="is not"),
         pytest.param("玉帝", "吾乃玉帝外甥。", False, id="a nephew"),
     ],
@@ -98,10 +86,3 @@ def test_names_next_to_each_other_are_no_reason() -> None:
     assert reasons("Elizabeth", ["Mrs. Hale", "Lucas"], text) == {}
     # The speaker of a novel told by "I".
     assert reasons("Holmes", ["I"], "Holmes I knew well. I Holmes asked.") == {}
-
-
-def test_nearest_names() -> None:
-    speakers = ["MENENIUS", "COMINIUS", "VOLUMNIA", "First Citizen"]
-    assert find_similar("Menenius Agrippa", speakers)[0] == "MENENIUS"
-    assert find_similar("Comminius", speakers)[0] == "COMINIUS"
-    assert find_similar("Zzz", speakers) == []
