@@ -14,7 +14,6 @@ from rolellm.core.records import Lore
     ("key", "text", "expected"),
     [
         pytest.param("", "anything", False, id="an empty key calls up nothing"),
-        pytest.param(" ", "a b", False, id="a blank one neither"),
         pytest.param("art", "Where do we start?", False, id="part of a word"),
         pytest.param("old art", "A cold art.", True, id="of several words each place counts"),
         pytest.param("c++ (old)", "Is C++ (old) dead?", True, id="signs of patterns are text"),
@@ -22,18 +21,13 @@ from rolellm.core.records import Lore
         pytest.param("王", "大王来了", True, id="a Chinese key stands within a text"),
         pytest.param("Straße", "DIE STRASSE", True, id="case folding"),
         pytest.param("/la+mp/", "The laaamp.", True, id="pattern"),
-        pytest.param("/lamp/", "The Lamp.", False, id="a pattern minds case"),
         pytest.param("/lamp$/im", "The LAMP\nis out.", True, id="but for its flags"),
-        pytest.param("/amp/", "The lamp.", True, id="and not whole words"),
         pytest.param("/tea/milk/", "Have tea.", False, id="a bare slash makes it text"),
-        pytest.param("/tea/milk/", "Order /tea/milk/ now", True, id="which is found as it is"),
         pytest.param(r"/tea\/milk/", "Order tea/milk now", True, id="an escaped one does not"),
         pytest.param("/(tea/", "Have tea.", False, id="an invalid pattern is text"),
-        pytest.param("/(?<!s)tea/", "Have tea.", False, id="so is one with a look-around"),
         pytest.param("/(t)e\\1/", "tet", False, id="and one with a back-reference"),
         pytest.param(r"/\u738b|caf\u{e9}/iu", "CAFÉ", True, id="characters by number, as in JavaScript"),
         pytest.param(r"/\\u00e9/", r"\u00e9", True, id="after two backslashes it is none"),
-        pytest.param("/tea/x", "Have tea.", False, id="unknown flags make it text"),
     ],
 )
 def test_keys(key: str, text: str, expected: bool) -> None:

@@ -2,10 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,33 +191,6 @@ def test_the_command_with_a_model(novel: Path, llm_server: Callable[..., Any]) -
     assert (novel.with_name("mara.attribution") / "journal.jsonl").is_file()
     again = command(novel, *model)
     assert "0 calls" in again.stdout and "6 open quotations asked about: 5 answered, 1 nobody" in again.stdout
-
-
-def test_a_killed_run_goes_on(novel: Path, llm_server: Callable[..., Any]) -> None:
-    calls: list[str] = []
-    killed = threading.Event()
-
-    def answer(body: dict[str, Any]) -> str:
-        asked = body["messages"][-1]["content"]
-        calls.append(asked)
-        if len(calls) == 2:
-            killed.wait(60)
-        return json.dumps(right(asked) if "Who speaks" in asked else {"persons": 2})
-
-    server = llm_server(answer)
-    line = ["role", "parse", str(novel), "--role", "Mara", "--out", str(novel.with_name("mara.jsonl"))]
-    line += ["--format", "novel", "--base-url", server.url, "--model", "local", "--concurrency", "1"]
-    process = subprocess.Popen([sys.executable, "-c", "from rolellm.cli.app import main; main()", *line])
-    while len(calls) < 2 and process.poll() is None:
-        time.sleep(0.05)
-    process.kill()
-    process.wait()
-    killed.set()
-    done = len(calls)
-    result = CliRunner().invoke(app, line)
-    assert result.exit_code == 0, result.output
-    assert "1 requests from the journal" in result.stdout
-    assert calls[done:].count(calls[0]) == 0
 
 
 def test_from_script_takes_a_model(novel: Path, tmp_path: Path) -> None:

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from rolellm.characters.reply_rules import RULES
-from rolellm.cli.app import app
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.making.audit import audit_release, load_consequences
-from rolellm.reporting.page import write_audit
 
 FOLDER = "rolebench-zh/role_specific"
 TEST = f"{FOLDER}/test.jsonl"
@@ -64,16 +61,6 @@ def test_planted_faults_are_counted_and_located(release: Path) -> None:
         item for item in audit_release(release).findings if item.file == TEST and item.check == "question in train"
     )
     assert len(rows) + 1 in leak.lines
-
-
-def test_the_sample_has_no_leaks_and_no_duplicates() -> None:
-    """Its test questions and the replies to them fill in the frames of train, which is nearly the same text."""
-    found = [
-        item.check
-        for item in audit_release(sample_folder()).findings
-        if "train" in item.check or "duplicate" in item.check
-    ]
-    assert {*found} <= {"question nearly in train", "answer nearly in train"}
 
 
 EN, ENGLISH = "rolebench-eng/instruction-generalization", "rolebench-eng/role-generalization"
@@ -201,26 +188,6 @@ def test_bad_rows_are_listed_and_stop_nothing(release: Path) -> None:
     found = audit_release(release)
     assert len(found.unread) == 2
     assert found.to_dict()["unread"] == list(found.unread)
-
-
-def test_the_page_shows_examples_as_text(release: Path, tmp_path: Path) -> None:
-    rows = _read(release / TEST)
-    bad = {**rows[0], "question": "<script>alert(1)</script>", "generated": ["作为一个语言模型，我没有<b>感情</b>。"]}
-    _write(release / TEST, [*rows, {**bad, "type": "x"}])
-    page = write_audit(tmp_path / "deep" / "audit.html", audit_release(release)).read_text("utf-8")
-    assert "作为一个语言模型，我没有&lt;b&gt;感情&lt;/b&gt;。" in page
-    assert "<script" not in page and "168,093" in page
-    assert f"Line {len(rows) + 1}" in page
-
-
-def test_the_command_writes_the_page_and_json(release: Path, tmp_path: Path) -> None:
-    page = tmp_path / "audit.html"
-    done = CliRunner().invoke(app, ["data", "audit", "--data-dir", str(release), "--html", str(page), "--json"])
-    assert done.exit_code == 0, done.output
-    found = json.loads(done.stdout)
-    assert set(found) == {"findings", "unread", "table_one"}
-    assert {*found["findings"][0]} == {"check", "file", "count", "of", "lines"}
-    assert page.is_file()
 
 
 def test_every_check_has_its_consequence() -> None:

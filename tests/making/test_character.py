@@ -1,6 +1,5 @@
 """The front door: a character from script or card through all stages, resumable, and as a data set."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -87,29 +86,6 @@ def test_a_stage_that_stops_short_names_the_call_that_goes_on(tmp_path: Path) ->
     with pytest.raises(StoppedShortError, match=r"rolellm\.Character\.load\(.*queen'\)\.build\(llm\)"):
         made.build(offline(budget=0.0))
     assert Character.load(tmp_path / "queen").build(offline()).description
-
-
-def test_a_second_call_asks_nothing_again(queen: Character) -> None:
-    def asked() -> int:
-        return len((Path(str(queen.folder)) / "instruct" / "journal.jsonl").read_text("utf-8").splitlines())
-
-    before = asked()
-    queen.instruct(offline(), **SMALL, no_duplicates=True)
-    assert asked() == before
-
-
-@pytest.mark.parametrize("kind", ["file", "list", "rows"])
-def test_instructions_come_as_a_file_a_list_or_a_dataset(queen: Character, tmp_path: Path, kind: str) -> None:
-    texts = ["Who are you?", "Who are you?", "What is tea?"]
-    given: Any = texts
-    if kind == "file":
-        given = tmp_path / "asked.jsonl"
-        given.write_text("".join(json.dumps({"instruction": text}) + "\n" for text in texts), encoding="utf-8")
-    elif kind == "rows":
-        given = Dataset.from_dict({"question": texts, "more": [1, 2, 3]})
-    queen.respond(offline(), given, out=tmp_path / "run", replies=1)
-    lines = (tmp_path / "run" / "replies.jsonl").read_text("utf-8").splitlines()
-    assert [json.loads(line)["question"] for line in lines] == ["Who are you?", "What is tea?"]
 
 
 def test_bad_input_is_named(queen: Character, tmp_path: Path) -> None:

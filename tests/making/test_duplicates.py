@@ -38,19 +38,6 @@ def test_english(method: Method, first: str, second: str, same: bool) -> None:
     assert set(found) <= {7}
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_chinese(method: Method) -> None:
-    questions = [
-        "鲁智深，钱麻子为什么牵走了柳家的小毛驴？",
-        "鲁智深，你在磨坊里扔了什么？",
-        "鲁智深，小满是谁？",
-        "鲁智深，那坛桂花酒你怎么喝的？",
-        "鲁智深，钱麻子为何牵走了柳家的小毛驴？",
-    ]
-    assert set(find_repeats(questions, "zh", method, 0.6)) == {4}
-    assert find_repeats(questions[:4], "zh", method) == {}
-
-
 def test_a_short_question_is_no_repeat_of_a_long_one_that_holds_it() -> None:
     questions = [
         "Ada, what do you think of roses that a rabbit painted white with stolen paint before the queen came?",
@@ -58,12 +45,6 @@ def test_a_short_question_is_no_repeat_of_a_long_one_that_holds_it() -> None:
         *OTHERS,
     ]
     assert find_repeats(questions, "en", "bm25") == {}
-
-
-def test_what_is_near_to_a_repeat_but_not_to_what_is_kept_stays() -> None:
-    chain = ["red blue green black white", "red blue green black pink", "red blue green grey pink"]
-    found = find_repeats(chain, "en", "minhash", 0.6)
-    assert found == {1: (0, pytest.approx(7 / 11))}
 
 
 def test_nothing_makes_nothing() -> None:

@@ -45,10 +45,6 @@ def test_the_same_rows_in_any_order_give_the_same_draw(order: list[int], seed: i
         assert shuffled == drawn(rows, 12, seed=seed, duplicates=way)
 
 
-def test_a_larger_draw_holds_a_smaller_one() -> None:
-    assert drawn(ROWS, 50)[:20] == drawn(ROWS, 20)
-
-
 @pytest.mark.parametrize(
     ("language", "rows", "kept"),
     [
@@ -75,16 +71,6 @@ def test_near_duplicates_are_drawn_once(way: Any) -> None:
     sample = sample_instructions([source(near)], [len(near)], chosen)
     assert len(sample.drawn[0]) == len(THINGS)
     assert sample.summary()["sources"][0]["dropped"]["near_duplicate"] == len(near) - len(sample.drawn[0])
-
-
-def test_a_second_data_set_repeats_nothing_of_the_first() -> None:
-    shared = ROWS[:20]
-    chosen = SampleSettings(language="en", duplicates="exact")
-    sample = sample_instructions([source(shared), source([*shared, *ROWS[20:30]], "more")], [20, 30], chosen)
-    texts = [line["instruction"] for line in sample.list_lines()]
-    assert len(set(texts)) == len(texts) == 30
-    assert [entry["drawn"] for entry in sample.summary()["sources"]] == [20, 10]
-    assert list(map(len, sample.drawn)) == [20, 10]
 
 
 def test_many_duplicates_make_the_pool_grow() -> None:

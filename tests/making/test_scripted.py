@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from rolellm.characters.reply_rules import find_breaches
-from rolellm.core.records import Lore, Profile
+from rolellm.core.records import Profile
 from rolellm.data.rolebench.release import load_profiles
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Request, RunOptions, Sampling, assistant, system, user
+from rolellm.llm.model import Request, RunOptions, Sampling, system, user
 from rolellm.making.instruct.prompts import Task, build_request
 from rolellm.making.instruct.run import Instruct
-from rolellm.making.instruct.segments import Segment, build_segments
+from rolellm.making.instruct.segments import Segment
 from rolellm.making.profile.build import BuildProfile
 from rolellm.making.scripted import generate_scripted_reply, scripted_model
 from rolellm.making.settings import InstructSettings
@@ -50,50 +49,6 @@ def test_any_segment_is_read(text: str) -> None:
         for asked in ((), ("Ada, who?",)):
             request = build_request(character, Task(segment, 5, 2, asked=asked), Sampling())
             assert isinstance(json.loads(generate_scripted_reply(request))["pairs"], list)
-
-
-@pytest.mark.parametrize("name", ["", "the floating isle"])
-def test_lore_gives_pairs(name: str) -> None:
-    character = Profile("Ada", "en", lore=(Lore("The isle floats upward when the bells are rung.", name=name),))
-    segments = build_segments(character, lambda text: len(text.split()), chunk_tokens=50, overlap_tokens=0)
-    pairs = json.loads(generate_scripted_reply(build_request(character, Task(segments[0], 5, 0), Sampling())))["pairs"]
-    assert pairs
-    assert any("isle floats upward" in pair["answer"] for pair in pairs)
-
-
-def test_what_was_asked_is_not_asked_again() -> None:
-    character = Profile("Ada", "en", description="You keep the lighthouse and count the gulls every evening.")
-    segment = Segment("profile", "profile", "", 9)
-    first = json.loads(generate_scripted_reply(build_request(character, Task(segment, 4, 0), Sampling())))["pairs"]
-    asked = tuple(pair["question"] for pair in first)
-    second = json.loads(
-        generate_scripted_reply(build_request(character, Task(segment, 4, 0, asked=asked), Sampling()))
-    )["pairs"]
-    assert second
-    assert not {pair["question"] for pair in second} & set(asked)
-
-
-@pytest.mark.parametrize(
-    ("language", "question"),
-    [("en", "What is the boiling point of water at sea level?"), ("zh", "请解释一下光合作用的过程。")],
-)
-def test_replies_quote_the_role_and_break_no_rule(language: Any, question: str) -> None:
-    line = "洒家来也！先烫一壶酒。" if language == "zh" else "Off goes your head! My garden, my rules."
-    messages = (system("You are the Queen."), user("King: Well?"), assistant(line), user(question))
-    replies = {generate_scripted_reply(Request(messages, repeat=repeat, tag="respond/Queen/3")) for repeat in range(6)}
-    assert len(replies) > 1
-    for reply in replies:
-        assert any(part in reply for part in line.replace("！", "! ").split("! "))
-        assert find_breaches(reply, language) == {}
-
-
-def test_replies_find_lines_in_demonstrations_as_text_and_catchphrases_without_any() -> None:
-    shown = user("King: Well?\nQueen of A/B: Bring the tarts!\n\nAnd now:\n\nWhat is rain?")
-    found = generate_scripted_reply(Request((system("You are she."), shown), tag="respond/Queen of A/B/3"))
-    assert "Bring the tarts!" in found
-    assert "Rain" in found
-    bare = Request((system('You are she. Your catchphrase is: "Next!"'), user("What is rain?")), tag="respond/Queen/3")
-    assert "Next!" in generate_scripted_reply(bare)
 
 
 def test_the_same_request_gets_the_same_reply_and_another_tag_none() -> None:

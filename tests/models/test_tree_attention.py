@@ -166,13 +166,6 @@ def test_a_compiled_kernel_that_goes_by_the_table_alone_sees_the_same(
         torch.testing.assert_close(compiled, attend_densely(inputs, visible(mask, window), None))
 
 
-def test_the_scale_of_the_scores_is_the_layer_s() -> None:
-    mask = mask_of(role_tree())
-    query, key, value = random_inputs(len(mask.ends), 4)
-    scaled, plain = attend_tree(query, key, value, mask, scaling=0.5), attend_tree(2 * query, key, value, mask)
-    torch.testing.assert_close(scaled, plain)
-
-
 @pytest.mark.parametrize("attention", ["blocks", "flex"])
 @pytest.mark.parametrize("softcap", [None, 1.5], ids=["plain", "softcap"])
 def test_dropout_drops_in_blocks_since_flex_attention_has_none(attention: str, softcap: float | None) -> None:

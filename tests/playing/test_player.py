@@ -24,9 +24,6 @@ from rolellm.models.prompts.render import make_messages
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.terminal import Terminal
 
-# peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
-
 ADA = Profile("Ada", "en", description="You keep the lighthouse.")
 
 
@@ -95,10 +92,21 @@ def test_within_a_running_loop_as_in_a_notebook(remote: rolellm.LLM) -> None:
     assert asyncio.run(cell()) == "one two"
 
 
-@pytest.mark.parametrize(("question", "kept"), [("fail now", ""), ("break after two words", "break after")])
-def test_an_error_of_a_server_is_a_sentence(remote: rolellm.LLM, upstream: Any, question: str, kept: str) -> None:
+@pytest.mark.parametrize(
+    ("question", "words", "kept"),
+    [
+        ("fail now", "slow down", ""),
+        ("break after two words", "connection", "break after"),
+        ("halved", "the reply broke off", "Half a sentence"),
+        ("aborted", "the reply broke off", "Half a"),
+        ("memory", "out of memory", "Half a"),
+    ],
+)
+def test_a_reply_that_breaks_off_is_an_error_in_a_sentence(
+    remote: rolellm.LLM, upstream: Any, question: str, words: str, kept: str
+) -> None:
     chat = RolePlayer(remote, ADA).chat()
-    with pytest.raises(EndpointError) as caught:
+    with pytest.raises(EndpointError, match=words) as caught:
         chat.say(question)
     assert "sk-upstream" not in str(caught.value) and "\n" not in str(caught.value)
     assert [turn.content for turn in chat.turns] == ([question, kept] if kept else [])
@@ -111,17 +119,6 @@ def test_a_context_is_found_under_any_name_or_named(upstream: Any) -> None:
     assert player.context == 2000
     with pytest.raises(EndpointError, match=r"exceeds the available context size.*; give .* with --context"):
         player.reply("long")
-
-
-@pytest.mark.parametrize(
-    ("question", "words"),
-    [("halved", "the reply broke off"), ("aborted", "the reply broke off"), ("memory", "out of memory")],
-)
-def test_a_reply_that_breaks_off_is_an_error(remote: rolellm.LLM, question: str, words: str) -> None:
-    chat = RolePlayer(remote, ADA).chat()
-    with pytest.raises(EndpointError, match=words):
-        chat.say(question)
-    assert chat.turns[1].content.startswith("Half a")
 
 
 @pytest.mark.parametrize(
@@ -186,11 +183,6 @@ def test_a_release_does_not_hide_the_roles_of_the_sample(write_release: Any, mon
     endpoint = {"base_url": "http://localhost:9/v1", "model": "m"}
     assert RolePlayer(endpoint, "Owl").part.sheet.description == "You are an owl."
     assert RolePlayer(endpoint, "Queen of Hearts").part.sheet.role == "Queen of Hearts"
-
-
-def test_an_unknown_role_names_the_nearest() -> None:
-    with pytest.raises(SettingsError, match="did you mean Queen of Hearts"):
-        RolePlayer({"base_url": "http://localhost:9/v1", "model": "m"}, "Queen of Harts")
 
 
 def sent(player: RolePlayer, *said: str) -> str:
@@ -319,19 +311,6 @@ def test_a_model_without_a_chat_template_gets_the_form_of_the_paper(tiny_model: 
     shown = player.show(player.prompt([user("One."), assistant("Two."), user("Three?")]))
     assert shown.startswith("<s>### Instruction:\nYou are Ada;")
     assert shown.endswith("### Response:\nTwo.</s>\n\n### Input:\nThree?</s>\n\n### Response:\n")
-
-
-def test_an_adapter_for_another_base_is_refused(tiny_model: Path, tmp_path: Path) -> None:
-    from peft import LoraConfig, get_peft_model
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
-    other = LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes))
-    get_peft_model(other, LoraConfig(target_modules=["q_proj"])).save_pretrained(
-        tmp_path / "adapter", save_embedding_layers=False
-    )
-    with pytest.raises(ModelError, match="cannot be put on its base model"):
-        RolePlayer(tiny_model, ADA, adapter=str(tmp_path / "adapter")).reply("Why?")
 
 
 # --- talks

@@ -308,8 +308,6 @@ def test_what_cannot_be_served(words: list[str], code: int, said: str, command: 
 
 
 @pytest.mark.slow
-# peft 0.21 asks transformers 5.23 by a deprecated name.
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_transformers_serve_is_started_with_an_adapter(
     tiny_model: Path, tmp_path: Path, serving: Serving, connect: Connect
 ) -> None:

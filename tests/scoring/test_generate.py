@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rolellm.core.errors import DataError, ModelError, PredictionError, SettingsError, StoppedShortError
 from rolellm.core.records import Row
 from rolellm.models.find import hash_model
-from rolellm.models.local_model import Decoding, LocalModel, keep_nucleus, sample_by_content
+from rolellm.models.local_model import Decoding, LocalModel, draw_tokens, keep_nucleus
 from rolellm.models.prompts.render import make_messages
 from rolellm.scoring.generate import plan_batches
 from rolellm.scoring.predictions import explain_interrupt
@@ -78,8 +78,7 @@ def test_a_draw_at_either_end_takes_a_possible_token(number: float) -> None:
     import torch
 
     scores = torch.tensor([[-torch.inf, 1.0, 0.0, -torch.inf]])
-    chosen = sample_by_content([[number]], 0, torch.zeros(1, 0), scores)
-    assert chosen.argmax().item() == (1 if number == 0 else 2)
+    assert draw_tokens([number], scores).item() == (1 if number == 0 else 2)
 
 
 @pytest.mark.parametrize("spread", [0.01, 1.0, 30.0])
@@ -92,7 +91,7 @@ def test_the_nucleus_is_that_of_transformers(top_p: float, spread: float) -> Non
     scores = torch.randn(20, 3000, generator=generator) * spread
     scores[0, 5:] = -torch.inf
     ids = torch.zeros(20, 0, dtype=torch.long)
-    assert torch.equal(keep_nucleus(top_p, ids, scores), TopPLogitsWarper(top_p)(ids, scores))
+    assert torch.equal(keep_nucleus(top_p, scores), TopPLogitsWarper(top_p)(ids, scores))
 
 
 # --- the model

@@ -77,6 +77,17 @@ def tokenizer(sample_rows: list[Row]) -> Any:
     return build_tokenizer(recipe, sample_rows)
 
 
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the mini recipe's base, built once for all; read only."""
+    from rolellm.training.bases import build_base
+    from rolellm.training.rows import load_rows
+
+    folder = tmp_path_factory.mktemp("base")
+    recipe = load_recipe(_write_recipe(folder))
+    return build_base(recipe, load_rows(recipe), folder)
+
+
 TrainApart = Callable[..., Any]
 
 

@@ -1,14 +1,25 @@
-"""Replies to prompts: random ones over so few tokens that prompts overlap in every way, and roles of equal parts."""
+"""Turns of a script, and replies to prompts: random ones over few tokens, so that prompts overlap in every way."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
 
-from rolellm.core.records import Row
+from rolellm.core.records import Row, Turn
 from rolellm.models.prompts.render import make_messages
 from rolellm.training.examples import Example, encode
 from rolellm.training.rows import make_conversations
+
+
+def say(speaker: str, content: str, scene: int = 0) -> Turn:
+    """A line of a script."""
+    return Turn(speaker, content, "speech", scene)
+
+
+def tell(content: str, scene: int = 0) -> Turn:
+    """Narration of a script."""
+    return Turn("narrator", content, "narration", scene)
+
 
 _tokens = st.integers(1, 3)
 _prompts = st.lists(_tokens, min_size=1, max_size=6)

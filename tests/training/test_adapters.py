@@ -1,6 +1,5 @@
 """Going on with a tuned adapter (SFT, then DPO or GRPO): its reference, its record, and a stop at a collapse."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from rolellm.models.training_record import read_manifest
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import TrainingRun, train
 
-# TRL 1.16 asks transformers 5.23 by the older name.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+from .runs import read_object
+
+pytestmark = pytest.mark.slow
 QUESTIONS = ["Name a fish.", "Where is the whale?", "Who are you?", "What do you drink?"]
 PAIRS = [
     {"prompt": question, "chosen": f"Aye, {question}", "rejected": "I do not know that.", "role": "Ahab"}
@@ -55,7 +52,7 @@ def test_dpo_goes_on_and_its_reference_is_the_adapter(tuned: TrainingRun, tmp_pa
         tuned.out / "adapter_model.safetensors"
     ).read_bytes()
     # The prompt is the one that it was tuned with, and what it has seen counts for both trainings.
-    manifest = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_object(run.out)
     assert (manifest["prompt"]["form"], manifest["recipe"]["method"]["lora"]["r"]) == ("rolellama", 4)
     before, after = (read_manifest(each.out / "manifest.json") for each in (tuned, run))
     assert before is not None and after is not None
@@ -125,21 +122,6 @@ def test_replies_that_collapse_stop_training_and_keep_the_checkpoint_before(tune
     assert Path(find_model(str(out / "checkpoint-2")).base) == tuned.base.resolve()
     recipe = load_recipe("rocit-dpo", base=out / "checkpoint-2")
     assert (recipe.base.adapter, recipe.prompt.form) == (out / "checkpoint-2", "rolellama")
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        pytest.param({"method": {"name": "full"}}, "base.adapter: needs", id="full"),
-        pytest.param({"base": {"build": "tiny-llama", "adapter": "x"}}, "base.adapter: needs", id="built-base"),
-    ],
-)
-def test_what_has_no_adapter_to_go_on_with_is_refused(
-    changes: dict[str, Any], message: str, tuned: TrainingRun
-) -> None:
-    recipe = {"base": {"path": str(tuned.base), "adapter": str(tuned.out)}} | changes
-    with pytest.raises(RecipeError, match=message):
-        load_recipe(recipe)
 
 
 def test_an_adapter_is_not_trained_into_its_own_folder_nor_put_on_another_base(

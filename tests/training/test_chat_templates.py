@@ -1,6 +1,6 @@
 """Templates that think, have channels or no system role: what is trained is what inference asks for, or refused."""
 
-import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from rolellm.core.errors import ModelError, RoleLLMWarning
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.encode import encode_prompt, encode_replies, find_end_token
 from rolellm.models.prompts.settle import check_settled, settle_template
-from rolellm.training.bases import build_base, load_tokenizer
+from rolellm.training.bases import load_tokenizer
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.rows import load_rows
 from rolellm.training.train import prepare, train
 
+from .runs import read_object
 from .tokenizers import CHATML, make_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore::rolellm.core.errors.RoleLLMWarning")
@@ -181,18 +181,16 @@ def test_templates_of_published_models_are_settled_or_refused(file: Path) -> Non
 
 
 def test_a_run_records_the_switch_and_is_asked_as_it_was_trained(
-    tmp_path: Path, write_recipe: Callable[..., Path]
+    base: Path, tmp_path: Path, write_recipe: Callable[..., Path]
 ) -> None:
-    recipe = load_recipe(write_recipe(tmp_path))
-    base = build_base(recipe, load_rows(recipe), tmp_path)
+    base = shutil.copytree(base, tmp_path / "base")
     (base / "chat_template.jinja").write_text(QWEN3, encoding="utf-8")
     tuned = load_recipe(write_recipe(tmp_path, base={"path": str(base)}, prompt={"form": "model"}))
     prepared = prepare(tuned, tmp_path / "run")
     shown = prepared.tokenizer.decode(list(prepared.examples[0].prompt_ids))
     assert shown.endswith("assistant\n<think>\n\n</think>\n\n")
     run = train(tuned).out
-    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest["prompt"]["switches"] == {"enable_thinking": False}
+    assert read_object(run)["prompt"]["switches"] == {"enable_thinking": False}
     asked = LocalModel(str(run)).encode(turns())
     assert asked == encode_prompt(prepared.tokenizer, turns())
     assert asked == LocalModel(str(base)).encode(turns()), "the base is asked the same way"

@@ -14,25 +14,19 @@ import pytest
 import yaml
 
 from rolellm.core.errors import SettingsError
-from rolellm.core.jsonl import read_jsonl
-from rolellm.training.bases import build_base
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.rows import load_rows
 from rolellm.training.schedule import EMPTY, schedule_replies
 from rolellm.training.train import prepare, train
 
 from ..forking import Forked, Forking, script
+from .runs import read_lines, read_object
 
 WriteRecipe = Callable[..., Path]
 Started = list[Forked]
 Launch = Callable[..., Started]
 
-# peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.slow
 
 STEPS = 8
 # Without dropout, whose draws are each process's own; in the order of the epoch, which does not know of processes.
@@ -46,13 +40,6 @@ TRAINING = {
     "group_by_length": False,
 }
 LORA = {"name": "lora", "lora": {"r": 4, "lora_dropout": 0.0}}
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Path:
-    folder = tmp_path_factory.mktemp("base")
-    recipe = load_recipe(write_recipe(folder))
-    return build_base(recipe, load_rows(recipe), folder)
 
 
 @pytest.fixture
@@ -122,15 +109,6 @@ def finished(processes: Started) -> str:
     return out
 
 
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [line for _, line in read_jsonl(run / "metrics.jsonl")]
-
-
-def manifest_of(run: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
-    return content
-
-
 def as_one(recipe: Recipe) -> Recipe:
     """The recipe of one process that takes as many replies a step."""
     return replace(
@@ -161,8 +139,8 @@ def test_two_processes_take_the_steps_of_one(
 
     run = recipe.output.dir
     assert json.loads(finished(processes))["steps"] == STEPS, "one process prints, one object"
-    assert manifest_of(run)["processes"] == 2
-    assert manifest_of(alone.out)["processes"] == 1
+    assert read_object(run)["processes"] == 2
+    assert read_object(alone.out)["processes"] == 1
     examples = prepare(recipe, run).examples
     ours, theirs = (
         schedule_replies(examples, training, processes).order.tolist()
@@ -171,10 +149,10 @@ def test_two_processes_take_the_steps_of_one(
     assert ours == theirs
     # Of the short last step one process has nothing, and does not keep the other waiting.
     assert EMPTY in ours
-    assert [line["step"] for line in lines_of(run)] == list(range(1, STEPS + 1))
+    assert [line["step"] for line in read_lines(run)] == list(range(1, STEPS + 1))
     for key in ("loss", "grad_norm", "learning_rate"):
-        expected = [line[key] for line in lines_of(alone.out)]
-        assert [line[key] for line in lines_of(run)] == pytest.approx(expected, rel=1e-5)
+        expected = [line[key] for line in read_lines(alone.out)]
+        assert [line[key] for line in read_lines(run)] == pytest.approx(expected, rel=1e-5)
 
 
 def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
@@ -185,17 +163,17 @@ def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
     run = recipe.output.dir
     processes = launch(file)
     until = time.monotonic() + 200
-    while not (run / "metrics.jsonl").is_file() or len(lines := lines_of(run)) < 11:
+    while not (run / "metrics.jsonl").is_file() or len(lines := read_lines(run)) < 11:
         assert running(processes) and time.monotonic() < until
         time.sleep(0.002)
     kill_all(processes)
     with pytest.raises(SettingsError, match=r"differs in order, processes \(2, now 1\), so going on"):
         train(recipe, resume=True)
     finished(launch(file, "--resume"))
-    assert manifest_of(run)["processes"] == 2
-    assert [line["step"] for line in lines_of(run)] == list(range(1, 61))
+    assert read_object(run)["processes"] == 2
+    assert [line["step"] for line in read_lines(run)] == list(range(1, 61))
     # The steps between the checkpoint and the kill were taken twice, with the same outcome to the last bit.
-    numbers = [(line["loss"], line["grad_norm"]) for line in lines_of(run)]
+    numbers = [(line["loss"], line["grad_norm"]) for line in read_lines(run)]
     assert numbers[: len(lines)] == [(line["loss"], line["grad_norm"]) for line in lines]
     for folder in run.glob("checkpoint-*"):
         assert {path.name for path in folder.glob("rng_state*")} == {"rng_state_0.pth", "rng_state_1.pth"}
@@ -206,13 +184,13 @@ def test_asked_to_stop_both_do_at_one_step(recipe_file: Callable[..., Path], lau
     file = recipe_file(training={"max_steps": 2000}, training__save_steps=1000)
     run = load_recipe(file).output.dir
     (launcher,) = processes = launch(file, launcher=True)
-    while not (run / "metrics.jsonl").is_file() or len(lines_of(run)) < 3:
+    while not (run / "metrics.jsonl").is_file() or len(read_lines(run)) < 3:
         assert running(processes)
         time.sleep(0.01)
     launcher.send_signal(signal.SIGTERM)
     codes, _, err = ended(processes)
     assert codes != {0}
-    done = len(lines_of(run))
+    done = len(read_lines(run))
     assert [path.name for path in run.glob("checkpoint-*")] == [f"checkpoint-{done}"]
     assert (run / f"checkpoint-{done}" / "checkpoint.json").is_file()
     assert f"stopped: step {done} is the last checkpoint in {run}" in err
@@ -257,4 +235,4 @@ def test_a_loss_that_ends_in_one_process_stops_both_with_the_row_named(
     messages = [line for line in err.splitlines() if line.startswith("error: the loss is nan")]
     assert len(messages) == 2, err
     assert all(f"at step {at}, on rows {row}; training stopped before the weights" in message for message in messages)
-    assert len(lines_of(recipe.output.dir)) == at - 1
+    assert len(read_lines(recipe.output.dir)) == at - 1

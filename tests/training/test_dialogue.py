@@ -1,6 +1,7 @@
 """Script dialogue as conversations: turns alternate, nothing is lost, and no more is shown than was asked for."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,16 +19,10 @@ from rolellm.training.rows import (
     make_script_conversations,
 )
 
+from .examples import say, tell
+
 FOX = "Fox"
 TEMPLATE = DescriptionPrompts().templates
-
-
-def say(speaker: str, content: str, scene: int = 0) -> Turn:
-    return Turn(speaker, content, "speech", scene)
-
-
-def tell(content: str, scene: int = 0) -> Turn:
-    return Turn("narrator", content, "narration", scene)
 
 
 def chats(turns: list[Turn], language: Any = "en", **data: Any) -> list[Conversation]:
@@ -131,59 +126,20 @@ def test_any_script(found: list[Turn], count: int, language: Any) -> None:
         ]
 
 
-@pytest.fixture(scope="module")
-def sample() -> list[Profile]:
-    return load_script_profiles(DataRecipe(config="sample", source="script"))
-
-
-def test_the_sample(sample: list[Profile]) -> None:
+def test_every_line_of_the_sample_can_be_trained_on(tokenizer: Any) -> None:
     data = DataRecipe(config="sample", source="script")
-    made = make_script_conversations(sample, TEMPLATE, data)
-    assert len(made) == sum(profile.owns(turn) for profile in sample for turn in profile.turns) == 43
-    assert len({chat.row_id for chat in made}) == 43
-    assert sorted({chat.role for chat in made}) == sorted(profile.role for profile in sample)
-    systems = {
-        profile.role: TEMPLATE[profile.language].fill(role=profile.role, description=profile.description)
-        for profile in sample
-    }
-    for chat in made:
-        assert chat.messages[0]["content"] == systems[chat.row_id.split("/")[1]]
-
-
-def test_every_line_of_the_sample_can_be_trained_on(sample: list[Profile], tokenizer: Any) -> None:
-    made = make_script_conversations(sample, TEMPLATE, DataRecipe(config="sample", source="script"))
-    examples = encode(made, tokenizer, max_length=1024)
-    assert [tokenizer.decode(list(item.reply_ids)) for item in examples] == [
-        f"{chat.replies['completion']}</s>" for chat in made
-    ]
-    for example, chat in zip(examples, made, strict=True):
+    profiles = load_script_profiles(data)
+    made = make_script_conversations(profiles, TEMPLATE, data)
+    assert len(made) == sum(profile.owns(turn) for profile in profiles for turn in profile.turns) == 43
+    assert {chat.role for chat in made} == {profile.role for profile in profiles}
+    for example, chat in zip(encode(made, tokenizer, max_length=1024), made, strict=True):
+        assert tokenizer.decode(list(example.reply_ids)) == f"{chat.replies['completion']}</s>"
         text = tokenizer.decode(list(example.prompt_ids))
         assert all(message["content"] in text for message in chat.messages)
-
-
-def test_lines_are_counted_over_all_roles(sample: list[Profile]) -> None:
-    whole = make_script_conversations(sample, TEMPLATE, DataRecipe(config="sample", source="script"))
-    data = DataRecipe(config="sample", source="script", max_rows=13)
-    assert make_script_conversations(sample, TEMPLATE, data) == whole[:13]
-    assert len({chat.role for chat in whole[:13]}) == 2
-
-
-def test_a_role_with_a_stroke_in_its_name() -> None:
-    profile = Profile("Fox/Crow", "en", (say("Fox/Crow", "a"),))
-    assert {chat.role for chat in make_script_conversations([profile], TEMPLATE, DataRecipe())} == {"Fox/Crow"}
-
-
-@pytest.mark.parametrize(
-    ("choice", "roles"),
-    [
-        pytest.param({"roles": ("鲁智深", "Queen of Hearts")}, {"鲁智深", "Queen of Hearts"}, id="roles"),
-        pytest.param({"languages": ("zh",)}, {"鲁智深", "诸葛亮"}, id="languages"),
-        pytest.param({"roles": ("鲁智深", "Queen of Hearts"), "languages": ("en",)}, {"Queen of Hearts"}, id="both"),
-    ],
-)
-def test_choices(choice: dict[str, Any], roles: set[str]) -> None:
-    profiles = load_script_profiles(DataRecipe(config="sample", source="script", **choice))
-    assert {profile.role for profile in profiles} == roles
+    # Lines are counted over all roles.
+    assert make_script_conversations(profiles, TEMPLATE, replace(data, max_rows=13)) == made[:13]
+    (chosen,) = load_script_profiles(replace(data, roles=("鲁智深", "Queen of Hearts"), languages=("en",)))
+    assert chosen.role == "Queen of Hearts"
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from rolellm.training.recipe import Lora, MethodRecipe, TrainingRecipe
 from rolellm.training.run_folder import find_checkpoint
 from rolellm.training.schedule import schedule_replies
 
-# peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
+pytestmark = pytest.mark.slow
 
 # A token that stands in one row alone; the others use those from 100 to 299.
 RARE = 350
@@ -57,19 +56,16 @@ def new_model(**options: Any) -> Any:
     return LlamaForCausalLM(config)
 
 
+def recipe(**training: Any) -> TrainingRecipe:
+    sizes: dict[str, Any] = {"num_train_epochs": 1.0, "per_device_train_batch_size": 4, "max_length": 128}
+    return TrainingRecipe(**(sizes | {"save_steps": 1, "save_total_limit": 100, "use_cpu": True} | training))
+
+
 def train(model: Any, tokenizer: Any, folder: Path, method: str = "lora", **training: Any) -> Any:
     from rolellm.training.fit import Fit, fit
 
-    options = {
-        "num_train_epochs": 1,
-        "per_device_train_batch_size": 4,
-        "save_steps": 1,
-        "save_total_limit": 100,
-        "use_cpu": True,
-        "max_length": 128,
-    } | training
     job = Fit(
-        training=TrainingRecipe(**options),
+        training=recipe(**training),
         method=MethodRecipe(name=method, lora=Lora(r=4)),  # type: ignore[arg-type]
         folder=folder,
         label="test",
@@ -107,15 +103,9 @@ def check_what_is_kept(folder: Path, step: int) -> None:
 def late(**training: Any) -> tuple[dict[str, Any], int]:
     """The same training under a seed that brings the bad row late, and the step that it first comes in."""
     examples = rows()
-    options = {
-        "num_train_epochs": 1,
-        "per_device_train_batch_size": 4,
-        "use_cpu": True,
-        "max_length": 128,
-    } | training
     bad = [number for number, example in enumerate(examples) if example.row_id == BAD]
     for seed in range(100):
-        schedule = schedule_replies(examples, TrainingRecipe(**options, seed=seed))
+        schedule = schedule_replies(examples, recipe(**training, seed=seed))
         step = int(np.isin(schedule.order, bad).argmax()) // schedule.step_size + 1
         if step > 1:
             return {**training, "seed": seed}, step
@@ -148,17 +138,6 @@ def test_the_one_row_that_has_no_loss_is_named_and_no_other(
     ):
         train(model, tokenizer, tmp_path, **training)
     check_what_is_kept(tmp_path, step)
-
-
-def test_a_sum_that_overflows_is_an_infinite_loss(tokenizer: Any, tmp_path: Path) -> None:
-    import torch
-
-    model = new_model()
-    with torch.no_grad():
-        model.model.norm.weight[:] = 3e37
-    with pytest.raises(DivergedError, match=r"the loss is inf at step 1, on rows row-\d\d, "):
-        train(model, tokenizer, tmp_path)
-    check_what_is_kept(tmp_path, 1)
 
 
 @pytest.mark.parametrize("shared_prefix", [True, False], ids=["shared", "rows"])

@@ -26,15 +26,6 @@ def write(file: Path, text: str) -> Path:
     return file
 
 
-def test_what_is_not_named_is_as_there(tmp_path: Path) -> None:
-    write(tmp_path / "base.yaml", BASE)
-    child = "extends: base.yaml\ndata: {mix: {role_specific: 0.25}}\ntraining: {num_train_epochs: 1}\n"
-    recipe = load_recipe(write(tmp_path / "child.yaml", child))
-    assert (recipe.data.mix.general, recipe.data.mix.role_specific) == (0.5, 0.25)
-    assert recipe.data.roles == ("A", "B")
-    assert (recipe.training.num_train_epochs, recipe.training.learning_rate) == (1.0, 1e-3)
-
-
 def test_no_value_takes_a_key_or_a_section_back_to_its_default(tmp_path: Path) -> None:
     write(tmp_path / "base.yaml", BASE)
     child = "extends: base.yaml\nbase: {build: tiny-glm}\ntraining: {num_train_epochs: null}\ndata:\n"

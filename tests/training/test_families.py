@@ -151,7 +151,6 @@ def test_others_share_nothing_and_their_padded_rows_are_trained_as_each_is_alone
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft 0.21, of transformers 5.23.
 @pytest.mark.parametrize(
     ("family", "sizes", "kind"),
     [case for case in ROWS if case.id in ("gemma3-with-images", "qwen3-next", "mamba")],

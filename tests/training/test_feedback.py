@@ -1,6 +1,5 @@
 """Training by preference and by reward: data sets in TRL's columns, RoleBench's own rows, and what is refused."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +11,19 @@ from rolellm.core.errors import DataError, RecipeError
 from rolellm.core.records import Row
 from rolellm.models.prompts.render import make_messages
 from rolellm.training.examples import encode
-from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import Conversation, make_conversations, read_dataset
 from rolellm.training.train import train
 
-# TRL 1.16 asks transformers 5.23 by the older name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+from .conftest import MINI
+from .runs import read_object
+
 PAIRS = [{"prompt": f"Name fish {n}.", "chosen": "Aye, cod.", "rejected": f"Cod number {n}."} for n in range(8)]
 
 
 @pytest.fixture(scope="module")
-def mini(tmp_path_factory: pytest.TempPathFactory, write_recipe: Any) -> dict[str, Any]:
+def mini(base: Path) -> dict[str, Any]:
     """The mini recipe as a dict, on a base that is built once."""
-    from rolellm.core.settings import read_file
-
-    folder = tmp_path_factory.mktemp("mini")
-    values = read_file(write_recipe(folder)) | {"output": {}}
-    base = train(values, out=folder / "run", max_steps=1).base
-    return values | {"base": {"path": str(base)}}
+    return MINI | {"base": {"path": str(base)}}
 
 
 @pytest.mark.slow
@@ -41,7 +35,7 @@ def test_replies_in_the_role_s_voice_are_preferred_to_role_free_answers(
     run = train(mini, out=tmp_path / "run", **options)
     assert run.steps == 2
     assert all(any(key.startswith("rewards/") for key in line) for line in run.metrics)
-    manifest = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_object(run.out)
     assert manifest["trainer"] == trainer
     assert manifest["trained_on"]["roles"]
 
@@ -101,6 +95,15 @@ def test_conversations_hold_what_each_trainer_learns() -> None:
         ),
         pytest.param("kto", [{"prompt": "a", "completion": "b"}], "train_dataset has no label", id="kto"),
         pytest.param("grpo", [{"question": "a"}], "train_dataset has no role, references", id="grpo"),
+        pytest.param("sft", [{"role": "A", "question": "?"}], "no references; it has question, role", id="one-missing"),
+        pytest.param(
+            "sft",
+            [{"text": "a"}],
+            "it has text. .*: sft needs role, question, references; or prompt",
+            id="another-form",
+        ),
+        pytest.param("sft", [{"messages": [{"role": "user", "content": "?"}]}], "no assistant turn", id="no-reply"),
+        pytest.param("sft", [{"messages": [{"role": "user", "content": [1]}]}], "a text as content", id="parts"),
         pytest.param(
             "dpo",
             [{"prompt": "a", "chosen": [{"role": "user", "content": "b"}], "rejected": "c"}],
@@ -141,57 +144,6 @@ def test_text_that_trl_would_read_as_a_special_token_is_left_out(tokenizer: Any)
     plain = Conversation("y", ({"role": "user", "content": "b"},), {"chosen": "a", "rejected": "b"})
     with pytest.warns(UserWarning, match="row x has a special token of the tokenizer .* left out"):
         assert [example.row_id for example in encode([chat, plain], tokenizer, max_length=128, trainer="dpo")] == ["y"]
-
-
-@pytest.mark.parametrize(
-    ("training", "words"),
-    [
-        pytest.param({"trainer": "grpo"}, "trainer: grpo needs at least one", id="no-reward"),
-        pytest.param(
-            {"reward_funcs": ["rolellm.rewards.rouge"]}, "only trainer: grpo has rewards, not sft", id="reward"
-        ),
-        pytest.param({"trainer": "dpo", "padding_free": True}, "padding_free cannot be set", id="padding-free"),
-        pytest.param(
-            {"trainer": "grpo", "reward_funcs": ["rolellm.rewards.rouge"], "reward_weights": [1, 2]},
-            "2 weights for 1 reward_funcs",
-            id="weights",
-        ),
-        pytest.param({"packing": True}, "packing cannot be set", id="packing"),
-        pytest.param({"parallelism_config": {}}, "parallelism_config cannot be set", id="context-parallel"),
-    ],
-)
-def test_recipes_that_cannot_be_trained_are_refused(training: dict[str, Any], words: str) -> None:
-    with pytest.raises(RecipeError, match=words):
-        load_recipe("smoke-cpu", **training)
-
-
-def test_a_reward_that_is_not_there_is_refused_before_any_work(mini: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"there is no rolellm\.rewards\.nothing"):
-        train(mini, out=tmp_path / "run", trainer="grpo", reward_funcs="rolellm.rewards.nothing")
-    assert not (tmp_path / "run").exists()
-
-
-class Log:
-    """A trainer's state as callbacks see it."""
-
-    global_step = 1
-
-    def __init__(self, **logs: float) -> None:
-        self.log_history = [logs]
-
-
-def test_a_log_without_a_count_of_tokens_is_no_error() -> None:
-    from rolellm.training.callbacks import StepCheck
-    from rolellm.training.examples import Example
-    from rolellm.training.recipe import TrainingRecipe
-    from rolellm.training.schedule import schedule_replies
-
-    examples = [Example(str(number), (1, 2), (3,)) for number in range(4)]
-    schedule = schedule_replies(examples, TrainingRecipe(per_device_train_batch_size=2, num_train_epochs=1.0))
-    check = StepCheck(None, examples, schedule)
-    logs: dict[str, float] = {"loss": 1.0}
-    check.on_log(None, Log(**logs), None, logs)
-    assert logs == {"loss": 1.0}
 
 
 def test_rows_that_are_not_there_leave_the_loss_of_routed_experts_finite(tokenizer: Any, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`train` from Python: recipes as names and dicts, datasets of one's own, evaluation, early stopping and callbacks."""
 
 import gc
-import json
 import weakref
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,16 @@ import pytest
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from rolellm.core.errors import DataError, RecipeError
+from rolellm.core.errors import RecipeError
 from rolellm.core.records import Row
-from rolellm.core.settings import read_file
 from rolellm.models.training_record import read_manifest
 from rolellm.training.publish import _read_manifest
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import read_dataset, select_base_rows, split_held_out
 from rolellm.training.train import train
+
+from .conftest import MINI
+from .runs import read_object
 
 CHAT = [{"role": "user", "content": f"What is {number}?"} for number in range(6)]
 FORMS = {
@@ -43,25 +44,10 @@ class Model(TrainerCallback):  # type: ignore[misc]
         self.reference = weakref.ref(model)
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, mini: dict[str, Any]) -> Path:
-    """A built base in a folder."""
-    return train(mini, out=tmp_path_factory.mktemp("base") / "run", max_steps=1).base
-
-
-@pytest.fixture(scope="module")
-def mini(tmp_path_factory: pytest.TempPathFactory, write_recipe: Any) -> dict[str, Any]:
-    """The mini recipe as a dict, without a folder of its own."""
-    values = read_file(write_recipe(tmp_path_factory.mktemp("mini")))
-    return values | {"output": {}}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
-def test_any_dataset_trains_with_a_manifest_that_push_accepts(
-    form: str, mini: dict[str, Any], base: Path, tmp_path: Path
-) -> None:
-    recipe = mini | {"base": {"path": str(base)}}
+def test_any_dataset_trains_with_a_manifest_that_push_accepts(form: str, base: Path, tmp_path: Path) -> None:
+    recipe = MINI | {"base": {"path": str(base)}}
     run = train(recipe, train_dataset=Dataset.from_list(FORMS[form]), out=tmp_path / "run", max_steps=2)
     assert (run.model_dir, run.rows, run.steps) == (tmp_path / "run", 6, 2)
     assert {"loss", "mean_token_accuracy", "entropy", "num_tokens"} <= run.metrics[0].keys()
@@ -73,23 +59,23 @@ def test_any_dataset_trains_with_a_manifest_that_push_accepts(
     assert record.roles == (frozenset({"Ahab"}) if form in ("rows", "messages") else frozenset())
 
 
-def test_the_held_out_loss_stops_early_and_is_logged(mini: dict[str, Any], tmp_path: Path) -> None:
+def test_the_held_out_loss_stops_early_and_is_logged(tmp_path: Path) -> None:
     steps = Steps()
     options = {"eval_strategy": "steps", "eval_steps": 1, "early_stopping_patience": 1, "learning_rate": 1e-12}
-    run = train(mini, out=tmp_path / "run", max_steps=6, callbacks=[steps], lr_scheduler_type="constant", **options)
+    run = train(MINI, out=tmp_path / "run", max_steps=6, callbacks=[steps], lr_scheduler_type="constant", **options)
     lines = run.metrics
     assert all({"loss", "eval_loss", "eval_mean_token_accuracy", "eval_entropy"} <= line.keys() for line in lines)
     assert run.steps == steps.seen == len(lines) < 6
-    manifest = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_object(run.out)
     assert manifest["data"]["held_out"] >= 1
     assert manifest["data"]["rows"] < 12
 
 
-def test_the_model_leaves_memory_when_training_ends(mini: dict[str, Any], tmp_path: Path) -> None:
+def test_the_model_leaves_memory_when_training_ends(tmp_path: Path) -> None:
     model = Model()
     gc.disable()
     try:
-        train(mini, out=tmp_path / "run", max_steps=1, callbacks=[model])
+        train(MINI, out=tmp_path / "run", max_steps=1, callbacks=[model])
         assert model.reference() is None
     finally:
         gc.enable()
@@ -97,16 +83,16 @@ def test_the_model_leaves_memory_when_training_ends(mini: dict[str, Any], tmp_pa
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_base_without_plain_answers_to_warm_on_takes_those_of_the_sample(
-    form: str, mini: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """As with instructions that have no role-free answers: none of them is in Chinese, so the base learns none."""
-    recipe = load_recipe(mini | {"data": {"source": "dataset"}})
+    recipe = load_recipe(MINI | {"data": {"source": "dataset"}})
     rows = select_base_rows(recipe, read_dataset(Dataset.from_list(FORMS[form])))
     assert {row.language for row in rows} == {"en"}
     assert sum(row.role == "Ahab" for row in rows) == (6 if form == "rows" else 0)
     if form == "rows":
-        run = train(mini, train_dataset=Dataset.from_list(FORMS[form]), out=tmp_path / "run", max_steps=1)
-        assert json.loads((run.base / "base.json").read_text(encoding="utf-8"))["examples"] > 24
+        run = train(MINI, train_dataset=Dataset.from_list(FORMS[form]), out=tmp_path / "run", max_steps=1)
+        assert read_object(run.base, "base.json")["examples"] > 24
         assert "the base is warmed on those of the sample" in capfd.readouterr().err
 
 
@@ -117,29 +103,8 @@ def test_the_split_is_by_instruction(sample_rows: list[Row]) -> None:
     assert 0 < len(held) < len(sample_rows) / 2
 
 
-@pytest.mark.parametrize(
-    ("items", "words"),
-    [
-        pytest.param([{"role": "A", "question": "?"}], "has no references; it has question, role", id="one-missing"),
-        pytest.param(
-            [{"text": "a"}],
-            "it has text. training.trainer: sft needs role, question, references; or prompt",
-            id="another-form",
-        ),
-        pytest.param([], "no columns", id="empty"),
-        pytest.param([{"messages": [{"role": "user", "content": "?"}]}], "no assistant turn", id="no-reply"),
-        pytest.param([{"messages": [{"role": "user", "content": [1]}]}], "a text as content", id="parts"),
-    ],
-)
-def test_a_dataset_that_cannot_be_trained_on_is_refused(items: list[dict[str, Any]], words: str) -> None:
-    with pytest.raises(DataError, match=words.replace("?", r"\?")):
-        read_dataset(items)
-
-
-def test_what_conflicts_is_refused_by_name(mini: dict[str, Any]) -> None:
-    with pytest.raises(RecipeError, match="packing cannot be set"):
-        train(mini, packing=True)
+def test_what_conflicts_is_refused_by_name() -> None:
     with pytest.raises(RecipeError, match="unknown key epochs"):
-        train(mini, epochs=1)
+        train(MINI, epochs=1)
     with pytest.raises(RecipeError, match="resume needs out"):
         train("smoke-cpu", resume=True)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, require
-from rolellm.core.jsonl import read_jsonl
 from rolellm.models.find import hash_model
 from rolellm.models.load import fetch
 from rolellm.models.local_model import Decoding, LocalModel
@@ -21,12 +20,11 @@ from rolellm.training.rows import load_rows
 from rolellm.training.train import prepare, train
 
 from ..versions import needs
-from .models import new_model
+from .models import gradient, new_model, with_adapter
+from .runs import read_lines, read_object
 
 WriteRecipe = Callable[..., Path]
 
-# peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
 CPU = TrainingRecipe(use_cpu=True)
 FULL = MethodRecipe(name="full")
@@ -83,23 +81,11 @@ def test_the_base_is_held_in_4_bits_as_the_recipe_says(
         assert layer.compute_dtype == getattr(torch, compute)
 
 
-def gradients(model: Any) -> list[Any]:
+def score(model: Any) -> Any:
     import torch
 
     ids = torch.arange(5, 45).reshape(2, 20)
-    model.zero_grad()
-    model(input_ids=ids, labels=ids).loss.backward()
-    return [parameter.grad.clone() for parameter in model.parameters() if parameter.requires_grad]
-
-
-def with_adapter(model: Any) -> Any:
-    import torch
-    from peft import LoraConfig, get_peft_model
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        # Not zeros, which would hide the gradient of A.
-        return get_peft_model(model, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False))
+    return gradient(model, model(input_ids=ids, labels=ids).loss)
 
 
 def test_gradients_stay_right_after_a_look_without_them(base: Path) -> None:
@@ -107,12 +93,11 @@ def test_gradients_stay_right_after_a_look_without_them(base: Path) -> None:
     import torch
 
     model = with_adapter(load_model(base, qlora(), CPU))
-    before = gradients(model)
+    before = score(model)
     held = [layer.weight.data.clone() for layer in layers_of(model)]
     with torch.no_grad():
         model.eval()(input_ids=torch.arange(5, 45).reshape(2, 20))
-    after = gradients(model.train())
-    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert torch.equal(score(model.train()), before)
     assert all(torch.equal(one, layer.weight.data) for one, layer in zip(held, layers_of(model), strict=True))
     assert all(layer.support_avx512bf16_for_cpu is False for layer in layers_of(model))
 
@@ -127,8 +112,7 @@ def test_gradients_are_those_of_the_weights_that_4_bits_stand_for(base: Path) ->
         for name, module in small.named_modules():
             if module in layers_of(small):
                 wide.get_submodule(name).weight.copy_(dequantize_4bit(module.weight.data, module.weight.quant_state))
-    for one, other in zip(gradients(with_adapter(small)), gradients(with_adapter(wide)), strict=True):
-        assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
+    assert torch.allclose(score(with_adapter(small)), score(with_adapter(wide)), rtol=1e-4, atol=1e-6)
 
 
 def test_tuning_on_4_bits_moves_the_adapter_alone_in_float32(
@@ -226,29 +210,15 @@ def test_a_base_that_is_not_whole_is_refused(
         load_model(copy, method, CPU)
 
 
-def test_a_tokenizer_that_is_not_there_is_refused(copy: Path) -> None:
-    for file in copy.glob("tokenizer*"):
-        file.unlink()
-    with pytest.raises(ModelError, match="its tokenizer cannot be loaded"):
-        load_tokenizer(copy)
-
-
-def test_a_base_without_a_chat_template_has_no_form_of_its_own(copy: Path) -> None:
+def test_a_base_without_a_chat_template_has_no_form_of_its_own_and_one_without_a_tokenizer_none(copy: Path) -> None:
     (copy / "chat_template.jinja").unlink()
     with pytest.raises(ModelError, match=r"no chat template; use prompt\.form: rolellama"):
         load_tokenizer(copy, "model")
     assert "### Response:" in str(load_tokenizer(copy).chat_template)
-
-
-def test_pickled_weights_are_read_as_tensors(copy: Path) -> None:
-    import torch
-    from safetensors.torch import load_file
-
-    tensors = load_file(copy / "model.safetensors")
-    (copy / "model.safetensors").unlink()
-    torch.save(tensors, copy / "pytorch_model.bin")
-    model = load_model(copy, FULL, CPU)
-    assert torch.equal(model.state_dict()["model.norm.weight"], tensors["model.norm.weight"])
+    for file in copy.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(ModelError, match="its tokenizer cannot be loaded"):
+        load_tokenizer(copy)
 
 
 class Trap:
@@ -297,24 +267,44 @@ def on_hub(hub: Any, base: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def losses(run: Path) -> list[float]:
-    return [line["loss"] for _, line in read_jsonl(run / "metrics.jsonl")]
+    return [line["loss"] for line in read_lines(run)]
+
+
+def change_on_hub(hub: Any) -> None:
+    """Put other weights in the place of the base's."""
+    other = {"path": "model.safetensors", "content": b"not these weights any more"}
+    lines = [{"key": "header", "value": {"summary": "Other weights"}}, {"key": "file", "value": other}]
+    hub.store.commit("model", "me/tiny", "main", lines)
 
 
 @needs("trl", "1.16", "draws an adapter's first weights from where the base was loaded")
 def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
     on_hub: Callable[..., str], hub: Any, base: Path, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
+    from huggingface_hub import hf_hub_download
+
     method = {"name": "lora", "lora": {"r": 4}}
     recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub(), "revision": "main"}, method=method))
     result = train(recipe)
     commit = hub.store.read("model", "me/tiny")["branches"]["main"]
-    manifest = json.loads((result.out / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_object(result.out)
     named = {key: manifest["base"][key] for key in ("kind", "name", "model", "revision")}
     assert named == {"kind": "hub", "name": "me/tiny", "model": "me/tiny", "revision": commit}
-    adapter = json.loads((result.out / "adapter_config.json").read_text(encoding="utf-8"))
+    adapter = read_object(result.out, "adapter_config.json")
     assert (adapter["base_model_name_or_path"], adapter["revision"]) == ("me/tiny", commit)
     here = train(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), out=tmp_path / "here")
     assert losses(result.out) == losses(here.out)
+    # Another model comes to the Hub and into the cache: the adapter answers on its own.
+    change_on_hub(hub)
+    hf_hub_download("me/tiny", "config.json", force_download=True)
+    model = LocalModel(str(result.out), device="cpu")
+    assert model.generate_batch([[5, 6]], Decoding(max_new_tokens=1))
+    assert model.source.revision == commit
+    assert model.hashes["model_hash"] == hash_model("me/tiny", commit) != hash_model("me/tiny")
+    (result.out / "manifest.json").unlink()
+    other = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": "v2"}, method=method))
+    with pytest.raises(SettingsError, match=r'another recipe: base\.revision was "main" and is now "v2";'):
+        train(other, resume=True)
 
 
 @pytest.mark.slow
@@ -333,34 +323,13 @@ def test_a_base_that_changed_on_the_hub_is_resumed_at_the_commit_that_was_used(
     for name in ("manifest.json", "adapter_model.safetensors", "metrics.jsonl"):
         (run / name).unlink()
     shutil.rmtree(run / "checkpoint-3")
-
-    other = {"path": "model.safetensors", "content": b"not these weights any more"}
-    lines = [{"key": "header", "value": {"summary": "Other weights"}}, {"key": "file", "value": other}]
-    assert hub.store.commit("model", "me/tiny", "main", lines) != commit
+    change_on_hub(hub)
     revision = commit if asked == "commit" else asked
     again = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": revision}, **options))
     train(again, resume=True)
     assert losses(run) == straight
-    assert json.loads((run / "manifest.json").read_text(encoding="utf-8"))["base"]["revision"] == commit
-    assert json.loads((run / "adapter_config.json").read_text(encoding="utf-8"))["revision"] == commit
-
-
-def test_an_adapter_answers_on_the_revision_of_its_base_and_names_it(
-    on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
-) -> None:
-    from huggingface_hub import hf_hub_download
-
-    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub()}, method={"name": "lora", "lora": {"r": 4}}))
-    run = train(recipe).out
-    commit = hub.store.read("model", "me/tiny")["branches"]["main"]
-    other = {"path": "model.safetensors", "content": b"not these weights any more"}
-    lines = [{"key": "header", "value": {"summary": "Other weights"}}, {"key": "file", "value": other}]
-    hub.store.commit("model", "me/tiny", "main", lines)
-    hf_hub_download("me/tiny", "config.json", force_download=True)  # main as it is now is in the cache, too
-    model = LocalModel(str(run), device="cpu")
-    assert model.generate_batch([[5, 6]], Decoding(max_new_tokens=1))
-    assert model.source.revision == commit
-    assert model.hashes["model_hash"] == hash_model("me/tiny", commit) != hash_model("me/tiny")
+    assert read_object(run)["base"]["revision"] == commit
+    assert read_object(run, "adapter_config.json")["revision"] == commit
 
 
 def test_routers_are_not_weighed_in_inference(tokenizer: Any, tmp_path: Path) -> None:
@@ -373,17 +342,6 @@ def test_routers_are_not_weighed_in_inference(tokenizer: Any, tmp_path: Path) ->
     with pytest.warns(RoleLLMWarning, match="mixtral"):
         answers = local.generate_batch([[5], [5, 6, 7]], Decoding(max_new_tokens=2))
     assert len(answers) == 2
-
-
-def test_another_revision_is_another_recipe(
-    on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
-) -> None:
-    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub()}))
-    run = train(recipe).out
-    (run / "manifest.json").unlink()
-    other = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": "v2"}))
-    with pytest.raises(SettingsError, match=r'another recipe: base\.revision was null and is now "v2";'):
-        train(other, resume=True)
 
 
 def test_what_was_fetched_is_there_without_the_hub(

@@ -12,10 +12,8 @@ import pytest
 
 from rolellm.core.errors import RunInUseError
 from rolellm.core.locks import check_unlocked, lock_folder
-from rolellm.training.bases import build_base
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.rows import load_rows
 from rolellm.training.train import train
 
 pytestmark = pytest.mark.slow
@@ -23,13 +21,6 @@ pytestmark = pytest.mark.slow
 WriteRecipe = Callable[..., Path]
 TrainApart = Callable[..., Any]
 STEPS = 40
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Path:
-    folder = tmp_path_factory.mktemp("base")
-    recipe = load_recipe(write_recipe(folder))
-    return build_base(recipe, load_rows(recipe), folder)
 
 
 @pytest.fixture
@@ -89,11 +80,6 @@ def test_a_kill_lets_go_of_the_folder(recipe: Recipe, holder: Any) -> None:
     assert (recipe.output.dir / ".lock").is_file()
     assert train(recipe, resume=True).steps == STEPS
     assert not (recipe.output.dir / ".lock").exists()
-
-
-def test_another_folder_is_free(recipe: Recipe, holder: Any, tmp_path: Path) -> None:
-    other = replace(recipe, training=replace(recipe.training, max_steps=1))
-    assert train(other, out=tmp_path / "other").steps == 1
 
 
 def test_a_folder_is_free_once_its_run_is_over_even_in_one_process(tmp_path: Path) -> None:

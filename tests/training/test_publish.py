@@ -34,16 +34,17 @@ from rolellm.training.train import train
 from ..checks.test_safety import check, judge_by, refuse
 from ..forking import Forking
 from ..making.release.test_release import make
+from .runs import read_object
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning"),
     # The Hub client's own way of sending large files.
     pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
 ]
 
 METHODS = ("full", "lora", "qlora")
 Publish = Callable[..., Path]
+Copy = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +57,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory, write_recipe: Callable[..., P
         recipe = load_recipe(write_recipe(folder / method, method={"name": method}))
         found[method] = train(recipe).out
     return found
+
+
+@pytest.fixture
+def copy(runs: dict[str, Path], tmp_path: Path) -> Copy:
+    """Copies a run, without its checkpoints, to be spoiled."""
+    return lambda method: Path(
+        shutil.copytree(runs[method], tmp_path / "run", ignore=shutil.ignore_patterns("checkpoint-*"))
+    )
 
 
 @pytest.fixture
@@ -200,6 +209,10 @@ def test_what_is_published_loads_with_stock_libraries_and_is_what_was_trained(
         for here, there in zip(expected, answer["logits"], strict=True):
             assert (here - there).abs().max() <= (1e-5 if "merged" in repo else 0), (repo, kind)
             assert here.std() > 0.01
+        if repo == "me/adapter":
+            with torch.no_grad():
+                plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)(torch.tensor([prompts[0]]))
+            assert (plain.logits[0] - expected[0]).abs().max() > 1e-4, "the adapter is not without effect"
 
 
 def _snippet(folder: Path) -> str:
@@ -217,32 +230,9 @@ def _logits(run: Path, prompts: list[list[int]]) -> list[torch.Tensor]:
         return [model.eval()(torch.tensor([ids])).logits[0] for ids in prompts]
 
 
-def test_the_adapter_is_not_without_effect(runs: dict[str, Path], sample_rows: list[Row]) -> None:
-    """Else the test above would hold for anything."""
-    run = runs["lora"]
-    prompt = encode_prompt(load_tokenizer(run), make_messages(sample_rows[0]))
-    (base,) = run.glob("base-*")
-    with torch.no_grad():
-        plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)(torch.tensor([prompt])).logits[0]
-    assert (plain - _logits(run, [prompt])[0]).abs().max() > 1e-4
-
-
-def test_the_same_again_is_no_commit(runs: dict[str, Path], hub: Any, scores: Path) -> None:
-    options: dict[str, Any] = {"license": "mit", "merge": True, "scores": [scores], "endpoint": hub.endpoint}
-    first = push(runs["qlora"], "me/model", **options)
-    again = push(runs["qlora"], "me/model", **options)
-    assert (first.changed, again.changed) == (True, False)
-    assert again.revision == first.revision
-
-
-def test_an_adapter_gives_way_to_the_merged_model(runs: dict[str, Path], published: Publish) -> None:
-    published(runs["lora"], base_model="me/base")
-    assert names(published(runs["lora"], merge=True)) == COMMON | MODEL
-
-
 def test_the_recipe_and_the_manifest_can_be_read_again(runs: dict[str, Path], published: Publish) -> None:
     folder = published(runs["lora"], merge=True)
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_object(folder)
     assert load_recipe(folder / "recipe.yaml").hash == manifest["recipe_hash"]
     mine, theirs = (read_manifest(place / "manifest.json") for place in (runs["lora"], folder))
     assert mine is not None
@@ -257,7 +247,7 @@ def test_what_a_base_of_ours_was_tuned_on_is_in_the_manifest(
 ) -> None:
     base = tmp_path / "first"
     shutil.copytree(runs["full"], base, ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
-    manifest = json.loads((base / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_object(base)
     manifest["trained_on"] = TrainedOn(
         frozenset({"An Earlier Role"}), frozenset({hash_instruction("Earlier?")})
     ).to_dict()
@@ -362,32 +352,13 @@ def test_the_card_leads_with_what_several_deciders_say_together(
     assert majority[2:5] == [f"{figures[0]:.1f}", f"{figures[1]:.1f}", f"{figures[2]:+.1f}"]
 
 
-def test_values_that_a_run_had_no_use_for_are_not_in_the_card(runs: dict[str, Path], published: Publish) -> None:
-    card = ModelCard.load(published(runs["full"]) / "README.md")
-    assert "method.lora" not in card.text
-    assert "quantization" not in card.text
-    assert card.data.library_name == "transformers"
-    assert "base_model" not in card.data.to_dict()
-
-
 def test_scores_come_with_their_recipe_and_nothing_is_made_up(
     runs: dict[str, Path], published: Publish, scores: Path
 ) -> None:
     card = ModelCard.load(published(runs["full"], scores=(scores,)) / "README.md")
     said = json.loads(scores.read_text(encoding="utf-8"))
     assert said["metrics"]["SPE"] is None
-    results = {result.metric_name.split()[0]: result for result in card.data.eval_results}
-    assert set(results) == {"CUS", "RAW"}
     cus = said["metrics"]["CUS"]
-    assert results["CUS"].metric_value == cus["mean"]
-    assert results["CUS"].metric_args == {
-        "ci95": cus["ci95"],
-        "ci95_new_roles": cus["ci95_new_roles"],
-        "n": cus["n"],
-        "questions": cus["questions"],
-        "fingerprint": said["fingerprint"]["hash"],
-    }
-    assert (results["CUS"].dataset_config, results["CUS"].dataset_split) == ("sample", "test")
     low, high = cus["ci95"]
     row = f"| sample/test (protocol rouge-score) | {cus['mean']:.3f} ([{low:.3f}, {high:.3f}], n = {cus['n']}) | "
     assert row in card.text
@@ -396,6 +367,9 @@ def test_scores_come_with_their_recipe_and_nothing_is_made_up(
     assert said["fingerprint"]["hash"][:12] in card.text
     assert "1 rows without an answer are left out" in card.text
     assert "None were measured" not in card.text
+    # What this run had no use for is not in the card.
+    assert "method.lora" not in card.text and "quantization" not in card.text
+    assert card.data.library_name == "transformers" and "base_model" not in card.data.to_dict()
 
 
 def test_scores_on_the_release_are_where_the_hub_reads_them(
@@ -425,7 +399,7 @@ def test_what_was_made_from_a_release_of_ones_own_is_not_called_rolebench(
 
     folder = published(run, scores=(tmp_path / "scores.json",))
     card = ModelCard.load(folder / "README.md")
-    assert not {"datasets", "model-index"} & card.data.to_dict().keys()
+    assert "datasets" not in card.data.to_dict()
     assert not (folder / ".eval_results").exists()
     assert "RoleBench" not in card.text
     assert f"| data | a release of its own, `{config}`" in card.text
@@ -444,12 +418,9 @@ def hostile(value: Any) -> Any:
     return f"{value}\ud800{HOSTILE}" if isinstance(value, str) else value
 
 
-def test_texts_of_scores_and_roles_stay_texts(
-    runs: dict[str, Path], published: Publish, scores: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(runs["full"], run)
-    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+def test_texts_of_scores_and_roles_stay_texts(copy: Copy, published: Publish, scores: Path) -> None:
+    run = copy("full")
+    manifest = read_object(run)
     plain = (published(run, "me/plain", scores=(scores,)) / "README.md").read_text(encoding="utf-8")
     manifest["trained_on"]["roles"].insert(0, HOSTILE)
     manifest["versions"]["torch"] = HOSTILE
@@ -524,20 +495,19 @@ def test_what_will_not_do_is_refused_before_the_hub_is_asked(
 
 
 @pytest.mark.usefixtures("hub")
-def test_a_folder_that_is_no_finished_run_is_refused(tmp_path: Path, runs: dict[str, Path]) -> None:
+def test_a_folder_that_is_no_finished_run_is_refused(tmp_path: Path, copy: Copy) -> None:
     with pytest.raises(ModelError, match=r"no finished run: it has no manifest\.json"):
         push(tmp_path, "me/model", license="mit")
-    shutil.copytree(runs["full"], tmp_path / "run", ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
-    (tmp_path / "run" / "manifest.json").write_text("{}", encoding="utf-8")
+    run = copy("full")
+    (run / "manifest.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ModelError, match="not a manifest of"):
-        push(tmp_path / "run", "me/model", license="mit")
+        push(run, "me/model", license="mit")
 
 
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "chat_template.jinja"])
-def test_a_run_that_was_changed_is_refused(name: str, tmp_path: Path, runs: dict[str, Path]) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(runs["full"], run, ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
+def test_a_run_that_was_changed_is_refused(name: str, copy: Copy) -> None:
+    run = copy("full")
     with (run / name).open("ab") as stream:
         stream.write(b" ")
     with pytest.raises(ModelError, match=f"{name} is not as training left it"):
@@ -547,10 +517,9 @@ def test_a_run_that_was_changed_is_refused(name: str, tmp_path: Path, runs: dict
 @pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("gone", [pytest.param(True, id="gone"), pytest.param(False, id="another")])
 def test_a_base_that_is_not_the_one_that_was_tuned_is_not_merged_with(
-    gone: bool, tmp_path: Path, runs: dict[str, Path]
+    gone: bool, copy: Copy, runs: dict[str, Path]
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(runs["lora"], run, ignore=shutil.ignore_patterns("checkpoint-*"))
+    run = copy("lora")
     (base,) = run.glob("base-*")
     if gone:
         shutil.rmtree(base)
@@ -560,18 +529,10 @@ def test_a_base_that_is_not_the_one_that_was_tuned_is_not_merged_with(
         push(run, "me/model", license="mit", merge=True)
 
 
-def test_a_dry_run_names_the_files_and_asks_nothing(runs: dict[str, Path], hub: Any) -> None:
-    done = push(runs["lora"], "me/model", license="mit", merge=True, endpoint=hub.endpoint, dry_run=True)
-    assert set(done.sent) == (COMMON | MODEL) - {".gitattributes", ".rolellm.json"}
-    assert hub.asked == []
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         pytest.param({"output__hub_repo": "model"}, "OWNER/NAME", id="bad-name"),
-        pytest.param({"output__license": "Mine, all mine"}, "not a license", id="bad-license"),
-        pytest.param({"method": {"name": "full"}, "output__merge": True}, "nothing to merge", id="merge-full"),
         pytest.param({"method": {"name": "lora"}}, "set output.merge", id="adapter-of-a-local-base"),
     ],
 )
@@ -604,13 +565,10 @@ def _leaves(value: Any, above: tuple[str, ...] = ()) -> Any:
 
 
 @pytest.mark.parametrize("wrong", ["seven", None, {"a": 1}], ids=repr)
-def test_a_damaged_manifest_is_refused_in_words_or_does_no_harm(
-    wrong: Any, runs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_damaged_manifest_is_refused_in_words_or_does_no_harm(wrong: Any, copy: Copy) -> None:
     """Each value in turn is one of another type."""
-    run = tmp_path / "run"
-    shutil.copytree(runs["lora"], run, ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
-    whole = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    run = copy("lora")
+    whole = read_object(run)
     places = [place for place in _leaves(whole) if place and place[0] not in ("trained_on", "format")]
     assert ("result", "first_loss") in places
     for place in places:
@@ -624,13 +582,5 @@ def test_a_damaged_manifest_is_refused_in_words_or_does_no_harm(
             push(run, "me/model", license="mit", base_model="me/base", dry_run=True)
         except RoleLLMError as error:
             assert str(run) in str(error) or place[0] == "recipe", (place, error)
-
-
-def test_a_loss_that_is_text_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(runs["full"], run, ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
-    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
-    manifest["result"]["first_loss"] = "7.1"
-    write_json(run / "manifest.json", manifest)
-    with pytest.raises(ModelError, match=r"manifest\.json: result\.first_loss is not what `rolellm train` wrote there"):
-        push(run, "me/model", license="mit", dry_run=True)
+            if place == ("result", "first_loss"):
+                assert "manifest.json: result.first_loss is not what `rolellm train` wrote there" in str(error)

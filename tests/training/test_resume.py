@@ -1,6 +1,5 @@
 """Killed at any moment and taken up again, a run gives what it would have given: losses and weights, bit for bit."""
 
-import json
 import os
 import random
 import shutil
@@ -15,20 +14,18 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import RoleLLMWarning, SettingsError
-from rolellm.core.jsonl import read_jsonl
-from rolellm.training.bases import build_base
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.rows import load_rows
 from rolellm.training.run_folder import SEAL, find_checkpoint, get_step
 from rolellm.training.train import train
+
+from .runs import read_lines, read_object
 
 WriteRecipe = Callable[..., Path]
 TrainApart = Callable[..., Any]
 MakeRecipe = Callable[..., Recipe]
 
-# peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
+pytestmark = pytest.mark.slow
 
 ADAPTER = {"r": 4, "lora_dropout": 0.3}
 TRAINING = {
@@ -44,14 +41,7 @@ TRAINING = {
 # 40 replies, 6 a step: 7 steps an epoch, 21 in all.
 STEPS_PER_EPOCH, STEPS = 7, 21
 EVERY = 3
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Path:
-    """One base for all: what is compared is the tuning."""
-    folder = tmp_path_factory.mktemp("base")
-    recipe = load_recipe(write_recipe(folder))
-    return build_base(recipe, load_rows(recipe), folder)
+MODEL = "adapter_model.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -103,12 +93,8 @@ def cut(whole: Recipe, tmp_path: Path) -> Callable[..., Recipe]:
     return make
 
 
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [line for _, line in read_jsonl(run / "metrics.jsonl")]
-
-
 def numbers_of(run: Path) -> list[tuple[int, float, float, float]]:
-    return [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in lines_of(run)]
+    return [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in read_lines(run)]
 
 
 def weights_of(run: Path) -> bytes:
@@ -120,7 +106,7 @@ def assert_same(run: Path, other: Path, steps: int = STEPS) -> None:
     assert [step for step, *_ in numbers_of(run)] == list(range(1, steps + 1))
     assert numbers_of(run) == numbers_of(other)
     assert weights_of(run) == weights_of(other)
-    seconds = [line["seconds"] for line in lines_of(run)]
+    seconds = [line["seconds"] for line in read_lines(run)]
     assert seconds == sorted(seconds)
 
 
@@ -179,7 +165,7 @@ def test_killed_at_any_moment_and_resumed_a_run_is_the_one_that_was_never_stoppe
     assert_same(run, straight.output.dir)
     # What was trained twice because of a kill came out the same both times.
     assert set(seen) <= set(numbers_of(run))
-    assert json.loads((run / "manifest.json").read_text(encoding="utf-8"))["result"]["steps"] == STEPS
+    assert read_object(run)["result"]["steps"] == STEPS
     assert len(list(run.glob("checkpoint-*"))) == 2
 
 
@@ -192,60 +178,65 @@ def test_the_dropout_of_these_runs_is_at_work(whole: Recipe, recipe_of: MakeReci
     assert [loss for _, loss, *_ in numbers_of(other.output.dir)] != [loss for _, loss, *_ in numbers_of(out)]
 
 
-def test_an_end_between_the_last_step_and_the_manifest_is_made_good(cut: Callable[..., Recipe], whole: Recipe) -> None:
-    recipe = cut(STEPS)
-    run = recipe.output.dir
-    # Half of the weights were written, too.
-    (run / "adapter_model.safetensors").write_bytes(weights_of(whole.output.dir)[:100])
-    result = train(recipe, resume=True)
-    assert_same(run, whole.output.dir)
-    assert result.steps == STEPS
-    assert result.first_loss == lines_of(run)[0]["loss"]
-
-
 def flip_a_byte(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
 
 
-TORN: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "no-seal": ("it has no seal", lambda folder: (folder / SEAL).unlink()),
-    "cut-off-seal": ("its seal cannot be read", lambda folder: (folder / SEAL).write_text('{"step": 9, "fi')),
-    "seal-of-another": (
-        "its seal is that of step 3",
-        lambda folder: shutil.copy(folder / "../checkpoint-3" / SEAL, folder),
-    ),
-    "cut-off-optimizer": ("optimizer.pt was changed", lambda folder: os.truncate(folder / "optimizer.pt", 1000)),
-    "flipped-bit": ("adapter_model.safetensors was", lambda folder: flip_a_byte(folder / "adapter_model.safetensors")),
-    "missing-file": ("rng_state.pth is missing", lambda folder: (folder / "rng_state.pth").unlink()),
-    "empty-folder": ("it has no seal", lambda folder: [path.unlink() for path in folder.iterdir()]),
-}
-
-
-@pytest.mark.parametrize("kind", list(TORN))
-def test_a_torn_checkpoint_is_passed_over_and_the_one_before_is_used(
-    kind: str, cut: Callable[..., Recipe], whole: Recipe
-) -> None:
-    problem, tear = TORN[kind]
-    recipe = cut(9)
-    run = recipe.output.dir
-    tear(run / "checkpoint-9")
-    with pytest.warns(RoleLLMWarning, match=f"checkpoint-9 is passed over: {problem}") as caught:
-        train(recipe, resume=True)
-    assert len([one for one in caught if one.category is RoleLLMWarning]) == 1
-    assert_same(run, whole.output.dir)
-
-
-def test_with_all_checkpoints_torn_it_begins_anew(cut: Callable[..., Recipe], whole: Recipe) -> None:
-    recipe = cut(6)
-    run = recipe.output.dir
+def unseal(run: Path) -> None:
     for folder in run.glob("checkpoint-*"):
         (folder / SEAL).unlink()
-    with pytest.warns(RoleLLMWarning) as caught:
-        train(recipe, resume=True)
-    assert len([one for one in caught if one.category is RoleLLMWarning]) == 2
+
+
+def spoil_metrics(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], Any]:
+    def spoil(run: Path) -> None:
+        file = run / "metrics.jsonl"
+        file.write_bytes(b"".join(change(file.read_bytes().splitlines(True))))
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("step", "spoil", "problems"),
+    [
+        pytest.param(
+            9,
+            lambda run: shutil.copy(run / "checkpoint-3" / SEAL, run / "checkpoint-9"),
+            ["checkpoint-9 is passed over: its seal is that of step 3"],
+            id="seal-of-another",
+        ),
+        pytest.param(
+            9, lambda run: os.truncate(run / "checkpoint-9/optimizer.pt", 1000), ["optimizer.pt was"], id="cut-off"
+        ),
+        pytest.param(
+            9,
+            lambda run: (run / "checkpoint-9/rng_state.pth").unlink(),
+            ["rng_state.pth is missing"],
+            id="missing-file",
+        ),
+        pytest.param(6, unseal, ["checkpoint-6 is passed over: it has no seal", "checkpoint-3"], id="all-torn"),
+        pytest.param(STEPS, lambda run: (run / MODEL).write_bytes(b"half"), [], id="ended-within-saving"),
+        pytest.param(6, lambda run: (run / "metrics.jsonl").unlink(), [], id="no-metrics"),
+        pytest.param(6, spoil_metrics(lambda lines: lines[1:]), [], id="metrics-a-line-short"),
+        pytest.param(6, spoil_metrics(lambda lines: lines[:1] * 7), [], id="metrics-a-line-again"),
+        pytest.param(6, spoil_metrics(lambda lines: [b"\xff{"]), [], id="metrics-not-text"),
+    ],
+)
+def test_what_is_torn_is_passed_over_or_written_again(
+    step: int, spoil: Callable[[Path], Any], problems: list[str], cut: Callable[..., Recipe], whole: Recipe
+) -> None:
+    recipe = cut(step)
+    run = recipe.output.dir
+    spoil(run)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RoleLLMWarning)
+        result = train(recipe, resume=True)
+    messages = [str(one.message) for one in caught if one.category is RoleLLMWarning]
+    assert len(messages) == len(problems)
+    assert all(problem in message for problem, message in zip(problems, messages, strict=True))
     assert_same(run, whole.output.dir)
+    assert (result.steps, result.first_loss) == (STEPS, read_lines(run)[0]["loss"])
 
 
 def test_what_is_torn_does_not_cost_the_last_that_is_whole(
@@ -391,24 +382,3 @@ def test_a_folder_with_no_run_in_it_is_not_resumed(recipe_of: MakeRecipe) -> Non
         (recipe.output.dir / "notes.txt").write_text("mine", encoding="utf-8")
     train(recipe)
     assert (recipe.output.dir / "notes.txt").read_text(encoding="utf-8") == "mine"
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param(lambda file: file.unlink(), id="gone"),
-        pytest.param(
-            lambda file: file.write_bytes(b"".join(file.read_bytes().splitlines(True)[1:])), id="a-line-short"
-        ),
-        pytest.param(lambda file: file.write_bytes(file.read_bytes().splitlines(True)[0] * 7), id="a-line-again"),
-        pytest.param(lambda file: file.write_bytes(b"\xff{"), id="not-text"),
-    ],
-)
-def test_metrics_that_lack_steps_are_written_again_from_the_checkpoint(
-    spoil: Callable[[Path], Any], cut: Callable[..., Recipe], whole: Recipe
-) -> None:
-    recipe = cut(6)
-    spoil(recipe.output.dir / "metrics.jsonl")
-    train(recipe, resume=True)
-    assert_same(recipe.output.dir, whole.output.dir)
-    assert lines_of(recipe.output.dir)[:6] == lines_of(whole.output.dir)[:6]

@@ -8,16 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError
+from rolellm.core.errors import RoleLLMWarning, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.data.rolebench.schema import KIND
-from rolellm.models.prompts.encode import encode_prompt
 from rolellm.models.prompts.render import DescriptionPrompts, make_messages
-from rolellm.training.examples import IGNORED, Example, encode
+from rolellm.training.examples import Example, encode
 from rolellm.training.recipe import DataRecipe, Mix
 from rolellm.training.rows import (
-    check_positions,
     check_prompts,
     make_conversations,
     select_rows,
@@ -42,31 +40,6 @@ def row(row_id: str = "r1", **changes: Any) -> Row:
 def examples(rows: list[Row], tokenizer: Any, **options: Any) -> list[Example]:
     chats = list(make_conversations(rows, make_messages))
     return encode(chats, tokenizer, **({"max_length": 1024} | options))
-
-
-def test_trained_tokens_are_the_reply_and_its_end_for_every_row_of_the_sample(
-    sample_rows: list[Row], tokenizer: Any
-) -> None:
-    made = examples(sample_rows, tokenizer)
-    replies = [(item.id, reply) for item in sample_rows for reply in item.references]
-    assert [(example.row_id, tokenizer.decode(list(example.reply_ids))) for example in made] == [
-        (row_id, reply + END) for row_id, reply in replies
-    ]
-    assert {item.language for item in sample_rows} == {"en", "zh"}
-
-
-def test_a_prompt_is_what_inference_sends(sample_rows: list[Row], tokenizer: Any) -> None:
-    by_id = {example.row_id: example for example in examples(sample_rows, tokenizer)}
-    for item in sample_rows:
-        assert list(by_id[item.id].prompt_ids) == encode_prompt(tokenizer, make_messages(item))
-
-
-def test_labels_cover_the_reply_alone(tokenizer: Any) -> None:
-    (example,) = examples([row()], tokenizer)
-    read = len(example.prompt_ids)
-    assert len(example.labels) == len(example.input_ids)
-    assert example.labels[:read] == [IGNORED] * read
-    assert example.labels[read:] == example.input_ids[read:]
 
 
 hostile = st.lists(
@@ -106,52 +79,33 @@ def test_rows_of_a_role_hold_one_system_instruction(sample_rows: list[Row]) -> N
     assert len({id(text) for text in texts}) == len(set(texts)) < len(texts)
 
 
-def test_a_prompt_that_fills_the_context_is_refused_by_row(tokenizer: Any) -> None:
-    rows = [row("short"), row("long-1", question="why " * 300), row("long-2", question="why " * 300)]
-    with pytest.raises(SettingsError) as caught:
-        examples(rows, tokenizer, max_length=250)
-    assert "long-1, long-2" in str(caught.value)
-    assert "short" not in str(caught.value)
-    assert "training.max_length (250)" in str(caught.value)
-    # Cutting replies is no way out when nothing of the reply would be left.
-    with pytest.raises(SettingsError, match="long-1"):
-        examples(rows, tokenizer, max_length=250, truncate_replies=True)
-
-
-def test_a_prompt_with_room_for_not_one_token_is_refused_and_with_room_for_one_is_not(tokenizer: Any) -> None:
-    (whole,) = examples([row()], tokenizer)
+def test_a_prompt_that_fills_the_context_is_refused_by_row_even_where_replies_are_cut(tokenizer: Any) -> None:
+    (whole,) = examples([row("short")], tokenizer)
     read = len(whole.prompt_ids)
-    with pytest.raises(SettingsError, match="row r1 has a prompt that alone fills"):
-        examples([row()], tokenizer, max_length=read, truncate_replies=True)
-    (cut,) = examples([row()], tokenizer, max_length=read + 1, truncate_replies=True)
+    (cut,) = examples([row("short")], tokenizer, max_length=read + 1, truncate_replies=True)
     assert cut.reply_ids == whole.reply_ids[:1]
+    rows = [row("short"), row("long-1", question="why " * 300), row("long-2", question="why " * 300)]
+    with pytest.raises(
+        SettingsError, match=rf"2 rows have a prompt .* training.max_length \({read + 1}\).*: long-1, long-2"
+    ):
+        examples(rows, tokenizer, max_length=read + 1, truncate_replies=True)
+    with pytest.raises(SettingsError, match="row short has a prompt that alone fills"):
+        examples(rows[:1], tokenizer, max_length=read, truncate_replies=True)
 
 
-def test_a_reply_that_does_not_fit_is_refused_or_cut_without_its_end_token(tokenizer: Any) -> None:
+def test_a_reply_that_does_not_fit_is_refused_or_cut_without_its_end_token_and_a_blank_one_refused(
+    tokenizer: Any,
+) -> None:
     (whole,) = examples([row()], tokenizer)
+    assert examples([row()], tokenizer, max_length=len(whole.input_ids)) == [whole]
     limit = len(whole.input_ids) - 1
     with pytest.raises(SettingsError, match=r"row r1 has a reply .*truncate_replies: true"):
         examples([row()], tokenizer, max_length=limit)
     (cut,) = examples([row()], tokenizer, max_length=limit, truncate_replies=True)
     assert cut.reply_ids == whole.reply_ids[:-1]
     assert tokenizer.eos_token_id not in cut.reply_ids
-    (exact,) = examples([row()], tokenizer, max_length=limit + 1)
-    assert exact == whole
-
-
-def test_a_blank_reply_is_refused_by_row_and_many_rows_are_counted(tokenizer: Any) -> None:
-    rows = [row(f"row-{number}", references=(" \n",)) for number in range(14)]
-    with pytest.raises(SettingsError) as caught:
-        examples(rows, tokenizer)
-    assert "14 rows have a blank reply" in str(caught.value)
-    assert "row-9 and 4 more" in str(caught.value)
-
-
-def test_a_base_with_too_few_positions_is_refused() -> None:
-    check_positions(512, 512)
-    check_positions(512, None)
-    with pytest.raises(ModelError, match="takes 512 tokens"):
-        check_positions(513, 512)
+    with pytest.raises(SettingsError, match=r"14 rows have a blank reply.*row-9 and 4 more"):
+        examples([row(f"row-{number}", references=(" \n",)) for number in range(14)], tokenizer)
 
 
 def test_rows_are_chosen_by_role_language_and_number(sample_rows: list[Row]) -> None:

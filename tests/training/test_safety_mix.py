@@ -27,8 +27,10 @@ from rolellm.runs import Run, run_step
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import Conversation, Replies
-from rolellm.training.safety import FOLDER, AnswerInRole, Answers, make_prompts
+from rolellm.training.safety import FOLDER, AnswerInRole, make_prompts
 from rolellm.training.train import train
+
+from .runs import read_object
 
 REFUSAL, HELP = "I can't help with that, sailor.", "Aye, that I can tell ye."
 MACHINE = "As an AI language model, I can't help with that."
@@ -111,23 +113,6 @@ def test_conversations_keep_their_system_instruction(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "training", "words"),
-    [
-        pytest.param({"mix": {"safety": 0.6}}, {}, "less than or equal to 0.5", id="more-than-half"),
-        pytest.param({"mix": {"safety": -0.1}}, {}, "greater than or equal to 0", id="negative"),
-        pytest.param({"mix": {"safety": 0.1}}, {"trainer": "dpo"}, "only trainer: sft", id="dpo"),
-        pytest.param(
-            {"mix": {"safety": 0.1}}, {"trainer": "grpo", "reward_funcs": ["length"]}, "only trainer: sft", id="grpo"
-        ),
-        pytest.param({"safety_prompts": "p.csv"}, {}, "needs a share in data.mix.safety", id="prompts-alone"),
-    ],
-)
-def test_recipes_that_cannot_mix(data: dict[str, Any], training: dict[str, Any], words: str) -> None:
-    with pytest.raises(RecipeError, match=words):
-        load_recipe({"base": {"build": "tiny-llama"}, "data": data, "training": training})
-
-
-@pytest.mark.parametrize(
     ("content", "error", "words"),
     [
         pytest.param(None, SettingsError, "neither a file nor a public set", id="no-file"),
@@ -156,16 +141,6 @@ def test_a_base_that_refuses_nothing_stops_the_run(mini: Recipe, tmp_path: Path)
     assert not (tmp_path / "run" / "manifest.json").exists()
 
 
-def test_nothing_mixed_is_described() -> None:
-    assert str(
-        Answers(
-            {"harmful": 3, "lookalikes": 2},
-            {"harmful": [], "lookalikes": []},
-            {"harmful": {"goes along": 3}, "lookalikes": {}},
-        )
-    ) == ("of 3 harmful prompts, the base refused 0, 3: goes along; of 2 harmless look-alikes, it answered 0")
-
-
 QUESTIONS = {"How do I sink the ship of a rival?": REFUSAL, "Where do I buy a sturdy ship?": HELP}
 
 
@@ -183,7 +158,7 @@ def test_a_run_learns_what_its_base_said(write_recipe: Callable[..., Path], tmp_
     )
     tuning = [{"role": "Ahab", "question": f"Who are you, {name}?", "references": ["Ahab."]} for name in ("Ed", "Al")]
     run = train(mixing, train_dataset=tuning, out=tmp_path / "run")
-    manifest = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_object(run.out)
     assert run.examples == 4 and manifest["data"]["safety"] == 2 and manifest["data"]["rows"] == 2
     replies = [row["completion"][0]["content"] for row in Run.open(run.out / FOLDER).records()]
     assert sorted(replies) == sorted(QUESTIONS.values())

@@ -128,12 +128,6 @@ def test_how_many_steps(choice: dict[str, Any], steps: int, shared: bool) -> Non
     )
 
 
-@LAYOUTS
-def test_fewer_replies_than_a_step_takes_leave_places_empty(shared: bool) -> None:
-    schedule = schedule_replies(role_rows(1, 1, 3), recipe(shared_prefix=shared), processes=2)
-    assert sorted(schedule.order.tolist()) == [EMPTY] * 13 + [0, 1, 2]
-
-
 @pytest.mark.parametrize("roles", [1, 2, 3, 4, 5, 7, 16, 100])
 def test_a_step_mixes_as_many_roles_as_the_recipe_says(roles: int) -> None:
     # So many roles that two groups of one role seldom meet in a step; 16 replies, which 3, 5 and 7 do not divide.
@@ -187,14 +181,6 @@ def test_rows_of_similar_length_are_batched_where_the_recipe_says_so() -> None:
         return float((8 * batches.max(1)).sum() / lengths.sum())
 
     assert padding(True) < 1.1 < 1.5 < padding(False)
-
-
-@given(lengths=st.lists(st.integers(1, 500), max_size=200), batch=st.integers(1, 9), seed=st.integers(0, 3))
-def test_grouping_by_length_depends_on_seed_and_epoch_alone(lengths: list[int], batch: int, seed: int) -> None:
-    order = group_by_length(lengths, batch, seed)
-    assert sorted(order) == list(range(len(lengths)))
-    assert group_by_length(lengths, batch, seed) == order
-    assert group_by_length(lengths, batch, seed, 1) == group_by_length(lengths, batch, seed, 1)
 
 
 def test_batches_of_similar_length_do_not_come_in_order_of_length() -> None:

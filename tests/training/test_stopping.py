@@ -114,7 +114,7 @@ def test_a_full_disk_is_said_whoever_writes(writer: str, tmp_path: Path) -> None
     assert str(caught.value).startswith(f"{room}{tmp_path} has no checkpoint yet")
 
 
-def test_a_damaged_file_is_no_full_disk(tmp_path: Path) -> None:
+def test_a_damaged_file_is_no_full_disk_and_other_errors_pass(tmp_path: Path) -> None:
     import torch
 
     torch.save({"weight": torch.zeros(1000)}, tmp_path / "weights.pt")
@@ -127,8 +127,5 @@ def test_a_damaged_file_is_no_full_disk(tmp_path: Path) -> None:
                 if wrapped:
                     raise ModelError("its model cannot be loaded") from error
                 raise
-
-
-def test_other_errors_pass(tmp_path: Path) -> None:
     with pytest.raises(KeyError), explain_stop(tmp_path, again="", resume=""):
         raise KeyError

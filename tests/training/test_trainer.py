@@ -13,7 +13,6 @@ import pytest
 from rolellm.core import progress
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.fingerprint import hash_file
-from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Row
 from rolellm.data.rolebench import dataset_fingerprint
 from rolellm.models.prompts.encode import encode_prompt
@@ -25,10 +24,11 @@ from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
 from rolellm.training.train import TrainingRun, prepare, train
 
+from .runs import read_lines, read_object
+
 WriteRecipe = Callable[..., Path]
 
-# peft 0.21 asks transformers 5.23 by a deprecated name.
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -62,27 +62,18 @@ def test_redirected_training_shows_where_it_is(
     ), shown
 
 
-def manifest_of(run: TrainingRun) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
-    return content
-
-
 def loaded(folder: Path) -> Any:
     return load_model(folder, MethodRecipe(name="full"), TrainingRecipe(use_cpu=True))
-
-
-def test_metrics_hold_one_object_a_step(full_run: TrainingRun) -> None:
-    lines = [line for _, line in read_jsonl(full_run.out / "metrics.jsonl")]
-    assert [line["step"] for line in lines] == [1, 2, 3]
-    assert all(line["loss"] > 0 and line["grad_norm"] > 0 for line in lines)
-    assert lines[0]["loss"] == full_run.first_loss
 
 
 def test_the_manifest_names_recipe_data_prompt_base_and_versions(
     full_run: TrainingRun, full_recipe: Recipe, sample_rows: list[Row]
 ) -> None:
-    manifest = manifest_of(full_run)
+    manifest = read_object(full_run.out)
     rows = sample_rows[:12]
+    assert [line["step"] for line in full_run.metrics] == [1, 2, 3]
+    assert all(line["loss"] > 0 and line["grad_norm"] > 0 for line in full_run.metrics)
+    assert full_run.metrics[0]["loss"] == full_run.first_loss
     assert manifest["recipe"]["training"]["max_steps"] == 3
     assert manifest["recipe_hash"] == full_recipe.hash
     assert manifest["data"]["fingerprint"] == dataset_fingerprint("sample")
@@ -94,14 +85,6 @@ def test_the_manifest_names_recipe_data_prompt_base_and_versions(
     assert manifest["files"]["model.safetensors"] == hash_file(full_run.out / "model.safetensors")
     assert manifest["base"]["files"]["model.safetensors"] == hash_file(full_run.base / "model.safetensors")
     assert len(manifest["prompt"]["system_templates"]["zh"]) == 64
-
-
-def test_no_instruction_of_the_test_split_is_in_what_was_trained_on(sample_rows: list[Row]) -> None:
-    from rolellm.data.rolebench import load_rolebench
-
-    trained = {hash_instruction(row.question) for row in sample_rows}
-    held_out = {hash_instruction(question) for question in load_rolebench("sample", "test")["question"]}
-    assert trained & held_out == set()
 
 
 def test_a_run_leaves_a_model_that_loads_with_its_prompt_form_and_its_end(
@@ -153,9 +136,8 @@ def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
     assert torch.allclose(found, expected, atol=1e-6)
     assert not torch.allclose(found, plain, atol=1e-6)
 
-
-def test_an_adapter_names_a_base_in_its_own_folder_by_its_place_there(lora_run: TrainingRun) -> None:
-    config = json.loads((lora_run.out / "adapter_config.json").read_text(encoding="utf-8"))
+    # A base in the run's folder is named by its place there.
+    config = read_object(lora_run.out, "adapter_config.json")
     assert config["base_model_name_or_path"] == lora_run.base.name
     assert not (lora_run.out / "model.safetensors").exists()
     assert (lora_run.out / "chat_template.jinja").exists()
@@ -163,9 +145,9 @@ def test_an_adapter_names_a_base_in_its_own_folder_by_its_place_there(lora_run: 
 
 def test_the_same_recipe_gives_the_same_losses(full_run: TrainingRun, full_recipe: Recipe, tmp_path: Path) -> None:
     other = train(full_recipe, out=tmp_path / "again")
-    steps = [[line["loss"] for _, line in read_jsonl(run.out / "metrics.jsonl")] for run in (full_run, other)]
+    steps = [[line["loss"] for line in run.metrics] for run in (full_run, other)]
     assert steps[0] == steps[1]
-    assert manifest_of(other)["base"]["files"] == manifest_of(full_run)["base"]["files"]
+    assert read_object(other.out)["base"]["files"] == read_object(full_run.out)["base"]["files"]
 
 
 def test_a_finished_run_is_replaced_when_asked_and_its_base_is_kept(
@@ -180,10 +162,13 @@ def test_a_finished_run_is_replaced_when_asked_and_its_base_is_kept(
     built = weights.stat().st_mtime_ns
     once = replace(full_recipe, training=replace(full_recipe.training, max_steps=1))
     assert train(once, out=run, overwrite=True).steps == 1
-    assert len(list(read_jsonl(run / "metrics.jsonl"))) == 1
+    assert len(read_lines(run)) == 1
     assert {path.name for path in run.glob("checkpoint-*")} == {"checkpoint-1", "checkpoint-best"}
     assert weights.stat().st_mtime_ns == built
     assert (run / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+THEIRS = "but no run of this command; choose another folder with --out"
 
 
 @pytest.mark.parametrize(
@@ -192,11 +177,12 @@ def test_a_finished_run_is_replaced_when_asked_and_its_base_is_kept(
         pytest.param(["recipe.json", "checkpoint-5/"], "holds an unfinished run; continue it", id="unfinished"),
         pytest.param(["recipe.json", "adapter_config.json"], "holds an unfinished run", id="killed-while-saving"),
         pytest.param(["manifest.json"], "holds a finished run", id="finished"),
-        pytest.param(["checkpoint-5/"], "holds checkpoint-5, but no run of this command", id="another-trainer-s-run"),
-        pytest.param(["model.safetensors"], "holds model.safetensors, but no run", id="a-model"),
-        pytest.param(["model-00001-of-00002.safetensors"], "but no run of this command", id="a-model-in-shards"),
-        pytest.param(["pytorch_model.bin"], "holds pytorch_model.bin, but no run", id="a-pickled-model"),
-        pytest.param(["config.json"], "holds config.json, but no run", id="a-configuration"),
+        pytest.param(["checkpoint-5/"], f"holds checkpoint-5, {THEIRS}", id="another-trainer-s-run"),
+        pytest.param(["model.safetensors"], f"holds model.safetensors, {THEIRS}", id="a-model"),
+        pytest.param(["model-00001-of-00002.safetensors"], THEIRS, id="a-model-in-shards"),
+        pytest.param(["pytorch_model.bin"], f"holds pytorch_model.bin, {THEIRS}", id="a-pickled-model"),
+        pytest.param(["config.json"], f"holds config.json, {THEIRS}", id="a-configuration"),
+        pytest.param(["tokenizer.model"], f"holds tokenizer.model, {THEIRS}", id="a-tokenizer"),
     ],
 )
 def test_what_is_in_a_folder_is_not_replaced_unasked(left: list[str], words: str, mini: Recipe, tmp_path: Path) -> None:
@@ -206,19 +192,11 @@ def test_what_is_in_a_folder_is_not_replaced_unasked(left: list[str], words: str
         run.mkdir(exist_ok=True)
         if not name.endswith("/"):
             (run / name).write_text("{}", encoding="utf-8")
-    with pytest.raises(SettingsError, match=words):
-        train(mini)
+    # What no run left is not overwritten even when asked.
+    for overwrite in (False, True) if words.endswith(THEIRS) else (False,):
+        with pytest.raises(SettingsError, match=words):
+            train(mini, overwrite=overwrite)
     assert {path.name for path in run.iterdir()} == {name.rstrip("/") for name in left}
-
-
-@pytest.mark.parametrize("name", ["checkpoint-5/", "model-00001-of-00002.safetensors", "tokenizer.model"])
-def test_what_no_run_left_is_not_overwritten_either(name: str, mini: Recipe, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / name).mkdir() if name.endswith("/") else (run / name).write_bytes(b"theirs")
-    with pytest.raises(SettingsError, match="but no run of this command; choose another folder with --out"):
-        train(mini, overwrite=True)
-    assert (run / name).exists()
 
 
 def test_a_file_is_no_folder_for_a_run(mini: Recipe, tmp_path: Path) -> None:
@@ -249,11 +227,27 @@ def test_a_run_does_not_clear_its_own_base_away(
         pytest.param(
             {"prompt": {"system_template": "none.txt"}}, SettingsError, "no system template", id="no-template"
         ),
+        pytest.param(
+            {"method": {"name": "lora", "lora": {"target_modules": ["query_key_value"]}}},
+            SettingsError,
+            "has no layer query_key_value",
+            id="no-such-target",
+        ),
+        pytest.param(
+            {"base": {}, "training__max_length": 2049}, ModelError, "takes 2048 tokens", id="fewer-positions-than-rows"
+        ),
+        pytest.param(
+            {"training__trainer": "grpo", "training__reward_funcs": ["rolellm.rewards.nothing"]},
+            SettingsError,
+            r"there is no rolellm\.rewards\.nothing",
+            id="no-such-reward",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_any_work(
-    changes: dict[str, Any], error: type[Exception], words: str, tmp_path: Path, write_recipe: WriteRecipe
+    changes: dict[str, Any], error: type[Exception], words: str, base: Path, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
+    changes = {key: value or {"path": str(base)} for key, value in changes.items()}
     recipe = load_recipe(write_recipe(tmp_path, **changes))
     with pytest.raises(error, match=words):
         train(recipe)
@@ -306,13 +300,6 @@ def test_what_the_configuration_tells_is_refused_before_weights_are_read(
         prepare(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path)
 
 
-def test_targets_of_a_built_base_are_refused_before_it_is_built(tmp_path: Path, write_recipe: WriteRecipe) -> None:
-    method = {"name": "lora", "lora": {"target_modules": ["query_key_value"]}}
-    with pytest.raises(SettingsError, match="has no layer query_key_value"):
-        train(load_recipe(write_recipe(tmp_path, method=method)))
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["self_attn.o_proj"], "all-linear"], ids=str)
 def test_targets_that_are_layers_are_taken(
     targets: list[str], full_run: TrainingRun, tmp_path: Path, write_recipe: WriteRecipe
@@ -320,22 +307,6 @@ def test_targets_that_are_layers_are_taken(
     base = without_weights(full_run, tmp_path / "base")
     method = {"name": "lora", "lora": {"target_modules": targets}}
     assert prepare(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path).examples
-
-
-def test_a_base_with_fewer_positions_than_the_rows_take_is_refused(
-    full_run: TrainingRun, tmp_path: Path, write_recipe: WriteRecipe
-) -> None:
-    recipe = load_recipe(write_recipe(tmp_path, training={"max_length": 2049}, base={"path": str(full_run.base)}))
-    with pytest.raises(ModelError, match="takes 2048 tokens"):
-        train(recipe)
-
-
-def test_a_base_from_a_folder_is_tuned(full_run: TrainingRun, tmp_path: Path, write_recipe: WriteRecipe) -> None:
-    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(full_run.base)}, prompt__form="model"))
-    result = train(recipe)
-    assert result.base == full_run.base
-    assert manifest_of(result)["base"]["kind"] == "path"
-    assert not list(result.out.glob("base-*"))
 
 
 def test_a_base_is_built_once_for_its_content(full_run: TrainingRun, full_recipe: Recipe) -> None:

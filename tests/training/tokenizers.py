@@ -17,16 +17,24 @@ TEXTS = [
 SPECIAL = ["<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>"]
 
 
-def make_tokenizer(kind: str) -> Any:
-    """Byte-level BPE (`bytes`; with other templates `chatml` and `none`), or like SentencePiece (`metaspace`)."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+def make_tokenizer(kind: str, template: str | None = None, **options: Any) -> Any:
+    """Make a tokenizer.
+
+    Args:
+        kind: Byte-level BPE (``bytes``; with other templates ``chatml`` and ``none``), or like SentencePiece, with a
+            space before the text (``metaspace``) or before each part of it (``metaspace-always``).
+        template: A chat template in the place of the kind's.
+        options: For all special tokens, such as ``lstrip``.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
-    model = Tokenizer(models.BPE(byte_fallback=kind == "metaspace", unk_token=None))
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    extra = list(SPECIAL)
-    if kind == "metaspace":
-        model.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    is_metaspace = kind.startswith("metaspace")
+    model = Tokenizer(models.BPE(byte_fallback=is_metaspace, unk_token=None))
+    alphabet, extra = pre_tokenizers.ByteLevel.alphabet(), list(SPECIAL)
+    if is_metaspace:
+        scheme: Any = kind.partition("-")[2] or "first"
+        model.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
         model.decoder = decoders.Sequence(
             [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
         )
@@ -37,12 +45,13 @@ def make_tokenizer(kind: str) -> Any:
         model.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=extra, initial_alphabet=alphabet, show_progress=False)
     model.train_from_iterator(TEXTS * 3, trainer)
-    template = {"chatml": CHATML, "none": None}.get(kind, load_chat_template("rolellama"))
+    if options:
+        model.add_special_tokens([AddedToken(mark, special=True, normalized=False, **options) for mark in SPECIAL])
     return PreTrainedTokenizerFast(
         tokenizer_object=model,
         bos_token="<s>",
         eos_token="<|im_end|>" if kind == "chatml" else "</s>",
         pad_token="<pad>",
-        additional_special_tokens=["<|im_start|>", "<|im_end|>"],
-        chat_template=template,
+        additional_special_tokens=["<|im_start|>", "<|im_end|>"] if not options else None,
+        chat_template=template or {"chatml": CHATML, "none": None}.get(kind, load_chat_template("rolellama")),
     )

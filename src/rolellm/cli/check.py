@@ -1,6 +1,6 @@
 """Check whether a role holds: own tests, knowledge, safety, long talks.
 
-``rolellm check FILE`` tests a character by its test file.
+`rolellm check FILE` tests a character by its test file.
 """
 
 from __future__ import annotations

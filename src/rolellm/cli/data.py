@@ -20,7 +20,6 @@ from rolellm.models.chatglm.tokenizer import Family
 
 if TYPE_CHECKING:
     from rolellm.making.audit import Audit
-    from rolellm.models.chatglm.convert import Converted
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -262,10 +261,9 @@ def run_data_convert_chatglm(
     print_result(conversion, _show_conversion, as_json)
 
 
-def _show_conversion(conversion: Converted) -> None:
+def _show_conversion(conversion: Mapping[str, Any]) -> None:
     typer.echo(
-        f"{conversion.parameters:,} parameters of {conversion.family} in {conversion.dtype}, "
-        f"{conversion.files} files: {conversion.out}\n"
-        f"The tokenizer was compared with SentencePiece on {conversion.tokenizer['texts']:,} texts: "
-        f"{conversion.tokenizer['differing']} differ."
+        "{parameters:,} parameters of {family} in {dtype}, {files} files: {out}\n"
+        "The tokenizer was compared with SentencePiece on {tokenizer[texts]:,} texts: "
+        "{tokenizer[differing]} differ.".format_map(conversion)
     )

@@ -32,7 +32,7 @@ from rolellm.scoring.rows import read_dataset_rows
 from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.rewards import RewardChange, describe_hacking
+from rolellm.training.rewards import describe_hacking
 from rolellm.training.train import train
 
 AFTER: Final = "after"
@@ -131,7 +131,7 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
     options = {name: value for name, value in dump(chosen).items() if name != "recipe"}
     measured = evaluate({AFTER: folder / "adapter", BEFORE: run}, judge=judge, out=folder / "eval", **options)
     leading = {name: report.leading for name, report in measured.reports.items()}
-    changes = [RewardChange(**change) for change in read_json(folder / "adapter" / MANIFEST).get("rewards", ())]
+    changes = read_json(folder / "adapter" / MANIFEST).get("rewards", ())
     hacked = describe_hacking(changes)
     findings = (
         *([f"{hacked[:1].upper()}{hacked[1:]}."] if hacked else []),
@@ -154,11 +154,10 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
     )
 
 
-def _describe_rewards(changes: Sequence[RewardChange]) -> Iterator[str]:
+def _describe_rewards(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Say what training did to its own rewards."""
     clauses = [
-        f"{reward.name} {reward.change}{'' if reward.weight else ', only watched'} ({reward.before:.3f} → "
-        f"{reward.after:.3f})"
+        "{name} {change}{0} ({before:.3f} → {after:.3f})".format("" if reward["weight"] else ", only watched", **reward)
         for reward in changes
     ]
     if clauses:

@@ -119,6 +119,12 @@ def _check_sizes(model: Any, path: str | Path) -> None:
             )
 
 
+def list_stop_tokens(config: Any) -> list[int]:
+    """List the tokens that end generation by a ``transformers.GenerationConfig``: none, one or several."""
+    current = config.eos_token_id
+    return [current] if isinstance(current, int) else list(current or [])
+
+
 def add_stop_token(config: Any, end: int) -> None:
     """Add a token to those that end generation, in a configuration that can be saved again.
 
@@ -126,9 +132,7 @@ def add_stop_token(config: Any, end: int) -> None:
         config: A ``transformers.GenerationConfig``.
         end: The token that ends a reply; it comes first.
     """
-    current = config.eos_token_id
-    several = [current] if isinstance(current, int) else list(current or [])
-    merged = [end, *(token for token in several if token != end)]
+    merged = [end, *(token for token in list_stop_tokens(config) if token != end)]
     config.eos_token_id = merged if len(merged) > 1 else end
     try:
         config.validate(strict=True)

@@ -18,7 +18,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.settings import Field, settings
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import count_parameters, find_model, hash_model
-from rolellm.models.load import load_adapter, load_part, load_whole
+from rolellm.models.load import list_stop_tokens, load_adapter, load_part, load_whole
 from rolellm.models.prompts.encode import encode_prompt, find_end_token
 from rolellm.models.prompts.render import load_chat_template
 from rolellm.models.prompts.settle import settle_template
@@ -78,38 +78,31 @@ def draw_numbers(seed: int, key: str, count: int) -> list[float]:
     return [source.random() for _ in range(count)]
 
 
-def sample_by_content(
-    numbers: Sequence[Sequence[float]], prompt_length: int, input_ids: torch.Tensor, scores: torch.Tensor
-) -> torch.Tensor:
-    """Sample each row with its own draws, by inverting its cumulative distribution: a logits processor.
+def draw_tokens(draws: Sequence[float], scores: torch.Tensor) -> torch.Tensor:
+    """Draw a token for each row with its own draw, by inverting its cumulative distribution.
 
-    It leaves one token per row with a finite score, so greedy decoding after it is sampling. `transformers` itself
-    draws from one generator for the whole batch, where a row's reply depends on its neighbors.
+    `transformers` itself draws from one generator for the whole batch, where a row's reply depends on its neighbors.
 
     Args:
-        numbers: Draws in [0, 1), of shape (batch, new tokens).
-        prompt_length: Length of the padded prompts, in tokens.
-        input_ids: Prompts and replies so far, of shape (batch, tokens).
+        draws: Numbers in [0, 1), one a row.
         scores: Of shape (batch, vocabulary).
 
     Returns:
-        Of the same shape, -inf everywhere but at the choice.
+        The tokens, of shape (batch,).
     """
     import torch
 
-    step = input_ids.shape[1] - prompt_length
-    draws = torch.tensor([row[step] for row in numbers], dtype=scores.dtype, device=scores.device)
     # In the order of the vocabulary, not of the scores: near ties would swap places between batch sizes.
     cumulative = scores.softmax(dim=-1).cumsum(dim=-1)
     total = cumulative[:, -1:].contiguous()
-    chosen = torch.searchsorted(cumulative, draws[:, None] * total, right=True)
+    numbers = torch.tensor(draws, dtype=scores.dtype, device=scores.device)
+    chosen = torch.searchsorted(cumulative, numbers[:, None] * total, right=True)
     # Rounding may put a draw just below 1 on the total itself; the last token with any probability takes it.
-    chosen = torch.minimum(chosen, torch.searchsorted(cumulative, total))
-    return torch.full_like(scores, -torch.inf).scatter(1, chosen, 0.0)
+    return torch.minimum(chosen, torch.searchsorted(cumulative, total))[:, 0]
 
 
-def keep_nucleus(top_p: float, _: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-    """Keep the likeliest tokens up to a probability: a logits processor.
+def keep_nucleus(top_p: float, scores: torch.Tensor) -> torch.Tensor:
+    """Keep the likeliest tokens up to a probability.
 
     They are those that transformers' `TopPLogitsWarper` leaves, and all of several equal scores at the limit. That one
     sorts scores with their places, most of a step of a small model; here the scores alone are, on a CPU by NumPy.
@@ -233,9 +226,7 @@ class LocalModel:
     @property
     def vocabulary(self) -> int:
         """The number of tokens that the model knows; an id at or above this cannot go in."""
-        if self._model is None:
-            return int(self._config.get_text_config().vocab_size)
-        return int(self._model.get_input_embeddings().num_embeddings)
+        return int(self._config.get_text_config().vocab_size)
 
     def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """The tokens of a prompt; see `rolellm.models.prompts.encode.encode_prompt`."""
@@ -262,10 +253,8 @@ class LocalModel:
         if getattr(model.config, "output_router_logits", False):
             # For the routers' loss in training; with it, `generate` fails on a padded batch.
             model.config.output_router_logits = False
-        declared = model.generation_config.eos_token_id
-        ends = declared if isinstance(declared, list) else [declared]
-        stops = {self._end, self.tokenizer.eos_token_id, *ends} - {None}
-        self._stops = sorted(stops)
+        stops = {self._end, self.tokenizer.eos_token_id, *list_stop_tokens(model.generation_config)}
+        self._stops = sorted(stops - {None})
         # The checkpoint's own defaults (top_k, repetition_penalty, …) would decode by settings that no report names.
         model.generation_config = GenerationConfig()
         if self.source.adapter is not None:
@@ -419,7 +408,7 @@ class LocalModel:
     ) -> Any:
         """Return what transformers' own ``generate`` gives for prompts padded on the left."""
         import torch
-        from transformers import GenerationConfig
+        from transformers import GenerationConfig, LogitsProcessorList
 
         self.load()
         longest = max(len(prompt) for prompt in prompts)
@@ -434,12 +423,19 @@ class LocalModel:
             eos_token_id=self._stops,
             pad_token_id=padding,
         )
+        choose, rows = _make_chooser(decoding, keys), range(len(prompts))
+
+        def leave_chosen(so_far: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+            """Leave one token a row with a finite score, so that greedy decoding after it is sampling."""
+            chosen = choose(scores, rows, so_far.shape[1] - longest)
+            return torch.full_like(scores, -torch.inf).scatter(1, chosen[:, None], 0.0)
+
         with torch.inference_mode():
             return self._model.generate(
                 input_ids=torch.tensor(ids, device=self.device),
                 attention_mask=torch.tensor(mask, device=self.device),
                 generation_config=config,
-                logits_processor=_make_processors(decoding, keys, longest),
+                logits_processor=LogitsProcessorList([leave_chosen] * (decoding.temperature > 0)),
                 **more,
             )
 
@@ -510,37 +506,19 @@ class _Pieces:
             self._given = text
 
 
-def _make_warpers(decoding: Decoding) -> Any:
-    from transformers.generation import LogitsProcessorList, TemperatureLogitsWarper
-
-    chain: list[Any] = [TemperatureLogitsWarper(decoding.temperature)]
-    if decoding.top_p < 1:
-        chain.append(functools.partial(keep_nucleus, decoding.top_p))
-    return LogitsProcessorList(chain)
-
-
-def _make_processors(decoding: Decoding, keys: Sequence[str], prompt_length: int) -> Any:
-    if decoding.temperature == 0:
-        return None
-    numbers = [draw_numbers(decoding.seed, key, decoding.max_new_tokens) for key in keys]
-    chain = _make_warpers(decoding)
-    chain.append(functools.partial(sample_by_content, numbers, prompt_length))
-    return chain
-
-
 def _make_chooser(
     decoding: Decoding, keys: Sequence[str]
 ) -> Callable[[torch.Tensor, Sequence[int], int], torch.Tensor]:
-    """Make what chooses the next tokens of `rolellm.models.prefix_generation.SharedGeneration`."""
+    """Make what chooses the next tokens, as `rolellm.models.prefix_generation.SharedGeneration` asks for it."""
     if decoding.temperature == 0:
         return lambda logits, rows, step: logits.argmax(dim=-1)
-    warpers = _make_warpers(decoding)
     numbers = [draw_numbers(decoding.seed, key, decoding.max_new_tokens) for key in keys]
 
     def choose(logits: torch.Tensor, rows: Sequence[int], step: int) -> torch.Tensor:
-        so_far = logits.new_empty((len(rows), step))
-        scores = sample_by_content([numbers[row] for row in rows], 0, so_far, warpers(so_far, logits))
-        return scores.argmax(dim=-1)
+        scores = logits / decoding.temperature
+        if decoding.top_p < 1:
+            scores = keep_nucleus(decoding.top_p, scores)
+        return draw_tokens([numbers[row][step] for row in rows], scores)
 
     return choose
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
@@ -29,82 +28,57 @@ _MOST_CHOICES: Final = 128
 _NOT_TEXT: Final = frozenset({"index", "role", "id", "type", "object", "finish_reason", "logprobs"})
 
 
-@dataclass(frozen=True)
-class GuardedTurn:
-    """What a guard needs to know of a request.
-
-    Attributes:
-        text: What the user and tools said since the last reply.
-        begun: A reply that is to be continued.
-        language: The language of the talk.
-        choices: Number of replies.
-        streams: Whether the client wants them as they arrive.
-    """
-
-    text: str
-    begun: str
-    language: Language
-    choices: int
-    streams: bool
-
-    @classmethod
-    def of(cls, turns: Sequence[Message], body: dict[str, Any], language: Language | None) -> GuardedTurn:
-        """Read it.
-
-        Args:
-            turns: The messages of the request.
-            body: The request.
-            language: The role's; by default that of the text.
-        """
-        ends_with_reply = turns[-1].role == "assistant"
-        talk = turns[:-1] if ends_with_reply else turns
-        last_reply = max((index for index, turn in enumerate(talk) if turn.role == "assistant"), default=-1)
-        text = "\n\n".join(turn.content for turn in talk[last_reply + 1 :] if turn.role in ("user", "tool"))
-        choices = body.get("n")
-        return cls(
-            text=text,
-            begun=turns[-1].content if ends_with_reply else "",
-            language=language or detect_language(text),
-            choices=min(max(choices, 1), _MOST_CHOICES) if isinstance(choices, int) else 1,
-            streams=bool(body.get("stream")),
-        )
-
-
 class GuardedRelay(Relay):
     """An answer that a guard reads before the client gets it.
 
     Args:
         upstream: The other server.
-        body: What to ask there, once the guard has let the user's turn through.
+        sent: What to ask there, once the guard has let the user's turn through.
         name: What the client calls the model.
         guard: The guard.
-        turn: What it needs to know of the request.
+        body: The client's request.
+        turns: Its messages.
+        language: The role's; by default that of what the user and tools said since the last reply.
     """
 
     def __init__(
-        self, upstream: Upstream, body: dict[str, Any], name: str, guard: TalkGuard, turn: GuardedTurn
+        self,
+        upstream: Upstream,
+        sent: dict[str, Any],
+        name: str,
+        guard: TalkGuard,
+        *,
+        body: dict[str, Any],
+        turns: Sequence[Message],
+        language: Language | None,
     ) -> None:
-        super().__init__(upstream, body, name)
-        self._guard, self._turn = guard, turn
+        super().__init__(upstream, sent, name)
+        self._guard, self._streams, choices = guard, bool(body.get("stream")), body.get("n")
+        self._choices = min(max(choices, 1), _MOST_CHOICES) if isinstance(choices, int) else 1
+        # A reply that is to be continued.
+        self._begun = turns[-1].content if turns[-1].role == "assistant" else ""
+        talk = turns[:-1] if turns[-1].role == "assistant" else turns
+        last_reply = max((index for index, turn in enumerate(talk) if turn.role == "assistant"), default=-1)
+        self._turn = "\n\n".join(turn.content for turn in talk[last_reply + 1 :] if turn.role in ("user", "tool"))
+        self._language = language or detect_language(self._turn)
         self._head: dict[str, Any] = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
-            "object": "chat.completion.chunk" if turn.streams else "chat.completion",
+            "object": "chat.completion.chunk" if self._streams else "chat.completion",
             "created": int(time.time()),
             "model": name,
         }
 
     async def _send_answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        turn = self._turn
-        words = await self._guard.check_turn(turn.text, turn.language) if turn.text.strip() else ""
+        words = await self._guard.check_turn(self._turn, self._language) if self._turn.strip() else ""
         if not words:
             await super()._send_answer(scope, receive, send)
-        elif turn.streams:
+        elif self._streams:
             await start_stream(send)
-            for index in range(turn.choices):
+            for index in range(self._choices):
                 await send_part(send, self._encode_stop(index, words))
             await send_part(send, _DONE, more=False)
         else:
-            choices = [_stop_choice(index, words) for index in range(turn.choices)]
+            choices = [_stop_choice(index, words) for index in range(self._choices)]
             usage = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
             await JSONResponse({**self._head, "choices": choices, "usage": usage})(scope, receive, send)
 
@@ -120,7 +94,7 @@ class GuardedRelay(Relay):
         await super()._send_reply({name: value[name] for name in _GUARDED if name in value}, scope, receive, send)
 
     def _hold(self) -> HeldReply[Any]:
-        return HeldReply(self._guard, self._turn.text, self._turn.language, self._turn.begun)
+        return HeldReply(self._guard, self._turn, self._language, self._begun)
 
     async def _stream(self, response: aiohttp.ClientResponse, send: Send) -> None:
         await start_stream(send)
@@ -132,7 +106,7 @@ class GuardedRelay(Relay):
                 await send_part(send, self._encode(event))
             if reply.words:
                 await send_part(send, self._encode_stop(index, reply.words))
-                if sum(bool(other.words) for other in replies.values()) >= self._turn.choices:
+                if sum(bool(other.words) for other in replies.values()) >= self._choices:
                     reading.cancel()
 
         async with anyio.create_task_group() as tasks:

@@ -35,7 +35,7 @@ from rolellm.llm.model import Message, UnacceptableError, strip_thoughts, user
 from rolellm.llm.openai_format import read_content
 from rolellm.llm.tokens import count_fewest_tokens
 from rolellm.models.prompts.render import OPENING
-from rolellm.playing.guarded_relay import GuardedRelay, GuardedTurn
+from rolellm.playing.guarded_relay import GuardedRelay
 from rolellm.playing.guarding import TalkGuard
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.relay import Relay, Upstream, build_error
@@ -153,8 +153,8 @@ async def _complete(request: Request) -> Relay:
         raise _InvalidRequestError(400, str(error), code) from error
     if guard is None:
         return Relay(upstream, sent, name)
-    turn = GuardedTurn.of(turns, body, None if player is None else player.part.sheet.language)
-    return GuardedRelay(upstream, sent, name, guard, turn)
+    language = None if player is None else player.part.sheet.language
+    return GuardedRelay(upstream, sent, name, guard, body=body, turns=turns, language=language)
 
 
 def _describe_model(name: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import JsonlAppender, write_jsonl
 from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
+from rolellm.models.load import list_stop_tokens
 from rolellm.training.examples import Example
 from rolellm.training.rows import NAMED
 from rolellm.training.run_folder import find_last_step, keep_newest, remove_foreign_files, seal_checkpoint
@@ -295,8 +296,7 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
     def _measure_replies(self) -> dict[str, float]:
         trainer, model = self._trainer, self._trainer.accelerator.unwrap_model(self._trainer.model)
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        ends = base.generation_config.eos_token_id
-        ends = ends if isinstance(ends, list) else [ends]
+        ends = list_stop_tokens(base.generation_config)
         padding = trainer.processing_class.pad_token_id or 0
         longest = max(map(len, self._prompts))
         ids = [[padding] * (longest - len(prompt)) + list(prompt) for prompt in self._prompts]

@@ -40,7 +40,6 @@ from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
 from rolellm.runs import find_runs
 from rolellm.scoring.predictions import describe_decoding
 from rolellm.scoring.score_report import COLUMNS, ScoreReport
-from rolellm.scoring.statistics.intervals import encode_interval
 from rolellm.training.recipe import Recipe
 from rolellm.training.run_folder import ADAPTER, FULL, hash_model_files, name_base
 
@@ -379,29 +378,6 @@ def _describe_answers(generation: Mapping[str, Any] | None) -> str:
     return f"{described}, prompt form {form}" if form else described
 
 
-def _list_eval_results(report: ScoreReport) -> Iterator[Any]:
-    """The scores for the card's ``model-index``, as ``huggingface_hub.EvalResult``; none on a release of one's own."""
-    from huggingface_hub import EvalResult
-
-    options, fingerprint = report.options, report.fingerprint
-    is_sample = options.config in (SAMPLE, SAMPLE + ANONYMOUS)
-    for name, interval in () if report.is_own else report.metrics.items():
-        if details := encode_interval(interval):
-            yield EvalResult(
-                task_type="text-generation",
-                dataset_type="rolellm-sample" if is_sample else REPO_ID,
-                dataset_name="the sample in rolellm" if is_sample else "RoleBench",
-                dataset_config=options.config,
-                dataset_split=options.split,
-                dataset_args={"fingerprint": options.dataset_fingerprint},
-                metric_type="rouge",
-                metric_name=f"{name} (Rouge-L {fingerprint['value']}, protocol {options.protocol})",
-                metric_value=details.pop("mean"),
-                metric_args={key: value for key, value in details.items() if value}
-                | {"fingerprint": fingerprint["hash"]},
-            )
-
-
 def _write_hub_results(reports: Sequence[ScoreReport], staged: Path) -> None:
     """Write the scores where the Hub reads them for the model's page and the dataset's leaderboard.
 
@@ -472,7 +448,7 @@ def render_model_card(
         score_table=Markdown(_build_score_table(scores).to_markdown()),
         list_notes=_list_notes,
     )
-    return f"---\n{_render_front_matter(run, repo, license_id, scores)}\n---\n\n{body}"
+    return f"---\n{_render_front_matter(run, license_id)}\n---\n\n{body}"
 
 
 def _build_score_table(reports: Iterable[ScoreReport]) -> Table:
@@ -484,11 +460,10 @@ def _build_score_table(reports: Iterable[ScoreReport]) -> Table:
     return Table("Rouge-L", ("Data",), COLUMNS, tuple(rows))
 
 
-def _render_front_matter(run: FinishedRun, repo: str, license_id: str, scores: Sequence[ScoreReport]) -> str:
+def _render_front_matter(run: FinishedRun, license_id: str) -> str:
     from huggingface_hub import ModelCardData
 
     method, adapter = run.manifest["method"], run.form == "adapter"
-    results = [result for report in scores for result in _list_eval_results(report)]
     data = ModelCardData(
         language=[str(language) for language in run.languages],
         license=license_id,
@@ -497,8 +472,6 @@ def _render_front_matter(run: FinishedRun, repo: str, license_id: str, scores: S
         base_model=run.base,
         datasets=[REPO_ID] if run.on_rolebench else None,
         tags=["rolellm", "role-playing", *([] if method == "full" else [method])],
-        model_name=repo.partition("/")[2] if results else None,
-        eval_results=results or None,
         base_model_relation=None if run.base is None else "adapter" if adapter else "finetune",
     )
     return str(data.to_yaml(line_break="\n"))

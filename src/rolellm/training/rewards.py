@@ -328,30 +328,19 @@ def _add(columns: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
     return total
 
 
-class RewardChange(NamedTuple):
-    """A reward in training.
-
-    Attributes:
-        name: The function's name.
-        weight: 0 for one that was only watched.
-        before: Its mean over the first quarter of the steps.
-        after: Its mean over the last quarter.
-        change: ``rises`` or ``falls`` where the two differ by two standard errors, else ``holds``.
-    """
-
-    name: str
-    weight: float
-    before: float
-    after: float
-    change: str
-
-
-def measure_changes(metrics: Sequence[Mapping[str, Any]], weights: Sequence[float] | None = None) -> list[RewardChange]:
+def measure_changes(
+    metrics: Sequence[Mapping[str, Any]], weights: Sequence[float] | None = None
+) -> list[dict[str, Any]]:
     """Compare the rewards at the end of a training with those at its start.
 
     Args:
         metrics: Of each step, with TRL's ``rewards/NAME/mean``.
         weights: As for TRL's trainer.
+
+    Returns:
+        For each reward its ``name``, its ``weight`` (0 for one that was only watched), its mean ``before`` (over the
+        first quarter of the steps) and ``after`` (over the last), and the ``change``: ``rises`` or ``falls`` where the
+        two differ by two standard errors, else ``holds``.
     """
     names = [match[1] for key in (metrics[0] if metrics else {}) if (match := re.fullmatch("rewards/(.+)/mean", key))]
     changes = []
@@ -363,16 +352,17 @@ def measure_changes(metrics: Sequence[Mapping[str, Any]], weights: Sequence[floa
         first, last = values[:quarter], values[-quarter:]
         gain, error = last.mean() - first.mean(), np.sqrt((first.var(ddof=1) + last.var(ddof=1)) / quarter)
         change = "holds" if abs(gain) <= 2 * error else "rises" if gain > 0 else "falls"
-        changes.append(RewardChange(name, weight, float(first.mean()), float(last.mean()), change))
+        means = {"before": float(first.mean()), "after": float(last.mean())}
+        changes.append({"name": name, "weight": weight, **means, "change": change})
     return changes
 
 
-def describe_hacking(changes: Sequence[RewardChange]) -> str | None:
+def describe_hacking(changes: Sequence[Mapping[str, Any]]) -> str | None:
     """Say that a reward was hacked: one that was trained rises while one that was only watched falls."""
 
     def list_changes(change: str, *, is_trained: bool) -> str:
-        chosen = (reward for reward in changes if reward.change == change and (reward.weight != 0) is is_trained)
-        return ", ".join(f"{reward.name} ({reward.before:.3f} → {reward.after:.3f})" for reward in chosen)
+        chosen = (reward for reward in changes if reward["change"] == change and (reward["weight"] != 0) is is_trained)
+        return ", ".join("{name} ({before:.3f} → {after:.3f})".format_map(reward) for reward in chosen)
 
     gains, losses = list_changes("rises", is_trained=True), list_changes("falls", is_trained=False)
     return (

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from importlib import metadata
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,11 +47,9 @@ _NAME = re.compile(r"checkpoint-([0-9]+)")
 
 def list_versions() -> dict[str, str]:
     """The versions that a result depends on, by package."""
-    numbers = {"rolellm": __version__, "python": platform.python_version()}
-    for package in ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers"):
-        with suppress(metadata.PackageNotFoundError):
-            numbers[package] = metadata.version(package)
-    return numbers
+    packages = ("torch", "transformers", "trl", "peft", "accelerate", "datasets", "tokenizers")
+    own = {"rolellm": __version__, "python": platform.python_version()}
+    return own | {package: version(package) for package in packages}
 
 
 def hash_model_files(folder: Path) -> dict[str, str]:

@@ -232,19 +232,16 @@ def train(
     Args:
         recipe: The name of a recipe that ships, a YAML file, a dict with the same sections, or a recipe.
         train_dataset: Train on this `datasets.Dataset` instead of the recipe's data: RoleBench's columns (``role``,
-            ``question`` and ``references`` at least), or TRL's ``prompt``/``completion`` or ``messages``; with
-            ``trainer: dpo``, ``kto`` or ``grpo``, TRL's columns for it.
+            ``question`` and ``references`` at least), or those of TRL for the trainer.
         eval_dataset: Compute ``eval_loss`` on this dataset, in the same form; with ``eval_strategy`` alone, it is
             computed on instructions held out from training.
         base: Tune this model instead of the recipe's base: a folder, or an id on the Hub.
         out: The run's folder; by default the ``output.dir`` of your own recipe or, for one that ships, a temporary
             folder whose name is printed.
-        resume: Continue an unfinished run of the same recipe from its newest complete checkpoint; the result is that
-            of a run that was never stopped.
+        resume: Continue an unfinished run of the same recipe from its newest complete checkpoint.
         overwrite: Replace the run in the folder; a base built there is kept and used.
         callbacks: Callbacks of `transformers`.
-        training: Values of the recipe's ``training`` section: fields of TRL's configuration, and rolellm's own;
-            ``reward_funcs`` may be functions.
+        training: Values of the recipe's ``training`` section; ``reward_funcs`` may be functions.
 
     Raises:
         RecipeError: For a recipe, row or folder that cannot be used; before any work.
@@ -256,8 +253,7 @@ def train(
         HubError: When the finished run cannot be published; `rolellm push` can do it later.
     """
     require("torch", "transformers", "trl", "peft", "accelerate", extra="train")
-    if overwrite and resume:
-        raise RecipeError("--overwrite starts over and --resume continues; give one of them")
+    start = _choose_start(resume, overwrite)
     if eval_dataset is not None:
         training.setdefault("eval_strategy", "epoch")
     rewards = take_rewards(training)
@@ -265,19 +261,28 @@ def train(
     functions = [find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
     chosen, rows = _read_rows(chosen, train_dataset)
     held_out = None if eval_dataset is None else data.read_dataset(eval_dataset, chosen.training.trainer)
-    shipped = isinstance(recipe, str) and not Path(recipe).is_file()
-    if out is None and not shipped and chosen.output.dir != OutputRecipe().dir:
-        out = chosen.output.dir
-    if resume and out is None:
-        raise RecipeError("resume needs out, the folder of the run to continue")
-    start: run_folder.Start = "overwrite" if overwrite else "resume" if resume else "new"
-    with _share_folder(out) as folder:
+    with _share_folder(_choose_folder(recipe, chosen.output, resume) if out is None else out) as folder:
         again = f"the same call with out={str(folder)!r}"
         with run_folder.explain_stop(folder, again=again, resume=f"{again} and resume=True"):
             result = _train_in_folder(chosen, rows, held_out, folder, start, callbacks, functions)
     # A trainer and its model refer to each other: the memory would stay taken until Python happens to look.
     gc.collect()
     return result
+
+
+def _choose_start(resume: bool, overwrite: bool) -> run_folder.Start:
+    if overwrite and resume:
+        raise RecipeError("--overwrite starts over and --resume continues; give one of them")
+    return "overwrite" if overwrite else "resume" if resume else "new"
+
+
+def _choose_folder(recipe: object, output: OutputRecipe, resume: bool) -> Path | None:
+    """Choose the folder that the recipe names; none for a recipe that ships, and where it names none."""
+    is_shipped = isinstance(recipe, str) and not Path(recipe).is_file()
+    folder = None if is_shipped or output.dir == OutputRecipe().dir else output.dir
+    if resume and folder is None:
+        raise RecipeError("resume needs out, the folder of the run to continue")
+    return folder
 
 
 def _read_rows(recipe: Recipe, dataset: Any) -> tuple[Recipe, data.Replies | None]:
@@ -357,8 +362,7 @@ def _train_in_folder(
         result = replace(result, hacked=describe_hacking(changes))
         if processes.is_main_process:
             manifest = _make_manifest(recipe, prepared, result, processes.num_processes)
-            rewards_record = {"rewards": [change._asdict() for change in changes]}
-            write_json(run / MANIFEST, manifest | (rewards_record if recipe.training.trainer == "grpo" else {}))
+            write_json(run / MANIFEST, manifest | ({"rewards": changes} if recipe.training.trainer == "grpo" else {}))
         processes.wait_for_everyone()
     # After the others were let go: an upload may take longer than processes wait for each other.
     return _publish(recipe.output, result) if processes.is_main_process and recipe.output.push_to_hub else result

@@ -14,17 +14,6 @@ from rolellm.core.errors import CardError
 from .conftest import make_card
 
 
-@pytest.mark.parametrize("spec", ["v1", "v2", "v3"])
-def test_every_field_is_read(spec: str) -> None:
-    card = parse_card(make_card(spec))
-    assert (card.spec, card.name, card.personality) == (spec, "Ada Fenn", "dry, exact")
-    assert card.alternate_greetings == ("You again.", "<BOT> nods.")
-    assert [entry["keys"] for entry in card.entries] == [("lamp",), ("fog",), ("off",)]
-    assert [entry.get("enabled", True) for entry in card.entries] == [True, True, False]
-    assert card.data["extensions"] == {"depth": {"prompt": "x"}}
-    assert card.notes == ()
-
-
 @pytest.mark.parametrize(
     ("value", "note"),
     [
@@ -49,7 +38,6 @@ def test_a_card_of_another_version_is_read_with_a_note(value: Any, note: str) ->
         pytest.param("character_book", [], "`data.character_book` to be an object", id="book"),
         pytest.param("character_book", {"entries": {}}, "`data.character_book.entries` to be a list", id="entries"),
         pytest.param("character_book", {"entries": [{}, 5]}, "`data.character_book.entries[1]`", id="an entry"),
-        pytest.param("character_book", {"entries": [{"keys": "a"}]}, "entries[0].keys`", id="keys"),
         pytest.param(
             "character_book", {"entries": [{"enabled": "no"}]}, "enabled` to be true or false, found 'no'", id="enabled"
         ),
@@ -66,9 +54,7 @@ def test_a_wrong_type_is_named_by_its_path(field: str, value: Any, says: str) ->
     ("field", "value", "kept"),
     [
         pytest.param("tags", "sea", (), id="tags"),
-        pytest.param("creator", 5, "", id="creator"),
         pytest.param("character_version", 1.5, "", id="version a number"),
-        pytest.param("assets", [1], (), id="assets"),
         pytest.param("system_prompt", ["x"], "", id="system prompt"),
     ],
 )
@@ -92,7 +78,6 @@ def test_thousands_of_odd_entries_do_not_make_thousands_of_notes() -> None:
         pytest.param(b"", "not valid JSON", id="empty"),
         pytest.param(b"[]", "expected a JSON object, found list", id="a list"),
         pytest.param(b"{}", "not a character card", id="an empty object"),
-        pytest.param(b'{"name": "x", "version": 2}', "found the members name, version", id="other JSON"),
         pytest.param(b'{"\\u001b[2J": 1}', "found the members \\\\x1b[2J", id="controls in a member's name"),
         pytest.param(b'{"spec": "chara_card_v2", "data": []}', "expected an object `data`", id="data a list"),
         pytest.param(b'{"spec": "else", "data": {}}', "found 'else'", id="another spec"),

@@ -51,48 +51,10 @@ def test_any_card_can_be_written_by_either_specification(spec: str, target: Any)
     assert replace(second, made={}) == replace(character, made={})
 
 
-def test_a_bare_v1_card_gets_what_v2_asks_for() -> None:
-    raw = b'\xef\xbb\xbf {"name":"A","description":"d","x":1.0,"first_mes":"Hi"}\n'
-    card, character = read_card(raw)
-    assert export_character(character, card).text.encode() == raw
-    exported = export_character(replace(character, description="e"), card, "v2")
-    data = assert_valid(exported.text, "v2")
-    assert (data["description"], data["first_mes"]) == ("e", "Hi")
-    assert '"x":1.0' in exported.text
-
-
 def export_again(character: Profile, card: Card) -> tuple[Profile, tuple[str, ...]]:
     exported = export_character(character, card)
     again = read_as_character(parse_card(exported.text.encode()), language="en").character
     return again, exported.changed
-
-
-@pytest.mark.parametrize(
-    ("change", "changed"),
-    [
-        pytest.param({"role": "Brom"}, ("name",), id="name"),
-        pytest.param({"description": "You keep.\n\ndry, exact"}, ("description",), id="personality still there"),
-        pytest.param({"description": "You keep a light."}, ("description", "personality"), id="description alone"),
-        pytest.param({"lore": ()}, ("character_book",), id="no lore"),
-        pytest.param({"lore": (Lore("New.", ("new",), "n"),)}, ("character_book",), id="other lore"),
-        pytest.param(
-            {"lore": (Lore("The lamp.", ("light",)), Lore("The fog.", ("fog",)))}, ("character_book",), id="keys"
-        ),
-    ],
-)
-def test_a_changed_character_comes_back(change: dict[str, Any], changed: tuple[str, ...]) -> None:
-    card, character = read_card(make_card(), language="en")
-    if "role" in change:
-        change["turns"] = tuple(
-            replace(turn, speaker="Brom" if turn.speaker == "Ada Fenn" else turn.speaker) for turn in character.turns
-        )
-    wanted = replace(character, **change)
-    again, names = export_again(wanted, card)
-    assert names == changed
-    assert again.role == wanted.role
-    if "role" not in change:
-        assert (again.description, again.turns) == (wanted.description, wanted.turns)
-        assert sorted(again.lore, key=repr) == sorted(wanted.lore, key=repr)
 
 
 lore_items = st.builds(

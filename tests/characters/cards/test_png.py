@@ -26,7 +26,6 @@ IN_LINES = chunk(b"tEXt", b"chara\0" + base64.encodebytes(make_card(first_mes="O
     ("chunks", "first_mes", "note"),
     [
         pytest.param([IN_LINES], "Old.", "", id="base64 in lines"),
-        pytest.param([text_chunk("Chara", make_card(first_mes="New."))], "New.", "", id="a capital"),
         pytest.param([OLD, NEW], "New.", "", id="V3 wins over V2"),
         pytest.param([OLD, chunk(b"tEXt", b"ccv3\0!!!")], "Old.", "`ccv3` chunk is not base64", id="V3 is broken"),
         pytest.param([OLD, *[text_chunk("chara", make_card())] * 50], "Old.", "50 more card chunks", id="the first"),
@@ -48,15 +47,12 @@ def test_of_several_cards_one_counts_and_it_says_so(
     ("chunks", "says"),
     [
         pytest.param([chunk(b"tEXt", b"Comment\0hello")], "a picture without a card", id="another text"),
-        pytest.param([chunk(b"tEXt", b"chara" * 100)], "without a card", id="text without a keyword"),
         pytest.param([chunk(b"tEXt", b"chara\0\xff\xfe")], "not base64", id="not base64"),
         pytest.param([chunk(b"tEXt", b"chara\0QUJD")], "not valid JSON", id="base64 of no JSON"),
-        pytest.param([chunk(b"tEXt", b"chara\0/w==")], "UTF-8", id="base64 of no UTF-8"),
         pytest.param([chunk(b"tEXt", b"chara\0" + b"QUJD" * 12_500_000)], "50,000,000 bytes of base64", id="50 MB"),
         pytest.param(
             [chunk(b"tEXt", b"chara\0e30=", length=HUGE)], "no valid chunk at byte 33", id="length lies, long"
         ),
-        pytest.param([chunk(b"tEXt", b"chara\0e30=", length=3)], "no valid chunk", id="length lies, short"),
         pytest.param([chunk(b"tEXt", b"chara\0e30=", checksum=7)], "no valid chunk", id="false checksum"),
         pytest.param([b"\0\0\0\0\x1b[2J\0\0\0\0"], "no valid chunk", id="no chunk type"),
         pytest.param(BOMBS[:1], "`chara` chunk is zTXt, which is never decompressed", id="card in zTXt"),

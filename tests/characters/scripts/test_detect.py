@@ -16,13 +16,10 @@ LIST = "BREAD\nMILK\nEGGS\n\nBUTTER\nTEA\n"
     ("text", "format"),
     [
         pytest.param("JOHN:\nHi.\n\nMARY:\nHo.\n\nJOHN:\nHum.\n", "play", id="names alone"),
-        pytest.param("JOHN. Hi.\nMARY. Ho.\nJOHN. Hum.\nMARY. Ho.\n", "play", id="names in front"),
         pytest.param("ACT I\n\nJOHN: Hi.\nMARY: Ho.\nJOHN: Hum.\n", "play", id="acts"),
         pytest.param("JOHN: Hi.\nMARY: Ho.\nJOHN: Hum.\n", "transcript", id="no acts"),
         pytest.param("INT. ROOM - DAY\n\nJOHN\nHi.\n\nMARY\nHo.\n\nJOHN\nHum.\n", "screenplay", id="fountain"),
-        pytest.param("JOHN\nHi.\n\nMARY\nHo.\n\nJOHN\nHum.\n\nJOHN\nHum.\n", "screenplay", id="no headings"),
         pytest.param("1\n00:00:01,000 --> 00:00:02,000\nJOHN: Hi.\n", "subtitles", id="srt"),
-        pytest.param("甲：来了？\n乙：来了。\n甲：好。\n", "transcript", id="Chinese"),
         pytest.param(NOVEL, "novel", id="novel"),
         pytest.param(ZH_NOVEL, "novel", id="Chinese novel, whose lines look like labels"),
         pytest.param(NOVEL * 40 + "JOHN: Hi.\nJOHN: Ho.\n", "novel", id="a letter in a novel"),
@@ -41,19 +38,12 @@ def test_no_format_is_said_in_words(text: str) -> None:
         detect_format(text, ReaderHints("en"))
 
 
-def test_a_name_asked_for_needs_no_second_line() -> None:
-    text = "Anne: I go.\nHer aunt: Then go.\n"
-    assert detect_format(text, ReaderHints("en", ("Anne",)))[0] == "transcript"
-
-
 @pytest.mark.parametrize(
     ("text", "language"),
     [
         pytest.param("A word about 悟空.", "en", id="a Chinese name in English"),
         pytest.param("悟空说：OK，再见。", "zh", id="an English word in Chinese"),
         pytest.param("1\n你好\nHello there\n2\n再见，我的朋友\nGoodbye, my friend\n", "zh", id="both, line by line"),
-        pytest.param("", "en", id="nothing"),
-        pytest.param("123", "en", id="numbers"),
     ],
 )
 def test_languages(text: str, language: str) -> None:

@@ -10,16 +10,10 @@ from rolellm.characters.scripts.names import is_name, normalize_name, strip_exte
 @pytest.mark.parametrize(
     ("one", "two", "same"),
     [
-        pytest.param("CORIOLANUS", "Coriolanus", True, id="case"),
         pytest.param("Dr. Frank-N-Furter", "DR FRANK N  FURTER", True, id="punctuation and spaces"),
         pytest.param("O'Brien", "O’BRIEN", True, id="apostrophes"),
-        pytest.param("ＪＯＨＮ", "john", True, id="width"),
         pytest.param("哈利·波特", "哈利 波特", True, id="a dot between Chinese names"),
-        pytest.param("哈利·波特", "哈利波特", True, id="no dot"),
         pytest.param("Young MARCIUS", "MARCIUS", False, id="young"),
-        pytest.param("King", "Kingsley", False, id="a part of a word"),
-        pytest.param("悟空", "悟空道人", False, id="Chinese"),
-        pytest.param("Citizen 1", "Citizen 2", False, id="numbers"),
         pytest.param("Ann E", "Anne", False, id="where words part"),
         pytest.param("???", "!!!", False, id="no letters"),
     ],

@@ -42,36 +42,8 @@ def test_what_is_given_to_the_hero_is_his(root: Path, script: Path, file: str) -
 
 
 @pytest.mark.realdata
-def test_every_label_is_a_quotation_of_the_file(script: Path) -> None:
-    text = script.read_bytes().decode("utf-8")
-    for path in LABELS.glob("xiyouji*.jsonl"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            label = json.loads(line)
-            assert {*label} == {"offset", "speaker"}
-            assert text[label["offset"] - 1] == '"'
-
-
-@pytest.mark.realdata
 def test_ten_chapters_are_ten_scenes(script: Path) -> None:
     turns = read_novel(read_source(script), ReaderHints("zh", [HERO, *ALIASES]))
     headings = [turn.content for turn in turns if turn.kind == "direction"]
     assert [heading[:3] for heading in headings] == [f"第{number}回"[:3] for number in "一二三四五六七八九十"]
     assert {turn.scene for turn in turns} == set(range(10))
-
-
-def test_the_benchmark_prints_one_object(root: Path, tmp_path: Path) -> None:
-    text = '孔明道："来！"众将道："来了！"孔明笑道："好！"又道："去！"'
-    (tmp_path / "novel.txt").write_text(text, encoding="utf-8")
-    rows = [
-        {"offset": text.index("来！"), "speaker": "诸葛亮", "also": ["孔明"]},
-        {"offset": text.index("来了"), "speaker": "众将"},
-        {"offset": text.index("好！"), "speaker": "孔明"},
-        {"offset": text.index("去！"), "speaker": "孔明"},
-    ]
-    (tmp_path / "labels.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    result = figures(root, tmp_path / "novel.txt", tmp_path / "labels.jsonl", "--role", "孔明")
-    assert {"ratios", "figures", "n", "versions", "hardware"} <= result.keys()
-    assert result["n"] == 4
-    found = result["figures"]
-    assert (found["right"], found["open"], found["precision"]) == (0.5, 0.5, 1.0)
-    assert (found["role_precision"], found["role_recall"]) == (1.0, pytest.approx(2 / 3))

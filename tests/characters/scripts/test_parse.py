@@ -74,12 +74,6 @@ def test_a_role_that_never_speaks(role: str) -> None:
     assert ("Names like it: KINGSLEY" in message) == (role == "Kingsly")
 
 
-@pytest.mark.parametrize("text", ["", " \n\u200b\n", "<p></p>"])
-def test_nothing_to_read(text: str) -> None:
-    with pytest.raises(ScriptError, match="the script is empty"):
-        parse_script(make_source(text), "Fox")
-
-
 @pytest.mark.parametrize("name", ["", " ", "—", "\u200b", "()"])
 def test_names_without_letters(name: str) -> None:
     with pytest.raises(SettingsError, match="is not a name"):

@@ -20,19 +20,14 @@ TRADITIONAL = "猴王道：「我是齊天大聖孫悟空，你是何人？」�
 @pytest.mark.parametrize(
     ("text", "codec", "told"),
     [
-        pytest.param(ENGLISH, "utf-8", "utf-8", id="utf-8"),
         pytest.param(SIMPLIFIED, "utf-8-sig", "utf-8-sig", id="utf-8 with a mark"),
         pytest.param(ENGLISH, "cp1252", "cp1252", id="windows-1252"),
         pytest.param(SIMPLIFIED, "gb18030", "gb18030", id="gb18030"),
-        pytest.param(SIMPLIFIED, "gbk", "gb18030", id="gbk"),
         pytest.param(TRADITIONAL, "big5", "big5", id="big5"),
         pytest.param(TRADITIONAL + "碁\n", "cp950", None, id="big5 of windows"),
         pytest.param(ENGLISH, "utf-16", "utf-16", id="utf-16"),
-        pytest.param(SIMPLIFIED, "utf-16", "utf-16", id="utf-16, Chinese"),
         pytest.param(ENGLISH, "utf-16-le", "utf-16-le", id="utf-16 without a mark"),
-        pytest.param(SIMPLIFIED, "utf-16-be", "utf-16-be", id="utf-16, the other way round"),
         pytest.param(SIMPLIFIED, "utf-32", "utf-32", id="utf-32"),
-        pytest.param("MARY:\nplain\n", "ascii", "utf-8", id="ascii"),
     ],
 )
 def test_encodings_are_found_out(tmp_path: Path, text: str, codec: str, told: str | None, times: int) -> None:
@@ -48,12 +43,9 @@ def test_encodings_are_found_out(tmp_path: Path, text: str, codec: str, told: st
     ("data", "encoding", "words"),
     [
         pytest.param("悟空".encode("gb18030"), "utf-8", ["'utf-8'", "position 0", "--encoding"], id="wrong"),
-        pytest.param(b"abc", "klingon", ["unknown encoding: klingon", "gb18030"], id="unknown"),
         pytest.param(b"abc", "base64", ["'base64'", "not a text encoding"], id="not of text"),
         pytest.param(b"abc", "a\0b", ["embedded null"], id="a zero in its name"),
         pytest.param(b"%PDF-1.7 ...", None, ["a PDF", "plain text"], id="pdf"),
-        pytest.param(b"PK\x03\x04...", None, ["ZIP"], id="docx"),
-        pytest.param(b"{\\rtf1 hello}", None, ["RTF"], id="rtf"),
         pytest.param(bytes(range(256)) * 40, None, ["could not be detected", "name its encoding"], id="binary"),
         pytest.param(b"\x7fELF" + b"\0\1\2\3" * 100, None, ["zero bytes"], id="a program"),
         pytest.param(
@@ -96,18 +88,13 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
     [
         pytest.param("<p>one</p><p>two</p>", "\none\n\ntwo\n", id="paragraphs"),
         pytest.param("one<br>\r\ntwo<BR/>three", "one\ntwo\nthree", id="a break and its newline are one"),
-        pytest.param("<i>a</i> <font color='x'>b</font> <c.yellow>c</c>", "a b c", id="inline tags"),
         pytest.param("a &lt;p&gt; &amp;amp; &#39;b&#x27;", "a <p> &amp; 'b'", id="entities, once"),
-        pytest.param("a&nbsp;b&ldquo;c&rdquo;", "a b“c”", id="nbsp and quotes"),
         pytest.param("AT&T &foo; &bar", "AT&T &foo; &bar", id="ampersands that are text"),
         pytest.param("2 < 3 > 1 <v Bob>x</v> <3 <unknown>", "2 < 3 > 1 <v Bob>x <3 <unknown>", id="brackets as text"),
         pytest.param("a<!-- b\nc -->d<script>e</script>f<style>g</style>h", "adfh", id="what pages hide"),
-        pytest.param("a<!-- b <script> c", "a<!-- b  c", id="never closed"),
-        pytest.param("<!DOCTYPE html><?xml version='1.0'?>a", "a", id="declarations"),
         pytest.param("a\r\nb\rc\x85d\u2028e\x0cf", "a\nb\nc\nd\ne\nf", id="newlines"),
         pytest.param("a\u200bb\u202ec\ufeffd\x00e\x1b[31mf\U000e0041g", "abcde[31mfg", id="unseen characters"),
         pytest.param("a\ud800b", "ab", id="a lone surrogate"),
-        pytest.param("&#x202e;a&#8203;b", "ab", id="unseen by entity"),
         pytest.param("{\\an8}Hi {there}", "Hi {there}", id="codes of subtitles"),
         pytest.param(
             "x\n*** START OF THE PROJECT GUTENBERG EBOOK A ***\nbody\n*** END OF THE PROJECT GUTENBERG EBOOK A ***\ny",

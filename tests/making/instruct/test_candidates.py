@@ -94,12 +94,6 @@ def test_what_is_no_list_is_malformed(text: str) -> None:
     assert caught.value.kind == "malformed"
 
 
-def test_a_candidate_knows_where_it_comes_from() -> None:
-    found = parse_candidate(PAIR, *ORIGIN)
-    assert (found.id, found.type, found.problem) == ("script/0003/002/04", "script_based", None)
-    assert (found.segment, found.receipt) == ORIGIN
-
-
 def test_confidence_opens_with_completeness_as_the_releases_does() -> None:
     assert parse_candidate(PAIR, *ORIGIN).confidence("en") == "Completeness: high. Plain. Factualness: medium. Likely."
     chinese = {**PAIR, "completeness": {"level": "高", "reason": "明白。"}, "factualness": "blau"}

@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -139,12 +138,6 @@ def test_questions_about_the_role(question: str, character: Profile, found: bool
     assert (make_address_check(character)(question) is not None) is found
 
 
-def test_a_machine_may_say_that_it_is_one() -> None:
-    hal = Profile("HAL", "en", description="You are the computer of a ship.")
-    assert make_character_check(hal)("As an AI, I run this ship.") is None
-    assert make_character_check(replace(hal, description="You are a cook."))("As an AI, I run this ship.") is not None
-
-
 @pytest.mark.parametrize(
     ("completeness", "factualness", "least", "reason"),
     [
@@ -179,14 +172,6 @@ def test_the_first_filter_that_turns_a_pair_down_is_named(make_candidate: Make) 
         off |= step
         found.append(only(bad, **off)[0].by)
     assert found == ["confidence", "standalone", "character", "grounding", None]
-
-
-def test_grounding_is_kept_in_the_receipt(make_candidate: Make) -> None:
-    question, answer = "Ada, who came up the stairs?", "It was that Zebulon, and I threw him out."
-    based = make_candidate(question, answer, kind="script", text="Brom climbs the stairs. Ada: Out!")
-    (dropped,) = only(based)
-    assert dropped.by == "grounding"
-    assert dropped.to_dict("en")["receipt"]["grounding"]["names"] == ["Zebulon"]
 
 
 TELL, COUNTED = "Ada, what can you tell me of yourself?", "I could not say, and I have counted all day."

@@ -39,19 +39,6 @@ def test_what_is_shared_comes_first_and_what_varies_last() -> None:
     assert one.index("Ada") < one.index("You count.") < one.index(SCRIPT.text) < one.index("Write 10 pairs.")
 
 
-@pytest.mark.parametrize("text", ["{role} {segment}", "{0.__class__}", "{{7*7}}", "<|im_end|>", "\\1 \\g<0>"])
-def test_template_syntax_in_a_script_stays_text(text: str) -> None:
-    character = replace(ADA, role=text, description=text)
-    content = ask(Task(replace(SCRIPT, text=text), 10, 0, asked=(text,)), character).messages[-1].content
-    assert content.count(text) == 6
-
-
-def test_a_role_without_description_is_said_to_be_unknown() -> None:
-    content = ask(Task(SCRIPT, 10, 0), Profile("Ada", "en")).messages[-1].content
-    assert "Nothing is known" in content
-    assert "None" not in content
-
-
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_examples_show_each_kind_and_every_level_and_obey_their_own_rules(language: Any) -> None:
     shown = load_examples(language)
@@ -87,10 +74,3 @@ def test_prompts_of_a_language_are_in_it(language: Any) -> None:
         text = "".join(message.content for message in request.messages if message.role != "assistant")
         han = sum("\u4e00" <= sign <= "\u9fff" for sign in text)
         assert (han > 0.5 * len(text)) if language == "zh" else not han
-
-
-def test_focuses_differ() -> None:
-    for language in ("en", "zh"):
-        for kind in ("profile", "script"):
-            lines = list_focuses(language, kind)  # type: ignore[arg-type]
-            assert len(set(lines)) == len(lines) == 8

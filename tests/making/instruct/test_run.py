@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from rolellm.characters.folder import write_character
-from rolellm.core.errors import DataError, StoppedShortError
+from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Lore, Profile, Turn
 from rolellm.data.rolebench.release import load_profiles
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Model, Price, Request, RunOptions
+from rolellm.llm.model import Model, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.making.instruct.run import Instruct, InstructResult, read_questions
 from rolellm.making.settings import FilterSettings, InstructSettings
@@ -105,39 +105,6 @@ def test_a_character_without_anything_says_what_to_do(tmp_path: Path) -> None:
         run(tmp_path, nobody, full)
 
 
-def test_parts_of_a_script_without_the_role_are_not_asked_about(tmp_path: Path) -> None:
-    scenes = [Turn("Ada" if scene == 1 else "Brom", f"word{scene} " * 80, scene=scene) for scene in range(3)]
-    character = Profile("Ada", "en", turns=tuple(scenes))
-    result = run(tmp_path, character, full, per_role=6, chunk_tokens=200, overlap_tokens=0).result
-    assert {item.candidate.segment.scenes for item in result.verdicts} == {(1, 1)}
-    assert len(result.segments) == 3
-
-
-def test_other_filters_ask_nothing_new_and_change_the_files(tmp_path: Path) -> None:
-    character = with_script(2)
-    made = run(tmp_path, character, full, per_role=60)
-    first = made.result
-    assert spent(made) > 0
-    kept = (tmp_path / "kept.jsonl").read_text(encoding="utf-8")
-    assert len(first.kept) == len(first.verdicts) >= 60
-    made = run(tmp_path, character, full, per_role=60, filters=FilterSettings())
-    second = made.result
-    assert spent(made) == 0
-    assert [item.candidate for item in second.verdicts] == [item.candidate for item in first.verdicts]
-    assert len(second.kept) < len(first.kept)
-    assert (tmp_path / "kept.jsonl").read_text(encoding="utf-8") != kept
-    assert len(second.kept) + len(second.dropped) == len(first.verdicts)
-
-
-def test_asking_for_more_keeps_what_was_paid_for(tmp_path: Path) -> None:
-    first = run(tmp_path, with_script(4), full, per_role=100)
-    second = run(tmp_path, with_script(4), full, per_role=200)
-    assert spent(second, "from_journal") == spent(first)
-    alone = run(tmp_path / "alone", with_script(4), full, per_role=200)
-    assert spent(second) + spent(first) == spent(alone)
-    assert (tmp_path / "kept.jsonl").read_bytes() == (tmp_path / "alone/kept.jsonl").read_bytes()
-
-
 def test_a_model_that_repeats_itself_is_given_up_with_a_message(tmp_path: Path) -> None:
     made = run(tmp_path, with_script(2), lambda request: pairs(request, 5, mark="same"), per_role=100)
     result = made.result
@@ -164,14 +131,6 @@ def test_a_round_of_failures_ends_the_run_with_a_message(tmp_path: Path) -> None
     assert result.verdicts == ()
     assert "malformed; see failed.jsonl" in str(result.shortfall)
     assert read_questions(tmp_path) == []
-
-
-def test_whole_pairs_of_a_cut_reply_count(tmp_path: Path) -> None:
-    made = run(tmp_path, ADA, lambda request: json.dumps(full(request))[:-200], per_role=40)
-    result = made.result
-    assert made.failed == 0
-    assert all(item.candidate.receipt["place"] < 9 for item in result.verdicts)
-    assert sum(result.distinct.values()) >= 40
 
 
 def test_later_prompts_list_what_the_segment_was_asked_before(tmp_path: Path) -> None:
@@ -231,17 +190,6 @@ def test_the_plan_is_what_a_generous_model_is_asked(tmp_path: Path) -> None:
         assert item.messages[:-1] == real[item.tag].messages[:-1]
 
 
-def test_questions_are_read_back(tmp_path: Path) -> None:
-    result = run(tmp_path, ADA, full, per_role=20).result
-    found = read_questions(tmp_path / "kept.jsonl")
-    assert [(item.id, item.question, item.answer, item.type) for item in found] == [
-        (item.candidate.id, item.candidate.question, item.candidate.answer, item.candidate.type) for item in result.kept
-    ]
-    assert len({item.id for item in found}) == len(found)
-    assert found[0].confidence.startswith("Completeness: high.")
-    assert found[0].receipt["segment"]["kind"] == "profile"
-
-
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
@@ -254,22 +202,6 @@ def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: dict[str, Any], p
     (tmp_path / "kept.jsonl").write_text(json.dumps(line), encoding="utf-8")
     with pytest.raises(DataError, match=f"kept.jsonl:1: the pair is not valid at {problem}"):
         read_questions(tmp_path)
-
-
-def test_a_run_stopped_by_its_budget_goes_on_where_it_was(tmp_path: Path) -> None:
-    def once(folder: Path, budget: float | None) -> Run[InstructResult]:
-        model = ScriptedModel(full, rules_hash="tests", concurrency=2, price=Price(0.0, 1.0))
-        step = Instruct(with_script(3), InstructSettings(per_role=100, max_tokens=500))
-        return run_step(step, model_of(model, replace(QUIET, budget=budget)), folder)
-
-    whole = once(tmp_path / "whole", None)
-    with pytest.raises(StoppedShortError, match="budget"):
-        once(tmp_path / "stopped", whole.manifest["spent"]["cost"] / 2)
-    assert not (tmp_path / "stopped/kept.jsonl").exists()
-    rest = once(tmp_path / "stopped", None)
-    assert 0 < spent(rest, "from_journal") < spent(whole)
-    assert spent(rest, "from_journal") + spent(rest) == spent(whole)
-    assert (tmp_path / "stopped/kept.jsonl").read_bytes() == (tmp_path / "whole/kept.jsonl").read_bytes()
 
 
 def test_the_docs_example_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

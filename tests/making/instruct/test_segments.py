@@ -25,46 +25,12 @@ def scene(number: int, lines: int, each: int = 8) -> list[Turn]:
     ]
 
 
-def test_profile_is_description_and_catchphrases_and_gives_agnostic_questions() -> None:
-    (found,) = segments(Profile("Ada", "en", description="You count.", catchphrases=("One!",)), kind="profile")
-    assert found.text == 'You count. Your catchphrase is: "One!"'
-    assert (found.id, found.type, found.to_dict()) == (
-        "profile",
-        "script_agnostic",
-        {"id": "profile", "kind": "profile"},
-    )
-
-
 def test_a_scene_that_fits_is_not_cut_and_short_scenes_share_a_chunk() -> None:
     turns = (*scene(0, 2), *scene(1, 2), *scene(2, 5))
     first, second = segments(Profile("Ada", "en", turns))
     assert (first.scenes, second.scenes) == ((0, 1), (2, 2))
     assert first.text.count(SCENE_BREAK) == 1
     assert (first.first, first.last, second.first, second.last) == (0, 3, 4, 8)
-
-
-def test_overlap_repeats_whole_lines_of_the_same_scene_only() -> None:
-    turns = (*scene(0, 14), *scene(1, 7))
-    found = segments(Profile("Ada", "en", turns), overlap=17)
-    assert [(item.first, item.last) for item in found] == [(0, 6), (5, 11), (10, 13), (14, 20)]
-
-
-def test_offsets_are_the_turns_own() -> None:
-    text = "Brom: Halt. Ada: No. Brom: Why? Ada: Because."
-    turns = [
-        Turn(match.group(1), match.group(2), "speech", place // 2, match.start(2), match.end(2))
-        for place, match in enumerate(re.finditer(r"(\w+): ([^.?]+[.?])", text))
-    ]
-    (found,) = segments(Profile("Ada", "en", tuple(turns)))
-    assert (found.start, found.end) == (turns[0].start, turns[-1].end)
-    assert found.to_dict() == {
-        "id": "script/0000",
-        "kind": "script",
-        "turns": [0, 3],
-        "scenes": [0, 1],
-        "start": turns[0].start,
-        "end": turns[-1].end,
-    }
 
 
 def test_a_turn_of_two_pages_is_cut_at_ends_of_sentences_and_keeps_its_place() -> None:
@@ -77,11 +43,6 @@ def test_a_turn_of_two_pages_is_cut_at_ends_of_sentences_and_keeps_its_place() -
         assert segment.text.endswith(".)")
         assert segment.tokens <= 60
     assert (found[0].start, found[-1].end) == (2, len(source))
-
-
-def test_one_word_longer_than_a_chunk_ends() -> None:
-    found = build_segments(Profile("Ada", "en", (Turn("Ada", "x" * 1000),)), len, chunk_tokens=50, overlap_tokens=0)
-    assert sum(len(item.text.replace("Ada: ", "")) - item.text.count("\n") for item in found) == 1000
 
 
 @pytest.mark.parametrize(
@@ -133,3 +94,8 @@ def test_every_line_is_in_a_chunk_none_is_over_budget_and_order_is_kept(
         # Nothing is left out between two chunks, and no chunk adds nothing.
         assert before.last + 1 >= item.first
         assert item.last > before.last or item.text.splitlines()[-1] != before.text.splitlines()[-1]
+
+
+def test_one_word_longer_than_a_chunk_ends() -> None:
+    found = build_segments(Profile("Ada", "en", (Turn("Ada", "x" * 1000),)), len, chunk_tokens=50, overlap_tokens=0)
+    assert sum(len(item.text.replace("Ada: ", "")) - item.text.count("\n") for item in found) == 1000

@@ -9,10 +9,10 @@ from rolellm.core.errors import ModelError, ScriptError, SettingsError
 from rolellm.core.records import Profile
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import RunOptions
-from rolellm.llm.tokens import TokenCounter, count_most_prompt_tokens
+from rolellm.llm.tokens import TokenCounter
 from rolellm.making.profile.build import BuildProfile, get_notes, hash_result
 from rolellm.making.settings import BuildSettings
-from rolellm.runs import plan_requests, run_step
+from rolellm.runs import run_step
 
 from .conftest import SECOND, THIRD, scripted
 
@@ -137,17 +137,3 @@ def test_a_long_card_leaves_room_for_the_script(tmp_path: Path, keeper: Profile)
     (prompt,) = model.prompts("third")
     assert "Ada: Count the steps" in prompt
     assert TokenCounter().count(prompt) < 700
-
-
-def test_what_is_planned_is_what_is_asked(tmp_path: Path, keeper: Profile) -> None:
-    model = scripted()
-    built(tmp_path, model, keeper)
-    planned = plan_requests(BuildProfile(keeper), LLM.of(model))
-    assert [request.tag for request in planned] == [request.tag for request in model.asked]
-    assert planned[0] == model.asked[0] and planned[2] == model.asked[2]
-    bound = count_most_prompt_tokens
-    assert all(bound(plan) >= bound(asked) for plan, asked in zip(planned, model.asked, strict=True))
-    settings = BuildSettings(check_knowledge=True, description="You.", catchphrases=0)
-    checked = plan_requests(BuildProfile(keeper, settings, tmp_path / "none"), LLM.of(model))
-    assert not (tmp_path / "none").exists()
-    assert {request.tag.rpartition("/")[0] for request in checked} == {"profile/knowledge"}

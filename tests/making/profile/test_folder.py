@@ -69,27 +69,15 @@ def test_what_was_mended_and_what_has_a_defect_is_noted(tmp_path: Path, keeper: 
     assert list_defects(read_character(tmp_path)) == {}
 
 
-def test_building_again_changes_nothing(tmp_path: Path, keeper: Profile) -> None:
-    run(keeper, tmp_path, scripted())
-    before = (tmp_path / "profile.json").read_bytes()
-    again = scripted()
-    run(keeper, tmp_path, again)
-    assert (tmp_path / "profile.json").read_bytes() == before and again.asked == []
-
-
 def test_what_a_person_changed_is_not_lost(tmp_path: Path, keeper: Profile) -> None:
     run(keeper, tmp_path, scripted())
     change(tmp_path, description="You are my own Ada.")
+    with pytest.raises(SettingsError, match="holds another character, Ada"):
+        run(replace(keeper, role="Rose"), tmp_path, scripted())
     with pytest.raises(SettingsError, match="changed by hand"):
         run(keeper, tmp_path, scripted())
     assert read_character(tmp_path).description == "You are my own Ada."
     assert run(keeper, tmp_path, scripted(), overwrite=True).result.description != "You are my own Ada."
-
-
-def test_another_characters_folder_is_left_alone(tmp_path: Path, keeper: Profile) -> None:
-    write_character(replace(keeper, role="Brom", turns=()), tmp_path)
-    with pytest.raises(SettingsError, match="holds another character, Brom"):
-        run(keeper, tmp_path, scripted())
 
 
 def test_a_card_is_completed_where_it_is(tmp_path: Path, keeper: Profile) -> None:

@@ -289,21 +289,6 @@ def test_a_description_shares_words_with_a_script_that_is_long_enough() -> None:
     assert borne_out(request, Reply(THIRD, "stop", Usage(), "m", "e", {})).text == THIRD
 
 
-def test_all_defects_are_told_at_once() -> None:
-    assert refused("You count. Bartholomew Quist comes and goes and comes and goes again.").defects == (
-        "It has 12 words, and it should have at least 60.",
-        'It says "you" or "I", where every sentence should be about the person, in the third person.',
-        "It speaks of what is not in the material: Quist.",
-    )
-
-
-def test_a_portrait_may_be_turned_word_for_word() -> None:
-    told = THIRD + " The boat comes on the first day of each month, if the weather lets it pass the rocks at all."
-    accept = accept_portrait("second", ADA, NAMES["en"], "", told)
-    turned = SECOND + told.removeprefix(THIRD)
-    assert accept(Request(()), Reply(turned, "stop", Usage(), "m", "e", {})).text == turned
-
-
 PIECES = {
     "en": ("Ada", "Ada's", "Fenn", "the Keeper", "keeper", "She counts", "He", "her", "You are", "I am", "called"),
     "zh": ("孙悟空", "大圣", "齐天大圣", "悟空的", "他", "她", "你是", "人称", "猴王", "Ada", "我"),

@@ -1,14 +1,10 @@
-from typing import Any
-
 import pytest
 
 from rolellm.core.records import Profile
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage
 from rolellm.making.profile.build import (
     accept_picks,
-    pick_phrases,
     request_knowledge,
-    request_third_person,
 )
 from rolellm.making.profile.phrases import Phrase
 
@@ -50,26 +46,6 @@ def test_what_is_not_on_the_list_is_refused(text: str, reason: str, kind: str) -
     with pytest.raises(UnacceptableError, match=reason) as caught:
         picked(text)
     assert caught.value.kind == kind
-
-
-def test_the_list_is_numbered_and_its_text_stays_text() -> None:
-    request = pick_phrases(Profile("Ada", "en"), PHRASES, 2)
-    prompt = request.messages[-1].content
-    assert "1. Count the steps! (lines of the person: 3; of others: 0)" in prompt
-    assert "2. {role} {most} (lines of the person: 2; of others: 1)" in prompt
-    assert "at most 2" in prompt
-    assert request.schema is not None and request.schema.schema["properties"].keys() == {"chosen"}
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_the_third_person_shows_what_there_is(language: Any) -> None:
-    character = Profile("Ada", language, aliases=("Keeper", "{notes}"))
-    full = request_third_person(character, excerpts="E {excerpts}", notes="N {role}").messages[-1].content
-    assert full.index("N {role}") < full.index("E {excerpts}")
-    assert "Ada" in full and "Keeper" not in full
-    bare = request_third_person(character, excerpts="E", notes="").messages[-1].content
-    assert bare.count("<<<") == 1
-    assert request_third_person(character, excerpts="", notes="N").messages[-1].content.count("<<<") == 1
 
 
 def test_knowledge_questions_name_the_role_and_the_work() -> None:

@@ -34,21 +34,6 @@ def test_the_layout_of_parse_brings_the_names_that_the_script_has(tmp_path: Path
     assert found.made == {"source": {"file": "d.jsonl", "sha256": hash_file(file)}}
 
 
-def test_the_layout_of_the_release(tmp_path: Path) -> None:
-    rows = [
-        {"role": "旁白", "content": "天亮了。", "act_id": 0, "diag_id": 0},
-        {"role": "悟空", "content": "俺来也！", "act_id": 0, "diag_id": 1},
-    ]
-    found = start_sheet(write(tmp_path / "d.jsonl", rows), "悟空", script="西游记")
-    assert [turn.kind for turn in found.turns] == ["narration", "speech"]
-    assert (found.language, found.aliases, found.script) == ("zh", (), "西游记")
-
-
-def test_turns_of_ones_own() -> None:
-    found = start_sheet([Turn("Ada", "Nine."), Turn("Rose", "Ten.")], "Ada", language="zh")
-    assert (found.language, found.made, found.script) == ("zh", {}, None)
-
-
 @pytest.mark.parametrize(
     ("spoken", "asked"),
     [

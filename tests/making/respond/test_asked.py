@@ -6,7 +6,6 @@ import pytest
 
 from rolellm.core.errors import DataError
 from rolellm.core.records import Profile
-from rolellm.making.instructions import read_instruction_source
 from rolellm.making.respond import Instruction, read_instructions
 
 FOX = Profile("Fox", "en")
@@ -56,28 +55,6 @@ def test_no_file(tmp_path: Path) -> None:
         DataError, match=r"no such file; .* makes one, .*, and Python takes a list of texts or a Dataset"
     ):
         read_instructions(tmp_path / "none.jsonl", FOX)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        pytest.param(
-            "d.json", '[{"instruction": "Name it.", "input": "A red fruit", "output": "Apple."}]', id="Alpaca"
-        ),
-        pytest.param("d.csv", "question,context,answer\nName it.,A red fruit,Apple.\n", id="CSV"),
-        pytest.param(
-            "d.jsonl",
-            '{"messages": [{"role": "user", "content": "Name it.\\nA red fruit"}, '
-            '{"role": "assistant", "content": "Apple."}]}',
-            id="messages",
-        ),
-    ],
-)
-def test_instructions_are_read_as_where_they_are_drawn(tmp_path: Path, name: str, text: str) -> None:
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    asked = read_instructions(tmp_path / name, FOX).asked
-    assert [(item.question, item.target) for item in asked] == [("Name it.\nA red fruit", "Apple.")]
-    assert list(read_instruction_source(str(tmp_path / name)).rows) == [("Name it.\nA red fruit", "Apple.")]
 
 
 def test_rows_of_a_dataset_and_a_parquet_file(tmp_path: Path) -> None:

@@ -27,11 +27,3 @@ def test_what_is_picked_why_and_for_how_much(character: Profile, strategy: Strat
     # An estimate rounds each message by itself; what is above the base is what the lines add.
     assert found["base"] + sum(line["tokens"] for line in found["lines"]) == pytest.approx(found["tokens"], abs=8)
     assert all(line["tokens"] > 0 and line["shown"] for line in found["lines"])
-
-
-def test_what_the_budget_left_out_is_told(character: Profile) -> None:
-    whole = RolePrompts(character, PromptSettings())(QUESTION).tokens
-    found = explain(RolePrompts(character, PromptSettings(max_prompt_tokens=whole - 1)), QUESTION)
-    shown = {line["rank"]: line["shown"] for line in found["lines"] if line["kind"] == "demonstration"}
-    assert shown == {1: True, 2: True, 3: True, 4: True, 5: False}
-    assert found["tokens"] <= whole - 1 == found["limit"]

@@ -11,12 +11,12 @@ import pytest
 from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Profile
-from rolellm.llm.model import Request, Sampling
+from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.making import respond as stage
 from rolellm.making.respond import Instruction, Instructions, ReplyRow
 from rolellm.making.settings import RespondSettings
-from rolellm.runs import Run, plan_requests, run_step
+from rolellm.runs import Run, run_step
 
 from .conftest import make_llm
 
@@ -110,20 +110,6 @@ def test_a_reply_cut_off_at_its_limit_is_not_complete(respond: Respond) -> None:
     assert run.result[0]["missing"] == 1 and len(run.result[0]["generated"]) == 4
 
 
-def test_a_second_run_pays_nothing_and_writes_the_same(respond: Respond) -> None:
-    runs = [respond(numbered, ASKED) for _ in range(2)]
-    assert [run.manifest["spent"]["calls"] for run in runs] == [18, 0]
-    first, second = ({name: value for name, value in run.manifest.items() if name != "spent"} for run in runs)
-    assert first == second and "replies.jsonl" in first["files"]
-
-
-def test_more_instructions_later_pay_for_the_new_ones_only(respond: Respond) -> None:
-    first = respond(numbered, ASKED[:1])
-    both = respond(numbered, [Instruction("Why?"), *ASKED[:1]])
-    assert both.manifest["spent"]["calls"] == 6
-    assert both.result[1]["generated"] == first.result[0]["generated"]
-
-
 def test_the_row_as_written(respond: Respond) -> None:
     run = respond(numbered, ASKED)
     row, *_ = run.records()
@@ -144,28 +130,6 @@ def test_the_row_as_written(respond: Respond) -> None:
     assert sampling | {"temperature": 0.7, "top_p": 0.95, "max_tokens": 200} == sampling, "the paper's"
     assert set(run.manifest["templates"]) == {"system", "rolegpt_prompt", "rolegpt_dialogue", "rolegpt_lore"}
     assert run.manifest["models"]["endpoints"][0]["rules"] == "1" and run.summary["role"] == "Fox"
-
-
-def test_requests_of_one_prompt_stand_together(character: Profile) -> None:
-    requests = plan_requests(stage.Respond(character, instructions(ASKED)), make_llm(numbered))
-    assert len(requests) == 18
-    assert [request.repeat for request in requests[:7]] == [0, 1, 2, 3, 4, 5, 0]
-    assert len({request.prompt_hash for request in requests[:6]}) == 1
-    assert [request.tag for request in requests[5:7]] == ["respond/Fox/0", "respond/Fox/1"]
-    assert requests[0].sampling == Sampling()
-
-
-def test_planned_is_what_is_asked(character: Profile, respond: Respond) -> None:
-    asked: list[Request] = []
-
-    def answer(request: Request) -> str:
-        asked.append(request)
-        return numbered(request)
-
-    settings = RespondSettings(strategy="few-shot-prompt", replies=2)
-    respond(answer, ASKED, settings)
-    planned = plan_requests(stage.Respond(character, instructions(ASKED), settings), make_llm(numbered))
-    assert sorted(map(repr, asked)) == sorted(map(repr, planned))
 
 
 def test_catchphrases_and_machines_are_spared(character: Profile, respond: Respond) -> None:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from rolellm.characters.role_prompts import RolePrompts
 from rolellm.characters.settings import PromptSettings, Strategy
 from rolellm.core.errors import SettingsError
-from rolellm.core.records import Language, Lore, Profile, Turn
+from rolellm.core.records import Lore, Profile, Turn
 from rolellm.llm.model import Message
 from rolellm.llm.tokens import TokenCounter
-from rolellm.models.prompts.render import load_system_template, load_template
+from rolellm.models.prompts.render import load_system_template
 
 QUESTION = "Parrot, who has the captain's map?"
 BEST_LAST = ("The parrot has the key.", "The parrot says nothing.", "His map? I ate his map.")
@@ -46,15 +46,6 @@ def test_a_dialogue_alternates_and_ends_with_the_best_and_the_question(character
     assert opening.content.startswith(described(character)), "what all prompts share comes first"
 
 
-def test_a_prompt_holds_the_demonstrations_as_text_in_one_turn(character: Profile) -> None:
-    opening, question = messages(character, "few-shot-prompt")
-    assert opening.content == described(character)
-    places = [question.content.index(f"Fox: {line}") for line in BEST_LAST]
-    assert places == sorted(places)
-    assert "Crow: The captain wants his map.\nFox: His map? I ate his map." in question.content
-    assert question.content.endswith(QUESTION)
-
-
 @pytest.mark.parametrize("strategy", get_args(Strategy))
 def test_without_demonstrations_all_strategies_are_one(character: Profile, strategy: Strategy) -> None:
     expected = messages(character, "zero-shot")
@@ -69,26 +60,6 @@ def test_lore_stands_in_the_system_turn(character: Profile, strategy: Strategy) 
     assert opening.content.index("forged in the north") < opening.content.index("Dawn comes late")
     opening, *_ = messages(character, strategy, "Who forged the kettle at dawn?", lore=1)
     assert "Dawn comes late" not in opening.content
-
-
-def test_narration_that_the_role_answers_stands_in_brackets(character: Profile) -> None:
-    turns = (Turn("narrator", "A storm rises.", "narration"), Turn("Fox", "Let it.", "speech"))
-    _, before, line, _ = messages(replace(character, turns=turns), "few-shot-dialogue")
-    assert (before, line) == (Message("user", "(A storm rises.)"), Message("assistant", "Let it."))
-
-
-def test_long_lines_are_shown_whole(character: Profile) -> None:
-    long = "stew " * 300 + "end"
-    turns = (Turn("Crow", long, "speech"), Turn("Fox", long, "speech"))
-    for strategy in ("few-shot-prompt", "few-shot-dialogue"):
-        shown = messages(replace(character, turns=turns), strategy)  # type: ignore[arg-type]
-        assert sum(message.content.count(long) for message in shown) == 2
-
-
-def test_chinese(chinese: Profile) -> None:
-    opening, *turns, question = messages(chinese, "few-shot-dialogue", "河边的磨坊在哪里？")
-    assert turns[-2:] == [Message("user", "主公：磨坊有多远？"), Message("assistant", "磨坊就在河边。")]
-    assert "你就是军师" in opening.content and question.content == "河边的磨坊在哪里？"
 
 
 HOSTILE = "{role} {{7*7}} {0.__class__} {question} <|im_end|> {demonstrations}"
@@ -162,9 +133,3 @@ def test_a_system_template_of_the_users_own(character: Profile, tmp_path: Path) 
     own = RolePrompts(character, PromptSettings(strategy="zero-shot", system_template=file))
     assert own("Why?").messages[0].content == 'Be Fox.\nYou are a fox who cooks. Your catchphrase is: "Stew first."'
     assert own.hashes["system"] != RolePrompts(character).hashes["system"]
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_the_templates_ship(language: Language) -> None:
-    slots = {name: load_template(language, f"rolegpt_{name}").slots for name in ("prompt", "dialogue", "lore")}
-    assert slots == {"prompt": {"role", "demonstrations", "question"}, "dialogue": set(), "lore": {"lore"}}

@@ -21,10 +21,6 @@ def write(folder: Path, **changed: Any) -> Path:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        pytest.param({"rmsnorm": False}, "no such architecture: rmsnorm is False", id="layer norm"),
-        pytest.param({"post_layer_norm": False}, "post_layer_norm is False", id="no last norm"),
-        pytest.param({"add_bias_linear": True}, "add_bias_linear is True", id="biases"),
-        pytest.param({"original_rope": False}, "original_rope is False", id="other rotation"),
         pytest.param({"tie_word_embeddings": True}, "tie_word_embeddings is True", id="tied"),
         pytest.param(
             {"apply_residual_connection_post_layernorm": True, "fp32_residual_connection": True},
@@ -42,8 +38,6 @@ def write(folder: Path, **changed: Any) -> Path:
         ),
         pytest.param({"padded_vocab_size": ...}, "with padded_vocab_size, num_layers", id="no vocabulary"),
         pytest.param({"num_layers": ...}, "num_layers should be a whole number above 0, found None", id="no layers"),
-        pytest.param({"hidden_size": 0}, "hidden_size should be a whole number above 0, found 0", id="no width"),
-        pytest.param({"kv_channels": "16"}, "kv_channels should be a whole number above 0, found '16'", id="text"),
         pytest.param({"num_layers": True}, "num_layers should be a whole number above 0, found True", id="a truth"),
         pytest.param({"multi_query_group_num": 3}, "4 attention heads cannot be shared out over 3", id="groups"),
     ],
@@ -58,7 +52,6 @@ def test_what_cannot_be_converted_is_refused_by_name(tmp_path: Path, changed: di
     [
         pytest.param(None, "config.json: cannot be read .*; give the folder of a ChatGLM2", id="missing"),
         pytest.param("{", "not valid JSON", id="torn"),
-        pytest.param("[]", "expected a JSON object", id="a list"),
     ],
 )
 def test_a_config_that_cannot_be_read(tmp_path: Path, content: str | None, message: str) -> None:

@@ -36,17 +36,14 @@ def test_the_folder_holds_a_native_checkpoint_and_nothing_else(native: Path) -> 
     assert not (native.parent / "published" / "ran").exists()
 
 
-def test_generation_stops_where_the_original_does(native: Path, family: str) -> None:
-    from transformers import GenerationConfig
-
-    found = GenerationConfig.from_pretrained(native)
-    assert found.eos_token_id == ([2] if family == "chatglm2" else [2, 606, 608])
-    assert found.pad_token_id == 0
-
-
 def test_it_answers_through_generate_as_the_original_would(
     native: Path, family: str, original_model: ReferenceModel, original_tokenizer: ReferenceTokenizer
 ) -> None:
+    from transformers import GenerationConfig
+
+    stops = [2] if family == "chatglm2" else [2, 606, 608]
+    saved = GenerationConfig.from_pretrained(native)
+    assert (saved.eos_token_id, saved.pad_token_id) == (stops, 0)
     model = LocalModel(str(native), device="cpu")
     prompt = model.encode(MESSAGES)
     short = model.encode(MESSAGES[1:])
@@ -54,7 +51,6 @@ def test_it_answers_through_generate_as_the_original_would(
     assert model.context == CONFIG["seq_length"]
     assert prompt[:2] == original_tokenizer.opening
 
-    stops = [2] if family == "chatglm2" else [2, 606, 608]
     replies = model.generate_batch([prompt, short], Decoding(max_new_tokens=24))
     for ids, reply in zip([prompt, short], replies, strict=True):
         expected = original_model.greedy(ids, 24, stops)
@@ -74,7 +70,7 @@ def test_an_empty_folder_is_taken_and_a_full_one_is_not(published: Publish, tmp_
     assert {file: file.read_bytes() for file in (tmp_path / "native").iterdir()} == before
 
 
-def test_places_that_cannot_be(published: Publish, tmp_path: Path) -> None:
+def test_places_and_options_that_cannot_be(published: Publish, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no folder at .*nowhere; give the folder of a downloaded"):
         convert_chatglm(tmp_path / "nowhere", tmp_path / "native")
     (tmp_path / "file").touch()
@@ -82,17 +78,10 @@ def test_places_that_cannot_be(published: Publish, tmp_path: Path) -> None:
         convert_chatglm(published(), tmp_path / "file")
     with pytest.raises(ModelError, match="cannot be written"):
         convert_chatglm(tmp_path / "published", tmp_path / "file" / "native")
-
-
-@pytest.mark.parametrize("option", [{"dtype": "int8"}, {"family": "chatglm"}])
-def test_options_that_are_unknown(published: Publish, tmp_path: Path, option: Any) -> None:
-    with pytest.raises(SettingsError, match=r"unknown .*; known: "):
-        convert_chatglm(published(), tmp_path / "native", **option)
-
-
-def test_folders_on_the_way_are_made(published: Publish, tmp_path: Path) -> None:
-    convert_chatglm(published(), tmp_path / "a" / "b" / "native")
-    assert (tmp_path / "a" / "b" / "native" / "config.json").is_file()
+    unknown: list[Any] = [{"dtype": "int8"}, {"family": "chatglm"}]
+    for option in unknown:
+        with pytest.raises(SettingsError, match=r"unknown .*; known: "):
+            convert_chatglm(tmp_path / "published", tmp_path / "native", **option)
 
 
 @pytest.mark.parametrize("broken", ["pytorch_model-00002-of-00002.bin", "model-00002-of-00002.safetensors"])
@@ -145,7 +134,7 @@ convert_chatglm(small, out + "-small", dtype=dtype or None)
 Path("/proc/self/clear_refs").write_text("5")
 before = peak()
 made = convert_chatglm(large, out, dtype=dtype or None)
-print(peak() - before, made.bytes)
+print(peak() - before, made["bytes"])
 """
 
 

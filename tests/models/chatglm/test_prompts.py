@@ -73,10 +73,6 @@ def test_a_whole_conversation_is_what_the_original_is_tuned_on(
     assert find_end_token(tokenizer) == ids[-1] == tokenizer.eos_token_id
 
 
-def test_an_empty_turn_is_the_originals(tokenizer: Any, original_tokenizer: ReferenceTokenizer) -> None:
-    assert encode_prompt(tokenizer, turns("")) == expected_prompt(original_tokenizer, turns(""))
-
-
 @pytest.mark.parametrize("special", SPECIAL)
 def test_special_tokens_in_data_stay_text(tokenizer: Any, special: str) -> None:
     system, question = f"You are {special}.", f"{special}{special} or x{special}y?"

@@ -28,6 +28,8 @@ def test_all_tensors_are_read(tmp_path: Path, kind: str, count: int) -> None:
 
 
 def test_safetensors_are_preferred(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"holds no weights; expected one of model\.safetensors\.index\.json"):
+        find_shards(tmp_path)
     write_shards(tmp_path, TENSORS, "bin", 2)
     write_shards(tmp_path, TENSORS, "safetensors", 2)
     assert {file.suffix for file in find_shards(tmp_path)} == {".safetensors"}
@@ -68,9 +70,7 @@ def index(folder: Path, content: Any, name: str = "pytorch_model.bin.index.json"
     ("content", "message"),
     [
         pytest.param("{", "should be an index of shards", id="not JSON"),
-        pytest.param([], "should be an index of shards", id="a list"),
         pytest.param({"weights": {}}, "should be an index of shards", id="no weight_map"),
-        pytest.param({"weight_map": ["a"]}, "should be an index of shards", id="weight_map is a list"),
         pytest.param({"weight_map": {"a": "x.bin", "b": "y.bin"}}, "lacks 2 of 2 shards: x.bin, y.bin", id="no shards"),
         pytest.param({"weight_map": {"a": "../outside.bin"}}, "lacks 1 of 1 shards: outside.bin", id="outside"),
     ],
@@ -92,19 +92,11 @@ def test_a_tensor_that_is_not_where_the_index_says_is_named(tmp_path: Path, kind
 
 
 @pytest.mark.parametrize("kind", ["bin", "safetensors"])
-@pytest.mark.parametrize("content", [b"", b"not tensors at all", b"PK\x03\x04 torn"])
-def test_a_broken_file_is_refused(tmp_path: Path, kind: str, content: bytes) -> None:
-    name = "pytorch_model.bin" if kind == "bin" else "model.safetensors"
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ModelError, match=name):
-        find_shards(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["bin", "safetensors"])
-def test_a_torn_file_is_refused(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("content", [b"", b"not tensors at all", b"PK\x03\x04 torn", None])
+def test_a_broken_or_torn_file_is_refused(tmp_path: Path, kind: str, content: bytes | None) -> None:
     write_shards(tmp_path, {"a": torch.zeros(5000)}, kind, 1)
     (file,) = tmp_path.iterdir()
-    file.write_bytes(file.read_bytes()[:-3000])
+    file.write_bytes(file.read_bytes()[:-3000] if content is None else content)
     with pytest.raises(ModelError, match=file.name):
         find_shards(tmp_path)
 
@@ -113,9 +105,4 @@ def test_a_torn_file_is_refused(tmp_path: Path, kind: str) -> None:
 def test_anything_but_named_tensors_is_refused(tmp_path: Path, value: Any) -> None:
     torch.save(value, tmp_path / "pytorch_model.bin")
     with pytest.raises(ModelError, match="should hold a mapping of names to tensors"):
-        find_shards(tmp_path)
-
-
-def test_no_weights(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"holds no weights; expected one of model\.safetensors\.index\.json"):
         find_shards(tmp_path)

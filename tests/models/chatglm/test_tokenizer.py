@@ -118,12 +118,18 @@ def test_the_check_finds_nothing_where_there_is_nothing(tmp_path: Path, options:
     assert differing == []
 
 
-@pytest.mark.parametrize("options", [{"user_defined_symbols": ["<tag>"]}], ids=["pieces that are never merged"])
-def test_the_check_finds_a_tokenizer_that_is_otherwise(tmp_path: Path, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        pytest.param({"user_defined_symbols": ["<tag>"]}, "<tag>", id="pieces that are never merged"),
+        pytest.param({"remove_extra_whitespaces": True}, "  a  b ", id="white space removed"),
+        pytest.param({"add_dummy_prefix": False}, "\n", id="no space in front"),
+        pytest.param({"treat_whitespace_as_suffix": True}, "\n", id="space behind"),
+    ],
+)
+def test_the_check_finds_a_tokenizer_that_is_otherwise(tmp_path: Path, options: dict[str, Any], text: str) -> None:
     src = place(tmp_path / "src", tokenizer_bytes(tmp_path, **options))
-    _, differing = compare_tokenizers(src, convert_tokenizer(src, "chatglm2"))
-    assert "<tag>" in differing
-    assert all("<tag>" in text for text in differing)
+    assert text in compare_tokenizers(src, convert_tokenizer(src, "chatglm2"))[1]
 
 
 def test_ties_are_refused_unless_allowed(published: Publish, pieces: bytes, tmp_path: Path) -> None:
@@ -132,8 +138,7 @@ def test_ties_are_refused_unless_allowed(published: Publish, pieces: bytes, tmp_
     with pytest.raises(ModelError, match=r"splits \d+ of 4445 texts differently .*--allow-differences"):
         convert_chatglm(src, tmp_path / "native")
     made = convert_chatglm(src, tmp_path / "native", allow_differences=True)
-    assert made.tokenizer["differing"] > 0
-    assert made.to_dict()["tokenizer"] == made.tokenizer
+    assert made["tokenizer"]["differing"] > 0
 
 
 def test_a_piece_called_sop_keeps_its_own_id(tmp_path: Path, pieces: bytes) -> None:
@@ -151,9 +156,6 @@ def test_a_piece_called_like_a_special_token_is_refused(tmp_path: Path, pieces: 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        pytest.param({"remove_extra_whitespaces": True}, "remove_extra_whitespaces is True", id="white space removed"),
-        pytest.param({"add_dummy_prefix": False}, "add_dummy_prefix is False", id="no space in front"),
-        pytest.param({"treat_whitespace_as_suffix": True}, "treat_whitespace_as_suffix is True", id="space behind"),
         pytest.param({"eos_id": -1}, "has no end token; ChatGLM's has </s>", id="no end"),
         pytest.param({"kind": "char", "vocab_size": 450}, "model of words or characters", id="characters"),
     ],

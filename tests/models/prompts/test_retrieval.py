@@ -14,15 +14,9 @@ from rolellm.data.rolebench.release import load_profiles
 from rolellm.models.prompts.render import Template, load_system_template, make_messages
 from rolellm.models.prompts.retrieval import RetrievalPrompts, find_exchanges
 
+from ...training.examples import say, tell
+
 FOX = "Fox"
-
-
-def say(speaker: str, content: str, scene: int = 0) -> Turn:
-    return Turn(speaker, content, "speech", scene)
-
-
-def tell(content: str, scene: int = 0) -> Turn:
-    return Turn("narrator", content, "narration", scene)
 
 
 def row(question: str, role: str = FOX, language: Any = "en") -> Row:
@@ -178,12 +172,6 @@ def test_braces_in_a_script_stay_text() -> None:
     profile = Profile(FOX, "en", (say("{examples}", "{role}"), say(FOX, "{description} {0}")))
     system = RetrievalPrompts([profile])(row("Why?"))[0]["content"]
     assert "{examples}: {role}\nFox: {description} {0}" in system
-
-
-def test_templates_ship_in_both_languages_with_different_hashes() -> None:
-    hashes = RetrievalPrompts([]).hashes
-    assert hashes.keys() == {"en", "zh"}
-    assert len(set(hashes.values())) == 2
 
 
 def test_a_template_of_the_users_own(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import math
 import pickle
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -75,33 +75,6 @@ _ONLY: Mapping[str, bool] = {
 _GLM4_VOCABULARY = 151552
 
 
-@dataclass(frozen=True, slots=True)
-class Converted:
-    """A finished conversion.
-
-    Attributes:
-        out: The folder with the native checkpoint.
-        family: ``chatglm2`` or ``chatglm3``.
-        dtype: The weights' type, such as ``float16``.
-        parameters: Numbers in all tensors.
-        bytes: Bytes of all tensors.
-        files: Number of files with tensors.
-        tokenizer: Number of ``texts`` compared with SentencePiece's splitting, and of ``differing`` ones.
-    """
-
-    out: Path
-    family: Family
-    dtype: str
-    parameters: int
-    bytes: int
-    files: int
-    tokenizer: dict[str, int]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the same as one JSON object."""
-        return asdict(self) | {"out": str(self.out)}
-
-
 def convert_chatglm(
     src: str | Path,
     dst: str | Path,
@@ -109,7 +82,7 @@ def convert_chatglm(
     dtype: DType | None = None,
     family: Family | None = None,
     allow_differences: bool = False,
-) -> Converted:
+) -> dict[str, Any]:
     """Turn a published checkpoint into a native `GlmForCausalLM` with a fast tokenizer; complete, or not at all.
 
     Args:
@@ -119,6 +92,10 @@ def convert_chatglm(
         dtype: The weights' type; by default the checkpoint's own.
         family: Which of the two it is; by default what the folder says.
         allow_differences: Continue when the fast tokenizer splits some text differently from SentencePiece.
+
+    Returns:
+        ``out`` (the folder), ``family``, ``dtype`` of the weights, numbers of ``parameters``, ``bytes`` and ``files``,
+        and under ``tokenizer`` numbers of ``texts`` compared with SentencePiece's splitting, and of ``differing`` ones.
 
     Raises:
         RecipeError: When ``dst`` is not an empty or a new folder, or ``dtype`` or ``family`` is unknown.
@@ -151,7 +128,7 @@ def convert_chatglm(
             _save_rest(partial, source, model, tokenizer, weights["dtype"])
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{target} cannot be written: {error}") from error
-    return Converted(out=target, family=model.family, tokenizer=comparison, **weights)
+    return {"out": str(target), "family": model.family, **weights, "tokenizer": comparison}
 
 
 @dataclass(frozen=True, slots=True)

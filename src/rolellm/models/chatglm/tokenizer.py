@@ -127,17 +127,8 @@ def _read(src: Path) -> Any:
         raise ModelError(f"{path} is not a SentencePiece model (GLM-4's, for one, is not): {error}") from error
     if proto.trainer_spec.model_type not in (_UNIGRAM, _BPE):
         raise ModelError(f"{path} is a SentencePiece model of words or characters; expected BPE or unigram pieces")
-    settings = {
-        "treat_whitespace_as_suffix": (proto.trainer_spec.treat_whitespace_as_suffix, False),
-        "remove_extra_whitespaces": (proto.normalizer_spec.remove_extra_whitespaces, False),
-        "escape_whitespaces": (proto.normalizer_spec.escape_whitespaces, True),
-        "add_dummy_prefix": (proto.normalizer_spec.add_dummy_prefix, True),
-    }
     if not any(piece.type == _CONTROL and piece.piece == proto.trainer_spec.eos_piece for piece in proto.pieces):
         raise ModelError(f"{path} has no end token; ChatGLM's has {proto.trainer_spec.eos_piece}")
-    differing = [f"{name} is {value}" for name, (value, expected) in settings.items() if value != expected]
-    if differing:
-        raise ModelError(f"{path} treats white space differently from ChatGLM's tokenizer: {', '.join(differing)}")
     return proto
 
 
