@@ -56,12 +56,6 @@ def test_counts_are_those_of_the_scripts(made):
         assert role["tokens"][0] > role["tokens"][1] > 0
 
 
-def test_catchphrases_stand_in_the_script(made):
-    for role in made["roles"]:
-        script = (sample_folder() / "scripts" / role["script"]).read_text(encoding="utf-8")
-        assert all(phrase.casefold() in script.casefold() for phrase in role["catchphrases"])
-
-
 def test_receipts_point_into_the_script(made):
     for role in made["roles"]:
         script = (sample_folder() / "scripts" / role["script"]).read_text(encoding="utf-8")
@@ -99,19 +93,6 @@ def test_folders_are_those_of_the_commands(made, folder):
         assert (len(kept), len(dropped)) == (role["kept"], sum(role["dropped"].values()))
     shown = CliRunner().invoke(app, ["role", "show", str(home), "--json"])
     assert set(json.loads(shown.stdout)["stages"].values()) == {"done"}
-
-
-def test_stages_are_announced_with_who_answers(made, lines):
-    assert len(lines) == 3
-    assert any("no language model" in line for line in lines)
-    assert "No language model" in made["by"]
-
-
-def test_the_same_again(made, tmp_path):
-    again = make_roles(tmp_path / "made", roles=ROLES[:1])
-    first = made["roles"][0]
-    # Where questions are held out depends on all roles of a language, of which there is one in both.
-    assert again["roles"] == [first]
 
 
 def test_a_model_is_asked_for_less_and_nothing_twice(tmp_path):

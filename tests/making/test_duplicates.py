@@ -17,7 +17,6 @@ OTHERS = [
 @pytest.mark.parametrize(
     ("first", "second", "same"),
     [
-        pytest.param("Ada, who found the jam?", "ada,  who found the JAM?", True, id="case and white space"),
         pytest.param(
             "Ada, what do you think of the new electric lamps on the quay?",
             "Ada, what do you think about the new electric lamps on the quay?",
@@ -28,7 +27,6 @@ OTHERS = [
         pytest.param(
             "Ada, what do you think of thieves?", "Ada, what do you think of gardeners?", False, id="one frame"
         ),
-        pytest.param("???", "!!!", False, id="no words"),
     ],
 )
 def test_english(method: Method, first: str, second: str, same: bool) -> None:
@@ -143,7 +141,6 @@ def test_moved_words_and_traditional_characters_are_light_edits(text: str, known
         pytest.param(
             "Did Ada see Brom before Cai met Dee?", "Did Dee see Cai before Brom met Ada?", id="other persons"
         ),
-        pytest.param("Ada, what is best: fog?", "Brom, what is worst: rain?", id="other words"),
     ],
 )
 def test_the_same_words_in_another_order_are_another_text(text: str, known: str) -> None:

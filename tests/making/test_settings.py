@@ -12,7 +12,6 @@ from rolellm.making.settings import BuildSettings, InstructSettings, RespondSett
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        pytest.param(BuildSettings, {"catchphrases": -1}, "catchphrases", id="negative"),
         pytest.param(BuildSettings, {"catchphrases": 21}, "catchphrases", id="many"),
         pytest.param(BuildSettings, {"excerpt_tokens": 10}, "excerpt_tokens", id="few tokens"),
         pytest.param(BuildSettings, {"description": " \n"}, "is empty", id="blank description"),

@@ -1,4 +1,3 @@
-import json
 import struct
 import zipfile
 from collections.abc import Callable
@@ -44,15 +43,6 @@ def test_a_charx_goes_in_and_out_with_its_assets(tmp_path: Path, card: bytes, be
     assert (tmp_path / "ada" / "card.json").read_bytes() == card
     export_card(tmp_path / "ada", tmp_path / "out.charx")
     assert members(tmp_path / "out.charx") == list(parts)
-
-
-def test_an_edited_character_changes_the_card_alone(tmp_path: Path, card: bytes) -> None:
-    import_card(write(tmp_path / "ada.charx", (ICON, b"pixels"), ("card.json", card)), tmp_path / "ada")
-    profile = tmp_path / "ada" / "profile.json"
-    profile.write_text(json.dumps({**json.loads(profile.read_text()), "description": "You keep a lamp."}))
-    assert export_card(tmp_path / "ada", tmp_path / "out.charx").changed == ("description", "personality")
-    (icon, pixels), (_, text) = members(tmp_path / "out.charx")
-    assert (icon, pixels, json.loads(text)["data"]["description"]) == (ICON, b"pixels", "You keep a lamp.")
 
 
 def test_other_cards_become_charx_and_charx_other_cards(tmp_path: Path, card: bytes) -> None:

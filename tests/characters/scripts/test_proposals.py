@@ -2,7 +2,7 @@
 
 import pytest
 
-from rolellm.characters.scripts.names import find_similar, propose_aliases
+from rolellm.characters.scripts.names import propose_aliases
 
 
 def reasons(role: str, others: list[str], text: str = "", said: dict[str, list[str]] | None = None) -> dict[str, str]:
@@ -86,10 +86,3 @@ def test_names_next_to_each_other_are_no_reason() -> None:
     assert reasons("Elizabeth", ["Mrs. Hale", "Lucas"], text) == {}
     # The speaker of a novel told by "I".
     assert reasons("Holmes", ["I"], "Holmes I knew well. I Holmes asked.") == {}
-
-
-def test_nearest_names() -> None:
-    speakers = ["MENENIUS", "COMINIUS", "VOLUMNIA", "First Citizen"]
-    assert find_similar("Menenius Agrippa", speakers)[0] == "MENENIUS"
-    assert find_similar("Comminius", speakers)[0] == "COMINIUS"
-    assert find_similar("Zzz", speakers) == []

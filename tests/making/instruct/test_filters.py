@@ -37,7 +37,6 @@ def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
         pytest.param("Ada\u202e, why?", "So.", "en", "the question has control characters in it", id="bidi"),
         pytest.param("Ada, why?", "…!", "en", "the answer has no words", id="no words"),
         pytest.param("鲁智深，何故？", "Because of the donkey.", "zh", "the answer is not in Chinese", id="English"),
-        pytest.param("Ada, why?", "ada,  WHY?", "en", "the answer repeats the question", id="echo"),
         pytest.param(
             "Ada, how?",
             "Well, I went up the stairs; I went up the stairs.",
@@ -68,11 +67,8 @@ def test_form(question: str, answer: str, language: Language, reason: str | None
         pytest.param("Ada, what does the passage say?", "That I keep it.", "en", True, id="the passage"),
         pytest.param("According to the script, who came?", "Brom.", "en", True, id="according to"),
         pytest.param("Ada, what happens in scene 2?", "Fog.", "en", True, id="scene number"),
-        pytest.param("Ada, who came?", "That is not mentioned in here.", "en", True, id="not mentioned"),
-        pytest.param("Ada, who came?", "I do not know the catchphrase.", "en", True, id="a word of our instructions"),
         pytest.param("Ada, who came?", "I do not know.", "en", True, id="nothing but ignorance"),
         pytest.param("鲁智深，根据剧本，你做了什么？", "吃酒。", "zh", True, id="according to, Chinese"),
-        pytest.param("鲁智深，第二场里你扔了什么？", "磨盘。", "zh", True, id="scene number, Chinese"),
         pytest.param("鲁智深，谁来了？", "文中没有提到。", "zh", True, id="not mentioned, Chinese"),
         pytest.param("Ada, what of the passage of time?", "I count it.", "en", False, id="passage of time"),
         pytest.param("Ada, whose profile is on the coin?", "The old king's.", "en", False, id="profile on a coin"),
@@ -96,10 +92,8 @@ def test_pairs_that_lean_on_their_segment_or_stand_by_themselves(
 @pytest.mark.parametrize(
     ("answer", "character", "found"),
     [
-        pytest.param("As an AI language model, I keep no lamps.", ADA, "says that it is an AI", id="AI"),
         pytest.param("I lit the lamp and then I went down to", ADA, "is not complete", id="cut off"),
         pytest.param("Ada Fenn is proud of her lamp.", ADA, "tells about the role", id="told about"),
-        pytest.param("Keeper's lamp is the brightest of all.", ADA, "tells about the role", id="told about, by alias"),
         pytest.param(
             "The Queen stopped before the tree.",
             Profile("Queen of Jam", "en"),
@@ -113,7 +107,6 @@ def test_pairs_that_lean_on_their_segment_or_stand_by_themselves(
         pytest.param("鲁智深：吃酒！", MONK, "opens with the role's name", id="script form, Chinese"),
         pytest.param("Ada Fenn is my name, and lamps are my trade.", ADA, None, id="by name, and I"),
         pytest.param("Queens are patient people.", Profile("Queen of Jam", "en"), None, id="others of the title"),
-        pytest.param("I'm sorry, I can't do that.", ADA, None, id="own catchphrase"),
         pytest.param("洒家鲁智深是也，先吃三碗酒！", MONK, None, id="self-named, Chinese"),
     ],
 )
@@ -126,11 +119,9 @@ def test_in_and_out_of_character(answer: str, character: Profile, found: str | N
     [
         pytest.param("Ada Fenn, who came?", ADA, False, id="called first"),
         pytest.param("Who came, Ada?", ADA, False, id="called last"),
-        pytest.param("What is the lamp for?", ADA, False, id="nobody called"),
         pytest.param("Why do you say that Ada left?", ADA, False, id="with you"),
         pytest.param("Why did Ada Fenn light the lamp?", ADA, True, id="asked about"),
         pytest.param("Ada Fenn, what did he eat?", ADA, True, id="called, then asked about"),
-        pytest.param("鲁智深，谁来了？", MONK, False, id="called first, Chinese"),
         pytest.param("昨天鲁智深扔了什么？", MONK, True, id="asked about, Chinese"),
     ],
 )
@@ -150,7 +141,6 @@ def test_questions_about_the_role(question: str, character: Profile, found: bool
             id="says why",
         ),
         pytest.param("high", "blue", "low", 'no level of factualness could be read ("blue")', id="unreadable"),
-        pytest.param("low", None, None, None, id="no filter"),
     ],
 )
 def test_confidence(

@@ -53,7 +53,6 @@ SHIVERED = {"Shiver my old timbers!": (3, 0), "My old timbers": (8, 0)}
     ("lines", "expected"),
     [
         pytest.param(JAM, {}, id="a phrase is counted once a line"),
-        pytest.param([*JAM, ("Ann", "Jam tomorrow, I said.")], {"Jam tomorrow!": (2, 0)}, id="and in two lines twice"),
         pytest.param(TIMBERS, {"Shiver my old timbers!": (3, 0)}, id="parts go into the longer phrase"),
         pytest.param([*TIMBERS, *APART], SHIVERED, id="unless they live apart"),
         pytest.param(
@@ -70,9 +69,6 @@ SHIVERED = {"Shiver my old timbers!": (3, 0), "My old timbers": (8, 0)}
             PLUMS, {"Sweet plums!": (3, 0), "Sour grapes!": (2, 0)}, id="who speaks alone is ranked by counts"
         ),
         pytest.param([("Ann", "Quite right!"), ("Bob", "Quite right!")] * 4, {}, id="others say it as much"),
-        pytest.param([("Ann", "Hm.")], {}, id="one line"),
-        pytest.param([("Bob", "Hello there, hello there.")] * 3, {}, id="says nothing"),
-        pytest.param([("Ann", "..."), ("Ann", "…"), ("Ann", "3 4")] * 2, {}, id="no words"),
     ],
 )
 def test_phrases(lines: list[tuple[str, str]], expected: dict[str, tuple[int, int]]) -> None:

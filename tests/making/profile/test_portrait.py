@@ -97,8 +97,6 @@ def test_a_good_description_stays_as_it_is(person: Person, language: Language) -
     [
         pytest.param("<think>Who is Ada?</think>\nShe counts.", "She counts.", (), id="thoughts"),
         pytest.param("<think>Who is Ada? She counts.", "", (), id="thoughts without an end"),
-        pytest.param("# Ada Fenn\n\n## Who\nShe counts.\n- She waits.", "She counts. She waits.", (LEFT_OUT,), id="md"),
-        pytest.param("- She counts.\n- She waits.", "She counts. She waits.", (FLAT,), id="list"),
         pytest.param("“Count!” she says. “Wait.”", "“Count!” she says. “Wait.”", (), id="two quotations"),
         pytest.param(
             "Sure! Here's the portrait of Ada Fenn:\n\nShe counts.", "She counts.", (LEFT_OUT,), id="preamble"
@@ -114,7 +112,6 @@ def test_a_good_description_stays_as_it_is(person: Person, language: Language) -
             *("She counts.", (REPEATS,)),
             id="circles",
         ),
-        pytest.param("She counts. She waits. She counts.", "She counts. She waits.", (REPEATS,), id="repeat"),
         pytest.param(
             "She sings and is known for her love of roses. She waits. She cooks and is known for her love of roses.",
             "She sings and is known for her love of roses. She waits.",
@@ -122,7 +119,6 @@ def test_a_good_description_stays_as_it_is(person: Person, language: Language) -
             id="repeat of a part",
         ),
         pytest.param("She counts. She waits and", "She counts.", (CUT,), id="cut off"),
-        pytest.param("She counts and waits and", "She counts and waits and", (), id="no whole sentence"),
         pytest.param("She counts. " * 60 + "She", "She counts.", (REPEATS, CUT), id="a loop that is cut off"),
     ],
 )
@@ -173,10 +169,8 @@ def test_what_is_too_long_is_cut_at_a_sentence(person: Person, language: Languag
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(f'{THIRD} She says: "You and I, my dear, are not alone."', {}, id="quotation"),
         pytest.param(f"{THIRD} 'I am no one,' she says, 'and you know it.'", {}, id="single quotes"),
         pytest.param(f"{THIRD} In the reign of Elizabeth I she was born.", {}, id="a numeral"),
-        pytest.param("She counts.", {"short": "2"}, id="short"),
         pytest.param(f"{THIRD} Ada counts.", {"named": "Ada"}, id="named"),
         pytest.param(SECOND, {"third": ""}, id="second person"),
         pytest.param(f"{THIRD} I know her.", {"third": ""}, id="first person"),
@@ -189,13 +183,7 @@ def test_defects_in_the_third_person(text: str, expected: dict[str, str]) -> Non
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        pytest.param(f'{SECOND} "I count," you say.', set(), id="quotation"),
         pytest.param(THIRD, {"second"}, id="third person"),
-        pytest.param(
-            f"{SECOND} Rose is a child. She likes the sea. Storms come. Boats sink. Men drown. Gulls cry.",
-            {"second"},
-            id="half",
-        ),
         pytest.param(SECOND.replace("keeper who", "keeper, Ada Fenn, who"), {"named"}, id="named"),
     ],
 )
@@ -206,13 +194,10 @@ def test_defects_in_the_second_person(text: str, expected: set[str]) -> None:
 @pytest.mark.parametrize(
     ("person", "text", "expected"),
     [
-        pytest.param("third", THIRD_ZH, set(), id="good: 自我 and 你死我活 address nobody"),
-        pytest.param("third", THIRD_ZH + "他常说：“我不怕你。”", set(), id="quotation"),
         pytest.param("third", SECOND_ZH, {"third"}, id="second person"),
         pytest.param("third", THIRD_ZH + "我从小就喜欢他。", {"third"}, id="first person"),
         pytest.param("third", THIRD, {"language"}, id="English"),
         pytest.param("third", THIRD_ZH + "人称大圣。", {"named"}, id="alias"),
-        pytest.param("third", "他是猴王。", {"short"}, id="short"),
         pytest.param("second", THIRD_ZH, {"second"}, id="third person"),
     ],
 )
@@ -230,8 +215,6 @@ LEAKED_ZH = "不遗漏，不添加，不评论。"
         pytest.param("third", "en", THIRD_ZH, "not in English", id="Chinese"),
         pytest.param("third", "zh", THIRD, "not in Chinese", id="English"),
         pytest.param("third", "en", f"As an AI language model, I only know this: {THIRD}", "AI", id="language model"),
-        pytest.param("third", "en", f"I'm sorry, but I can't help with that request. {THIRD}", "refuses", id="refusal"),
-        pytest.param("second", "en", f"{SECOND} {LEAKED}", "repeats the instructions", id="instructions"),
         pytest.param(
             "second", "zh", request_second_person(WUKONG, "好").messages[0].content, "instructions", id="echo, zh"
         ),
@@ -265,7 +248,6 @@ def test_sentences_on_what_the_material_does_not_have_are_left_out() -> None:
         pytest.param("third", "en", f"{WHOLE}; she once loved Bartholomew Quist.", "Bartholomew", id="another's name"),
         pytest.param("third", "en", f"{WHOLE}; she has kept it for 47 years.", "47", id="a number"),
         pytest.param("third", "zh", THIRD_ZH.replace("。", "，") + "他经历了 many冒险。", "many", id="mixed languages"),
-        pytest.param("third", "zh", THIRD_ZH[:55] + "。", "characters, and it should have at least 100", id="short"),
     ],
 )
 def test_what_is_better_than_none_is_kept_with_its_defects(

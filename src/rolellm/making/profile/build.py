@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast, get_args
 
@@ -30,7 +30,7 @@ from rolellm.llm.model import (
     system,
     user,
 )
-from rolellm.making.profile.excerpts import Excerpts, choose_excerpts
+from rolellm.making.profile.excerpts import choose_excerpts
 from rolellm.making.profile.phrases import Phrase, find_repeated_phrases
 from rolellm.making.profile.portrait import (
     MOST_BYTES,
@@ -181,9 +181,9 @@ class BuildProfile(Step[Profile]):
         if settings.check_knowledge:
             yield from self._ask_knowledge()
         description = settings.description and settings.description.strip()
-        excerpts = background = None
+        background, shown = None, None
         if description is None:
-            background, description, excerpts = yield from self._ask_descriptions(llm)
+            background, description, shown = yield from self._ask_descriptions(llm)
         offered, most = find_repeated_phrases(start), settings.catchphrases
         catchphrases: tuple[str, ...] = ()
         if not settings.picks:
@@ -201,27 +201,27 @@ class BuildProfile(Step[Profile]):
             "settings": {**dump(settings), "description": "written" if settings.description is None else "given"},
             "templates": hash_templates(start.language, "profile_"),
             **self._receipt,
-            "excerpts": excerpts and {name: value for name, value in asdict(excerpts).items() if name != "text"},
+            "excerpts": shown,
             "offered": len(offered) if settings.picks else 0,
             "notes": get_notes(start),
             "result": hash_result(built),
         }
         return replace(built, made={**start.made, "build": receipt})
 
-    def _ask_descriptions(self, llm: LLM) -> Plan[tuple[str, str, Excerpts]]:
+    def _ask_descriptions(self, llm: LLM) -> Plan[tuple[str, str, dict[str, int]]]:
         start, sampling, names = self.start, self.settings.sampling, collect_names(self.start)
         budget, count = self.settings.excerpt_tokens, llm.counter.count
         notes = get_notes(start)
         while (tokens := count(notes)) > (most := int(budget * _NOTES_SHARE)):
             notes = notes[: min(len(notes) * most // tokens, len(notes) - 1)].rstrip()
-        excerpts = choose_excerpts(start, names, budget - tokens, llm.counter)
-        if not excerpts.own and not notes:
+        excerpts, shown = choose_excerpts(start, names, budget - tokens, llm.counter)
+        if not shown["own"] and not notes:
             raise ScriptError(
                 f"nothing to describe {start.role} from: no line of its own that fits, and no notes; "
                 "give a script in which it speaks, or a description (--description)"
             )
-        request = request_third_person(start, excerpts=excerpts.text, notes=notes, sampling=sampling)
-        material, longest = f"{excerpts.text}\n{get_notes(start)}", Portrait("a" * MOST_BYTES)
+        request = request_third_person(start, excerpts=excerpts, notes=notes, sampling=sampling)
+        material, longest = f"{excerpts}\n{get_notes(start)}", Portrait("a" * MOST_BYTES)
         accept = accept_portrait("third", start, names, material)
         background = (yield from self._ask(llm, request, accept, "description, third person", longest)).text
         request = request_second_person(start, background, sampling)
@@ -233,8 +233,8 @@ class BuildProfile(Step[Profile]):
             self._receipt["defects"]["second"] = [
                 "It is still in the third person: no reply in the second person was usable."
             ]
-            return background, background, excerpts
-        return background, portrait.text, excerpts
+            return background, background, shown
+        return background, portrait.text, shown
 
     def _ask(self, llm: LLM, request: Request, accept: Accept[T], label: str, stand_in: T) -> Plan[T]:
         """Ask for one text; note which model gave it, by which prompt, and what is wrong with it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from rolellm.core.records import Profile, Turn
@@ -17,26 +16,9 @@ from rolellm.models.prompts.render import format_turn
 _OF_OTHERS: Final = 0.4
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpts:
-    """The part of a script that a model is shown.
-
-    Attributes:
-        text: The turns in the order of the script, an empty line where some were left out.
-        own: How many of the role's lines there are in it.
-        others: How many other turns: right before the role's lines, or of the role.
-        tokens: Of the text.
-    """
-
-    text: str
-    own: int
-    others: int
-    tokens: int
-
-
 def choose_excerpts(
     character: Profile, names: re.Pattern[str], budget: int = 6000, counter: TokenCounter | None = None
-) -> Excerpts:
+) -> tuple[str, dict[str, int]]:
     """Choose the excerpts, spread over the script; the same for the same script.
 
     Args:
@@ -44,6 +26,11 @@ def choose_excerpts(
         names: The role's.
         budget: Tokens that they may have in all.
         counter: Counts tokens; by default an estimate.
+
+    Returns:
+        The turns as text, in the order of the script, with an empty line where some were left out. And how many of them
+        are the role's (``own``), how many others are right before those or of the role (``others``), and the
+        ``tokens`` of the text.
     """
     turns, count = character.turns, (counter or TokenCounter()).count
     lines = [format_turn(turn, character.language) for turn in turns]
@@ -72,7 +59,7 @@ def choose_excerpts(
             shown.append("")
         shown.append(lines[index])
     text = "\n".join(shown)
-    return Excerpts(text, len(own & chosen), len(chosen - own), count(text))
+    return text, {"own": len(own & chosen), "others": len(chosen - own), "tokens": count(text)}
 
 
 def _add_cue(turns: Sequence[Turn], index: int, own: set[int]) -> list[int]:

@@ -167,15 +167,7 @@ def accept_portrait(
     leak, copied = make_leak_check(language, f"{material}\n{portrait}"), make_share_check(material)
     # A description that was built before vouches for nothing.
     bare = replace(character, description=None, background=None, catchphrases=())
-    evidence = f"{script}\n{material}\n{portrait}"
-    check_grounding, latin_words = make_grounding_check(bare)(evidence), frozenset(_LATIN.findall(evidence))
-    is_telling = language == "en" and len(evidence.split()) >= _TELLING
-
-    def find_unknown(text: str) -> list[str]:
-        """Find names, numbers and, in Chinese, foreign words that the evidence does not have."""
-        report = check_grounding("", text)
-        foreign = [word for word in _LATIN.findall(text) if language == "zh" and word not in latin_words]
-        return [*report.names, *report.numbers, *foreign]
+    find_unknown, find_unfounded = _make_content_checks(bare, f"{script}\n{material}\n{portrait}")
 
     def accept(_: Request, reply: Reply) -> Portrait:
         cleaned = clean_reply(reply.text, person, names, language)
@@ -189,11 +181,7 @@ def accept_portrait(
             defects["leak"] = leaked
         if copied(cleaned.text) > MOST_COPIED:
             defects["copied"] = ""
-        if strange := find_unknown(cleaned.text):
-            defects["ungrounded"] = join_names(strange, most=5)
-        report = check_grounding("", cleaned.text)
-        if is_telling and report.found < _LEAST_SHARED * report.words:
-            defects["unsupported"] = f"{report.found} of {report.words}"
+        defects |= find_unfounded(cleaned.text)
         if not defects:
             return cleaned
         reasons = tuple(_describe_defects(defects, language, "en"))
@@ -206,6 +194,30 @@ def accept_portrait(
         )
 
     return accept
+
+
+def _make_content_checks(
+    character: Profile, evidence: str
+) -> tuple[Callable[[str], list[str]], Callable[[str], dict[Defect, str]]]:
+    """Make functions that find unknown names, numbers and foreign words in a text, and that make defects of them."""
+    check_grounding, latin_words = make_grounding_check(character)(evidence), frozenset(_LATIN.findall(evidence))
+    is_telling = character.language == "en" and len(evidence.split()) >= _TELLING
+
+    def find_unknown(text: str) -> list[str]:
+        report = check_grounding("", text)
+        foreign = [word for word in _LATIN.findall(text) if character.language == "zh" and word not in latin_words]
+        return [*report.names, *report.numbers, *foreign]
+
+    def find_unfounded(text: str) -> dict[Defect, str]:
+        defects: dict[Defect, str] = {}
+        if strange := find_unknown(text):
+            defects["ungrounded"] = join_names(strange, most=5)
+        report = check_grounding("", text)
+        if is_telling and report.found < _LEAST_SHARED * report.words:
+            defects["unsupported"] = f"{report.found} of {report.words}"
+        return defects
+
+    return find_unknown, find_unfounded
 
 
 #: The languages, and what a text's length is counted in, as the other language, too, calls them.
