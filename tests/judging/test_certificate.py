@@ -191,17 +191,11 @@ def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     rolellm.report(after, page)
     assert "planted losers win up to" in page.read_text()
+    lists = rolellm.judge({"a": answers}, data, out=tmp_path / "lists", **{**options, "judges": ["role-list"]})
+    assert lists.certificates[0].endswith("; examined without role-list")
     # Of another judge, or damaged, it says nothing.
     (tmp_path / "certificate-words/certificate.json").write_text("{}")
     assert "not examined" in rolellm.judge({"a": answers}, data, out=tmp_path / "after", **options).certificates[0]
-
-
-def test_lists_are_said_not_to_be_examined(tmp_path: Path) -> None:
-    data = rolellm.load_rolebench("sample", "test").select(range(4))
-    answers = data.add_column("prediction", [texts[0] for texts in data["references"]])
-    rolellm.certify(WORDS_LLM, sample=4, out=tmp_path / "mine")
-    judged = rolellm.judge({"a": answers}, data, llm=WORDS_LLM, out=tmp_path / "run", resamples=20, name_probe=0)
-    assert judged.certificates[0].endswith("; examined without role-list")
 
 
 def add_label(run: JudgeRun, row: Row, names: tuple[str, ...], ranks: tuple[float, ...]) -> None:

@@ -208,7 +208,8 @@ def test_a_judge_that_obeys_anything_is_given_away_by_the_echo(tmp_path: Path) -
     # Three wins of three may be luck; six of six are not.
     more = [replace(row, id=f"{row.id}-more", question=f"{row.question} And now?") for row in ROWS]
     found = comparison(FAIR, canaries=True, rows=[*ROWS, *more])
-    result = _result(found, judged(tmp_path / "naive", found, scripted_judge(Preferences(naive))))
+    run = judged(tmp_path / "naive", found, scripted_judge(Preferences(naive)))
+    result = summarize(found, run, [{"name": "judge", "prompts": {}, "flagged": []}], JudgingSettings(resamples=200))
     models = {one["name"]: one for one in result["models"]}
     assert models[ECHO]["pairwise"]["win_rate"]["mean"] == 1 and models[NULL_MODEL]["pairwise"]["win_rate"]["mean"] == 0
     assert models[ECHO]["listwise"]["average_rank"]["mean"] == 1
@@ -217,10 +218,6 @@ def test_a_judge_that_obeys_anything_is_given_away_by_the_echo(tmp_path: Path) -
     assert {"fence", "verdict", "instruction"} <= set(attacks[ECHO])
     assert attacks[ECHO]["instruction"]["win_rate"]["mean"] == 1
     assert any(ECHO in problem for problem in result["problems"])
-
-
-def _result(found: Comparison, run: Sequence[Judgement]) -> dict[str, Any]:
-    return summarize(found, run, [{"name": "judge", "prompts": {}, "flagged": []}], JudgingSettings(resamples=200))
 
 
 def parroting(*, own: bool) -> ScriptedModel:

@@ -14,17 +14,20 @@ from rolellm.judging.records import Comparison, System, SystemKind
 from rolellm.judging.requests import VerdictRequest, plan_verdicts, rotate_orders
 from rolellm.judging.settings import JudgingSettings
 
+from ..judge_runs import make_comparison
+
 NAMES = ("base", "one", "two", "three")
 
 
 def comparison(rows: int = 6, names: tuple[str, ...] = NAMES, missing: tuple[tuple[str, int], ...] = ()) -> Comparison:
     given = [Row(f"r{n}", "Fox", "en", "general", f"Question {n}?", ("Aye.",)) for n in range(rows)]
     kinds: dict[str, SystemKind] = {"base": "baseline", "echo": "canary"}
-    systems = [System(name, kinds.get(name, "model")) for name in names]
-    answers = {
-        name: {row.id: f"{name} {row.id}" for n, row in enumerate(given) if (name, n) not in missing} for name in names
-    }
-    return Comparison(given, systems, answers)
+    lacking = {(name, f"r{n}") for name, n in missing}
+    return make_comparison(
+        given,
+        {name: kinds.get(name, "model") for name in names},
+        lambda number, row: None if (names[number], row.id) in lacking else f"{names[number]} {row.id}",
+    )
 
 
 def keys(asks: list[VerdictRequest], found: Comparison) -> set[tuple[object, ...]]:

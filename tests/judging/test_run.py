@@ -12,7 +12,7 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Row
 from rolellm.judging.judge_models import load_judges
 from rolellm.judging.overlap_judge import read_shown_texts
-from rolellm.judging.records import Comparison, System, read_run
+from rolellm.judging.records import Comparison, System, SystemKind, read_run
 from rolellm.judging.run import run_judging
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import ECHO, NULL_MODEL, make_canaries
@@ -21,6 +21,7 @@ from rolellm.llm.model import Json, Model, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.scoring.statistics.intervals import estimate_proportion
 
+from ..judge_runs import make_comparison
 from .simulated_judge import Preferences, scripted_judge
 
 ROWS = [
@@ -32,10 +33,8 @@ QUIET = RunOptions(show_progress=False)
 
 
 def comparison(*names: str) -> Comparison:
-    people = [System(name, "baseline" if name == "base" else "model") for name in ("base", *names)]
-    return Comparison(
-        ROWS, people, {one.name: {row.id: f"{'so ' * GOOD[one.name]}{row.id}" for row in ROWS} for one in people}
-    )
+    kinds: dict[str, SystemKind] = {"base": "baseline", **dict.fromkeys(names, "model")}  # type: ignore[arg-type]
+    return make_comparison(ROWS, kinds, lambda number, row: f"{'so ' * GOOD[('base', *names)[number]]}{row.id}")
 
 
 def quality(_: Any, answer: str) -> float:

@@ -4,7 +4,6 @@ import random
 import re
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible, truncate
+from rolellm.judging.verdicts import RowOutcome
 from rolellm.reporting import browse as browse_module
 from rolellm.reporting.browse import (
     BLOCK_CHARACTERS,
@@ -20,7 +20,6 @@ from rolellm.reporting.browse import (
     Browse,
     BrowsePart,
     PackedPart,
-    TextTable,
     browse,
     source_hash,
 )
@@ -39,15 +38,6 @@ HOSTILE = (
     "\U000e0041\ufffe\U0001f600 孙悟空",
 )
 TEXTS = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(), max_size=60))
-
-
-@dataclass
-class Said:
-    """What a judge made of an answer."""
-
-    win: float | None = None
-    rank: float | None = None
-    reasons: tuple[str, ...] = ()
 
 
 def row(number: int, question: str = "Why?", **more: Any) -> Row:
@@ -109,7 +99,7 @@ def test_every_text_comes_back(texts: list[tuple[str, list[str], str | None, str
         for at, (question, references, raw, description, answer) in enumerate(texts)
     ]
     answers = {name: {one.id: one.role for one in rows[::2]}, f"{name}2": {one.id: one.question for one in rows}}
-    outcomes = {one.id: {name: Said(reasons=(one.role, *one.references))} for one in rows}
+    outcomes = {one.id: {name: RowOutcome(reasons=(one.role, *one.references))} for one in rows}
     part = BrowsePart(name, rows, answers, outcomes)
     made = browse([part])
     if rows:
@@ -170,7 +160,10 @@ def test_the_index_has_what_filters_need() -> None:
         row(1, role="Owl", subset="role_specific", reference_types=("script_based",)),
         row(2, role="Fox", subset="role_specific", reference_types=("script_based", "script_agnostic")),
     ]
-    outcomes = {"row-0": {"new": Said(1.0, 1.25), "old": Said(None, 1.75)}, "row-2": {"new": Said(2 / 3, None)}}
+    outcomes = {
+        "row-0": {"new": RowOutcome(1.0, 1.25), "old": RowOutcome(None, 1.75)},
+        "row-2": {"new": RowOutcome(2 / 3, None)},
+    }
     part = BrowsePart(
         "a run",
         rows,
@@ -201,7 +194,7 @@ def test_what_would_be_too_large_is_cut_and_the_page_says_so(monkeypatch: pytest
     monkeypatch.setattr(browse_module, "_SAMPLED", 3)
     chance = random.Random(0)
     rows = [row(at, chance.randbytes(1000).hex()) for at in range(300)]
-    outcomes = {one.id: {"a": Said(reasons=tuple(chance.randbytes(500).hex() for _ in range(6)))} for one in rows}
+    outcomes = {one.id: {"a": RowOutcome(reasons=tuple(chance.randbytes(500).hex() for _ in range(6)))} for one in rows}
     part = BrowsePart("all", rows, {"a": {one.id: chance.randbytes(2000).hex() for one in rows}}, outcomes)
 
     def size(made: Browse) -> int:
@@ -237,11 +230,3 @@ def test_the_files_that_people_wrote_reach_nothing_outside() -> None:
         assert not re.search(r"//\w|@import|url\(|</", text)
     for name in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(", "Function("):
         assert name not in made.script
-
-
-def test_short_texts_are_not_worth_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert TextTable.of(["short", "short", "x" * 40, None, "x" * 40, "y" * 40]).numbers == {"x" * 40: 0}
-    assert list(TextTable().blocks()) == []
-    monkeypatch.setattr(browse_module, "BLOCK_CHARACTERS", 50)
-    table = TextTable.of([letter * 40 for letter in "aabbcc"])
-    assert table.starts == [0, 1, 2] and list(table.blocks()) == [["a" * 40], ["b" * 40], ["c" * 40]]

@@ -4,7 +4,6 @@ import json
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +12,7 @@ import pytest
 
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible
+from rolellm.judging.verdicts import RowOutcome
 from rolellm.reporting import browse as browse_module
 from rolellm.reporting.browse import Bounds, BrowsePart, browse
 from rolellm.reporting.templates import read_template
@@ -34,13 +34,6 @@ HOSTILE = {
     "style": "<style>* { display: none }</style>",
     "hidden": "abc\u202edef\u200b\x1b[31m\x00\ud800",
 }
-
-
-@dataclass
-class Said:
-    win: float | None
-    rank: float | None
-    reasons: tuple[str, ...]
 
 
 def write(path: Path, parts: list[BrowsePart], before: str = "") -> Path:
@@ -76,12 +69,12 @@ def make_part() -> BrowsePart:
             )
         )
     answers: dict[str, dict[str, str]] = {name: {} for name in MODELS}
-    outcomes: dict[str, dict[str, Said]] = {}
+    outcomes: dict[str, dict[str, RowOutcome]] = {}
     for at, one in enumerate(rows):
         for name in MODELS:
             answers[name][one.id] = f"{name} says {at}" + " and more" * chance.randrange(9)
         outcomes[one.id] = {
-            name: Said((None, 1.0, 0.0, 0.5)[place], float(place + 1), (f"Because {name} is {place}.", "Or not."))
+            name: RowOutcome((None, 1.0, 0.0, 0.5)[place], float(place + 1), (f"Because {name} is {place}.", "Or not."))
             for place, name in enumerate(MODELS)
         }
     del answers["second"][rows[5].id]
@@ -283,7 +276,7 @@ def test_texts_stay_texts(chromium: Callable[..., Any], tmp_path: Path) -> None:
         more = {"raw_reference": text, "role_description": text}
         rows.append(Row(f"{kind} {text}", text, "en", "general", text, (text, text), **more))
     answers = {name: {one.id: one.question for one in rows} for name in texts[:3]}
-    outcomes = {one.id: {name: Said(1.0, 1.0, (texts[at],)) for name in answers} for at, one in enumerate(rows)}
+    outcomes = {one.id: {name: RowOutcome(1.0, 1.0, (texts[at],)) for name in answers} for at, one in enumerate(rows)}
     part = BrowsePart(texts[0], rows, answers, outcomes, kinds={texts[1]: texts[1]})
     page = Page(chromium())
     page.open(write(tmp_path / "page.html", [part, part]))

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import DataError
 from rolellm.judging.records import DatasetName
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
@@ -140,19 +139,3 @@ def test_heat_runs_from_the_first_colour_to_the_last_and_leaves_gaps() -> None:
         "var(--heat-11",
         "var(--heat-1",
     ]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param({"models": [{"kind": "model"}]}, id="no-name"),
-        pytest.param({"models": [3]}, id="no-object"),
-        pytest.param(
-            {"tests": [{"measure": "win_rate", "a": "x", "b": "y", "difference": {"mean": "much"}}]}, id="no-number"
-        ),
-    ],
-)
-def test_a_result_of_another_shape_is_refused(result: dict[str, Any], change: dict[str, Any]) -> None:
-    with pytest.raises(DataError):
-        judged = JudgingResult.from_dict({**result, **change})
-        _ = judged.models, differences_table(judged)

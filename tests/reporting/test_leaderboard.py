@@ -33,6 +33,8 @@ from .test_in_browser import _OUTSIDE, metrics
 CONFIG = "instruction-generalization-eng"
 GREEDY = {"strategy": "greedy", "max_new_tokens": 200}
 HOSTILE = "<script>alert(1)</script>\x1b[31m"
+Board = Callable[..., list[Entry]]
+WriteReplies = Callable[..., Path]
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def release(write_release: WriteRelease) -> Path:
 
 
 @pytest.fixture
-def write_replies(release: Path, tmp_path: Path) -> Callable[..., Path]:
+def write_replies(release: Path, tmp_path: Path) -> WriteReplies:
     """Writes a file of replies that hold a share of the reference's words, and its sidecar."""
 
     def write(name: str, share: float, *, rows: slice = slice(None), **made: Any) -> Path:
@@ -59,7 +61,7 @@ def write_replies(release: Path, tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def board(release: Path, tmp_path: Path) -> Callable[..., list[Entry]]:
+def board(release: Path, tmp_path: Path) -> Board:
     """Writes the site into ``site``."""
 
     def build(*runs: str | Path, mixed: bool = False, **options: Any) -> list[Entry]:
@@ -71,12 +73,7 @@ def board(release: Path, tmp_path: Path) -> Callable[..., list[Entry]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"protocol": "paper", "missing": "zero"}])
 def test_the_command_of_a_row_gives_its_numbers(
-    board: Callable[..., list[Entry]],
-    write_replies: Callable[..., Path],
-    release: Path,
-    tmp_path: Path,
-    warm: Forking,
-    options: dict[str, Any],
+    board: Board, write_replies: WriteReplies, release: Path, tmp_path: Path, warm: Forking, options: dict[str, Any]
 ) -> None:
     halves = [write_replies(name, 0.5, rows=rows) for name, rows in (("one", slice(2)), ("two", slice(2, None)))]
     for entry in board(*(f"mine and yours={half}" for half in halves), write_replies("all", 1.0), **options):
@@ -87,9 +84,7 @@ def test_the_command_of_a_row_gives_its_numbers(
         assert json.loads(shown)["metrics"]["CUS"]["mean"] == entry.report.metrics["CUS"].mean  # type: ignore[union-attr]
 
 
-def test_unlike_recipes_are_refused_unless_asked_for(
-    board: Callable[..., list[Entry]], write_replies: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_unlike_recipes_are_refused_unless_asked_for(board: Board, write_replies: WriteReplies, tmp_path: Path) -> None:
     like = [write_replies("a", 0.5), write_replies("b", 1.0)]
     sampled = write_replies("c", 0.7, decoding={"strategy": "sample", "temperature": 0.7, "max_new_tokens": 200})
     some = write_replies("d", 0.7, rows=slice(1))
@@ -102,16 +97,14 @@ def test_unlike_recipes_are_refused_unless_asked_for(
     assert "Not all of these numbers compare" in page and "rank 1 of 1" in page and "sample, temperature 0.7" in page
 
 
-def test_decoding_reads_the_same_whichever_program_decoded(
-    board: Callable[..., list[Entry]], write_replies: Callable[..., Path]
-) -> None:
+def test_decoding_reads_the_same_whichever_program_decoded(board: Board, write_replies: WriteReplies) -> None:
     ways = [GREEDY, {"do_sample": False, "max_gen_toks": 200, "until": []}, {"temperature": 0.0, "max_tokens": 200}]
     entries = board(*(write_replies(f"r{at}", 0.5, decoding=way) for at, way in enumerate(ways)))
     assert {entry.recipe["decoding"] for entry in entries} == {"greedy, at most 200 tokens"}
 
 
 def test_a_score_report_brings_its_replies_and_must_be_true(
-    board: Callable[..., list[Entry]], write_replies: Callable[..., Path], release: Path, tmp_path: Path
+    board: Board, write_replies: WriteReplies, release: Path, tmp_path: Path
 ) -> None:
     replies = write_replies("mine", 0.5)
     value = score(replies, protocol="paper", data_dir=release).to_dict()
@@ -128,9 +121,7 @@ def test_a_score_report_brings_its_replies_and_must_be_true(
         board(report)
 
 
-def test_folders_of_predictions_and_of_judging_runs(
-    board: Callable[..., list[Entry]], write_replies: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_folders_of_predictions_and_of_judging_runs(board: Board, write_replies: WriteReplies, tmp_path: Path) -> None:
     folder = write_replies("a", 0.5).parent
     write_replies("b", 1.0)
     assert [entry.name for entry in board(folder)] == ["a", "b"]
@@ -141,9 +132,7 @@ def test_folders_of_predictions_and_of_judging_runs(
         board(tmp_path / "empty")
 
 
-def test_the_systems_of_a_judging_run_without_its_canaries(
-    board: Callable[..., list[Entry]], release: Path, tmp_path: Path
-) -> None:
+def test_the_systems_of_a_judging_run_without_its_canaries(board: Board, release: Path, tmp_path: Path) -> None:
     rows = [Row.from_columns(columns) for columns in load_rolebench(CONFIG, "test", data_dir=release)]
     made, folder = make_comparison(rows), tmp_path / "judged"
     write_run(folder, made, dataset={"config": CONFIG, "split": "test"})
@@ -153,7 +142,7 @@ def test_the_systems_of_a_judging_run_without_its_canaries(
 
 
 def test_what_is_published_names_no_folder_and_runs_nothing(
-    board: Callable[..., list[Entry]], write_replies: Callable[..., Path], tmp_path: Path
+    board: Board, write_replies: WriteReplies, tmp_path: Path
 ) -> None:
     board(f"{HOSTILE}={write_replies('a', 0.5, note=HOSTILE)}", write_replies("b", 1.0))
     site = tmp_path / "site"
@@ -186,11 +175,7 @@ def write_check(folder: Path, weights: str) -> Path:
     return folder
 
 
-def test_a_line_has_model_size_date_and_safety(
-    board: Callable[..., list[Entry]],
-    write_replies: Callable[..., Path],
-    tmp_path: Path,
-) -> None:
+def test_a_line_has_model_size_date_and_safety(board: Board, write_replies: WriteReplies, tmp_path: Path) -> None:
     made = {"base": "/models/Qwen2.5-0.5B", "parameters": 494032768, "date": "2026-11-26", "adapter_hash": "a" * 64}
     ours, api = (
         write_replies("ada", 0.5, **made),
@@ -231,10 +216,7 @@ def test_ranks_are_ranges_where_intervals_overlap() -> None:
 
 @pytest.mark.browser
 def test_filters_by_hand_and_by_keyboard(
-    board: Callable[..., list[Entry]],
-    write_replies: Callable[..., Path],
-    tmp_path: Path,
-    chromium: Callable[..., Any],
+    board: Board, write_replies: WriteReplies, tmp_path: Path, chromium: Callable[..., Any]
 ) -> None:
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.select import Select

@@ -68,6 +68,7 @@ class Page:
 
 
 Open = Callable[..., Page]
+Serve = Callable[..., LabelServer]
 
 
 @pytest.fixture
@@ -81,9 +82,7 @@ def open_page(chromium: Callable[..., Any]) -> Open:
     return start
 
 
-def test_a_sample_is_ranked_by_the_keyboard_alone(
-    serve: Callable[..., LabelServer], open_page: Open, folder: Path
-) -> None:
+def test_a_sample_is_ranked_by_the_keyboard_alone(serve: Serve, open_page: Open, folder: Path) -> None:
     server = serve(sample=4)
     page = open_page(server)
     assert page("position") == "1 of 4" and page("left") == "4 left" and "birds" in page("question")
@@ -160,9 +159,7 @@ def test_a_sample_is_ranked_by_the_keyboard_alone(
     assert all(0 < label.seconds < 60 for label in ranked)
 
 
-def test_the_mouse_works_and_leaves_the_keys_to_the_page(
-    serve: Callable[..., LabelServer], open_page: Open, folder: Path
-) -> None:
+def test_the_mouse_works_and_leaves_the_keys_to_the_page(serve: Serve, open_page: Open, folder: Path) -> None:
     server = serve(sample=2)
     page = open_page(server)
     cards = page.driver.find_elements("css selector", "article button")
@@ -186,7 +183,7 @@ def test_the_mouse_works_and_leaves_the_keys_to_the_page(
     page.check(server)
 
 
-def test_the_audit_is_answered_by_three_keys(serve: Callable[..., LabelServer], open_page: Open, folder: Path) -> None:
+def test_the_audit_is_answered_by_three_keys(serve: Serve, open_page: Open, folder: Path) -> None:
     server = serve(audit=True, sample=3)
     page = open_page(server)
     assert page("position") == "1 of 3" and not page.driver.find_element("id", "tie").is_displayed()
@@ -217,7 +214,7 @@ def test_the_audit_is_answered_by_three_keys(serve: Callable[..., LabelServer], 
 
 
 def test_a_hostile_text_stays_text_and_a_phone_needs_no_scrolling_sideways(
-    serve: Callable[..., LabelServer], open_page: Open, folder: Path
+    serve: Serve, open_page: Open, folder: Path
 ) -> None:
     texts = [HOSTILE, "x" * 3000, "一" * 500 + "\t" * 40 + "word " * 400]
     write_run(folder, make_comparison(make_rows(1), answer=lambda number, row: texts[number % 3]))
@@ -244,7 +241,7 @@ def test_a_hostile_text_stays_text_and_a_phone_needs_no_scrolling_sideways(
 
 
 def test_a_server_that_is_gone_is_said_and_nothing_is_lost_from_the_page(
-    serve: Callable[..., LabelServer], open_page: Open, folder: Path
+    serve: Serve, open_page: Open, folder: Path
 ) -> None:
     server = serve(sample=2)
     page = open_page(server)

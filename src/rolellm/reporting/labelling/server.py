@@ -11,11 +11,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import signal
-import socket
 import socketserver
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -123,7 +122,7 @@ def serving(task: LabelTask, commands: Mapping[str, str], *, port: int = 0) -> I
 
 
 @contextmanager
-def stop_request() -> Iterator[Callable[[], object]]:
+def stop_request() -> Iterator[Callable[[], None]]:
     """Let a request to stop interrupt nothing within the block.
 
     To be called in the main thread, which alone hears signals.
@@ -131,17 +130,15 @@ def stop_request() -> Iterator[Callable[[], object]]:
     Yields:
         Waits for a request; returns at once where there was one already.
     """
-    heard, hears = socket.socketpair()
-    with heard, hears:
-        hears.setblocking(False)
-        # The system's own handler writes there. A lock or an event would miss a signal that comes as one begins to
-        # wait, or block.
-        before = signal.set_wakeup_fd(hears.fileno())
-        try:
-            with handle_signals(lambda *_: None):
-                yield lambda: heard.recv(1)
-        finally:
-            signal.set_wakeup_fd(before)
+    requests: list[int] = []
+
+    def wait() -> None:
+        # A lock or an event would miss a signal that comes as one begins to wait, or block.
+        while not requests:
+            time.sleep(0.1)
+
+    with handle_signals(lambda number, _: requests.append(number)):
+        yield wait
 
 
 class _Handler(BaseHTTPRequestHandler):
