@@ -304,10 +304,12 @@ class LocalModel:
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], shared: Sequence[int]
     ) -> list[list[int]] | None:
         """Replies; ``None`` when the memory is too small, after which batches are smaller."""
+        from accelerate.utils.memory import should_reduce_batch_size
+
         try:
             return self._replies(prompts, decoding, keys, shared)
         except RuntimeError as error:
-            if not _is_out_of_memory(error):
+            if not should_reduce_batch_size(error):
                 raise
         if len(prompts) == 1:
             raise ModelError(
@@ -529,13 +531,6 @@ def find_shared_lengths(prompts: Sequence[Sequence[int]]) -> list[int]:
 
     lengths = {row: shared for shared, rows in group_prompts(prompts) for row in rows}
     return [lengths[row] for row in range(len(prompts))]
-
-
-def _is_out_of_memory(error: RuntimeError) -> bool:
-    import torch
-
-    # The second is what torch says on a CPU.
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _find_prompt_learning(model: Any) -> str | None:
