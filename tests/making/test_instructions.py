@@ -31,8 +31,7 @@ def source(rows: Sequence[tuple[str, str]], name: str = "ours") -> InstructionSo
 def drawn(rows: Sequence[tuple[str, str]], count: int, **options: Any) -> list[tuple[str, str]]:
     chosen = SampleSettings(**{"language": "en", "duplicates": "exact", **options})
     return [
-        (line["instruction"], line["target"])
-        for line in sample_instructions([source(rows)], [count], chosen).list_lines()
+        (line["instruction"], line["target"]) for line in sample_instructions([source(rows)], [count], chosen).lines
     ]
 
 
@@ -58,8 +57,8 @@ def test_the_same_rows_in_any_order_give_the_same_draw(order: list[int], seed: i
 )
 def test_what_will_not_do_is_left_out_and_counted(language: Any, rows: list[tuple[str, str]], kept: int) -> None:
     sample = sample_instructions([source(rows)], [9], SampleSettings(language=language, duplicates="exact"))
-    assert len(sample.drawn[0]) == kept
-    summary = sample.summary()["sources"][0]
+    assert len(sample.lines) == kept
+    summary = sample.summary["sources"][0]
     assert sum(summary["dropped"].values()) + kept == len(rows) == summary["rows"]
 
 
@@ -69,8 +68,8 @@ def test_near_duplicates_are_drawn_once(way: Any) -> None:
             for thing in THINGS for end in ("?", "!", " ?!")]  # fmt: skip
     chosen = SampleSettings(language="en", duplicates=way, similarity=0.95)
     sample = sample_instructions([source(near)], [len(near)], chosen)
-    assert len(sample.drawn[0]) == len(THINGS)
-    assert sample.summary()["sources"][0]["dropped"]["near_duplicate"] == len(near) - len(sample.drawn[0])
+    assert len(sample.lines) == len(THINGS)
+    assert sample.summary["sources"][0]["dropped"]["near_duplicate"] == len(near) - len(sample.lines)
 
 
 def test_many_duplicates_make_the_pool_grow() -> None:
@@ -225,9 +224,9 @@ def test_the_releases_own_instructions(real_release: Path) -> None:
     found = read_instruction_source(str(real_release / "instructions-eng/instructions-general.jsonl"))
     sample = sample_instructions([found], [1500], SampleSettings(language="en"))
     assert len(found.rows) == 1500
-    assert sample.summary()["sources"][0]["dropped"] == {"too_long": 24, "near_duplicate": 2}
+    assert sample.summary["sources"][0]["dropped"] == {"too_long": 24, "near_duplicate": 2}
     shuffled = list(found.rows)
     random.Random(0).shuffle(shuffled)
     again = sample_instructions([source(shuffled)], [1500], SampleSettings(language="en"))
-    texts = [[line["instruction"] for line in chosen.list_lines()] for chosen in (again, sample)]
+    texts = [[line["instruction"] for line in chosen.lines] for chosen in (again, sample)]
     assert texts[0] == texts[1]
