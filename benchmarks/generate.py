@@ -54,8 +54,7 @@ def ours(
     shared = {place: length for length, places in groups for place in places}
     limits = {name: getattr(settings, name) for name in ("max_new_tokens", "batch_size", "batch_tokens")}
     replies: dict[int, str] = {}
-    for batch in plan_batches(every, list(map(len, asked)), model.context, groups=groups, **limits):
-        places = batch.rows
+    for places, _ in plan_batches(every, list(map(len, asked)), model.context, groups=groups, **limits):
         made = model.generate_batch(
             [asked[place] for place in places],
             settings,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from functools import partial
 from pathlib import Path
 
@@ -80,14 +78,6 @@ def test_a_data_set_is_not_written_over(place: Path, run: Command) -> None:
     done = run("one.jsonl", "--count", "2", "--out", "./one.jsonl", "--overwrite")
     assert done.code == 2 and "is one of the datasets to draw from" in done.err
     assert (place / "one.jsonl").read_bytes() == before
-
-
-def test_the_line_of_the_readme(root: Path, place: Path, run: Command) -> None:
-    (line,) = [line for line in (root / "README.md").read_text("utf-8").splitlines() if "data instructions" in line]
-    rows = [{"instruction": f"Draw a {thing}.", "input": "", "output": f"A {thing}!"} for thing in THINGS]
-    (place / "alpaca.json").write_text(json.dumps(rows), encoding="utf-8")
-    done = run(*shlex.split(line, comments=True)[3:])
-    assert done.code == 0 and "English instructions in general.jsonl" in done.out
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from rolellm.core.errors import SettingsError
-from rolellm.core.settings import Field, dump, parse_yaml, read, resolve_paths, settings
+from rolellm.core.settings import Field, dump, parse_yaml, read, read_file, resolve_paths, settings
 
 
 @settings
@@ -102,3 +102,10 @@ def test_ctrl_c_while_settings_are_written_is_ctrl_c() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         dump(Whole(out=Interrupted("a")))
+
+
+def test_a_file_far_larger_than_settings_is_refused_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "big.yaml"
+    file.write_text("# " + "x" * (2 << 20))
+    with pytest.raises(SettingsError, match="larger than"):
+        read_file(file)

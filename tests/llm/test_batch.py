@@ -24,6 +24,7 @@ from rolellm.llm.model import (
     Request,
     RunOptions,
     Sampling,
+    Schema,
     UnacceptableError,
     user,
 )
@@ -258,3 +259,10 @@ def test_a_kill_at_any_write_makes_no_second_batch_and_loses_no_reply(
     assert len(server.batches.batches) == 1, "one batch, however it went"
     assert all(isinstance(outcome, Answer) for outcome in outcomes)
     assert server.counts.batched == 6
+
+
+def test_a_form_that_the_server_refuses_is_not_used_again(tmp_path: Path, serve: Serve) -> None:
+    server, at = serve(structured=("json_object",))
+    outcomes = ask(tmp_path, at, asked(4, schema=Schema("s", {"type": "object"})))
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert len(server.batches.batches) == 2

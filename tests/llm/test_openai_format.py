@@ -371,3 +371,21 @@ def test_nothing_that_is_hidden_is_cut_in_half() -> None:
 )
 def test_words_are_no_secrets(secret: str, text: str, found: str) -> None:
     assert Scrubber(secret).text(text) == found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param({UNREADABLE: "<html>"}, id="no JSON"),
+        pytest.param({"choices": {"a": 1}}, id="choices an object"),
+        pytest.param({"choices": ["text"]}, id="choice a text"),
+        pytest.param({"choices": [{"message": "text"}]}, id="message a text"),
+        pytest.param(choice({"a": 1}), id="content an object"),
+        pytest.param(choice([{"type": "text", "text": 5}]), id="part a number"),
+        pytest.param(choice(["text"]), id="parts of text"),
+    ],
+)
+def test_what_is_no_completion(body: dict[str, Any]) -> None:
+    with pytest.raises(UnacceptableError) as raised:
+        read(**body)
+    assert raised.value.kind == "malformed"

@@ -31,8 +31,7 @@ def source(rows: Sequence[tuple[str, str]], name: str = "ours") -> InstructionSo
 def drawn(rows: Sequence[tuple[str, str]], count: int, **options: Any) -> list[tuple[str, str]]:
     chosen = SampleSettings(**{"language": "en", "duplicates": "exact", **options})
     return [
-        (line["instruction"], line["target"])
-        for line in sample_instructions([source(rows)], [count], chosen).list_lines()
+        (line["instruction"], line["target"]) for line in sample_instructions([source(rows)], [count], chosen).lines
     ]
 
 
@@ -51,6 +50,7 @@ def test_the_same_rows_in_any_order_give_the_same_draw(order: list[int], seed: i
         pytest.param("en", [("a " * 100, "x"), ("b " * 101, "x")], 1, id="100 words"),
         pytest.param("zh", [("问" * 100, "答"), ("题" * 101, "答")], 1, id="100 characters"),
         pytest.param("en", [("Why?", ""), ("", "x"), ("How?", "x")], 1, id="both have to be there"),
+        pytest.param("en", [("Why?", "x\ud83d"), ("How?", "x")], 1, id="half a character"),
         pytest.param("en", [("How?", "x"), ("How?", "x"), (" how? ", "y")], 1, id="repeats, folded"),
         pytest.param("en", [("这是什么？", "x"), ("Translate 你好 into English.", "x")], 1, id="mostly English"),
         pytest.param("zh", [("What is it?", "答"), ("把 hello 翻译成中文。", "答")], 1, id="mostly Chinese"),
@@ -58,8 +58,8 @@ def test_the_same_rows_in_any_order_give_the_same_draw(order: list[int], seed: i
 )
 def test_what_will_not_do_is_left_out_and_counted(language: Any, rows: list[tuple[str, str]], kept: int) -> None:
     sample = sample_instructions([source(rows)], [9], SampleSettings(language=language, duplicates="exact"))
-    assert len(sample.drawn[0]) == kept
-    summary = sample.summary()["sources"][0]
+    assert len(sample.lines) == kept
+    summary = sample.summary["sources"][0]
     assert sum(summary["dropped"].values()) + kept == len(rows) == summary["rows"]
 
 
@@ -69,8 +69,8 @@ def test_near_duplicates_are_drawn_once(way: Any) -> None:
             for thing in THINGS for end in ("?", "!", " ?!")]  # fmt: skip
     chosen = SampleSettings(language="en", duplicates=way, similarity=0.95)
     sample = sample_instructions([source(near)], [len(near)], chosen)
-    assert len(sample.drawn[0]) == len(THINGS)
-    assert sample.summary()["sources"][0]["dropped"]["near_duplicate"] == len(near) - len(sample.drawn[0])
+    assert len(sample.lines) == len(THINGS)
+    assert sample.summary["sources"][0]["dropped"]["near_duplicate"] == len(near) - len(sample.lines)
 
 
 def test_many_duplicates_make_the_pool_grow() -> None:
@@ -92,6 +92,7 @@ def test_what_is_written(tmp_path: Path) -> None:
     ("call", "error", "message"),
     [
         pytest.param(lambda: drawn([], 3), DataError, "none of its 0 rows", id="nothing"),
+        pytest.param(lambda: drawn(ROWS, 0), SettingsError, "give each a count of 1 or more", id="count"),
         pytest.param(lambda: drawn([("Why?", "")], 3), DataError, "no target: 1", id="no targets"),
         pytest.param(lambda: drawn(ROWS, 3, duplicates="none"), SettingsError, "must be 'bm25'", id="method"),
     ],
@@ -116,6 +117,9 @@ SHARED = [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "A"}, {"from
         pytest.param({"instruction": "Q", "input": "I", "output": "A"}, ("Q\nI", "A"), id="Alpaca with input"),
         pytest.param({"definition": "Q", "inputs": "I", "targets": ["A", "B"]}, ("Q\nI", "A"), id="Super-NI"),
         pytest.param({"messages": TALK}, ("Q", "A"), id="messages with a system turn"),
+        pytest.param({"messages": TALK[::-1]}, ("", ""), id="messages that open with an answer"),
+        pytest.param({"messages": ["Q", "A"]}, ("", ""), id="messages without sides"),
+        pytest.param({"instruction": True, "output": "A"}, ("", "A"), id="no text"),
         pytest.param({"conversations": SHARED}, ("Q", "A"), id="ShareGPT"),
         pytest.param(
             {"id": "x", "items": [{"from": "human", "value": "Q"}, {"from": "chatgpt", "value": "A"}]},
@@ -225,9 +229,9 @@ def test_the_releases_own_instructions(real_release: Path) -> None:
     found = read_instruction_source(str(real_release / "instructions-eng/instructions-general.jsonl"))
     sample = sample_instructions([found], [1500], SampleSettings(language="en"))
     assert len(found.rows) == 1500
-    assert sample.summary()["sources"][0]["dropped"] == {"too_long": 24, "near_duplicate": 2}
+    assert sample.summary["sources"][0]["dropped"] == {"too_long": 24, "near_duplicate": 2}
     shuffled = list(found.rows)
     random.Random(0).shuffle(shuffled)
     again = sample_instructions([source(shuffled)], [1500], SampleSettings(language="en"))
-    texts = [[line["instruction"] for line in chosen.list_lines()] for chosen in (again, sample)]
+    texts = [[line["instruction"] for line in chosen.lines] for chosen in (again, sample)]
     assert texts[0] == texts[1]

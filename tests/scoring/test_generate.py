@@ -458,10 +458,10 @@ def test_a_prompt_that_leaves_little_room_gets_what_is_left(
 def test_a_plan_holds_every_row_once_within_its_room(lengths: list[int], max_new_tokens: int, batch_size: int) -> None:
     rows = [Row(str(n), "r", "en", "general", "q", ("a",)) for n in range(len(lengths))]
     plan = plan_batches(rows, lengths, 100, max_new_tokens=max_new_tokens, batch_size=batch_size)
-    assert Counter(place for batch in plan for place in batch.rows) == Counter(range(len(rows)))
-    for batch in plan:
-        assert len(batch.rows) <= batch_size
-        assert {min(max_new_tokens, 100 - lengths[place]) for place in batch.rows} == {batch.max_new_tokens}
+    assert Counter(place for places, _ in plan for place in places) == Counter(range(len(rows)))
+    for places, limit in plan:
+        assert len(places) <= batch_size
+        assert {min(max_new_tokens, 100 - lengths[place]) for place in places} == {limit}
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(answers: Answers, model_copy: Path) -> None:

@@ -128,6 +128,10 @@ class TestReading:
         with pytest.raises(PredictionError, match=words):
             read_predictions(path, skip_bad=True)
 
+    def test_no_file_at_all_is_an_error(self) -> None:
+        with pytest.raises(PredictionError, match="no predictions file"):
+            read_predictions([])
+
 
 class TestMatching:
     def test_one_prediction_answers_all_rows_that_ask_the_same(self) -> None:
@@ -234,6 +238,14 @@ class TestMatching:
         if (item.role, item.question) == (target.role, target.question):
             return 1
         return 2 if (item.role, item.question.strip()) == (target.role, target.question.strip()) else 3
+
+    def test_no_rows_is_an_error(self) -> None:
+        with pytest.raises(PredictionError, match="no rows"):
+            match_predictions([], Predictions.pair_texts(["a"], ["x"]))
+
+    def test_from_texts_wants_one_id_each(self) -> None:
+        with pytest.raises(ValueError, match="2 rows but 1 predictions"):
+            Predictions.pair_texts(["a", "b"], ["x"])
 
 
 def test_a_packed_log_of_inspect_ai_is_refused_with_the_way_out(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ def run_data_instructions(
     ]
     sample = sample_instructions(sources, counts, settings)
     meta = sample.write(out)
-    summary = {"out": str(out), "manifest": str(meta), **sample.summary()}
+    summary = {"out": str(out), "manifest": str(meta), **sample.summary}
     print_result(summary, _show_instructions, as_json)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError, SettingsError
@@ -224,45 +224,16 @@ def _read_talk(value: Any) -> tuple[str, str]:
 _LETTER: Final = re.compile(r"[^\W\d_]")
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """Instructions drawn from data sets.
 
     Attributes:
-        settings: How.
-        sources: From what.
-        counts: How many were asked of each source.
-        drawn: Of each source, the rows that were drawn, from 0, in the order of the draw.
-        dropped: Of each source, how many rows were left out and why.
+        lines: The lines of their file: ``instruction``, ``target`` and ``source``.
+        summary: What was read, left out and drawn of each source, for the manifest and ``--json``.
     """
 
-    settings: SampleSettings
-    sources: Sequence[InstructionSource]
-    counts: Sequence[int]
-    drawn: Sequence[Sequence[int]]
-    dropped: Sequence[Mapping[str, int]]
-
-    def summary(self) -> dict[str, Any]:
-        """Count what was read, left out and drawn of each source, for the manifest and ``--json``."""
-        sources = [
-            {
-                "name": source.name,
-                "split": source.split,
-                "columns": asdict(source.columns),
-                "fingerprint": source.fingerprint,
-                "rows": len(source.rows),
-                "dropped": dict(self.dropped[number]),
-                "asked": self.counts[number],
-                "drawn": len(self.drawn[number]),
-            }
-            for number, source in enumerate(self.sources)
-        ]
-        return {
-            "drawn": sum(map(len, self.drawn)),
-            "asked": sum(self.counts),
-            "sources": sources,
-            "settings": dump(self.settings),
-        }
+    lines: list[dict[str, Any]]
+    summary: dict[str, Any]
 
     def write(self, path: str | Path) -> Path:
         """Write the instructions, and next to them ``NAME.meta.json``, each complete or not at all.
@@ -271,18 +242,10 @@ class Sample:
             The path of the second file.
         """
         target = Path(path)
-        write_jsonl(target, self.list_lines())
+        write_jsonl(target, self.lines)
         meta = target.with_name(f"{target.name}.meta.json")
-        write_json(meta, {"rolellm": __version__, "sha256": hash_file(target), **self.summary()})
+        write_json(meta, {"rolellm": __version__, "sha256": hash_file(target), **self.summary})
         return meta
-
-    def list_lines(self) -> Iterator[dict[str, Any]]:
-        """List the instructions as the lines of their file: ``instruction``, ``target`` and ``source``."""
-        for source, rows in zip(self.sources, self.drawn, strict=True):
-            for row in rows:
-                instruction, target = source.rows[row]
-                origin = {"dataset": source.name, "split": source.split, "row": row}
-                yield {"instruction": instruction, "target": target, "source": origin}
 
 
 def sample_instructions(
@@ -309,19 +272,31 @@ def sample_instructions(
             detect_language(instruction) == "zh" for source in sources for instruction, _ in source.rows if instruction
         ]
         settings = replace(settings, language="zh" if 2 * sum(zh) > len(zh) else "en")
-    texts: list[str] = []
-    drawn: list[list[int]] = []
-    dropped: list[Counter[str]] = []
+    lines: list[dict[str, Any]] = []
+    described: list[dict[str, Any]] = []
     for source, count in zip(sources, counts, strict=True):
-        fit, lost = _find_usable_rows(source, settings)
+        fit, dropped = _find_usable_rows(source, settings)
         if not fit:
-            raise DataError(f"{source.name}: none of its {len(source.rows)} rows is usable ({_format_counts(lost)})")
+            raise DataError(f"{source.name}: none of its {len(source.rows)} rows is usable ({_format_counts(dropped)})")
         ordered = sorted(fit, key=lambda row: _hash_pair(source.rows[row], settings.seed))
-        rows, repeated = _pick_rows(texts, source, ordered, count, settings)
-        texts += [source.rows[row][0] for row in rows]
-        drawn.append(rows)
-        dropped.append(lost + Counter({"near_duplicate": repeated} if repeated else {}))
-    return Sample(settings, sources, counts, drawn, dropped)
+        rows, repeated = _pick_rows([line["instruction"] for line in lines], source, ordered, count, settings)
+        for row in rows:
+            instruction, target = source.rows[row]
+            origin = {"dataset": source.name, "split": source.split, "row": row}
+            lines.append({"instruction": instruction, "target": target, "source": origin})
+        description = {
+            "name": source.name,
+            "split": source.split,
+            "columns": asdict(source.columns),
+            "fingerprint": source.fingerprint,
+            "rows": len(source.rows),
+            "dropped": dropped | ({"near_duplicate": repeated} if repeated else {}),
+            "asked": count,
+            "drawn": len(rows),
+        }
+        described.append(description)
+    totals = {"drawn": len(lines), "asked": sum(counts)}
+    return Sample(lines, {**totals, "sources": described, "settings": dump(settings)})
 
 
 def _pick_rows(
@@ -344,12 +319,12 @@ def _pick_rows(
         size = 2 * size
 
 
-def _find_usable_rows(source: InstructionSource, settings: SampleSettings) -> tuple[list[int], Counter[str]]:
+def _find_usable_rows(source: InstructionSource, settings: SampleSettings) -> tuple[list[int], dict[str, int]]:
     """Find the usable rows, and why the others are not."""
     first = {pair: row for row, pair in reversed([*enumerate(source.rows)])}
     repeated = ("repeated_row" if first[pair] < row else None for row, pair in enumerate(source.rows))
     reasons = [_explain_misfit(*pair, settings) or again for pair, again in zip(source.rows, repeated, strict=True)]
-    return [row for row, reason in enumerate(reasons) if reason is None], Counter(filter(None, reasons))
+    return [row for row, reason in enumerate(reasons) if reason is None], dict(Counter(filter(None, reasons)))
 
 
 def _explain_misfit(instruction: str, target: str, settings: SampleSettings) -> str | None:

@@ -15,7 +15,7 @@ import warnings
 from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby
@@ -59,17 +59,9 @@ Ask = Callable[[Row], list[dict[str, str]]]
 _JOURNAL_SUFFIX = ".llm"
 
 
-@dataclass(frozen=True, slots=True)
-class RowBatch:
-    """Rows that go through the model together.
-
-    Attributes:
-        rows: Their places in the list of rows.
-        max_new_tokens: The same for all of them, so that no row's limit depends on its neighbours.
-    """
-
-    rows: tuple[int, ...]
-    max_new_tokens: int
+#: The places of rows that go through the model together, and their ``max_new_tokens``: one for all of them, so that no
+#: row's limit depends on its neighbours.
+RowBatch = tuple[tuple[int, ...], int]
 
 
 def plan_batches(
@@ -119,10 +111,10 @@ def plan_batches(
         for index in alike:
             tokens = _count_tokens([*batch, index], lengths, shared, rank) + limit * (len(batch) + 1)
             if batch and (len(batch) == batch_size or (batch_tokens is not None and tokens > batch_tokens)):
-                batches.append(RowBatch(tuple(batch), limit))
+                batches.append((tuple(batch), limit))
                 batch = []
             batch.append(index)
-        batches.append(RowBatch(tuple(batch), limit))
+        batches.append((tuple(batch), limit))
     return batches
 
 
@@ -375,7 +367,7 @@ def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings
         shared = {index: length for length, indices in groups for index in indices}
         limits = {name: getattr(settings, name) for name in ("max_new_tokens", "batch_size", "batch_tokens")}
         plan = plan_batches(rows, [len(prompt) for prompt in prompts], model.context, groups=groups, **limits)
-        work = [batch for batch in plan if any(rows[index].id not in done for index in batch.rows)]
+        work = [batch for batch in plan if any(rows[index].id not in done for index in batch[0])]
         if work:
             if settings.ray is None:
                 model.load()
@@ -390,10 +382,10 @@ def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings
         write_json(get_sidecar_path(out), meta)
         parts = (
             (
-                [(rows[index], prompts[index], shared[index]) for index in batch.rows],
-                replace(settings, max_new_tokens=batch.max_new_tokens),
+                [(rows[index], prompts[index], shared[index]) for index in places],
+                replace(settings, max_new_tokens=limit),
             )
-            for batch in work
+            for places, limit in work
         )
         started = time.perf_counter()
         with Progress("answering", len(rows), done=len(done), unit="rows") as bar:
@@ -402,7 +394,7 @@ def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings
         finished = read_finished_lines(out, rows)
         write_jsonl(out, [finished[row.id] for row in rows])
     return _summarize(out, finished.values(), len(rows) - len(done), tokens, seconds) | {
-        "capped": sum(len(batch.rows) for batch in plan if batch.max_new_tokens < settings.max_new_tokens),
+        "capped": sum(len(places) for places, limit in plan if limit < settings.max_new_tokens),
         "contaminated": None if contamination is None else contamination.to_dict()["contaminated"],
     }
 

@@ -354,3 +354,31 @@ def test_without_a_token_nothing_is_asked(
 def test_a_name_that_is_none_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match="is not a repository"):
         check_repo(name)
+
+
+def test_a_record_that_is_not_ours_is_refused(hub: Any, api: HfApi, folder: Path, options: PushOptions) -> None:
+    api.create_repo(REPO)
+    change(hub, __rolellm__json=b"[]")
+    with pytest.raises(HubError, match=r"\.rolellm\.json in the repository is not what rolellm wrote"):
+        push_folder(folder, REPO, options)
+
+
+def test_bad_metadata_is_refused_by_the_hub_before_anything_is_committed(
+    hub: Any, api: HfApi, folder: Path, options: PushOptions
+) -> None:
+    (folder / "README.md").write_text("---\nlicense: ''\n---\n")
+    with pytest.raises(HubError, match="not allowed to be empty"):
+        push_folder(folder, REPO, options)
+    assert len(commits(api)) == 1
+
+
+def test_offline_is_said(hub: Any, folder: Path, options: PushOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(HubUnreachableError, match="HF_HUB_OFFLINE is set"):
+        push_folder(folder, REPO, options)
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path, options: PushOptions) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(HubError, match="contains nothing"):
+        push_folder(tmp_path / "empty", REPO, options)

@@ -173,3 +173,9 @@ def test_what_is_pushed_is_a_benchmark_and_a_models_scores_name_its_tasks(write_
     assert [one["dataset"]["task_id"] for one in results] == [one["id"] for one in found["tasks"]]
     build(tmp_path / "out", [config], data_dir=folder)
     assert not (tmp_path / "out" / "eval.yaml").exists()
+
+
+def test_command_without_any_release(command, tmp_path):
+    shown = command("data", "build", "--out", tmp_path / "out")
+    assert shown.code == 1
+    assert "ROLEBENCH_DIR" in shown.err

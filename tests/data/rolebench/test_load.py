@@ -254,3 +254,8 @@ def test_any_text_is_kept_as_released(rows, write_release, tmp_path_factory):
     read = list(iter_rows(release, get_config("instruction-generalization-eng"), "test"))[: len(released)]
     assert [(row["role"], row["question"], row["references"]) for row in read] == rows
     assert len({row["id"] for row in read}) == len(read)
+
+
+def test_data_files_are_refused():
+    with pytest.raises(ValueError, match="data_dir"):
+        load_dataset("rolebench", "sample", data_files="x.json")

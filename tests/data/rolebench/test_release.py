@@ -125,3 +125,11 @@ def test_names_that_differ_in_punctuation_still_find_their_description(write_rel
 )
 def test_split_catchphrases(text, expected):
     assert split_catchphrases(text) == expected
+
+
+def test_empty_file(write_release):
+    folder = write_release(**{TEST: ""})
+    with pytest.raises(DataError, match="the file is empty") as caught:
+        load_dataset("rolebench", data_dir=str(folder))
+    assert caught.value.path == folder / TEST
+    assert load_rolebench(split="test", data_dir=folder, skip_bad=True).num_rows == 1
