@@ -663,3 +663,12 @@ def test_a_rate_limit_costs_no_request(
 def test_options_out_of_range(options: dict[str, Any]) -> None:
     with pytest.raises(SettingsError):
         RunOptions(**options)
+
+
+def test_what_a_dead_endpoint_was_asked_goes_to_the_others(tmp_path: Path) -> None:
+    dead = Faulty(lambda request, seen: fault("not_found"), name="dead")
+    alive = Faulty(name="alive", seconds=0.01)
+    with Client(tmp_path, [dead, alive], QUIET) as client, pytest.warns(RoleLLMWarning, match="dead was dropped"):
+        outcomes = client.ask(asked(100))
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert sum(dead.seen.values()) < 20

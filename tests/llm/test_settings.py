@@ -170,6 +170,9 @@ def test_a_key_is_refused_and_not_shown(tmp_path: Path, entry: dict[str, Any], w
         pytest.param("endpoints: [{base_url: http://x}]", "endpoints[0]: model is missing", id="no-model"),
         pytest.param("endpoints: [{base_url: localhost, model: m}]", "endpoints[0]: base_url is not", id="url"),
         pytest.param("endpoints: [{base_url: 'file:///x', model: m}]", "base_url is not", id="scheme"),
+        pytest.param(
+            'endpoints: [{base_url: "http://x", model: "a\\nb"}]', "the model name is 'a", id="model-of-lines"
+        ),
         pytest.param("endpoints: [{backend: loca}]", "must be 'openai', 'local'", id="backend-typo"),
         pytest.param("endpoints: [{backend: local}]", "model is missing; the local backend needs it", id="local"),
         pytest.param(

@@ -50,6 +50,7 @@ def test_the_same_rows_in_any_order_give_the_same_draw(order: list[int], seed: i
         pytest.param("en", [("a " * 100, "x"), ("b " * 101, "x")], 1, id="100 words"),
         pytest.param("zh", [("问" * 100, "答"), ("题" * 101, "答")], 1, id="100 characters"),
         pytest.param("en", [("Why?", ""), ("", "x"), ("How?", "x")], 1, id="both have to be there"),
+        pytest.param("en", [("Why?", "x\ud83d"), ("How?", "x")], 1, id="half a character"),
         pytest.param("en", [("How?", "x"), ("How?", "x"), (" how? ", "y")], 1, id="repeats, folded"),
         pytest.param("en", [("这是什么？", "x"), ("Translate 你好 into English.", "x")], 1, id="mostly English"),
         pytest.param("zh", [("What is it?", "答"), ("把 hello 翻译成中文。", "答")], 1, id="mostly Chinese"),
@@ -91,6 +92,7 @@ def test_what_is_written(tmp_path: Path) -> None:
     ("call", "error", "message"),
     [
         pytest.param(lambda: drawn([], 3), DataError, "none of its 0 rows", id="nothing"),
+        pytest.param(lambda: drawn(ROWS, 0), SettingsError, "give each a count of 1 or more", id="count"),
         pytest.param(lambda: drawn([("Why?", "")], 3), DataError, "no target: 1", id="no targets"),
         pytest.param(lambda: drawn(ROWS, 3, duplicates="none"), SettingsError, "must be 'bm25'", id="method"),
     ],
@@ -115,6 +117,9 @@ SHARED = [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "A"}, {"from
         pytest.param({"instruction": "Q", "input": "I", "output": "A"}, ("Q\nI", "A"), id="Alpaca with input"),
         pytest.param({"definition": "Q", "inputs": "I", "targets": ["A", "B"]}, ("Q\nI", "A"), id="Super-NI"),
         pytest.param({"messages": TALK}, ("Q", "A"), id="messages with a system turn"),
+        pytest.param({"messages": TALK[::-1]}, ("", ""), id="messages that open with an answer"),
+        pytest.param({"messages": ["Q", "A"]}, ("", ""), id="messages without sides"),
+        pytest.param({"instruction": True, "output": "A"}, ("", "A"), id="no text"),
         pytest.param({"conversations": SHARED}, ("Q", "A"), id="ShareGPT"),
         pytest.param(
             {"id": "x", "items": [{"from": "human", "value": "Q"}, {"from": "chatgpt", "value": "A"}]},

@@ -9,7 +9,7 @@ import pytest
 from datasets import Dataset
 from transformers import TrainerCallback
 
-from rolellm.core.errors import RecipeError
+from rolellm.core.errors import ModelError, RecipeError
 from rolellm.core.records import Row
 from rolellm.models.training_record import read_manifest
 from rolellm.training.publish import _read_manifest
@@ -103,8 +103,12 @@ def test_the_split_is_by_instruction(sample_rows: list[Row]) -> None:
     assert 0 < len(held) < len(sample_rows) / 2
 
 
-def test_what_conflicts_is_refused_by_name() -> None:
+def test_what_conflicts_is_refused_by_name(base: Path) -> None:
     with pytest.raises(RecipeError, match="unknown key epochs"):
         train(MINI, epochs=1)
+    with pytest.raises(RecipeError, match=r"there is no rolellm\.rewards\.nothing"):
+        train(MINI, trainer="grpo", reward_funcs="rolellm.rewards.nothing")
+    with pytest.raises(ModelError, match="takes 2048 tokens, fewer than"):
+        train(MINI | {"base": {"path": str(base)}}, max_length=2049)
     with pytest.raises(RecipeError, match="resume needs out"):
         train("smoke-cpu", resume=True)

@@ -70,6 +70,7 @@ def test_ratings(value: Any, level: str | None, reason: str) -> None:
         pytest.param(json.dumps(PAIR), id="one pair"),
         pytest.param("Here you are:\n```json\n" + json.dumps({"pairs": [PAIR]}) + "\n```\nMore?", id="fenced"),
         pytest.param(json.dumps({"pairs": [PAIR, PAIR]})[:-30], id="cut off within the second"),
+        pytest.param('<think>{"pairs": []}</think>' + json.dumps({"pairs": [PAIR]}), id="after thoughts"),
     ],
 )
 def test_replies_are_read_in_every_form(text: str) -> None:
@@ -81,6 +82,7 @@ def test_replies_are_read_in_every_form(text: str) -> None:
     [
         pytest.param('{"pairs": [{"question": "Wh', id="cut off within the first"),
         pytest.param("[" * 10_000, id="nested 10,000 deep"),
+        pytest.param('{"a":' * 10_000 + "1" + "}" * 10_000, id="objects nested 10,000 deep"),
     ],
 )
 def test_what_is_no_list_is_malformed(text: str) -> None:
@@ -105,6 +107,11 @@ def test_confidence_opens_with_completeness_as_the_releases_does() -> None:
 )
 def test_an_item_that_is_no_pair_says_why(item: Any, problem: str) -> None:
     assert str(parse_candidate(item, *ORIGIN).problem).startswith(problem)
+
+
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    found = parse_candidate({**PAIR, "question": "Ada \ud83d?", "answer": "\ud83d\ude00 yes"}, *ORIGIN)
+    assert (found.question, found.answer) == ("Ada \ufffd?", "😀 yes")
 
 
 @given(

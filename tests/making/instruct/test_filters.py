@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -36,6 +37,7 @@ def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
         pytest.param("why " * 61, "So.", "en", "the question has 61 words, more than 60", id="long question"),
         pytest.param("Ada\u202e, why?", "So.", "en", "the question has control characters in it", id="bidi"),
         pytest.param("Ada, why?", "…!", "en", "the answer has no words", id="no words"),
+        pytest.param("Ada, why?", "ada,  WHY?", "en", "the answer repeats the question", id="echo"),
         pytest.param("鲁智深，何故？", "Because of the donkey.", "zh", "the answer is not in Chinese", id="English"),
         pytest.param(
             "Ada, how?",
@@ -67,6 +69,18 @@ def test_form(question: str, answer: str, language: Language, reason: str | None
         pytest.param("Ada, what does the passage say?", "That I keep it.", "en", True, id="the passage"),
         pytest.param("According to the script, who came?", "Brom.", "en", True, id="according to"),
         pytest.param("Ada, what happens in scene 2?", "Fog.", "en", True, id="scene number"),
+        pytest.param("Ada, what did you do in the opening scene?", "I lit it.", "en", True, id="opening scene"),
+        pytest.param("Ada, who came?", "The text above says Brom.", "en", True, id="in the answer"),
+        pytest.param("Ada, who came?", "That is not mentioned in here.", "en", True, id="not mentioned"),
+        pytest.param("Ada, who came?", "There is no information on that.", "en", True, id="no information"),
+        pytest.param("Ada, who came?", "I do not know the catchphrase.", "en", True, id="a word of our instructions"),
+        pytest.param("Ada, who came?", "The last person mentioned was Bob.", "en", True, id="who is mentioned"),
+        pytest.param("Ada, who came?", "Unknown.", "en", True, id="unknown"),
+        pytest.param("鲁智深，第二场里你扔了什么？", "磨盘。", "zh", True, id="scene number, Chinese"),
+        pytest.param("鲁智深，谁来了？", "不知道。", "zh", True, id="nothing but ignorance, Chinese"),
+        pytest.param("Ada, who guards the passage to the cellar?", "I do.", "en", False, id="passage to the cellar"),
+        pytest.param("Ada, do you like to make a scene?", "Never in the harbour!", "en", False, id="make a scene"),
+        pytest.param("Ada, who wrote the play?", "A friend of mine, about a whale.", "en", False, id="a play within"),
         pytest.param("Ada, who came?", "I do not know.", "en", True, id="nothing but ignorance"),
         pytest.param("鲁智深，根据剧本，你做了什么？", "吃酒。", "zh", True, id="according to, Chinese"),
         pytest.param("鲁智深，谁来了？", "文中没有提到。", "zh", True, id="not mentioned, Chinese"),
@@ -92,21 +106,38 @@ def test_pairs_that_lean_on_their_segment_or_stand_by_themselves(
 @pytest.mark.parametrize(
     ("answer", "character", "found"),
     [
+        pytest.param("As an AI language model, I keep no lamps.", ADA, "says that it is an AI", id="AI"),
+        pytest.param("I am only playing the role of Ada.", ADA, "says that it plays a role", id="player"),
+        pytest.param("I'm afraid I cannot answer that question.", ADA, "refuses to answer", id="refusal"),
         pytest.param("I lit the lamp and then I went down to", ADA, "is not complete", id="cut off"),
         pytest.param("Ada Fenn is proud of her lamp.", ADA, "tells about the role", id="told about"),
+        pytest.param("Ada Fenn, who came first, had the oar.", ADA, "tells about the role", id="told about, who"),
+        pytest.param("Keeper's lamp is the brightest of all.", ADA, "tells about the role", id="told about, by alias"),
         pytest.param(
             "The Queen stopped before the tree.",
             Profile("Queen of Jam", "en"),
             "tells about the role",
             id="by title",
         ),
+        pytest.param(
+            "The Queen of Jam and the King meet.",
+            Profile("Queen of Jam", "en"),
+            "tells about the role",
+            id="as subject",
+        ),
         pytest.param("Ada Fenn: I lit it.", ADA, "opens with the role's name", id="script form"),
+        pytest.param("**Ada Fenn**: I lit it.", ADA, "opens with the role's name", id="script form in bold"),
         pytest.param("鲁智深是个爽快人，喜欢吃酒。", MONK, "tells about the role", id="told about, Chinese"),
         pytest.param("You learned to read by the tide tables.", ADA, 'tells about the role ("You")', id="of the asker"),
         pytest.param("你在五台山下打了一根禅杖。", MONK, 'tells about the role ("你")', id="of the asker, Chinese"),
+        pytest.param("石彪是你的敌人。", MONK, "tells about the role", id="to the asker, Chinese"),
         pytest.param("鲁智深：吃酒！", MONK, "opens with the role's name", id="script form, Chinese"),
+        pytest.param("我是一个语言模型。", MONK, "says that it is an AI", id="AI, Chinese"),
         pytest.param("Ada Fenn is my name, and lamps are my trade.", ADA, None, id="by name, and I"),
+        pytest.param("Nobody climbs these stairs but Ada Fenn!", ADA, None, id="name at the end"),
         pytest.param("Queens are patient people.", Profile("Queen of Jam", "en"), None, id="others of the title"),
+        pytest.param("The lamp needs oil, the oil needs hauling.", ADA, None, id="no person at all"),
+        pytest.param("I'm sorry, I can't do that.", ADA, None, id="own catchphrase"),
         pytest.param("洒家鲁智深是也，先吃三碗酒！", MONK, None, id="self-named, Chinese"),
     ],
 )
@@ -118,15 +149,25 @@ def test_in_and_out_of_character(answer: str, character: Profile, found: str | N
     ("question", "character", "found"),
     [
         pytest.param("Ada Fenn, who came?", ADA, False, id="called first"),
+        pytest.param("Old Ada, who came?", ADA, False, id="called by more than the name"),
         pytest.param("Who came, Ada?", ADA, False, id="called last"),
+        pytest.param("What is the lamp for?", ADA, False, id="nobody called"),
         pytest.param("Why do you say that Ada left?", ADA, False, id="with you"),
         pytest.param("Why did Ada Fenn light the lamp?", ADA, True, id="asked about"),
         pytest.param("Ada Fenn, what did he eat?", ADA, True, id="called, then asked about"),
+        pytest.param("鲁智深，谁来了？", MONK, False, id="called first, Chinese"),
+        pytest.param("谁来了，鲁智深？", MONK, False, id="called last, Chinese"),
         pytest.param("昨天鲁智深扔了什么？", MONK, True, id="asked about, Chinese"),
     ],
 )
 def test_questions_about_the_role(question: str, character: Profile, found: bool) -> None:
     assert (make_address_check(character)(question) is not None) is found
+
+
+def test_a_machine_may_say_that_it_is_one() -> None:
+    hal = Profile("HAL", "en", description="You are the computer of a ship.")
+    assert make_character_check(hal)("As an AI, I run this ship.") is None
+    assert make_character_check(replace(hal, description="You are a cook."))("As an AI, I run this ship.") is not None
 
 
 @pytest.mark.parametrize(

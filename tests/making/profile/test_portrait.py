@@ -215,6 +215,10 @@ LEAKED_ZH = "不遗漏，不添加，不评论。"
         pytest.param("third", "en", THIRD_ZH, "not in English", id="Chinese"),
         pytest.param("third", "zh", THIRD, "not in Chinese", id="English"),
         pytest.param("third", "en", f"As an AI language model, I only know this: {THIRD}", "AI", id="language model"),
+        pytest.param("third", "en", f"I'm sorry, but I can't help with that request. {THIRD}", "refuses", id="refusal"),
+        pytest.param("third", "zh", f"作为一个语言模型，我没有办法知道这个人物的生平。{THIRD_ZH}", "AI", id="model"),
+        pytest.param("second", "en", f"{SECOND} {LEAKED}", "repeats the instructions", id="instructions"),
+        pytest.param("second", "zh", SECOND_ZH + LEAKED_ZH, "repeats the instructions", id="instructions, zh"),
         pytest.param(
             "second", "zh", request_second_person(WUKONG, "好").messages[0].content, "instructions", id="echo, zh"
         ),
