@@ -239,7 +239,7 @@ class RowCollator:
         }
 
 
-def check_settings(job: Fit) -> None:
+def check_trainer_settings(job: Fit) -> None:
     """Check the settings of a training as far as that goes without a model.
 
     Raises:

@@ -329,7 +329,7 @@ def _train_in_folder(
     prepared = prepare(fixed, run, rows, held_out)
     rewards = prepare_rewards(recipe.training, rewards, prepared.replies, is_new=start != "resume")
     # Not at the head: what is refused is refused before these slow imports.
-    from rolellm.training.fit import Fit, check_settings, fit, join_processes
+    from rolellm.training.fit import Fit, check_trainer_settings, fit, join_processes
 
     processes = join_processes(recipe.training)
     # No process may look at the folder after the first one has begun to write there.
@@ -349,7 +349,7 @@ def _train_in_folder(
             callbacks=callbacks,
             rewards=rewards,
         )
-        check_settings(job)
+        check_trainer_settings(job)
         base = bases.build_base(fixed, prepared.rows, run, prepared.tokenizer)
         prepared = _mix_safety(recipe, prepared, base, run, processes)
         # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
