@@ -15,7 +15,7 @@ from rolellm.core.locks import lock_folder
 from rolellm.core.settings import Field, dump, read, settings
 from rolellm.core.table import PERCENT, Format, Table, TableRow, Tabular
 from rolellm.core.text import make_safe_name
-from rolellm.models.local_model import Decoding
+from rolellm.models.local_model import Decoding, DType
 
 if TYPE_CHECKING:
     from rolellm.judging.result import JudgingResult
@@ -37,6 +37,7 @@ class EvalSettings(Decoding):
         data_dir: A local copy of the release, or a data set of your own.
         limit: Answer only the first N rows, for a first look.
         protocol: Rouge-L protocol: rouge-score or paper.
+        dtype: The weights' type of local models; bfloat16 is several times faster on a CPU with AMX.
         judge_limit: Rows that a judge compares; by default all answered.
     """
 
@@ -45,6 +46,7 @@ class EvalSettings(Decoding):
     data_dir: Path | None = None
     limit: int | None = Field(default=None, ge=1)
     protocol: str = "rouge-score"
+    dtype: DType = "auto"
     judge_limit: int | None = Field(default=None, ge=1)
 
 
@@ -219,7 +221,7 @@ def _answer(model: Any, rows: Any, path: Path, chosen: EvalSettings) -> None:
     if source.endswith(_SETTINGS_FILES):
         generate(None, rows, llm=source, out=path, **decoding)
     else:
-        generate(model, rows, out=path, **decoding)
+        generate(model, rows, out=path, dtype=chosen.dtype, **decoding)
 
 
 def _measure_style(files: Mapping[str, Path], where: Mapping[str, Any]) -> dict[str, Any]:
