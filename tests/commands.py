@@ -1,10 +1,12 @@
 """``rolellm`` commands through their entry point, in the process of the tests."""
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 
@@ -37,9 +39,9 @@ Command = Callable[..., Shown]
 
 def exit_code(*words: Any) -> int:
     """Runs a command; how it ended."""
-    with pytest.MonkeyPatch.context() as patch:
+    # What the command line sets for its own process, the tests' must not keep.
+    with pytest.MonkeyPatch.context() as patch, mock.patch.dict(os.environ):
         patch.setattr(sys, "argv", ["rolellm", *map(str, words)])
-        # The command line sets how warnings look, for its own process.
         patch.setattr(warnings, "formatwarning", warnings.formatwarning)
         with pytest.raises(SystemExit) as caught:
             main()
