@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from typer import Exit
@@ -268,7 +269,7 @@ def test_nothing_that_is_printed_holds_the_token_for_the_hub(
     assert huggingface_hub.get_token() == token
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
     monkeypatch.setattr(sys, "argv", ["rolellm", "role", "show", str(tmp_path / token)])
-    with pytest.raises(SystemExit):
+    with mock.patch.dict(os.environ), pytest.raises(SystemExit):
         main()
     shown = capsys.readouterr().err + warnings.formatwarning(UserWarning(f"it says {token}"), UserWarning, "", 0)
     assert shown.count("[hidden]") == 2 and token not in shown

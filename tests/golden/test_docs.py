@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -13,8 +12,9 @@ import pytest
 import typer.core
 
 import rolellm
-from rolellm.cli.app import _COMMANDS, _VARIANTS, main
+from rolellm.cli.app import _COMMANDS, _VARIANTS
 
+from ..commands import exit_code
 from .golden import check
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,12 +49,8 @@ def group() -> Any:
         raise SystemExit
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["rolellm", "--version"])
         patch.setattr(typer.core.TyperGroup, "main", catch)
-        # It sets how warnings look, for its own process.
-        patch.setattr("warnings.formatwarning", lambda *_, **__: "")
-        with pytest.raises(SystemExit):
-            main()
+        exit_code("--version")
     return found[0]
 
 
@@ -217,11 +213,7 @@ def _about(parameter: Any) -> str:
 
 
 @pytest.mark.parametrize("words", [[], ["label"], ["data"], ["role"], ["instruct"], ["judge"], ["demo"]])
-def test_help_is_given(words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["rolellm", *words, "--help"])
-    monkeypatch.setattr("warnings.formatwarning", lambda *_, **__: "")
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert not ended.value.code
+def test_help_is_given(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(*words, "--help") == 0
     shown = capsys.readouterr()
     assert "--help" in shown.out and "Traceback" not in shown.err
