@@ -31,7 +31,7 @@ from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
-from ..checks.test_safety import check, judge_by, refuse
+from ..checks.test_safety import check, guard, judge_by, refuse
 from ..forking import Forking
 from ..making.release.test_release import make
 from .runs import read_object
@@ -334,7 +334,7 @@ def test_the_card_says_what_tuning_did_to_refusals(runs: dict[str, Path], publis
 def test_the_card_leads_with_what_several_deciders_say_together(
     runs: dict[str, Path], published: Publish, tmp_path: Path
 ) -> None:
-    guards = [judge_by(0.9, 0.1, name) for name in ("8B", "1B", "11B")]
+    guards = [guard(judge_by(0.9, 0.1, size), f"Llama-Guard-3-{size}") for size in ("8B", "1B", "11B")]
     checked = check(tmp_path / "checked", refuse("base", 1), refuse("tuned", 0.5), (), guards, samples=1)
     folder = published(runs["full"], safety=checked.folder)
     text = (folder / "README.md").read_text(encoding="utf-8").partition("## Safety")[2]
