@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
-    return make_environment(tmp_path_factory.mktemp("train"), root, ("train", "llm"))
+    return make_environment(tmp_path_factory.mktemp("train"), root, ("train", "llm", "style"))
 
 
 @pytest.fixture(scope="module")

@@ -58,9 +58,8 @@ def _share_distinct(row: Row, reply: str) -> float:
 
 
 def _has_break(row: Row, reply: str) -> float:
-    return float(
-        bool(find_breaks(reply, Profile(row.role, row.language, description=row.role_description), row.question))
-    )
+    sheet = Profile(row.role, row.language, description=row.role_description)
+    return float(bool(find_breaks(reply, sheet, row.question)))
 
 
 #: What is measured of a reply beside scores and style: how, and the format of a mean.
@@ -118,7 +117,7 @@ def _load_recipe(name: str, run: Path, folder: Path, where: Mapping[str, Any]) -
         pairs = folder / "pairs"
         if not (pairs / MANIFEST).is_file():
             prefer(out=pairs, **where)
-        recipe = load_recipe(name, [*overrides, f"data.path={json.dumps(str(pairs / PAIRS))}"], base=run)
+        recipe = replace(recipe, data=replace(recipe.data, path=pairs / PAIRS))
     state = folder / "improve.json"
     if state.is_file() and read_json(state)["recipe"] != recipe.hash:
         raise SettingsError(f"{folder} holds an improvement of another run or by another recipe; name another --out")
