@@ -6,7 +6,8 @@ The release has no English training rows, so its ten roles with role-free answer
 a fifth of the questions is held out, and three roles are wholly (`split_release`). All three runs see the other seven
 roles. Each model answers held-out questions as the seven roles, and as the three, half of them general (CUS, RAW), half
 role-specific (SPE). Differences are paired by question, of DPO and of GRPO against SFT, with 95 % intervals. With
-`--config instruction-generalization-zh-strict`, that config's own training and test rows are taken as they are.
+`--config instruction-generalization-zh-strict`, that config's own training and test rows are taken as they are. With
+`--seeds 3`, DPO and GRPO run three times each, and a model's value of a row is the mean of its three runs.
 
 Every run, answer and figure stays in the folder; a stopped run continues where it was.
 """
@@ -15,8 +16,9 @@ import argparse
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from common import environment, report
@@ -33,7 +35,6 @@ from rolellm.scoring.statistics.intervals import compare_pairs
 from rolellm.scoring.style import StyleMeter, StyleReply
 from rolellm.training.recipe_files import load_recipe
 
-RECIPES = Path("recipes/real")
 NEW_ROLES = ("Raylan Givens", "Tom Ripley", "Walt Kowalski")
 SOURCE = "rolebench-eng/role-generalization/{subset}/test.jsonl"
 CONFIGS = {"the seven roles": "instruction-generalization-eng", "three new roles": "role-generalization-eng"}
@@ -84,21 +85,38 @@ def list_scores(rows: Dataset, predictions: Any) -> dict[str, dict[str, float]]:
     return values
 
 
-def compare(rows: Dataset, answers: dict[str, Dataset], meter: StyleMeter, against: str) -> Iterator[tuple[str, str]]:
-    """Give each model's means, and the paired differences of those after the one that all are compared with."""
+def compare(
+    rows: Dataset, answers: dict[str, list[Dataset]], meter: StyleMeter, against: str
+) -> Iterator[tuple[str, str]]:
+    """Give each model's means, and the paired differences of those after the one that all are compared with.
+
+    Args:
+        rows: The rows that were answered.
+        answers: Model to the answers of its runs, one run a seed.
+        meter: Tells how far a reply sounds like its role.
+        against: The model that those after it are compared with.
+    """
     read = read_dataset_rows(rows)
     by_id = {row.id: row for row in read}
     figures: dict[str, dict[str, dict[str, float]]] = {}
-    for name, predictions in answers.items():
-        replies = dict(zip(predictions["id"], predictions["prediction"], strict=True))
-        own = measure_replies(read, [replies[row.id] for row in read], meter)
-        figures[name] = list_scores(rows, predictions) | {
-            key: dict(zip(by_id, values, strict=True)) for key, values in own.items()
+    runs: dict[str, dict[str, list[float]]] = {}
+    for name, by_seed in answers.items():
+        every: list[dict[str, dict[str, float]]] = []
+        for predictions in by_seed:
+            replies = dict(zip(predictions["id"], predictions["prediction"], strict=True))
+            own = measure_replies(read, [replies[row.id] for row in read], meter)
+            own_by_id = {key: dict(zip(by_id, values, strict=True)) for key, values in own.items()}
+            every.append(list_scores(rows, predictions) | own_by_id)
+        figures[name] = {
+            measure: {row_id: fmean(run[measure][row_id] for run in every) for row_id in every[0][measure]}
+            for measure in every[0]
         }
+        runs[name] = {measure: [fmean(run[measure].values()) for run in every] for measure in every[0]}
     for measure in figures[against]:
         for name, by_measure in figures.items():
             values = by_measure[measure]
-            yield f"{measure}, {name}", f"{sum(values.values()) / len(values):.3f}"
+            means = " ".join(f"{mean:.3f}" for mean in runs[name][measure])
+            yield f"{measure}, {name}", f"{fmean(values.values()):.3f}" + (f" ({means})" if " " in means else "")
             if list(figures).index(name) > list(figures).index(against):
                 ids = list(values)
                 before = [figures[against][measure][row_id] for row_id in ids]
@@ -114,9 +132,12 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, required=True, help="a copy of the release")
     parser.add_argument("--config", help="take this config's own rows, rather than the ten roles' in English")
     parser.add_argument("--form", default="rolellama", help="prompt.form of the SFT run: model for a chat model")
+    parser.add_argument("--recipes", default="recipes/real/gemma-3-270m", help="how the files of the recipes begin")
+    parser.add_argument("--seeds", type=int, default=1, help="runs of DPO and of GRPO")
     parser.add_argument("--rows", type=int, default=120, help="of the seven roles, and of the three")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", choices=("sft", "dpo", "grpo"), help="this run alone, without answers")
+    parser.add_argument("--batch-size", type=int, default=16, help="rows that are answered at once")
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--only", help="train and ask this run alone: untuned, sft, dpo, grpo-2 …")
     parser.add_argument("--out", type=Path, default=Path("runs/real/preferences"))
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -126,45 +147,45 @@ def main() -> None:
         split_release(arguments.data_dir, release)
     configs = {arguments.config: arguments.config} if arguments.config else CONFIGS
     config = next(iter(configs.values()))
+    splits = {name: load_dataset("rolebench", name, data_dir=str(release)) for name in configs.values()}
+    asked = {name: drawn(tables["test"], arguments.rows) for name, tables in splits.items()}
+    answers: dict[str, dict[str, list[Dataset]]] = {name: {} for name in configs.values()}
+
+    def run(kind: str, recipe: str | None = None, overrides: Sequence[str] = (), seed: int = 1) -> Path:
+        """Train a run unless it is there, and ask it."""
+        name = kind if seed == 1 else f"{kind}-{seed}"
+        folder = arguments.base if recipe is None else arguments.out / name
+        if arguments.only not in (None, name):
+            return folder
+        if recipe is not None and not (folder / "manifest.json").is_file():
+            where = {"base": arguments.base if kind == "sft" else arguments.out / "sft", "threads": arguments.threads}
+            settings = [*overrides, f"training.seed={41 + seed}"]
+            chosen = load_recipe(f"{arguments.recipes}-{recipe}.yaml", settings, **where)
+            rolellm.train(chosen, out=folder, resume=folder.is_dir())
+        for config_name, rows in asked.items():
+            decoding = {"max_new_tokens": 100, "batch_size": arguments.batch_size, "dtype": "bfloat16"}
+            path = arguments.out / f"{name}-{config_name}.jsonl"
+            answers[config_name].setdefault(kind, []).append(rolellm.generate(folder, rows, out=path, **decoding))
+        return folder
+
+    run("untuned")
     data = [f"data.data_dir={release}", f"data.config={config}"]
-    runs = {"untuned": arguments.base}
-
-    def tune(name: str, recipe: str, base: Path, overrides: list[str]) -> None:
-        runs[name] = run = arguments.out / name
-        if arguments.only in (None, name) and not (run / "manifest.json").is_file():
-            chosen = load_recipe(
-                RECIPES / f"gemma-3-270m-{recipe}.yaml", overrides, base=base, threads=arguments.threads
-            )
-            rolellm.train(chosen, out=run, resume=run.is_dir())
-
-    tune("sft", "roles", arguments.base, [*data, f"prompt.form={arguments.form}"])
+    run("sft", "roles", [*data, f"prompt.form={arguments.form}"])
     pairs = arguments.out / "pairs"
     if not pairs.is_dir():
         rolellm.prefer(out=pairs, config=config, data_dir=release)
-    tune("dpo", "dpo", runs["sft"], [f"data.path={pairs / 'pairs.jsonl'}"])
-    tune("grpo", "grpo", runs["sft"], data)
+    for seed in range(1, arguments.seeds + 1):
+        run("dpo", "dpo", [f"data.path={pairs / 'pairs.jsonl'}"], seed)
+    for seed in range(1, arguments.seeds + 1):
+        run("grpo", "grpo", data, seed)
     if arguments.only:
         return
     figures = {}
-    splits = {name: load_dataset("rolebench", name, data_dir=str(release)) for name in configs.values()}
-    asked = {name: drawn(tables["test"], arguments.rows) for name, tables in splits.items()}
     questions = {fold(question) for rows in asked.values() for question in rows["question"]}
     every = [row for tables in splits.values() for rows in tables.values() for row in read_dataset_rows(rows)]
     meter = StyleMeter([row for row in every if fold(row.question) not in questions], every[0].language)
     for title, name in configs.items():
-        rows = asked[name]
-        answers = {
-            run: rolellm.generate(
-                folder,
-                rows,
-                out=arguments.out / f"{run}-{name}.jsonl",
-                max_new_tokens=100,
-                batch_size=16,
-                dtype="bfloat16",
-            )
-            for run, folder in runs.items()
-        }
-        for figure, value in compare(rows, answers, meter, "sft"):
+        for figure, value in compare(asked[name], answers[name], meter, "sft"):
             figures[f"{title}, {figure}"] = value
     notes = [f"{arguments.base.name}: {arguments.rows} held-out rows of each part"]
     found = {"ratios": {}, "figures": figures, "n": arguments.rows, **environment("trl", "torch")}
