@@ -228,7 +228,7 @@ def _measure_style(files: Mapping[str, Path], where: Mapping[str, Any]) -> dict[
     from rolellm.scoring.style import measure_file_style
 
     try:
-        return {name: measure_file_style([path], **where) for name, path in files.items()}
+        return measure_file_style({name: [path] for name, path in files.items()}, **where)
     except (MissingExtraError, DataError) as error:
         sys.stderr.write(f"note: style is not measured: {error}\n")
         return {}
