@@ -30,6 +30,7 @@ def test_the_numbers_are_those_of_the_single_calls(result: EvalResult, base: Pat
     rolellm.generate(base, rows, out=tmp_path / "answers.jsonl", max_new_tokens=6)
     scored = rolellm.score(tmp_path / "answers.jsonl", config="sample", split="test")
     assert result.reports["tiny"].to_dict()["metrics"] == scored.to_dict()["metrics"]
+    assert result.reports["tiny"].scale == scored.scale
     baseline = rows.rename_column("rolegpt", "prediction")
     answers = {"tiny": tmp_path / "answers.jsonl", BASELINE: baseline}
     judged = rolellm.judge(answers, rows, llm=WORDS, out=tmp_path / "judged", baseline=BASELINE)

@@ -172,7 +172,6 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
     from rolellm.reporting.findings import describe_styles
     from rolellm.reporting.page import write_page
     from rolellm.reporting.settings import ReportOptions
-    from rolellm.scoring.score import score
 
     config = resolve_config(chosen.config, chosen.data_dir)
     where: dict[str, Any] = {"config": config, "split": chosen.split, "data_dir": chosen.data_dir}
@@ -187,14 +186,15 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
     for name, model in systems.items():
         sys.stderr.write(f"{name}: answering {len(rows):,} rows of {config}/{chosen.split}\n")
         _answer(model, rows, files[name], chosen)
-    reports = {name: score(path, protocol=chosen.protocol, **where) for name, path in files.items()}
+    options = {"protocol": chosen.protocol}
+    built = build_report([f"{name}={path}" for name, path in files.items()], read(ReportOptions, options | where))
+    reports = {name: built.content.parts[0].scored[name] for name in systems}
     for name, scored in reports.items():
         write_json(folder / f"{make_safe_name(name)}.score.json", scored.to_dict())
     style = _measure_style(files, where)
     judged = None if judge is None else _judge(folder, files, rows, judge, chosen)
-    sources = [folder / "judged"] if judged else [f"{name}={path}" for name, path in files.items()]
-    options = {"protocol": chosen.protocol, **({} if judged else where)}
-    built = build_report(list(map(str, sources)), read(ReportOptions, options))
+    if judged:
+        built = build_report([str(folder / "judged")], read(ReportOptions, options))
     findings = (*built.content.findings, *describe_styles(style))
     content = replace(built.content, findings=findings)
     page = write_page(folder / "report.html", content)
