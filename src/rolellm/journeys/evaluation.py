@@ -97,7 +97,7 @@ class EvalResult(Tabular):
         wins = {system.name: system.measures().get("win_rate") for system in self.judged.models} if self.judged else {}
         rows = []
         for name, report in self.reports.items():
-            cells = [report.leading.metrics.get(column) for column in columns]
+            cells = map(report.leading.metrics.get, columns)
             rows.append(TableRow((name,), (*cells, *([wins.get(name)] if wins else []))))
         heads = (*columns, *(["win rate %"] if wins else []))
         recipe = next(iter(self.reports.values())).recipe
