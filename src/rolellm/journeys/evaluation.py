@@ -35,7 +35,7 @@ class EvalSettings(Decoding):
         config: Config of RoleBench; by default the only one of the data folder, else instruction-generalization-eng.
         split: Split to answer.
         data_dir: A local copy of the release, or a data set of your own.
-        limit: Answer only the first N rows, for a first look.
+        limit: Answer only N rows, drawn evenly from roles and subsets, for a first look; a larger N keeps them.
         protocol: Rouge-L protocol: rouge-score or paper.
         dtype: The weights' type of local models; bfloat16 is several times faster on a CPU with AMX.
         judge_limit: Rows that a judge compares; by default all answered.
@@ -166,17 +166,25 @@ def name_systems(models: str | Path | Sequence[str | Path] | Mapping[str, Any]) 
 
 
 def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: EvalSettings) -> EvalResult:
+    from datasets import Dataset
+
     from rolellm.data.rolebench import load_rolebench
     from rolellm.data.rolebench.source import resolve_config
     from rolellm.reporting.build import build_report
     from rolellm.reporting.findings import describe_styles
     from rolellm.reporting.page import write_page
     from rolellm.reporting.settings import ReportOptions
+    from rolellm.scoring.rows import draw_rows, read_dataset_rows
 
     config = resolve_config(chosen.config, chosen.data_dir)
     where: dict[str, Any] = {"config": config, "split": chosen.split, "data_dir": chosen.data_dir}
     data = load_rolebench(config, chosen.split, data_dir=chosen.data_dir)
-    rows = data.select(range(min(len(data), chosen.limit or len(data))))
+    rows = data
+    if chosen.limit is not None:
+        # A selection would show a progress bar each time that it gets a column.
+        rows = Dataset.from_dict(
+            data[draw_rows(read_dataset_rows(data), chosen.limit)], info=data.info, split=data.split
+        )
     if judge is not None and len(systems) == 1 and not _has_baseline(rows):
         raise SettingsError(
             "a judge compares two systems, and these rows have no released baseline; name a second model, such as the "
