@@ -185,7 +185,7 @@ def style(
     files = [Path(file) for file in ([predictions] if isinstance(predictions, str | Path) else predictions)]
     folder = None if data_dir is None else Path(data_dir)
     config = resolve_config(config, folder)
-    result = measure_file_style(files, config, split, folder)
+    result = measure_file_style({"": files}, config, split, folder)[""]
     heads = {"top1": "Top-1 %", "top5": "Top-5 %", "same_instruction": "Told from another role %"}
     rows = [
         TableRow(

@@ -10,7 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -19,7 +19,7 @@ from rolellm.characters.roles import Part, find_part
 from rolellm.checks.breaks import find_breaks
 from rolellm.checks.drift import Talk, measure, read_talks
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.core.fingerprint import hash_json
+from rolellm.core.fingerprint import draw_evenly, hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Row
@@ -208,7 +208,7 @@ def select_pairs(
     whole = list(kept.values())
     consistent = [pair for pair in whole if _key(replace(pair, chosen=pair.rejected, rejected=pair.chosen)) not in kept]
     balanced = _balance_lengths(consistent) if balance else consistent
-    chosen = _limit_pairs(balanced, limit)
+    chosen = [balanced[index] for index in draw_evenly(balanced, limit, _draw, lambda pair: pair.source)]
     steps = (whole, consistent, balanced, chosen)
     for reason, (more, less) in zip(REASONS[6:], pairwise(steps), strict=True):
         for source, count in (Counter(pair.source for pair in more) - Counter(pair.source for pair in less)).items():
@@ -242,17 +242,6 @@ def _balance_lengths(pairs: Sequence[ReplyPair]) -> list[ReplyPair]:
             sides = [[pair for pair in group if (pair.log_ratio > 0) == is_longer] for is_longer in (True, False)]
             surplus |= {_draw(pair) for side in sides for pair in side[min(map(len, sides)) :]}
     return [pair for pair in pairs if _draw(pair) not in surplus]
-
-
-def _limit_pairs(pairs: Sequence[ReplyPair], limit: int | None) -> list[ReplyPair]:
-    if limit is None or limit >= len(pairs):
-        return list(pairs)
-    by_source: dict[str, list[ReplyPair]] = defaultdict(list)
-    for pair in sorted(pairs, key=_draw):
-        by_source[pair.source].append(pair)
-    turns = [pair for turn in zip_longest(*by_source.values()) for pair in turn if pair is not None]
-    chosen = {_draw(pair) for pair in turns[:limit]}
-    return [pair for pair in pairs if _draw(pair) in chosen]
 
 
 @dataclass

@@ -105,13 +105,15 @@ def test_the_models_of_a_settings_file_answer_and_a_dry_run_asks_nobody(
     tiny_model: Path, tmp_path: Path, warm: Forking
 ) -> None:
     (tmp_path / "llm.yaml").write_text(f"endpoints: [{{backend: local, model: {tiny_model}}}]")
-    words = ["generate", "--llm", "llm.yaml", "--config", "sample", "--out", "p.jsonl", "--role", "queen of hearts"]
+    words = ["generate", "--llm", "llm.yaml", "--config", "sample", "--out", "p.jsonl", "--role", "long john silver"]
     words += ["--system-template", "short.txt", "--max-new-tokens", "4", "--limit", "3", "--json"]
     assert json.loads(warm([*words, "--dry-run"], tmp_path))["requests"] == 3
     assert not (tmp_path / "p.jsonl").exists()
     summary = json.loads(warm(words, tmp_path))
     assert (summary["rows"], summary["generated"]) == (3, 3)
     lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert {line["role"] for line in lines} == {"Queen of Hearts"}
+    assert {line["role"] for line in lines} == {"Long John Silver"}
     again = json.loads(warm(words, tmp_path))
     assert (again["rows"], again["generated"]) == (3, 0)
+    more = json.loads(warm([*words, "--limit", "5"], tmp_path))
+    assert (more["rows"], more["generated"]) == (5, 2)

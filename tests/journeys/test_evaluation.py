@@ -13,6 +13,7 @@ from rolellm.data.rolebench.source import sample_folder
 from rolellm.journeys.evaluation import BASELINE, EvalResult, name_systems
 from rolellm.making.release import gather, write_release
 from rolellm.making.scripted import scripted_model
+from rolellm.scoring.rows import draw_rows, read_dataset_rows
 
 from ..commands import Command
 
@@ -26,10 +27,13 @@ def result(base: Path, tmp_path_factory: pytest.TempPathFactory) -> EvalResult:
 
 
 def test_the_numbers_are_those_of_the_single_calls(result: EvalResult, base: Path, tmp_path: Path) -> None:
-    rows = load_rolebench("sample", "test").select(range(8))
+    rows = load_rolebench("sample", "test")
+    rows = rows.select(draw_rows(read_dataset_rows(rows), 8))
+    assert len(set(zip(rows["role"], rows["subset"], strict=True))) == 8
     rolellm.generate(base, rows, out=tmp_path / "answers.jsonl", max_new_tokens=6)
     scored = rolellm.score(tmp_path / "answers.jsonl", config="sample", split="test")
     assert result.reports["tiny"].to_dict()["metrics"] == scored.to_dict()["metrics"]
+    assert result.reports["tiny"].scale == scored.scale
     baseline = rows.rename_column("rolegpt", "prediction")
     answers = {"tiny": tmp_path / "answers.jsonl", BASELINE: baseline}
     judged = rolellm.judge(answers, rows, llm=WORDS, out=tmp_path / "judged", baseline=BASELINE)
@@ -43,7 +47,7 @@ def test_it_says_what_it_found_first(result: EvalResult) -> None:
     assert any(
         BASELINE in sentence and "closer to the role's own replies than tiny" in sentence for sentence in sentences
     )
-    assert any(sentence.startswith("The judges") and "tiny wins 25.0 %" in sentence for sentence in sentences)
+    assert any(sentence.startswith("The judges") and "tiny wins 0.0 %" in sentence for sentence in sentences)
     assert any("sound most like their role [" in sentence for sentence in sentences)
     page = (result.out / "report.html").read_text(encoding="utf-8")
     assert page.index("Some figures rest on") < page.index("<table")
@@ -91,7 +95,7 @@ def test_the_command_prints_sentences_then_one_table(base: Path, tmp_path: Path,
         "eval", f"tiny={base}", "--config", "sample", "--limit", "4", "--max-new-tokens", "4", "--out", tmp_path
     )
     assert done.code == 0, done.err
-    assert done.out.startswith("Some figures rest on 4 rows only")
+    assert done.out.startswith("Some figures rest on 2 rows only")
     assert done.out.index("closer to the role's own replies than tiny") < done.out.index("Systems")
     assert f"Report: {tmp_path / 'report.html'}" in done.out
     assert (tmp_path / "report.html").is_file()

@@ -193,9 +193,16 @@ def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
     assert "planted losers win up to" in page.read_text()
     lists = rolellm.judge({"a": answers}, data, out=tmp_path / "lists", **{**options, "judges": ["role-list"]})
     assert lists.certificates[0].endswith("; examined without role-list")
-    # Of another judge, or damaged, it says nothing.
-    (tmp_path / "certificate-words/certificate.json").write_text("{}")
-    assert "not examined" in rolellm.judge({"a": answers}, data, out=tmp_path / "after", **options).certificates[0]
+    path, renew = tmp_path / "certificate-words" / "certificate.json", "; renew it with `rolellm judge --certify`"
+    written = path.read_text()
+    for changes, line in (
+        ((certificate.prompts["words"]["hash"], "0"), f"{certificate.line}; examined with other prompts of role-pair"),
+        ((certificate.models[0]["rules"], "0"), "examined in another version or at another address"),
+        ((written, "{}"), "examined in another version or at another address"),
+    ):
+        path.write_text(written.replace(*changes))
+        again = rolellm.judge({"a": answers}, data, out=tmp_path / "after", **options)
+        assert again.certificates == (f"judge words: {line}{renew}",)
 
 
 def add_label(run: JudgeRun, row: Row, names: tuple[str, ...], ranks: tuple[float, ...]) -> None:

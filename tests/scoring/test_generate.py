@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -11,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, ModelError, PredictionError, SettingsError, StoppedShortError
-from rolellm.core.records import Row
+from rolellm.core.records import Row, Subset
 from rolellm.models.find import hash_model
 from rolellm.models.local_model import Decoding, LocalModel, draw_tokens, keep_nucleus
 from rolellm.models.prompts.render import make_messages
 from rolellm.scoring.generate import plan_batches
 from rolellm.scoring.predictions import explain_interrupt
-from rolellm.scoring.rows import read_dataset_rows
+from rolellm.scoring.rows import draw_rows, read_dataset_rows
 from rolellm.scoring.settings import GenerateSettings
 
 from .conftest import Answers, edit_json
@@ -485,14 +486,35 @@ def test_an_interruption_says_what_is_kept_and_how_to_go_on(tmp_path: Path) -> N
     assert stop.value.resume == "go on"
 
 
+@given(st.integers(1, 60), st.integers(1, 60), st.randoms(use_true_random=False))
+def test_a_limit_is_even_over_roles_and_subsets_and_a_larger_one_keeps_it(
+    a: int, b: int, chance: random.Random
+) -> None:
+    subsets: dict[Subset, int] = {"general": 40, "role_specific": 10}
+    rows = [
+        Row(f"{role}-{subset}-{number}", role, "en", subset, f"{number}?", ("Aye.",))
+        for subset, most in subsets.items()
+        for role in ("Ada", "Brom", "Cal")
+        for number in range(most)
+    ]
+    small, large = ([rows[index] for index in draw_rows(rows, limit)] for limit in sorted((a, b)))
+    chance.shuffle(rows)
+    assert set(large) == {rows[index] for index in draw_rows(rows, max(a, b))}
+    assert len(small) == min(a, b) and set(small) <= set(large)
+    roles = [Counter(row.role for row in small if row.subset == subset) for subset in subsets]
+    for counts in (Counter(row.subset for row in small), *filter(None, roles)):
+        assert max(counts.values()) - min(counts.values()) < 2
+
+
 def test_rows_are_chosen_by_role_subset_and_number(make_rows: MakeRows) -> None:
     columns = [
         {name: getattr(row, name) for name in ("id", "role", "language", "subset", "question", "references")}
         for row in make_rows(12)
     ]
-    assert [row.id for row in read_dataset_rows(columns, limit=2)] == ["row-000", "row-001"]
+    assert len({(row.role, row.subset) for row in read_dataset_rows(columns, limit=2)}) == 2
     assert {row.role for row in read_dataset_rows(columns, ["Old Brom"])} == {"Old Brom"}
-    assert [row.id for row in read_dataset_rows(columns, ["Ada Fenn"], "role_specific", 1)] == ["row-000"]
+    (row,) = read_dataset_rows(columns, ["Ada Fenn"], "role_specific", 1)
+    assert (row.role, row.subset) == ("Ada Fenn", "role_specific")
     with pytest.raises(SettingsError, match=r"no role 'Ada Fen' .* nearest: Ada Fenn"):
         read_dataset_rows(columns, ["Ada Fen"])
     with pytest.raises(DataError, match="no row of 1 matches"):

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sklearn.svm import LinearSVC
 
 from rolellm import load_rolebench
 from rolellm.core.errors import DataError, MissingExtraError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Language, Row, Subset
-from rolellm.scoring.style import measure_style
+from rolellm.scoring.style import FOLDS, measure_style
 
 from ..commands import Command
 
@@ -37,7 +38,7 @@ def rows(voices: dict[str, str] = VOICES, *, language: Language = "en", subset: 
 
 
 def measured(given: list[Row], answers: dict[str, str] | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = measure_style(given, answers or {})["languages"]["en"]
+    found: dict[str, Any] = measure_style(given, {"": answers or {}})[""]["languages"]["en"]
     return found
 
 
@@ -82,10 +83,30 @@ def test_to_copy_a_reference_of_another_instruction_gains_nothing_but_its_style(
 
 def test_each_language_has_a_meter_of_its_own() -> None:
     chinese = rows({"李白": "哈哈，{}，诗也。", "张飞": "俺也{}，吃我一矛！"}, language="zh")
-    found = measure_style([*rows(), *chinese], {})["languages"]
+    found = measure_style([*rows(), *chinese], {"": {}})[""]["languages"]
     assert found.keys() == {"en", "zh"}
     assert found["zh"]["roles"] == ["张飞", "李白"] and found["zh"]["meter"]["top1"]["mean"] == 1
     assert found["en"]["meter"] == measured(rows())["meter"]
+
+
+def test_systems_share_one_training_and_have_the_figures_that_each_has_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = rows()
+    answers = {
+        "copy": {row.id: row.references[0] for row in given},
+        # Answers some rows only, with words that no reference has.
+        "parrot": {row.id: "Polly, matey, and Polly thou!" for row in given if row.role != "Gull"},
+        "mute": {},
+    }
+    alone = {name: measure_style(given, {name: texts})[name] for name, texts in answers.items()}
+    fit, machines = LinearSVC.fit, []
+
+    def record_fit(machine: LinearSVC, *data: Any) -> LinearSVC:
+        machines.append(machine)
+        return fit(machine, *data)
+
+    monkeypatch.setattr(LinearSVC, "fit", record_fit)
+    assert measure_style(given, answers) == alone
+    assert len(machines) == FOLDS
 
 
 @pytest.mark.parametrize(
@@ -98,13 +119,13 @@ def test_each_language_has_a_meter_of_its_own() -> None:
 )
 def test_what_cannot_be_measured_is_refused_in_words(given: list[Row], answers: dict[str, str], words: str) -> None:
     with pytest.raises(DataError, match=words):
-        measure_style(given, answers)
+        measure_style(given, {"": answers})
 
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"rolellm\[style\]"):
-        measure_style(rows(), {})
+        measure_style(rows(), {"": {}})
 
 
 @pytest.mark.slow

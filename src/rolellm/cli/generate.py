@@ -41,7 +41,7 @@ def run_generate(
         out: Predictions file, JSON Lines; continued if it exists.
         role: Answer only this role; repeatable.
         subset: Answer only this subset.
-        limit: Answer only the first N rows.
+        limit: Answer only N rows, drawn evenly from roles and subsets; a larger N keeps them.
     """
     from rolellm.core.threads import wait_briefly
     from rolellm.scoring.predictions import explain_interrupt

@@ -1,11 +1,16 @@
-"""Content hashes, so that a number can say exactly which data, prompt and settings it came from."""
+"""Content hashes, so that a number can say exactly which data, prompt and settings it came from; and draws by them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+_Item = TypeVar("_Item")
 
 
 def hash_bytes(data: bytes) -> str:
@@ -24,3 +29,29 @@ def hash_file(path: str | Path) -> str:
     """SHA-256 of a file's content, in hex."""
     with Path(path).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def draw_evenly(
+    items: Sequence[_Item], count: int | None, key: Callable[[_Item], str], *groupings: Callable[[_Item], Hashable]
+) -> list[int]:
+    """Draw items evenly from groups: the same ones in whatever order they come, and among them those of a smaller draw.
+
+    >>> draw_evenly(["a1", "a2", "a3", "b1"], 2, str, lambda item: item[0])
+    [0, 3]
+
+    Args:
+        items: What to draw from.
+        count: Items to draw; ``None`` for all.
+        key: The order of a draw, such as a hash of an item's id.
+        groupings: An item's group, coarse to fine: groups take turns, and so do the finer ones within each.
+
+    Returns:
+        Their places, ascending.
+    """
+    order = sorted(range(len(items)), key=lambda index: key(items[index]))
+    for depth in range(len(groupings), 0, -1):
+        groups: dict[Hashable, list[int]] = defaultdict(list)
+        for index in order:
+            groups[tuple(get_group(items[index]) for get_group in groupings[:depth])].append(index)
+        order = [index for turn in zip_longest(*groups.values()) for index in turn if index is not None]
+    return sorted(order[:count])

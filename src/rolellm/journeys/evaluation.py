@@ -35,7 +35,7 @@ class EvalSettings(Decoding):
         config: Config of RoleBench; by default the only one of the data folder, else instruction-generalization-eng.
         split: Split to answer.
         data_dir: A local copy of the release, or a data set of your own.
-        limit: Answer only the first N rows, for a first look.
+        limit: Answer only N rows, drawn evenly from roles and subsets, for a first look; a larger N keeps them.
         protocol: Rouge-L protocol: rouge-score or paper.
         dtype: The weights' type of local models; bfloat16 is several times faster on a CPU with AMX.
         judge_limit: Rows that a judge compares; by default all answered.
@@ -97,7 +97,7 @@ class EvalResult(Tabular):
         wins = {system.name: system.measures().get("win_rate") for system in self.judged.models} if self.judged else {}
         rows = []
         for name, report in self.reports.items():
-            cells = [report.leading.metrics.get(column) for column in columns]
+            cells = map(report.leading.metrics.get, columns)
             rows.append(TableRow((name,), (*cells, *([wins.get(name)] if wins else []))))
         heads = (*columns, *(["win rate %"] if wins else []))
         recipe = next(iter(self.reports.values())).recipe
@@ -166,18 +166,25 @@ def name_systems(models: str | Path | Sequence[str | Path] | Mapping[str, Any]) 
 
 
 def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: EvalSettings) -> EvalResult:
+    from datasets import Dataset
+
     from rolellm.data.rolebench import load_rolebench
     from rolellm.data.rolebench.source import resolve_config
     from rolellm.reporting.build import build_report
     from rolellm.reporting.findings import describe_styles
     from rolellm.reporting.page import write_page
     from rolellm.reporting.settings import ReportOptions
-    from rolellm.scoring.score import score
+    from rolellm.scoring.rows import draw_rows, read_dataset_rows
 
     config = resolve_config(chosen.config, chosen.data_dir)
     where: dict[str, Any] = {"config": config, "split": chosen.split, "data_dir": chosen.data_dir}
     data = load_rolebench(config, chosen.split, data_dir=chosen.data_dir)
-    rows = data.select(range(min(len(data), chosen.limit or len(data))))
+    rows = data
+    if chosen.limit is not None:
+        # A selection would show a progress bar each time that it gets a column.
+        rows = Dataset.from_dict(
+            data[draw_rows(read_dataset_rows(data), chosen.limit)], info=data.info, split=data.split
+        )
     if judge is not None and len(systems) == 1 and not _has_baseline(rows):
         raise SettingsError(
             "a judge compares two systems, and these rows have no released baseline; name a second model, such as the "
@@ -187,14 +194,15 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
     for name, model in systems.items():
         sys.stderr.write(f"{name}: answering {len(rows):,} rows of {config}/{chosen.split}\n")
         _answer(model, rows, files[name], chosen)
-    reports = {name: score(path, protocol=chosen.protocol, **where) for name, path in files.items()}
+    options = {"protocol": chosen.protocol}
+    built = build_report([f"{name}={path}" for name, path in files.items()], read(ReportOptions, options | where))
+    reports = {name: built.content.parts[0].scored[name] for name in systems}
     for name, scored in reports.items():
         write_json(folder / f"{make_safe_name(name)}.score.json", scored.to_dict())
     style = _measure_style(files, where)
     judged = None if judge is None else _judge(folder, files, rows, judge, chosen)
-    sources = [folder / "judged"] if judged else [f"{name}={path}" for name, path in files.items()]
-    options = {"protocol": chosen.protocol, **({} if judged else where)}
-    built = build_report(list(map(str, sources)), read(ReportOptions, options))
+    if judged:
+        built = build_report([str(folder / "judged")], read(ReportOptions, options))
     findings = (*built.content.findings, *describe_styles(style))
     content = replace(built.content, findings=findings)
     page = write_page(folder / "report.html", content)
@@ -228,7 +236,7 @@ def _measure_style(files: Mapping[str, Path], where: Mapping[str, Any]) -> dict[
     from rolellm.scoring.style import measure_file_style
 
     try:
-        return {name: measure_file_style([path], **where) for name, path in files.items()}
+        return measure_file_style({name: [path] for name, path in files.items()}, **where)
     except (MissingExtraError, DataError) as error:
         sys.stderr.write(f"note: style is not measured: {error}\n")
         return {}

@@ -32,6 +32,7 @@ CERTIFICATE: Final = "certificate.json"
 #: ``words``: the judge says which is better. ``odds``: the log probabilities of its letter, over both orders.
 Form = Literal["words", "odds"]
 Verdict = Literal["fit", "fit by odds only", "unfit", "undecided"]
+_RENEW: Final = "renew it with `rolellm judge --certify`"
 HOW: Final[Mapping[Form | None, str]] = {None: "", "words": "in words", "odds": "by odds"}
 
 
@@ -243,20 +244,29 @@ def describe_tests(judge: str, verdict: Verdict, tests: Sequence[CertificateTest
 def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None) -> str | None:
     """Find what the certificate of a judge's endpoints says: the same config's before others, then that of most rows.
 
+    One that examined a model of this name in another form, or with other prompts, is said to be outdated.
+
     Args:
         judge: The judge of a run.
         homes: Folders that may be a certificate's, or hold such folders.
         config: The config of what it judged.
     """
     wanted, certificates = {hash_json(identity) for identity in judge.model or ()}, []
+    names, is_outdated = {judge.name, *(identity.get("model") for identity in judge.model or ())}, False
     for run in (run for home in homes for run in find_runs(home, KIND)):
+        is_outdated |= run.summary.get("judge") in names
         with suppress(DataError, OSError):
             certificate = Certificate.from_dict(read_json(run.folder / CERTIFICATE), run.folder / CERTIFICATE)
             if wanted and wanted <= set(map(hash_json, certificate.models)):
                 certificates.append(certificate)
     best = max(certificates, key=lambda item: (item.config == config, item.rows), default=None)
     if best is None:
-        return None
-    examined = {prompt.get("hash") for prompt in best.prompts.values()}
+        return f"examined in another version or at another address; {_RENEW}" if is_outdated else None
+    examined = {prompt.get("hash"): prompt.get("name") for prompt in best.prompts.values()}
     unexamined = [str(prompt.get("name")) for prompt in judge.prompts.values() if prompt.get("hash") not in examined]
-    return best.line + (f"; examined without {' and '.join(unexamined)}" if unexamined else "")
+    changed = [name for name in unexamined if name in examined.values()]
+    missing = [name for name in unexamined if name not in changed]
+    clauses = [best.line]
+    clauses += [f"examined without {' and '.join(missing)}"] if missing else []
+    clauses += [f"examined with other prompts of {' and '.join(changed)}; {_RENEW}"] if changed else []
+    return "; ".join(clauses)

@@ -215,7 +215,7 @@ def compare_sides(first: RunSide, second: RunSide, settings: CompareSettings) ->
         raise SettingsError(f"{first.name} is {first.kind} and {second.name} is {second.kind}; give two of one kind")
     rows, problems = _find_shared_rows(first, second, twins=settings.anonymous)
     pairs = _join_systems(first, second, settings.pairs or ())
-    if settings.rouge and first.kind == "judged":
+    if first.kind == "judged":
         changed = [
             (a, b)
             for a, b in pairs

@@ -62,7 +62,6 @@ class CompareSettings:
     Attributes:
         pairs: NAME_A=NAME_B: also compare these two systems; may be repeated.
         top: Number of most-changed questions to show.
-        rouge: For judging runs, also compare Rouge-L of changed answers.
         config: For predictions: config of the dataset, such as sample.
         split: For predictions: split of the dataset.
         anonymous: RUN_A answers the -anonymous twin of --config, and RUN_B the config: B - A is what fame adds.
@@ -73,7 +72,6 @@ class CompareSettings:
 
     pairs: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "pair"})
     top: int = Field(10, ge=0)
-    rouge: bool = True
     config: str | None = None
     split: str = "test"
     anonymous: bool = False

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from rolellm.core.errors import PredictionError, SettingsError
-from rolellm.core.fingerprint import hash_json
+from rolellm.core.fingerprint import draw_evenly, hash_json
 from rolellm.core.records import Language, Row
 from rolellm.core.settings import read_packaged_yaml
 from rolellm.core.text import replace_surrogates
@@ -224,9 +224,8 @@ def _sample_rows(
     if settings.sample is None:
         return comparable
     able = comparable if base is None else [row for row in comparable if row.id in answers[base]]
-    sample = sorted(able, key=lambda row: hash_json(["sample", settings.seed, row.id]))[: settings.sample]
-    sample_ids = {row.id for row in sample}
-    return [row for row in comparable if row.id in sample_ids]
+    sample = draw_evenly(able, settings.sample, lambda row: hash_json(["sample", settings.seed, row.id]))
+    return [able[index] for index in sample]
 
 
 _PATTERNS = {

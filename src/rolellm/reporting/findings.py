@@ -103,7 +103,7 @@ def describe_styles(styles: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Say how often each system's replies sound most like their role, next to chance and to the roles' own replies.
 
     Args:
-        styles: System to what `rolellm.scoring.style.measure_file_style` found.
+        styles: What `rolellm.scoring.style.measure_file_style` found.
     """
     sentences = []
     for name, style in styles.items():

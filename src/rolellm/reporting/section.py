@@ -42,21 +42,25 @@ class Section:
 
     Attributes:
         title: Its heading.
-        reports: System name to its score report, in the order to show; in a judged section the models' order.
+        scored: System name to its score report, in the order to show; in a judged section the models' order.
         judged: What judges found; ``None`` where Rouge-L is all there is.
         manifest: How it was judged, as a JSON object of any depth.
         released: The paper's table, where the rows are those of the release that it scored.
     """
 
     title: str
-    reports: Mapping[str, ScoreReport]
+    scored: Mapping[str, ScoreReport]
     judged: JudgingResult | None = None
     manifest: Mapping[str, Any] = field(default_factory=dict)
     released: PublishedTable | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "reports", {name: report.leading for name, report in self.reports.items()})
         object.__setattr__(self, "judged", self.judged and self.judged.leading)
+
+    @cached_property
+    def reports(self) -> dict[str, ScoreReport]:
+        """The score reports as tables show them."""
+        return {name: report.leading for name, report in self.scored.items()}
 
     @property
     def options(self) -> ScoreOptions | None:

@@ -57,8 +57,8 @@ _ABSENT: Final = {
 _LEAST: Final = 0.5
 
 
-#: Name (see `KINDS`) to row scores, of which a row without such a reply has none; and which are absent, and why.
-Markers = tuple[Mapping[str, Sequence[RowScore]], Sequence[str]]
+#: Name (see `KINDS`) to row scores, of which a row without such a reply has none; and why any are absent.
+Markers = tuple[Mapping[str, Sequence[RowScore]], Mapping[str, str]]
 
 
 def score_markers(
@@ -85,9 +85,7 @@ def score_markers(
         pairs[NEAREST] = list(_pick_nearest(rows, training)) if training else []
     except MissingExtraError as error:
         why[NEAREST] = str(error)
-    marker_scores = {name: score_replies(list(replies), options, f"scoring {name}") for name, replies in pairs.items()}
-    absent = [f"No {KINDS[name]} “{name}”: {why[name]}" for name, scores in marker_scores.items() if not scores]
-    return {name: scores for name, scores in marker_scores.items() if scores}, absent
+    return {name: score_replies(list(replies), options, f"scoring {name}") for name, replies in pairs.items()}, why
 
 
 def _pick_other_roles(rows: Sequence[Row], among: Sequence[Row]) -> Iterator[tuple[Row, str]]:
@@ -150,7 +148,7 @@ def add_scale(report: ScoreReport, scored: Markers) -> ScoreReport:
     scale = ScoreScale(
         markers={name: ScaleMarker(KINDS[name], summary) for name, summary in summaries.items()},
         position={metric: _locate_model(metric, values, scores_by_marker) for metric in METRICS},
-        notes=tuple(scored[1]),
+        notes=tuple(f"No {KINDS[name]} “{name}”: {why}" for name, why in scored[1].items() if name not in summaries),
     )
     return replace(report, scale=scale)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.fingerprint import draw_evenly, hash_json
 from rolellm.core.records import Row
 from rolellm.core.text import HAN, find_name
 from rolellm.core.typed_json import read_as
@@ -31,7 +32,7 @@ def read_dataset_rows(
         dataset: A ``datasets.Dataset``, or any rows as mappings, with the columns of RoleBench.
         roles: Only these roles, case, accents and punctuation aside; empty for all.
         subset: Only ``general`` or only ``role_specific``.
-        limit: Only the first N rows of what is left.
+        limit: Only N rows of what is left, as `draw_rows` draws them.
         needed: Columns that must be there.
 
     Raises:
@@ -54,11 +55,19 @@ def read_dataset_rows(
             raise SettingsError(
                 f"no role {name!r} among the {len(role_names)} of this split; nearest: {', '.join(near)}"
             )
-    matching_rows = (row for row in rows if (not roles or row.role in named.values()) and subset in (None, row.subset))
-    chosen = list(islice(matching_rows, limit))
+    matching_rows = [row for row in rows if (not roles or row.role in named.values()) and subset in (None, row.subset)]
+    chosen = [matching_rows[index] for index in draw_rows(matching_rows, limit)]
     if not chosen:
         raise DataError(f"no row of {len(rows)} matches the role, subset and limit" if rows else "there are no rows")
     return chosen
+
+
+def draw_rows(rows: Sequence[Row], limit: int | None) -> list[int]:
+    """Draw the places of rows, evenly from subsets and roles and always the same; a larger limit adds to a smaller one.
+
+    A split begins with one subset and few roles, so its first rows say little of the whole.
+    """
+    return draw_evenly(rows, limit, lambda row: hash_json(["limit", row.id]), attrgetter("subset"), attrgetter("role"))
 
 
 def list_columns(dataset: Any) -> list[str]:

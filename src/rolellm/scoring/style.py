@@ -26,7 +26,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Language, Row
 from rolellm.core.text import fold
-from rolellm.scoring.matching import MatchFinding, match_predictions
+from rolellm.scoring.matching import match_predictions
 from rolellm.scoring.predictions import read_predictions
 from rolellm.scoring.rows import read_dataset_rows
 from rolellm.scoring.statistics.intervals import SHARE, ClusteredSample, encode_interval, estimate_interval
@@ -83,65 +83,74 @@ class StyleReply(NamedTuple):
     text: str
 
 
-def measure_style(rows: Sequence[Row], answers: Mapping[str, str]) -> dict[str, Any]:
-    """Measure how well roles can be told apart by their replies, and how far a model's replies sound like theirs.
+def measure_style(rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
+    """Measure how well roles can be told apart by their replies, and how far systems' replies sound like theirs.
 
     Args:
-        rows: What the meter learns from, and the rows that the model answered.
-        answers: Row id to the model's reply; may be empty.
+        rows: What the meter learns from, once for all systems, and the rows that they answered.
+        answers: System to its replies by row id; without replies, the meter alone is measured.
 
     Returns:
-        The settings, and by language a ``meter`` with its own accuracy and, where there are answers, ``replies``; the
-        same figures for both (see docs/scoring.md).
+        By system the settings, and by language a ``meter`` with its own accuracy and, where there are answers,
+        ``replies``; the same figures for both (see docs/scoring.md).
 
     Raises:
         MissingExtraError: Without scikit-learn.
-        DataError: When no language has two roles with references, or no answer is to a row that can be measured.
+        DataError: When no language has two roles with references, or no answer of a system is to a row that can be
+            measured.
     """
     require("sklearn", extra="style")
-    languages = sorted({row.language for row in rows})
-    parts = {name: [row for row in rows if row.language == name] for name in languages}
-    measured = {name: _measure_language(part, answers) for name, part in parts.items()}
-    by_language = {name: figures for name, figures in measured.items() if figures is not None}
+    by_language = {}
+    for language in sorted({row.language for row in rows}):
+        figures = _measure_language([row for row in rows if row.language == language], answers)
+        if figures is not None:
+            by_language[language] = figures
     if not by_language:
         raise DataError("too few references; the meter needs two roles with replies to several instructions each")
-    if answers and not any(figures.get("replies") for figures in by_language.values()):
-        raise DataError("no reply answers a row that the meter can measure")
-    return {"settings": {"views": VIEWS, "C": COST, "folds": FOLDS, "most": MOST}, "languages": by_language}
+    results = {}
+    for system, texts in answers.items():
+        languages = {name: figures[system] for name, figures in by_language.items()}
+        if texts and not any("replies" in figures for figures in languages.values()):
+            raise DataError("no reply answers a row that the meter can measure")
+        settings = {"views": VIEWS, "C": COST, "folds": FOLDS, "most": MOST}
+        results[system] = {"settings": settings, "languages": languages}
+    return results
 
 
-def measure_file_style(files: Sequence[Path], config: str, split: str, data_dir: Path | None) -> dict[str, Any]:
+def measure_file_style(
+    files: Mapping[str, Sequence[Path]], config: str, split: str, data_dir: Path | None
+) -> dict[str, dict[str, Any]]:
     """`measure_style` of predictions in files, by a meter that learns from all splits of a config that are here.
 
     Args:
-        files: Predictions for the split, as for `rolellm.score`; with none, the meter alone is measured.
+        files: System to its predictions for the split, as for `rolellm.score`; without files, the meter alone is
+            measured.
         config: The dataset's config.
         split: The split that the predictions answer.
         data_dir: A local copy of the release.
     """
     from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
 
-    splits = load_rolebench(config, data_dir=data_dir)
-    every = [row for table in splits.values() for row in read_dataset_rows(table)]
-    answers: dict[str, str] = {}
-    findings: tuple[MatchFinding, ...] = ()
-    if files:
-        rows = read_dataset_rows(load_rolebench(config, split, data_dir=data_dir))
-        read = read_predictions(list(files))
-        joined = match_predictions(rows, read, where=f"{config}/{split}")
-        findings = joined.findings
-        answers = read.map_texts(rows, joined.answers)
-    return {
-        "config": config,
-        "split": split,
-        "dataset": dataset_fingerprint(config, data_dir),
-        **measure_style(every, answers),
-        "warnings": [finding.text for finding in findings if finding.refused],
-    }
+    splits = {name: read_dataset_rows(table) for name, table in load_rolebench(config, data_dir=data_dir).items()}
+    answers: dict[str, dict[str, str]] = {name: {} for name in files}
+    warnings: dict[str, list[str]] = {name: [] for name in files}
+    for name, paths in files.items():
+        if paths:
+            # A slice is not among the splits.
+            rows = splits.get(split) or read_dataset_rows(load_rolebench(config, split, data_dir=data_dir))
+            predictions = read_predictions(paths)
+            matching = match_predictions(rows, predictions, where=f"{config}/{split}")
+            answers[name] = predictions.map_texts(rows, matching.answers)
+            warnings[name] = [finding.text for finding in matching.findings if finding.refused]
+    dataset = {"config": config, "split": split, "dataset": dataset_fingerprint(config, data_dir)}
+    measured = measure_style([row for part in splits.values() for row in part], answers)
+    return {name: {**dataset, **figures, "warnings": warnings[name]} for name, figures in measured.items()}
 
 
-def _measure_language(rows: Sequence[Row], answers: Mapping[str, str]) -> dict[str, Any] | None:
-    """One language; ``None`` where it has too few roles or instructions."""
+def _measure_language(
+    rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]]
+) -> dict[str, dict[str, Any]] | None:
+    """Measure the systems in one language; ``None`` where it has too few roles or instructions."""
     subset = "general" if any(row.subset == "general" and row.references for row in rows) else "role_specific"
     rows = [row for row in rows if row.subset == subset]
     distinct = {
@@ -149,20 +158,28 @@ def _measure_language(rows: Sequence[Row], answers: Mapping[str, str]) -> dict[s
     }
     references = sorted(sorted(distinct, key=hash_json)[:MOST])
     roles = sorted({reply.role for reply in references})
-    unseen = [len({reply.role for reply in references if _get_fold(reply) != part}) for part in range(FOLDS)]
+    dealt = {(reply.role, _get_fold(reply)) for reply in references}
+    unseen = [len({role for role, number in dealt if number != part}) for part in range(FOLDS)]
     if len(roles) < 2 or min(unseen) < len(roles):
         return None
-    replies = [StyleReply(row.role, fold(row.question), answers[row.id]) for row in rows if row.id in answers]
-    replies = [reply for reply in replies if reply.role in roles]
-    chances = _estimate_role_probabilities(references, replies, roles, rows[0].language)
+    measured_rows = [row for row in rows if row.role in roles]
+    groups = [references] + [
+        [StyleReply(row.role, fold(row.question), texts[row.id]) for row in measured_rows if row.id in texts]
+        for texts in answers.values()
+    ]
+    chances = _estimate_role_probabilities(groups, roles, rows[0].language)
     roles_by_question: dict[str, set[str]] = defaultdict(set)
     for reply in references:
         roles_by_question[reply.question].add(reply.role)
-    meter = _compute_figures(references, chances[: len(references)], roles, roles_by_question)
+    meter, *figures = (
+        _compute_figures(group, part, roles, roles_by_question) if group else None
+        for group, part in zip(groups, chances, strict=True)
+    )
     result = {"subset": subset, "roles": roles, "meter": meter}
-    if replies:
-        result["replies"] = _compute_figures(replies, chances[len(references) :], roles, roles_by_question)
-    return result
+    return {
+        name: {**result, "replies": replies} if replies else result
+        for name, replies in zip(answers, figures, strict=True)
+    }
 
 
 class StyleMeter:
@@ -185,6 +202,8 @@ class StyleMeter:
 
     def __init__(self, rows: Sequence[Row], language: Language) -> None:
         require("sklearn", extra="style")
+        from sklearn.feature_extraction.text import TfidfTransformer
+        from sklearn.pipeline import make_pipeline, make_union
         from sklearn.svm import LinearSVC
 
         rows = [row for row in rows if row.language == language and row.references]
@@ -202,7 +221,9 @@ class StyleMeter:
                 "the style reward needs two voices to tell apart: two roles, or a role and `raw_reference` (language: "
                 f"{language})"
             )
-        self._language, self._vectors = language, _build_vectorizer(language)
+        self._language = language
+        counters = _build_counters(language)
+        self._vectors = make_union(*(make_pipeline(each, TfidfTransformer(sublinear_tf=True)) for each in counters))
         features = self._vectors.fit_transform(self._mask(learned))
         machine = LinearSVC(C=COST, random_state=0, class_weight="balanced")
         machine.fit(features, [self.voices.index(reply.role) for reply in learned])
@@ -234,26 +255,35 @@ def _get_fold(reply: StyleReply) -> int:
 
 
 def _estimate_role_probabilities(
-    references: Sequence[StyleReply], replies: Sequence[StyleReply], roles: Sequence[str], language: Language
-) -> Floats:
-    """The probability of each role for each reference and reply, of shape (both, roles), by unseen instructions."""
+    groups: Sequence[Sequence[StyleReply]], roles: Sequence[str], language: Language
+) -> list[Floats]:
+    """The probability of each role for each reply, of shape (replies, roles) a group, by unseen instructions.
+
+    Args:
+        groups: The references, which alone are learned from, and any replies.
+        roles: All roles of the references.
+        language: The replies' language.
+    """
     from scipy.optimize import minimize_scalar
+    from scipy.sparse import hstack
     from scipy.special import log_softmax, softmax
     from sklearn.svm import LinearSVC
 
-    every = [*references, *replies]
+    every = [reply for group in groups for reply in group]
     texts = np.array([mask_repeats(reply.text, reply.question, language) for reply in every], object)
     parts = np.array([_get_fold(reply) for reply in every])
     own = np.array([roles.index(reply.role) for reply in every])
-    first = np.arange(len(every)) < len(references)
+    first = np.arange(len(every)) < len(groups[0])
+    counts = [counter.fit_transform(texts) for counter in _build_counters(language)]
     margins = np.zeros((len(every), len(roles)))
     for part in track_progress(np.unique(parts), "style meter"):
-        is_training = first & (parts != part)
-        vectors = _build_vectorizer(language)
-        machine = LinearSVC(C=COST, random_state=0).fit(vectors.fit_transform(texts[is_training]), own[is_training])
-        judged = machine.decision_function(vectors.transform(texts[parts == part]))
+        is_training, is_judged = first & (parts != part), parts == part
+        views = [_weigh_counts(view[is_training], view[is_judged]) for view in counts]
+        learned, judged = (hstack(each, "csr") for each in zip(*views, strict=True))
+        machine = LinearSVC(C=COST, random_state=0).fit(learned, own[is_training])
+        leads = machine.decision_function(judged)
         # Of two classes there is one margin.
-        margins[parts == part] = judged if judged.ndim == 2 else np.stack([-judged, judged], axis=1)
+        margins[is_judged] = leads if leads.ndim == 2 else np.stack([-leads, leads], axis=1)
     probabilities = np.zeros_like(margins)
     for part in np.unique(parts):
         is_calibration = first & (parts != part)
@@ -264,17 +294,27 @@ def _estimate_role_probabilities(
 
         scale = np.exp(minimize_scalar(compute_loss, bounds=_TEMPERATURES).x)
         probabilities[parts == part] = softmax(scale * margins[parts == part], axis=1)
-    return probabilities
+    return np.split(probabilities, np.cumsum([len(group) for group in groups[:-1]]))
 
 
-def _build_vectorizer(language: Language) -> Any:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.pipeline import make_union
+def _build_counters(language: Language) -> list[Any]:
+    """Build what counts a language's views, each of what two texts have."""
+    from sklearn.feature_extraction.text import CountVectorizer
 
     more: dict[str, Any] = {"char": {}, "word": {"token_pattern": WORD}}
-    views = VIEWS[language].items()
-    same: Any = {"sublinear_tf": True, "min_df": 2, "dtype": np.float32}
-    return make_union(*(TfidfVectorizer(analyzer=kind, ngram_range=size, **same, **more[kind]) for kind, size in views))
+    same: Any = {"min_df": 2, "dtype": np.float32}
+    return [
+        CountVectorizer(analyzer=kind, ngram_range=size, **same, **more[kind]) for kind, size in VIEWS[language].items()
+    ]
+
+
+def _weigh_counts(learned: Any, judged: Any) -> tuple[Any, Any]:
+    """Weigh one view's counts by TF-IDF, as if only the learned texts had been counted."""
+    from sklearn.feature_extraction.text import TfidfTransformer
+
+    is_kept = np.bincount(learned.indices, minlength=learned.shape[1]) > 1
+    weights = TfidfTransformer(sublinear_tf=True)
+    return weights.fit_transform(learned[:, is_kept]), weights.transform(judged[:, is_kept])
 
 
 def _compute_figures(
