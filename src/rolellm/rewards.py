@@ -177,7 +177,8 @@ def answer(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **c
     """Reward the right answer to a general instruction: the words of its role-free answer, in their order.
 
     Half of it is the share of the answer's content words that are said, half Rouge-L's recall. The role-free answer
-    itself earns the most: alone, this reward teaches a role to drop its voice.
+    itself earns the most: alone, this reward teaches a role to drop its voice. Where there is none, the role's own
+    references stand for it, by the nearest.
 
     Args:
         completions: Replies, as texts or lists of messages.
@@ -185,19 +186,24 @@ def answer(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **c
         columns: ``raw_reference``, ``references``, ``language`` and ``question``.
 
     Returns:
-        0 to 1; ``None`` for a row without a ``raw_reference``. About 0.2 ms a reply.
+        0 to 1; ``None`` for a role-specific row, and one without any of these texts. About 0.2 ms a reply.
     """
     return [_score_answer(reply) for reply in _read_batch(completions, prompts, columns)]
 
 
 def _score_answer(reply: _Completion) -> float | None:
     row = reply.row
-    if row.raw_reference is None:
+    answers = row.references if row.raw_reference is None else (row.raw_reference,)
+    if row.subset != "general" or not answers:
         return None
-    words = _weigh_words(row.raw_reference, "", row.language) or {row.raw_reference.strip(): 1.0}
-    recall = rouge_l([reply.text], [row.raw_reference], language=row.language)[0].recall
-    share = (_share_words(reply.text, words, row.language) + recall) / 2
+    share = max(_share_answer(reply.text, text, row.language) for text in answers)
     return min(1.0, share / _ANSWERED) * _guard(reply)
+
+
+def _share_answer(reply: str, text: str, language: Language) -> float:
+    """How much of an answer a reply has: half by content words, half by their order."""
+    words = _weigh_words(text, "", language) or {text.strip(): 1.0}
+    return (_share_words(reply, words, language) + rouge_l([reply], [text], language=language)[0].recall) / 2
 
 
 def _guard(reply: _Completion) -> float:

@@ -218,10 +218,10 @@ def _get_local_part(gradient: torch.Tensor) -> torch.Tensor:
 
 
 #: Training prompts that are answered, maximum tokens of a reply, and the share of its start that a measure may fall to;
-#: lengths may not grow to its inverse either (our choice, after DPO of a real base that fell to 0.53; dev/results.md).
-_PROMPTS: Final = 12
+#: lengths may not grow to its inverse either (our choice, after runs of a real base; dev/decisions.md).
+_PROMPTS: Final = 48
 _TOKENS: Final = 96
-_LEAST: Final = 0.6
+_LEAST: Final = 2 / 3
 _SAMPLED: Final = "sample/"
 
 

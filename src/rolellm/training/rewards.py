@@ -32,6 +32,7 @@ CANARIES: Final[Mapping[str, str]] = {
     "plain": "the role-free answer",
     "stuffing": "a list of keywords",
     "long": "ten replies in one",
+    "off_topic": "the role's reply to another question",
 }
 #: What a reward that tells roles or knowledge apart ranks below it.
 PAIRS: Final[Mapping[str, str]] = {"other_role": "another role's reply", "damaged": "the reply with wrong words"}
@@ -134,6 +135,7 @@ def make_candidates(rows: Sequence[Row], among: Sequence[Row]) -> list[list[Rewa
             "plain": row.raw_reference or "",
             "stuffing": _list_keywords(shown),
             "long": "\n".join(draw.choices(own_texts, k=_LONGER)),
+            "off_topic": draw.choice([text for text in own_texts if text not in row.references] or [""]),
             "other_role": other_role,
             "damaged": _damage(own, other_role, row),
         }
