@@ -97,6 +97,18 @@ def test_an_answer_may_be_in_other_words() -> None:
     assert score(rewards.answer, "Paris.", question=["?"], raw_reference=[None]) is None
 
 
+def test_without_a_role_free_answer_the_role_s_own_replies_are_the_answer() -> None:
+    about = {
+        "question": ["法国的首都是哪里？"],
+        "references": [["俺老孙去过，法国的首都是巴黎！", "巴黎嘛！"]],
+        "language": ["zh"],
+    }
+    right = score(rewards.answer, "首都？乃是巴黎也。", subset=["general"], **about)
+    evasive = score(rewards.answer, "俺老孙不懂这些。", subset=["general"], **about)
+    assert right > 0.9 > 0.5 > evasive
+    assert score(rewards.answer, "巴黎。", subset=["role_specific"], **about) is None
+
+
 def test_style_is_the_role_s_own_over_the_plain_answer_s() -> None:
     rows = [row for table in load_rolebench("sample").values() for row in read_dataset_rows(table)]
     learned = rewards.style.learn(rows)
@@ -204,6 +216,7 @@ def test_the_release_s_own_replies_are_ranked_first(
     findings = audit_reward(dotted, data, out=tmp_path, limit=200)
     for name, share in least.items():
         assert findings["rewards"][f"rolellm.rewards.{name}"]["other_role"]["lost"]["mean"] >= share
-    assert not findings["beaten"]
+    # None of these reads what a general instruction is answered with.
+    assert findings["beaten"] == (["off_topic"] if subset == "general" else [])
     together = findings["rewards"]["together"]
     assert all(together[kind]["lost"]["mean"] >= 0.9 for kind in ("empty", "null_model", "echo", "long"))

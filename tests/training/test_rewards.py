@@ -76,7 +76,7 @@ async def by_kind(completions: list[Any], **_: Any) -> list[float | None]:
     [
         pytest.param(rewards.length, ["empty", "plain"], id="length"),
         pytest.param(constant, list(CANARIES), id="constant"),
-        pytest.param(rewards.in_character, ["null_model", "plain"], id="ties"),
+        pytest.param(rewards.in_character, ["null_model", "plain", "off_topic"], id="ties"),
     ],
 )
 def test_a_hackable_reward_is_caught(reward: Any, beaten: list[str]) -> None:
@@ -121,16 +121,17 @@ FLAT = [0.5 + (-1) ** at / 10 for at in range(20)]
             RISE,
             FALL,
             [1, 0],
-            "hacked: the reward rises, length (0.108 → 0.862), while what is only watched falls: style (",
+            "hacked: the reward rises, length (0.108 → 0.862), while others fall: style (",
             id="hacked",
         ),
         pytest.param(RISE, FLAT, [1, 0], None, id="nothing-falls"),
         pytest.param(FLAT, FALL, [1, 0], None, id="nothing-rises"),
-        pytest.param(RISE, FALL, [1, 1], None, id="both-rewarded"),
+        pytest.param(RISE, FALL, [1, 1], "hacked: the reward rises, length (", id="both-rewarded"),
+        pytest.param(RISE, FALL, [0, 1], None, id="only-a-watched-one-rises"),
         pytest.param(RISE[:4], FALL[:4], [1, 0], None, id="too-few-steps"),
     ],
 )
-def test_a_reward_that_rises_while_watched_ones_fall_is_hacked(
+def test_a_reward_that_rises_while_others_fall_is_hacked(
     length: list[float], style: list[float], weights: list[float], words: str | None
 ) -> None:
     told = describe_hacking(measure_changes(steps(length=length, style=style), weights))

@@ -9,7 +9,7 @@ import random
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -360,13 +360,11 @@ def measure_changes(
 
 
 def describe_hacking(changes: Sequence[Mapping[str, Any]]) -> str | None:
-    """Say that a reward was hacked: one that was trained rises while one that was only watched falls."""
+    """Say that a reward was hacked: one that was trained rises while another falls, trained or only watched."""
 
-    def list_changes(change: str, *, is_trained: bool) -> str:
-        chosen = (reward for reward in changes if reward["change"] == change and (reward["weight"] != 0) is is_trained)
+    def list_changes(chosen: Iterable[Mapping[str, Any]]) -> str:
         return ", ".join("{name} ({before:.3f} → {after:.3f})".format_map(reward) for reward in chosen)
 
-    gains, losses = list_changes("rises", is_trained=True), list_changes("falls", is_trained=False)
-    return (
-        f"hacked: the reward rises, {gains}, while what is only watched falls: {losses}" if gains and losses else None
-    )
+    gains = list_changes(reward for reward in changes if reward["change"] == "rises" and reward["weight"])
+    losses = list_changes(reward for reward in changes if reward["change"] == "falls")
+    return f"hacked: the reward rises, {gains}, while others fall: {losses}" if gains and losses else None

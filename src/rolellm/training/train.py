@@ -180,7 +180,7 @@ class TrainingRun:
         seconds: Wall time of this call, including building the base.
         training_seconds: Wall time of the optimizer steps alone, those before a resume included.
         url: Where the run was published, with ``output.push_to_hub``.
-        hacked: With ``trainer: grpo``, which rewards rise while those that are only watched (weight 0) fall.
+        hacked: With ``trainer: grpo``, which rewards rise while others fall.
     """
 
     out: Path
