@@ -1,14 +1,18 @@
-"""Small text operations that several floors share: folding for joins, safe file names, and Chinese words."""
+"""Small text operations that several floors share: folding for joins, safe file names, Chinese words, and BM25."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import re
+import sys
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from types import ModuleType
+from typing import Any, Final, cast
+
+from rolellm.core.errors import require
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 #: A Chinese character.
@@ -172,3 +176,24 @@ def load_chinese_tokenizer() -> Callable[[str], list[str]]:
         return [word.lower() for word in cutter.cut(folded) if _LETTER_OR_DIGIT.search(word)]
 
     return tokenize
+
+
+def load_bm25s(*, extra: str) -> ModuleType:
+    """Import bm25s, without the JAX that it would start: where both are installed, that takes most of a GPU's memory.
+
+    Args:
+        extra: The extra of this package that installs it.
+
+    Raises:
+        MissingExtraError: Where it is not installed.
+    """
+    require("bm25s", extra=extra)
+    modules = cast("dict[str, ModuleType | None]", sys.modules)
+    # The import system takes a module that is None for one that is not there.
+    is_hidden = modules.setdefault("jax", None) is None
+    try:
+        import bm25s
+    finally:
+        if is_hidden:
+            del modules["jax"]
+    return cast("ModuleType", bm25s)

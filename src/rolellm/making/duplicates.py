@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from rapidfuzz.distance import Levenshtein
 
-from rolellm.core.errors import require
 from rolellm.core.records import Language
-from rolellm.core.text import fold, load_chinese_tokenizer
+from rolellm.core.text import fold, load_bm25s, load_chinese_tokenizer
 from rolellm.making.settings import SIMILARITY, Method
 
 _WORD: Final = re.compile(r"\w+(?:'\w+)?")
@@ -98,10 +97,7 @@ def _split_questions(questions: Sequence[str], language: Language) -> list[list[
 def _index_bm25(words: Sequence[Sequence[str]], least: float) -> Near:
     if not any(words):
         return lambda _: ()
-    require("bm25s", extra="llm")
-    import bm25s
-
-    index = bm25s.BM25()
+    index = load_bm25s(extra="llm").BM25()
     index.index([list(item) for item in words], create_empty_token=False, show_progress=False)
 
     @functools.lru_cache(maxsize=256)

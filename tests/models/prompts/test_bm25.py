@@ -1,8 +1,11 @@
 """BM25: the scores against a plain implementation of the formula, the order of equals, and words in two languages."""
 
 import math
+import os
+import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,3 +132,18 @@ def test_a_missing_package_names_the_line_to_run(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "bm25s", None)
     with pytest.raises(MissingExtraError, match=r'pip install "rolellm\[llm\]"'):
         TextIndex(LINES, "en", extra="llm")
+
+
+def test_jax_is_not_started_and_stays_there_for_others(tmp_path: Path) -> None:
+    """Where JAX is installed, bm25s has it take most of a GPU's memory as soon as it is imported."""
+    (tmp_path / "jax").mkdir()
+    (tmp_path / "jax/__init__.py").write_text("print('jax is imported')\n", encoding="utf-8")
+    (tmp_path / "jax/lax.py").write_text("", encoding="utf-8")
+    code = (
+        "from rolellm.models.prompts.retrieval import TextIndex\n"
+        "print(TextIndex(['a kettle of stew'], 'en').scores('stew') > 0)\n"
+        "import jax"
+    )
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["[ True]", "jax is imported"]

@@ -12,14 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from rolellm.core.errors import require
 from rolellm.core.records import UNKNOWN, Language, Profile, Row, Turn
-from rolellm.core.text import load_chinese_tokenizer
+from rolellm.core.text import load_bm25s, load_chinese_tokenizer
 from rolellm.models.prompts.render import DescriptionPrompts, format_turn
 
 _BLOCK: Final = 1024
@@ -38,13 +37,11 @@ class TextIndex:
     """
 
     def __init__(self, texts: Sequence[str], language: Language, *, extra: str = "train") -> None:
-        require("bm25s", extra=extra)
-        import bm25s
-
+        bm25s = load_bm25s(extra=extra)
         self._count = len(texts)
         #: The words of a text that count, in order, repeats included.
         self.words = _make_splitter(language)
-        self._index: bm25s.BM25 | None = None
+        self._index: Any = None
         vocabulary: dict[str, int] = defaultdict(itertools.count().__next__)
         cut = [[vocabulary[word] for word in self.words(text)] for text in texts]
         # The package cannot index texts among which there is not one word.
