@@ -5,7 +5,8 @@
 The release has no English training rows, so its ten roles with role-free answers (`role-generalization-eng`) are split:
 a fifth of the questions is held out, and three roles are wholly (`split_release`). All three runs see the other seven
 roles. Each model answers held-out questions as the seven roles, and as the three, half of them general (CUS, RAW), half
-role-specific (SPE). Differences are paired by question, of DPO and of GRPO against SFT, with 95 % intervals. With
+role-specific (SPE). Differences are paired by question, of DPO and of GRPO against SFT, with 95 % intervals, and p
+adjusted for the measures by Holm. With
 `--config instruction-generalization-zh-strict`, that config's own training and test rows are taken as they are. With
 `--seeds 3`, DPO and GRPO run three times each, and a model's value of a row is the mean of its three runs.
 
@@ -31,7 +32,7 @@ from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.journeys.improving import BEHAVIOR
 from rolellm.scoring.rows import read_dataset_rows
-from rolellm.scoring.statistics.intervals import compare_pairs
+from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs
 from rolellm.scoring.style import StyleMeter, StyleReply
 from rolellm.training.recipe_files import load_recipe
 
@@ -112,17 +113,23 @@ def compare(
             for measure in every[0]
         }
         runs[name] = {measure: [fmean(run[measure].values()) for run in every] for measure in every[0]}
-    for measure in figures[against]:
-        for name, by_measure in figures.items():
-            values = by_measure[measure]
+    for name, by_measure in figures.items():
+        for measure, values in by_measure.items():
             means = " ".join(f"{mean:.3f}" for mean in runs[name][measure])
             yield f"{measure}, {name}", f"{fmean(values.values()):.3f}" + (f" ({means})" if " " in means else "")
-            if list(figures).index(name) > list(figures).index(against):
-                ids = list(values)
-                before = [figures[against][measure][row_id] for row_id in ids]
-                test = compare_pairs([*values.values()], before, [fold(by_id[row_id].question) for row_id in ids])
-                ends = test.difference.format_ends(3)
-                yield f"{measure}, {name} - {against}", f"{test.difference.mean:+.3f} {ends} n={len(ids)}"
+        if list(figures).index(name) > list(figures).index(against):
+            tests = {
+                measure: compare_pairs(
+                    list(values.values()),
+                    [figures[against][measure][row_id] for row_id in values],
+                    [fold(by_id[row_id].question) for row_id in values],
+                )
+                for measure, values in by_measure.items()
+            }
+            adjusted = adjust_p_values([test.p for test in tests.values()])
+            for (measure, test), p in zip(tests.items(), adjusted, strict=True):
+                told = f"{test.difference.mean:+.3f} {test.difference.format_ends(3)} n={len(by_measure[measure])}"
+                yield f"{measure}, {name} - {against}", f"{told}, p by Holm {p:.3f}"
 
 
 def main() -> None:
