@@ -196,14 +196,11 @@ def _score_answer(reply: _Completion) -> float | None:
     answers = row.references if row.raw_reference is None else (row.raw_reference,)
     if row.subset != "general" or not answers:
         return None
-    share = max(_share_answer(reply.text, text, row.language) for text in answers)
+    recalls = [score.recall for score in rouge_l([reply.text] * len(answers), answers, language=row.language)]
+    keys = [_weigh_words(text, "", row.language) or {text.strip(): 1.0} for text in answers]
+    shares = [_share_words(reply.text, key, row.language) for key in keys]
+    share = max((said + recall) / 2 for said, recall in zip(shares, recalls, strict=True))
     return min(1.0, share / _ANSWERED) * _guard(reply)
-
-
-def _share_answer(reply: str, text: str, language: Language) -> float:
-    """How much of an answer a reply has: half by content words, half by their order."""
-    words = _weigh_words(text, "", language) or {text.strip(): 1.0}
-    return (_share_words(reply, words, language) + rouge_l([reply], [text], language=language)[0].recall) / 2
 
 
 def _guard(reply: _Completion) -> float:
