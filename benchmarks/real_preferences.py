@@ -143,6 +143,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1, help="runs of DPO and of GRPO")
     parser.add_argument("--rows", type=int, default=120, help="of the seven roles, and of the three")
     parser.add_argument("--batch-size", type=int, default=16, help="rows that are answered at once")
+    parser.add_argument("--temperature", type=float, default=0.0, help="of the answers (default: 0, greedy)")
     parser.add_argument("--threads", type=int)
     parser.add_argument("--only", help="train and ask this run alone: untuned, sft, dpo, grpo-2 …")
     parser.add_argument("--out", type=Path, default=Path("runs/real/preferences"))
@@ -170,9 +171,11 @@ def main() -> None:
             chosen = load_recipe(f"{arguments.recipes}-{recipe}.yaml", settings, **where)
             rolellm.train(chosen, out=folder, resume=folder.is_dir())
         for config_name, rows in asked.items():
-            decoding = {"max_new_tokens": 100, "batch_size": arguments.batch_size, "dtype": "bfloat16"}
-            path = arguments.out / f"{name}-{config_name}.jsonl"
-            answers[config_name].setdefault(kind, []).append(rolellm.generate(folder, rows, out=path, **decoding))
+            decoding = {"temperature": arguments.temperature, "batch_size": arguments.batch_size, "dtype": "bfloat16"}
+            label = f"{name}-{arguments.temperature:g}" if arguments.temperature else name
+            path = arguments.out / f"{label}-{config_name}.jsonl"
+            given = rolellm.generate(folder, rows, out=path, max_new_tokens=100, **decoding)
+            answers[config_name].setdefault(kind, []).append(given)
         return folder
 
     run("untuned")
