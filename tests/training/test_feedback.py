@@ -60,6 +60,8 @@ def test_a_reward_that_a_canary_beats_is_refused_unless_told_otherwise(mini: dic
 @pytest.mark.slow
 def test_grpo_samples_and_rewards(mini: dict[str, Any], tmp_path: Path) -> None:
     options: dict[str, Any] = {"trainer": "grpo", "num_generations": 2, "max_completion_length": 8, "max_steps": 1}
+    # A dozen rows with one reference each: style prefers other replies of the role to RoleGPT's.
+    options["audit_rewards"] = False
     functions = [rewards.rouge, "rolellm.rewards.style"]
     run = train(mini, out=tmp_path / "run", reward_funcs=functions, **options)
     assert run.steps == 1
