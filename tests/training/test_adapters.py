@@ -91,6 +91,14 @@ def test_grpo_goes_on_and_logs_kl_to_the_adapter(tuned: TrainingRun, tmp_path: P
     assert {"kl", "entropy", "reward", "completions/mean_length"} <= run.metrics[-1].keys()
 
 
+def test_grpo_samples_for_each_prompt_once_an_epoch(tuned: TrainingRun, tmp_path: Path) -> None:
+    rows = [{"prompt": question, "references": ["Aye, the whale!"]} for question in QUESTIONS]
+    options: dict[str, Any] = GRPO | {"num_train_epochs": 2, "warmup_steps": 0, "collapse_steps": 5}
+    run = train("rocit-grpo", base=tuned.out, train_dataset=rows, out=tmp_path / "run", **options)
+    # Four replies a step are of two prompts.
+    assert [line["epoch"] for line in run.metrics] == [0.5, 1, 1.5, 2]
+
+
 def test_qlora_goes_on_with_weights_that_are_not_rounded(tmp_path: Path, write_recipe: Any) -> None:
     recipe = write_recipe(tmp_path, method={"name": "qlora", "lora": {"r": 4}}, training__max_steps=2)
     tuned = train(recipe, out=tmp_path / "tuned")

@@ -160,8 +160,8 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
         for name, value in (("loss", logs["loss"]), ("gradient", logs.get("grad_norm"))):
             if value is not None and not math.isfinite(value):
                 raise self._describe_divergence(name, float(value), state.global_step)
-        read = int(self._read[state.global_step])
         if self._has_rows and "num_tokens" in logs:
+            read = int(self._read[state.global_step])
             if round(logs["num_tokens"]) != read - self._read[self._first]:
                 raise RoleLLMError(
                     f"step {state.global_step} of transformers {version('transformers')} with trl {version('trl')} did "

@@ -20,6 +20,8 @@ Index = npt.NDArray[np.int64]
 EMPTY = -1
 # Batches in a pool: enough to find like lengths, few enough that what a batch holds stays near to chance (our choice).
 _POOL = 20
+# TRL's default.
+_GENERATIONS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # Arrays do not compare as one.
@@ -60,7 +62,8 @@ def schedule_replies(examples: Sequence[Example], training: TrainingRecipe, proc
 
     With shared prefixes, replies of one role are neighbors: a role's prompts are shuffled and cut into groups of a
     step's replies divided by ``roles_per_step``, and the groups are shuffled. Without, batches hold replies of similar
-    length. Steps of an epoch have ``step_size`` replies; its last one may have fewer.
+    length. Steps of an epoch have ``step_size`` replies; its last one may have fewer. Where replies are sampled (GRPO),
+    prompts stand for them, each of ``num_generations`` replies.
 
     Args:
         examples: What is trained on.
@@ -68,6 +71,8 @@ def schedule_replies(examples: Sequence[Example], training: TrainingRecipe, proc
         processes: Processes that train together.
     """
     size = training.replies_per_step * processes
+    if training.trainer == "grpo":
+        size = max(1, size // training.extra.get("num_generations", _GENERATIONS))
     per_epoch = math.ceil(len(examples) / size)
     # Rounded, because 0.1 epochs of 30 steps are 3 steps and not 3.0000000000000004.
     steps = max(1, math.ceil(round(per_epoch * training.num_train_epochs, 6)))
