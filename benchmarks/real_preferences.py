@@ -6,9 +6,9 @@ The release has no English training rows, so its ten roles with role-free answer
 a fifth of the questions is held out, and three roles are wholly (`split_release`). All three runs see the other seven
 roles. Each model answers held-out questions as the seven roles, and as the three, half of them general (CUS, RAW), half
 role-specific (SPE). Differences are paired by question, of DPO and of GRPO against SFT, with 95 % intervals, and p
-adjusted for the measures by Holm. With
-`--config instruction-generalization-zh-strict`, that config's own training and test rows are taken as they are. With
-`--seeds 3`, DPO and GRPO run three times each, and a model's value of a row is the mean of its three runs.
+adjusted for the measures by Holm. With `--config instruction-generalization-zh-strict`, that config's own training and
+test rows are taken as they are. With `--seeds 3`, DPO and GRPO run three times each, and a model's value of a row is
+the mean of its three runs.
 
 Every run, answer and figure stays in the folder; a stopped run continues where it was.
 """
@@ -159,12 +159,12 @@ def main() -> None:
     asked = {name: drawn(tables["test"], arguments.rows) for name, tables in splits.items()}
     answers: dict[str, dict[str, list[Dataset]]] = {name: {} for name in configs.values()}
 
-    def run(kind: str, recipe: str | None = None, overrides: Sequence[str] = (), seed: int = 1) -> Path:
+    def run(kind: str, recipe: str | None = None, overrides: Sequence[str] = (), seed: int = 1) -> None:
         """Train a run unless it is there, and ask it."""
         name = kind if seed == 1 else f"{kind}-{seed}"
         folder = arguments.base if recipe is None else arguments.out / name
         if arguments.only not in (None, name):
-            return folder
+            return
         if recipe is not None and not (folder / "manifest.json").is_file():
             where = {"base": arguments.base if kind == "sft" else arguments.out / "sft", "threads": arguments.threads}
             settings = [*overrides, f"training.seed={41 + seed}"]
@@ -176,7 +176,6 @@ def main() -> None:
             path = arguments.out / f"{label}-{config_name}.jsonl"
             given = rolellm.generate(folder, rows, out=path, max_new_tokens=100, **decoding)
             answers[config_name].setdefault(kind, []).append(given)
-        return folder
 
     run("untuned")
     data = [f"data.data_dir={release}", f"data.config={config}"]

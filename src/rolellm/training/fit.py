@@ -266,7 +266,7 @@ def _raise_recipe_errors() -> Iterator[None]:
         yield
     except torch.OutOfMemoryError:
         raise
-    except (ValueError, TypeError, ImportError, RuntimeError, KeyError) as error:
+    except (ValueError, TypeError, ImportError, RuntimeError, KeyError, ZeroDivisionError) as error:
         raise RecipeError(f"training and method do not fit this model or machine: {error}") from error
 
 
