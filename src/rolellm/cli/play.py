@@ -49,18 +49,25 @@ def run_chat(
     play_settings: PlaySettings,
     page: _Page,
     guard: Path | None = None,
+    out: Path | None = None,
 ) -> None:
     """Talk to a role in the terminal or on a local page (--web).
 
-    In the terminal, /help lists the commands.
+    In the terminal, /help lists the commands. Without a terminal, each line of the input is a turn.
 
     Args:
         role: A character's folder, a card, or the name of a role of RoleBench.
+        out: New file in which the talk is saved; by default one in rolellm-talks.
         guard: YAML settings of a guard model that reads each turn and reply and stops what is unsafe (docs/playing.md).
     """
     from rolellm.core.threads import wait_briefly
 
     wait_briefly()
+    require("prompt_toolkit", extra="llm")
+    if out is not None and page.web:
+        raise SettingsError("--out saves a talk in the terminal; on a page, --votes is the folder of the votes")
+    if out is not None and out.exists():
+        raise SettingsError(f"{out} exists already; choose another name")
     llm = make_played_llm(model_options)
     if page.web:
         # Gradio counts its users unless it is told not to.
@@ -80,7 +87,7 @@ def run_chat(
     elif page.against is not None:
         raise SettingsError("--against needs --web: two models are shown side by side on the page")
     else:
-        Terminal(player).run()
+        Terminal(player, out).run()
     _tell_what_was_stopped(watcher)
 
 
