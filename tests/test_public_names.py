@@ -12,7 +12,7 @@ import rolellm.evaluation
 
 FRONT_DOOR = [
     *("Character", "LLM", "RoleLLMError", "RolePlayer", "__version__", "certify", "check", "compare", "eval"),
-    *("generate", "improve", "judge", "leaderboard", "load_rolebench", "make", "push", "report", "rewards", "rouge_l"),
+    *("generate", "improve", "judge", "load_rolebench", "make", "push", "report", "rewards", "rouge_l"),
     *("score", "share_prefixes", "style", "train"),
 ]
 

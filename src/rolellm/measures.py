@@ -222,24 +222,3 @@ def compare(first: str | Path, second: str | Path, **options: Any) -> Findings:
     )
     table = Table("What changed", ("System", "Measure"), ("A", "B", "B - A"), tuple(rows))
     return Findings(result, table, result["problems"])
-
-
-def leaderboard(runs: Files, out: str | Path = "leaderboard", *, mixed: bool = False, **options: Any) -> Findings:
-    """Write a leaderboard of runs as a static site: scores with ranks, and the replies and commands behind them.
-
-    Args:
-        runs: Predictions, scores next to their replies, or folders of predictions or of a judging run; and folders of
-            `safety` checks, ``NAME=FOLDER`` for those of a model without weights here.
-        out: Folder of the site.
-        mixed: Also show runs with different recipes, each ranked among runs with the same recipe.
-        options: Any field of `rolellm.scoring.settings.ScoreOptions`.
-    """
-    from rolellm.reporting.leaderboard import write_leaderboard as build
-    from rolellm.reporting.tables import score_table
-    from rolellm.scoring.settings import ScoreOptions
-
-    sources = [runs] if isinstance(runs, str | Path) else list(runs)
-    entries = build(sources, out, read(ScoreOptions, options), mixed=mixed)
-    value = {"site": str(out), "rows": [{"name": entry.name, "command": entry.command} for entry in entries]}
-    reports = {entry.name: entry.report for entry in entries}
-    return Findings(value, score_table(reports, title="RoleBench leaderboard"))

@@ -1,4 +1,4 @@
-"""``rolellm report``: results as one page, as a leaderboard (``--site``), or two runs compared (``--compare``)."""
+"""``rolellm report``: results as one page, or two runs compared (``--compare``)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.options import AsJson, DataDir, with_options
+from rolellm.cli.options import AsJson, with_options
 from rolellm.cli.output import format_estimate, print_result, print_table, say, show_table
 from rolellm.core.sanitize import label, make_visible
 from rolellm.core.settings import dump
 from rolellm.core.table import ABSENT
 from rolellm.judging.settings import CompareSettings
 from rolellm.reporting.settings import ReportOptions
-from rolellm.scoring.settings import ScoreOptions
 
 if TYPE_CHECKING:
     from rolellm.reporting.build import BuiltReport
@@ -66,38 +65,6 @@ def _show_report(built: BuiltReport) -> None:
             words = "; ".join(part.judged.problems)
             typer.echo(make_visible(f"warning: {part.title}: the run is not valid: {words}"), err=True)
     typer.echo(f"Report: {built.page}")
-
-
-@with_options
-def run_report_site(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
-    options: ScoreOptions,
-    out: Path = Path("leaderboard"),
-    mixed: bool = False,
-    config: str | None = None,
-    split: str | None = None,
-    data_dir: DataDir = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write a leaderboard of runs as a static site.
-
-    Scores with ranks, and the replies and commands behind them.
-
-    Args:
-        runs: Prediction files or harness logs (P.jsonl, NAME=P.jsonl), scores (rolellm score --json) next to their
-            replies, or folders of predictions or of a judging run; and folders of rolellm check safety ([NAME=]DIR).
-        out: Folder of the site.
-        mixed: Also show runs with different recipes, each ranked among runs with the same recipe.
-        config: Config of runs that do not name their own.
-        split: Split of runs that do not name their own.
-    """
-    from rolellm.measures import leaderboard
-
-    chosen = dump(replace(options, config=config, split=split, data_dir=data_dir))
-    findings = leaderboard(runs, out, mixed=mixed, **chosen)
-    print_result(findings, lambda findings: show_table(findings.table), as_json)
-    if not as_json:
-        typer.echo(f"Leaderboard: {out / 'index.html'}")
 
 
 @with_options
