@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rolellm.llm.llm import LLM as LLM
     from rolellm.making.character import Character as Character
     from rolellm.measures import check as check
-    from rolellm.measures import compare as compare
     from rolellm.measures import style as style
     from rolellm.models.prefix_sharing import share_prefixes as share_prefixes
     from rolellm.playing.player import RolePlayer as RolePlayer
@@ -43,7 +42,6 @@ _NAMES = {
     "RolePlayer": "rolellm.playing.player:RolePlayer",
     "certify": "rolellm.judging.certifying:certify",
     "check": "rolellm.measures:check",
-    "compare": "rolellm.measures:compare",
     "eval": "rolellm.journeys.evaluation:evaluate",
     "generate": "rolellm.scoring.generate:generate",
     "improve": "rolellm.journeys.improving:improve",

@@ -199,26 +199,3 @@ def style(
     columns = (*heads.values(), "Calibration error %")
     table = Table(f"Style, {name_intervals(config)}", ("Language", "Measured"), columns, tuple(rows))
     return Findings(result, table, result["warnings"])
-
-
-def compare(first: str | Path, second: str | Path, **options: Any) -> Findings:
-    """Compare two judging runs, or two files of predictions: what changed, and what is significant.
-
-    Args:
-        first: Folder of a judging run, or a prediction file.
-        second: A second one of the same kind.
-        options: Any field of `rolellm.judging.settings.CompareSettings`, such as ``config="sample"``.
-    """
-    from rolellm.judging.compare import compare_runs as run
-    from rolellm.judging.settings import CompareSettings
-
-    result = run(first, second, read(CompareSettings, options))
-    rows = (
-        TableRow(
-            (" → ".join(dict.fromkeys((change["system"], change["system_b"]))), change["measure"].replace("_", " ")),
-            tuple(read_interval(change[key]) for key in ("before", "after", "difference")),
-        )
-        for change in result["changes"]
-    )
-    table = Table("What changed", ("System", "Measure"), ("A", "B", "B - A"), tuple(rows))
-    return Findings(result, table, result["problems"])
