@@ -57,7 +57,7 @@ def run_instruct(
     check_missing(context, run.failed, run.asked)
     if result.kept and not as_json:
         say(f"Go on with: {build_next_line(context, 'rolellm', 'respond', str(profile), '--instructions', 'sample')}")
-        say("That takes the embedded instructions; `rolellm data instructions DATASET --out FILE` draws your own.")
+        say("That takes the embedded instructions; a JSON Lines file takes your own.")
 
 
 def _show(run: Run[InstructResult]) -> None:
