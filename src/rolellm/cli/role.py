@@ -139,11 +139,6 @@ def _show(parsed: ParsedScript, out: Path, counts: Mapping[str, Any]) -> None:
         print_table("Other speakers", ("name", "speeches"), speaker_rows)
     _show_places("Speaker not found", parsed.unattributed)
     _show_places("Empty", parsed.empty)
-    if parsed.proposals:
-        proposed = [(item.name, item.turns, item.reason) for item in parsed.proposals]
-        print_table(f"May be {parsed.role}, too", ("name", "speeches", "because"), proposed)
-        options = " ".join(f"--alias {shlex.quote(item.name)}" for item in parsed.proposals)
-        say(f"None of these was merged. To confirm one, add: {options}")
     if counts:
         outcomes = ", ".join(f"{counts[name]:,} {name}" for name in ("answered", "nobody", "refused", "missing"))
         say(f"{counts['asked']:,} open quotations asked about: {outcomes}.")

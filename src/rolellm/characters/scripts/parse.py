@@ -7,14 +7,14 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, get_args
 
 from rolellm.characters.scripts import play, screenplay, subtitles, table, transcript
-from rolellm.characters.scripts.names import Proposal, find_similar, normalize_name, propose_aliases
+from rolellm.characters.scripts.names import find_similar, normalize_name
 from rolellm.characters.scripts.reading import (
     Format,
     Reader,
@@ -208,14 +208,12 @@ class ParsedScript(ScriptReading):
         aliases: The other names it was asked for under.
         turns: In the order of the script; what the role says carries `role` as speaker under whatever name.
         speakers: For each turn, the name as the script has it (`UNKNOWN` where the speaker was not found).
-        proposals: Other speakers that may be the role, for a person to confirm.
     """
 
     role: str
     aliases: tuple[str, ...]
     turns: tuple[Turn, ...]
     speakers: tuple[str, ...]
-    proposals: tuple[Proposal, ...] = ()
 
     @property
     def language(self) -> Language:
@@ -345,7 +343,6 @@ class ParsedScript(ScriptReading):
             "unattributed": _summarize_turns(self.unattributed),
             "empty": _summarize_turns(self.empty),
             "health": self.health,
-            "proposals": [{"name": it.name, "turns": it.turns, "reason": it.reason} for it in self.proposals],
         }
 
 
@@ -430,15 +427,9 @@ def select_role(names: Sequence[str], reading: ScriptReading) -> ParsedScript:
     )
     read = reading.source, reading.hints, reading.format, reading.format_scores, reading.found
     parsed = ParsedScript(*read, names[0], tuple(names[1:]), turns, speakers)
-    counts = parsed.others
-    speeches: dict[str, list[str]] = {}
-    for turn in turns:
-        if turn.kind == "speech" and turn.speaker in counts:
-            speeches.setdefault(turn.speaker, []).append(turn.content)
-    proposals = propose_aliases(names, counts, reading.source.text, speeches)
     if not any(parsed.own.values()):
-        raise ScriptError(_explain_silence(parsed, counts, proposals), path=reading.source.path)
-    return replace(parsed, proposals=tuple(proposals))
+        raise ScriptError(_explain_silence(parsed), path=reading.source.path)
+    return parsed
 
 
 def clean_names(role: str, aliases: Sequence[str]) -> tuple[str, ...]:
@@ -477,8 +468,8 @@ def _make_turn(item: ScriptTurn, reading: ScriptReading, role: str, keys: set[st
     return Turn(speaker, item.content, kind, item.scene, *reading.source.place(item.start, item.end))
 
 
-def _explain_silence(parsed: ParsedScript, speakers: Mapping[str, int], proposals: Sequence[Proposal]) -> str:
-    names = (parsed.role, *parsed.aliases)
+def _explain_silence(parsed: ParsedScript) -> str:
+    names, speakers = (parsed.role, *parsed.aliases), parsed.others
     requested = " or ".join(f"{name!r:.100}" for name in names)
     if not speakers:
         foreign = parsed.format == "novel" and parsed.spoken_in not in ("en", "zh", None)
@@ -488,7 +479,7 @@ def _explain_silence(parsed: ParsedScript, speakers: Mapping[str, int], proposal
             f"{language if foreign else ''}. If it is something else, name its format"
         )
     most = ", ".join(f"{name} ({count})" for name, count in list(speakers.items())[:_NAMED])
-    close = [item.name for item in proposals] + [near for name in names for near in find_similar(name, speakers)]
+    close = [near for name in names for near in find_similar(name, speakers)]
     near = f". Names like it: {', '.join([*dict.fromkeys(close)][:_NAMED])}" if close else ""
     near += ". If the role is the narrator, add --alias I" if "I" in speakers and parsed.format == "novel" else ""
     return (
