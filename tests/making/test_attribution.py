@@ -87,7 +87,8 @@ def test_each_number_gets_its_speaker_and_nobody_is_narration(tmp_path: Path) ->
         ("Tobin", "Not yet."),
     ]
     assert "No visitors." in [turn.content for turn in found.turns if turn.kind == "narration"]
-    assert (found.open_share, counts["asked"], counts["answered"], counts["nobody"]) == (0, 6, 5, 1)
+    assert not found.unattributed
+    assert (counts["asked"], counts["answered"], counts["nobody"]) == (6, 5, 1)
     shown = model.asked[0].messages[-1].content
     # What the text says is given; a paragraph of English has one number.
     assert "[Mara] “You are late,”" in shown and "[1] “The road was bad.” Tobin put down his hat. “It" in shown
@@ -167,7 +168,7 @@ def test_the_command_with_a_model(novel: Path, llm_server: Callable[..., Any]) -
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
     assert summary["own"] == {"Mara": 3}
-    assert summary["attribution"]["answered"] == 5 and summary["health"]["speaker_not_found"] == 0
+    assert summary["attribution"]["answered"] == 5 and summary["unattributed"]["turns"] == 0
     assert (novel.with_name("mara.attribution") / "journal.jsonl").is_file()
     again = command(novel, *model)
     assert "0 calls" in again.stdout and "6 open quotations asked about: 5 answered, 1 nobody" in again.stdout

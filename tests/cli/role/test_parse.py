@@ -76,13 +76,12 @@ def test_named_rather_than_found_out(tmp_path: Path) -> None:
     assert (summary["encoding"], summary["own"]) == ("big5", {"Jo": 2})
 
 
-def test_columns_and_health(tmp_path: Path) -> None:
+def test_columns(tmp_path: Path) -> None:
     file = tmp_path / "lines.csv"
     file.write_text("wer;was\nJo;Eins.\nA;Zwei.\nJo;Drei.\n", encoding="utf-8")
     out = tmp_path / "turns.jsonl"
     shown = run(file, "--role", "Jo", "--out", out, "--columns", "speaker=wer,text=was")
     assert "table (score 1.00)" in shown
-    assert "Health: 0 unusually long speeches; 1 one-character speakers (A 1); " in shown
     with pytest.raises(SettingsError, match="expected pairs such as speaker=name,text=line"):
         run(file, "--role", "Jo", "--out", out, "--columns", "wer,was")
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any, Final, get_args
 
 from rolellm.characters.scripts import play, screenplay, subtitles, table, transcript
@@ -173,11 +172,6 @@ def _locate_labels(text: str, hints: ReaderHints) -> list[int]:
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 
 _NAMED: Final = 12
-_LONG: Final = 1000
-_TIMES_LONGER: Final = 20
-# How many speakers are looked at, of those with the most speeches, and the least that they must have.
-_TOP: Final = 5
-_MUCH: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,68 +255,14 @@ class ParsedScript(ScriptReading):
         return tuple(turn for turn in self.turns if turn.kind == "speech" and turn.speaker == UNKNOWN)
 
     @property
-    def open_share(self) -> float:
-        """The share of speeches whose speaker was not found."""
-        return len(self.unattributed) / max(1, sum(turn.kind == "speech" for turn in self.turns))
-
-    @property
     def empty(self) -> tuple[Turn, ...]:
         """Speeches of which the script has only the speaker's name."""
         return tuple(turn for turn in self.turns if not turn.content)
 
     @property
-    def long(self) -> tuple[Turn, ...]:
-        """Unusually long speeches, which may hold others' speech: over 1,000 characters and 20 times the median."""
-        lengths = [len(turn.content) for turn in self.turns if turn.kind == "speech"]
-        limit = max(_LONG, _TIMES_LONGER * median(lengths)) if lengths else 0
-        return tuple(turn for turn in self.turns if turn.kind == "speech" and len(turn.content) > limit)
-
-    @property
     def spoken_in(self) -> str | None:
         """The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if unclear."""
         return detect_spoken_language(" ".join(turn.content for turn in self.turns[:_SPEECHES]))
-
-    @property
-    def left_out(self) -> float:
-        """Share of the text that is in no turn: names, headings, what was left out."""
-        covered = position = 0
-        # Rows and messages that share a place are counted once.
-        for item in self.found:
-            covered += max(0, item.end - max(position, item.start))
-            position = max(position, item.end)
-        return 1 - covered / len(self.source.text)
-
-    @property
-    def unaddressed(self) -> dict[str, int]:
-        """Speakers with many speeches whom no other speech or direction names; perhaps not names.
-
-        Where only two speak, they need no names.
-        """
-        speakers = list(self.others.items()) if len(self.others) > 1 else []
-        often = [(name, count) for name, count in speakers[:_TOP] if count >= _MUCH and name != "I"]
-        return {name: count for name, count in often if not self._is_named(normalize_name(name))}
-
-    def _is_named(self, name: str) -> bool:
-        # Of a Chinese name, what friends call; of others, any word, and what an abbreviation stands for.
-        words = rf"\b(?:{'|'.join(map(re.escape, name.split()))})"
-        pattern = re.compile(name[-2:] if HAN.search(name) else words, re.IGNORECASE)
-        speeches = zip(self.turns, self.speakers, strict=True)
-        return any(pattern.search(turn.content) for turn, speaker in speeches if normalize_name(speaker) != name)
-
-    @property
-    def health(self) -> dict[str, Any]:
-        """Signs of reading errors: speeches without a speaker, long ones, broken quotation marks, and the like."""
-        return {
-            "speaker_not_found": round(self.open_share, 4),
-            "mended_quotations": sum(item.is_mended for item in self.found),
-            "long_speeches": _summarize_turns(self.long),
-            "one_character_speakers": {
-                name: count for name, count in self.others.items() if len(name) == 1 and name != "I"
-            },
-            "unaddressed_speakers": self.unaddressed,
-            "text_in_no_turn": round(self.left_out, 4),
-            "language": self.spoken_in,
-        }
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the turns, for JSON, with the first few speeches whose speaker was not found."""
@@ -342,7 +282,7 @@ class ParsedScript(ScriptReading):
             "others": self.others,
             "unattributed": _summarize_turns(self.unattributed),
             "empty": _summarize_turns(self.empty),
-            "health": self.health,
+            "spoken_in": self.spoken_in,
         }
 
 
