@@ -95,7 +95,7 @@ def run_report_site(
 
     chosen = dump(replace(options, config=config, split=split, data_dir=data_dir))
     findings = leaderboard(runs, out, mixed=mixed, **chosen)
-    print_result(findings, lambda findings: show_table(findings.table), as_json)
+    print_result(findings, lambda findings: show_table(findings.tables()[0]), as_json)
     if not as_json:
         typer.echo(f"Leaderboard: {out / 'index.html'}")
 
