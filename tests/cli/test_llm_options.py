@@ -12,8 +12,8 @@ import typer
 from typer.testing import CliRunner
 
 from rolellm.cli.llm_options import make_llm
-from rolellm.cli.output import present_result
 from rolellm.cli.options import AsJson, with_options
+from rolellm.cli.output import present_result
 from rolellm.core.errors import SettingsError
 from rolellm.llm.llm import LLM, CallOptions, ModelOptions
 from rolellm.llm.model import Request, RunOptions, Sampling, system, user

@@ -213,8 +213,6 @@ GROUPS: dict[str, dict[str, Case]] = {
             drive=ranked,
         ),
         "agreement": Case("label --agreement judged --json", after=("label",)),
-        "compare": Case("report --compare judged pairs --top 2 --json", after=("judge", "judge in pairs")),
-        "compare predictions": Case("report --compare tuned.jsonl base.jsonl --config sample --top 1 --json"),
         "report": Case(
             "report judged --out judged.html --tables tables --json", after=("judge",), left=("judged.html", "tables")
         ),
