@@ -88,7 +88,7 @@ def run_role_parse(
         from rolellm.making.attribution import Attribute, check_novel
 
         check_novel(reading)
-        run = run_or_estimate(context, Attribute(reading, names), llm, out.with_suffix(".attribution"), as_json)
+        run = run_or_estimate(context, Attribute(reading, names), llm, out.with_suffix(".attribution"))
         parsed, _ = run.result
         counts = {**run.summary, "requests": run.asked, "failed": run.failed, "spent": run.manifest["spent"]}
     assert parsed is not None
@@ -219,7 +219,7 @@ def run_role_build(
     settings = replace(settings, catchphrases=catchphrases, description=_read(description), work=script)
     step = BuildProfile(start, settings, out or home)
     llm = make_llm(model_options, call_options, required=step.needs_model)
-    estimate_if_dry(step, llm, as_json)
+    estimate_if_dry(context, step, llm)
     with resumable(context):
         run = build_folder(step, llm, card=home, overwrite=overwrite)
     if as_json:
