@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -350,7 +351,7 @@ class CheckCharacter(Check):
 
 
 def judge_assertion(
-    assertion: Assertion, sessions: Mapping[tuple[Talk, int], Session], repeats: int, noise: Collection[str]
+    assertion: Assertion, sessions: Mapping[tuple[Talk, int], Session], repeats: int, noise: AbstractSet[str]
 ) -> dict[str, Any]:
     """An assertion as ``assertions.jsonl`` has it.
 
