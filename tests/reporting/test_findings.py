@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import rolellm
-from rolellm.reporting.findings import describe_character_tests, describe_gain, describe_scores
+from rolellm.reporting.findings import Evidence, describe_character_tests
 from rolellm.scoring.score_report import ScoreReport
 
 
@@ -27,16 +27,19 @@ def reports() -> dict[str, ScoreReport]:
 
 def test_who_is_ahead_is_said_with_the_difference(reports: dict[str, ScoreReport]) -> None:
     pair = {name: reports[name] for name in ("mute", "own")}
-    (sentence,) = describe_scores(pair)
-    assert sentence.startswith("own is closer to the role's own replies than mute (CUS ")
-    assert describe_gain(pair).startswith("“mute” is not better than “own”: behind in CUS")
+    evidence = Evidence(pair)
+    (sentence,) = evidence.describe_scores()
+    assert sentence.startswith("own is closer to the role's own replies than mute for these 4 roles (CUS ")
+    assert sentence.count(", n = ") == 3
+    assert evidence.describe_gain().startswith("“mute” is behind “own” for these 4 roles in CUS")
 
 
 def test_systems_that_nothing_tells_apart_are_one_sentence(reports: dict[str, ScoreReport]) -> None:
     alike = {"mute": reports["mute"], "deaf": reports["deaf"], "dumb": reports["mute"]}
-    assert describe_scores(alike) == ["CUS, RAW and SPE tell no two of mute, deaf and dumb apart."]
-    mixed = describe_scores(reports)
-    assert "Between mute and deaf, CUS, RAW and SPE decide nothing." in mixed and len(mixed) == 3
+    assert Evidence(alike).describe_scores() == ["CUS, RAW and SPE tell no two of mute, deaf and dumb apart."]
+    mixed = Evidence(reports).describe_scores()
+    (undecided,) = (sentence for sentence in mixed if sentence.startswith("Between mute and deaf"))
+    assert "CUS, RAW and SPE decide nothing (CUS, n = " in undecided and len(mixed) == 3
 
 
 @pytest.mark.parametrize(
