@@ -49,7 +49,7 @@ def test_it_says_what_it_found_first(result: EvalResult) -> None:
     )
     assert "The judges saw 8 rows only, too few for a verdict (20 or more)." in sentences
     assert not any("prefer" in sentence or "apart" in sentence for sentence in sentences)
-    assert any("] (n = 4) sound most like their role;" in sentence for sentence in sentences)
+    assert any("] (n = 2) sound most like their role;" in sentence for sentence in sentences)
     page = (result.out / "report.html").read_text(encoding="utf-8")
     assert page.index("Some figures rest on") < page.index("<table")
     written = json.loads((result.out / "eval.json").read_text(encoding="utf-8"))
