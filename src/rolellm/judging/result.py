@@ -13,8 +13,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, FiniteFloat
 
+from rolellm.core.result import Result
 from rolellm.core.settings import dump
-from rolellm.core.table import Interval, Table, TableRow, Tabular
+from rolellm.core.table import Interval, Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.judging.records import Design, SystemKind
 from rolellm.scoring.settings import has_held_out_roles, name_intervals
@@ -248,7 +249,7 @@ class Diagnostics:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class JudgingResult(Tabular):
+class JudgingResult(Result):
     """The result of a judging run.
 
     Attributes:
@@ -327,7 +328,8 @@ class JudgingResult(Tabular):
         ]
         return pandas.DataFrame(lines, columns=["system", "kind", "measure", *Interval(0).to_columns()])
 
-    def _table(self) -> Table:
+    def tables(self) -> tuple[Table]:
+        """Build the table of the systems."""
         title = f"{self.rows:,} rows, against {self.baseline or 'no baseline'}; {name_intervals(self.config)}"
         measures = [model.measures() for model in self.leading.models]
         columns = [name for name in MEASURES if any(values[name] is not None for values in measures)]
@@ -336,9 +338,10 @@ class JudgingResult(Tabular):
             for model, values in zip(self.models, measures, strict=True)
         )
         heads = tuple(f"{name.replace('_', ' ')}{' %' if name in _SHARES else ''}" for name in columns)
-        return Table(title, ("System",), heads, rows, digits=2)
+        return (Table(title, ("System",), heads, rows, digits=2),)
 
-    def _remarks(self) -> tuple[str, ...]:
+    def remarks(self) -> tuple[str, ...]:
+        """Return what a reader must know before the figures."""
         return (*self.problems, *self.certificates)
 
     @property

@@ -182,7 +182,7 @@ class Relay:
                 value = parse_body(await _read(response, upstream.max_bytes))
                 if UNREADABLE in value:
                     raise AnswerError("its answer is not JSON")
-                await self._send_reply(value, scope, receive, send)
+                await _make_json_response(upstream.clean(value, self._name))(scope, receive, send)
         except (aiohttp.ClientError, TimeoutError, AnswerError) as error:
             reason = next((words for kind, words in _FAILURES.items() if isinstance(error, kind)), str(error))
             failure = build_error(f"the model's server: {reason}", "upstream_error")
@@ -191,9 +191,6 @@ class Relay:
                 await send_part(send, f"data: {json.dumps(failure)}\n\n".encode(), more=False)
             else:
                 await JSONResponse(failure, 502)(scope, receive, send)
-
-    async def _send_reply(self, value: dict[str, Any], scope: Scope, receive: Receive, send: Send) -> None:
-        await _make_json_response(self._upstream.clean(value, self._name))(scope, receive, send)
 
     async def _make_error(self, response: aiohttp.ClientResponse) -> Response:
         content = b""

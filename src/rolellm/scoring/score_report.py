@@ -11,8 +11,9 @@ from pydantic import BeforeValidator, Field
 
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
+from rolellm.core.result import Result
 from rolellm.core.settings import dump, read
-from rolellm.core.table import Table, TableRow, Tabular
+from rolellm.core.table import Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.scoring.matching import MatchFinding
 from rolellm.scoring.settings import ScoreOptions, has_held_out_roles, name_intervals
@@ -175,7 +176,7 @@ _NotInJson = Field(exclude=True)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ScoreReport(Tabular):
+class ScoreReport(Result):
     """A score with its breakdowns and recipe; one that was read back from JSON lacks single rows.
 
     Attributes:
@@ -301,8 +302,10 @@ class ScoreReport(Tabular):
         ]
         return pandas.DataFrame(lines, columns=["part", "metric", *Interval(0).to_columns()])
 
-    def _table(self) -> Table:
-        return summary_table("Rouge-L", "Rows", self.leading.parts, self.caption)
+    def tables(self) -> tuple[Table]:
+        """Build the table of all parts."""
+        return (summary_table("Rouge-L", "Rows", self.leading.parts, self.caption),)
 
-    def _remarks(self) -> Sequence[str]:
+    def remarks(self) -> Sequence[str]:
+        """Return the warnings."""
         return self.warnings
