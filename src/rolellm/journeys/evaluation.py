@@ -96,7 +96,8 @@ class EvalResult(Result):
         from rolellm.scoring.score_report import METRICS
 
         columns: list[str] = [*METRICS, "avg"]
-        wins = {system.name: system.measures().get("win_rate") for system in self.judged.models} if self.judged else {}
+        models = self.judged.leading.models if self.judged else ()
+        wins = {system.name: system.measures().get("win_rate") for system in models}
         rows = []
         for name, report in self.reports.items():
             cells = map(report.leading.metrics.get, columns)
@@ -204,7 +205,7 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
     judged = None if judge is None else _judge(folder, files, rows, judge, chosen)
     if judged:
         built = build_report([str(folder / "judged")], read(ReportOptions, options))
-    findings = (*built.content.findings, *describe_styles(style))
+    findings = (*built.content.findings, *describe_styles(style, config))
     content = replace(built.content, findings=findings)
     page = write_page(folder / "report.html", content)
     result = EvalResult(folder, page, findings, reports, style, judged, content=content)

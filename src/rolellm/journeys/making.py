@@ -56,7 +56,7 @@ from rolellm.making.settings import InstructSettings, RespondSettings
 from rolellm.measures import Findings, check
 from rolellm.models.prompts.render import load_system_template
 from rolellm.playing.settings import PlaySettings
-from rolellm.reporting.findings import describe_character_tests, describe_gain
+from rolellm.reporting.findings import describe_character_tests
 from rolellm.reporting.page import write_page
 from rolellm.reporting.safety_section import describe_safety, read_safety, select_headline
 from rolellm.runs import MANIFEST, Run, estimate_step, run_step
@@ -425,7 +425,7 @@ class _Journey:
             config=config,
             data_dir=self.folder / "data",
         )
-        verdict = describe_gain({name: report.leading for name, report in measured.reports.items()})
+        verdict = measured.content.parts[0].evidence.describe_gain()
         safety = self._check_safety(adapter)
         findings = (verdict, *measured.findings, describe_character_tests(checked))
         if safety is not None:
