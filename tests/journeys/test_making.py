@@ -83,7 +83,7 @@ def test_it_ends_with_what_was_found_and_how_to_go_on(made: MakeResult) -> None:
     assert page.index(html.escape(verdict)) < page.index("<table") and "Tests of Tobin" in page
     assert "rouge-score" in page and "protocol <strong>paper" not in page
     assert "character tests passed" in made.findings[-1] and 'href="#tests"' in page
-    chat, serve, push = made.following
+    chat, serve, push = made.continues_with
     assert chat.startswith("rolellm chat") and serve.startswith("rolellm serve")
     assert push.endswith("--license LICENSE")
     assert _read(made.folder / "make.json")["findings"] == list(made.findings)
@@ -126,7 +126,7 @@ def test_the_same_call_asks_and_trains_nothing_again(made: MakeResult) -> None:
     again = rolellm.make(made.folder, RULES)
     assert (adapter.stat().st_mtime_ns, answers.read_bytes()) == before
     assert _read(made.folder / "respond" / "manifest.json")["spent"]["calls"] == 0
-    assert (again.findings, again.following) == (made.findings, made.following)
+    assert (again.findings, again.continues_with) == (made.findings, made.continues_with)
     assert dict(again.stages) | {"read": ""} == dict(made.stages) | {"read": ""}
 
 

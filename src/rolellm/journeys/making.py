@@ -34,8 +34,9 @@ from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile
+from rolellm.core.result import Result
 from rolellm.core.settings import Field, dump, read, read_file, settings
-from rolellm.core.table import Table, TableRow, Tabular
+from rolellm.core.table import Table, TableRow
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench import load_rolebench
 from rolellm.llm.estimate import Estimate, format_dollars
@@ -54,7 +55,7 @@ from rolellm.making.settings import InstructSettings, RespondSettings
 from rolellm.measures import Findings, check
 from rolellm.models.prompts.render import load_system_template
 from rolellm.playing.settings import PlaySettings
-from rolellm.reporting.findings import describe_character_tests, describe_gain
+from rolellm.reporting.findings import describe_character_tests
 from rolellm.reporting.page import write_page
 from rolellm.reporting.safety_section import describe_safety, read_safety, select_headline
 from rolellm.runs import MANIFEST, Run, estimate_step, run_step
@@ -108,7 +109,7 @@ class MakeSettings:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MakeResult(Tabular):
+class MakeResult(Result):
     """What was made.
 
     Attributes:
@@ -116,7 +117,7 @@ class MakeResult(Tabular):
         role: Its name.
         stages: Each stage's outcome in words, in order.
         findings: The adapter against the base with the same prompt, in sentences; empty without a base.
-        following: The command lines to go on with.
+        continues_with: The command lines to go on with.
         page: The report, where there is a base.
     """
 
@@ -124,7 +125,7 @@ class MakeResult(Tabular):
     role: str
     stages: Mapping[str, str]
     findings: tuple[str, ...] = ()
-    following: tuple[str, ...] = ()
+    continues_with: tuple[str, ...] = ()
     page: Path | None = None
     measured: EvalResult | None = field(default=None, compare=False)
 
@@ -145,16 +146,18 @@ class MakeResult(Tabular):
             "role": self.role,
             "stages": dict(self.stages),
             "findings": list(self.findings),
-            "following": list(self.following),
+            "following": list(self.continues_with),
             "report": None if self.page is None else str(self.page),
         }
 
-    def _table(self) -> Table:
+    def tables(self) -> tuple[Table]:
+        """Build the table of the stages."""
         rows = tuple(TableRow((stage,), (outcome,)) for stage, outcome in self.stages.items())
-        return Table(self.role, ("stage",), ("outcome",), rows, left=("outcome",))
+        return (Table(self.role, ("stage",), ("outcome",), rows, left=("outcome",)),)
 
-    def _remarks(self) -> Sequence[str]:
-        return (*self.findings, *self.following)
+    def remarks(self) -> Sequence[str]:
+        """Return the findings."""
+        return self.findings
 
 
 def make(
@@ -423,7 +426,7 @@ class _Journey:
             config=config,
             data_dir=self.folder / "data",
         )
-        verdict = describe_gain({name: report.leading for name, report in measured.reports.items()})
+        verdict = measured.content.parts[0].evidence.describe_gain()
         safety = self._check_safety(adapter)
         findings = (verdict, *measured.findings, describe_character_tests(checked))
         if safety is not None:
