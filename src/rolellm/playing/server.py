@@ -1,7 +1,6 @@
 """An OpenAI-compatible server in front of another one: ``model`` names a role, and the role's prompt goes in.
 
-The other server's model answers as it is, too, under its own name. What it says is passed on by `rolellm.playing.relay`
-or, once a guard has read it, by `rolellm.playing.guarded_relay`.
+The other server's model answers as it is, too, under its own name. `rolellm.playing.relay` passes on what it says.
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ from rolellm.llm.model import Message, UnacceptableError, strip_thoughts, user
 from rolellm.llm.openai_format import read_content
 from rolellm.llm.tokens import count_fewest_tokens
 from rolellm.models.prompts.render import OPENING
-from rolellm.playing.guarded_relay import GuardedRelay
-from rolellm.playing.guarding import TalkGuard
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.relay import Relay, Upstream, build_error
 
@@ -59,7 +56,6 @@ def build_application(
     key: str = "",
     hosts: tuple[str, ...] = ("*",),
     origins: Iterable[str] = (),
-    guard: TalkGuard | None = None,
 ) -> Starlette:
     """The server as an ASGI application.
 
@@ -69,7 +65,6 @@ def build_application(
         key: What clients have to send as their key; empty for none.
         hosts: The names by which it may be called; ``*`` for any.
         origins: Web pages of these origins may use it; ``*`` for all.
-        guard: Reads each turn and reply, those of the model without a role included.
 
     Raises:
         SettingsError: For a model that is not behind an API, or an origin that cannot be one.
@@ -95,7 +90,7 @@ def build_application(
         lifespan=_open_upstream,
     )
     app.state.upstream, app.state.players, app.state.names = Upstream(endpoint), players, [*players, plain]
-    app.state.key, app.state.hosts, app.state.guard = key, hosts, guard
+    app.state.key, app.state.hosts = key, hosts
     return app
 
 
@@ -108,13 +103,10 @@ async def _open_upstream(app: Starlette) -> AsyncIterator[None]:
     upstream.continuing = _CONTINUE if owner in _TOLD_TO_CONTINUE else {}
     async with upstream.open_session():
         yield
-    if app.state.guard is not None:
-        await app.state.guard.close()
 
 
-async def _report_health(request: Request) -> Response:
-    guard: TalkGuard | None = request.app.state.guard
-    return JSONResponse({"status": "ok", **({} if guard is None else {"guard": guard.counts.to_dict()})})
+async def _report_health(_: Request) -> Response:
+    return JSONResponse({"status": "ok"})
 
 
 async def _list_models(request: Request) -> Response:
@@ -131,30 +123,23 @@ async def _complete(request: Request) -> Relay:
     _check_access(request)
     upstream: Upstream = request.app.state.upstream
     players: Mapping[str, RolePlayer] = request.app.state.players
-    guard: TalkGuard | None = request.app.state.guard
     settings = upstream.endpoint.settings
     body = await _read_body(request)
     name = _find_model(body.get("model"), request.app.state.names)
     player = players.get(name)
     sent = {**body, **settings.extra_body, "model": settings.model}
-    turns: list[Message] = []
     try:
         # It may count many tokens.
         if player is None:
             await run_sync(_check_length, next(iter(players.values())), body)
-        if player is not None or guard is not None:
-            turns = await run_sync(_read_messages, body)
-        if player is not None:
-            sent["messages"] = await run_sync(_play, player, turns, body)
+        else:
+            sent["messages"] = await run_sync(_play, player, body)
             if sent["messages"][-1]["role"] == "assistant":
                 sent |= upstream.continuing
     except RoleLLMError as error:
         code = "context_length_exceeded" if isinstance(error, ModelError) else None
         raise _InvalidRequestError(400, str(error), code) from error
-    if guard is None:
-        return Relay(upstream, sent, name)
-    language = None if player is None else player.part.sheet.language
-    return GuardedRelay(upstream, sent, name, guard, body=body, turns=turns, language=language)
+    return Relay(upstream, sent, name)
 
 
 def _describe_model(name: str) -> dict[str, Any]:
@@ -237,12 +222,13 @@ def _check_length(player: RolePlayer, body: dict[str, Any]) -> None:
         raise ModelError(f"the messages have over {fewest:,} tokens, too many for a context of {player.context:,}")
 
 
-def _play(player: RolePlayer, turns: list[Message], body: dict[str, Any]) -> list[dict[str, Any]]:
+def _play(player: RolePlayer, body: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages with the role's prompt, tool calls and their results as they are.
 
     A client's system turns before the talk go after the role's. Those after it go at the end of the user's last message
     or, after a turn of the role, into a message of their own. A turn of the role that comes last is to be continued.
     """
+    turns = _read_messages(body)
     talk = [index for index, turn in enumerate(turns) if turn.role != "system"]
     first, end = (talk[0], talk[-1] + 1) if talk else (len(turns), len(turns))
     more, after = ("\n\n".join(turn.content for turn in part) for part in (turns[:first], turns[end:]))

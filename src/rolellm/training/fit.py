@@ -111,7 +111,8 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
             collapse (says which measure did).
         ModelError: With ``shared_prefix``, for a type of model that it is not known to be exact for.
         RecipeError: When a setting does not fit the model, or the run belongs to another checkpoint.
-        KeyboardInterrupt: When it was asked to stop; the step was finished, and a checkpoint is written.
+        KeyboardInterrupt: When it was asked to stop; the step was finished (with GRPO, those on the same samples), and
+            a checkpoint is written.
     """
     training = job.training
     processes = join_processes(training)
@@ -139,9 +140,11 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
         if not job.writes_checkpoints:
             trainer.train()
         else:
-            plan, is_single = "stopping after this step, with a checkpoint", trainer.args.world_size == 1
+            is_single = trainer.args.world_size == 1
+            moment = "after the last step on these samples" if training.trainer == "grpo" else "after this step"
+            plan = f"stopping {moment}, with a checkpoint"
             with note_stop_requests(plan, is_single=is_single) as request:
-                sealer = Sealer(trainer.accelerator, training.save_total_limit, facts, request)
+                sealer = Sealer(trainer, training.save_total_limit, facts, request)
                 trainer.add_callback(sealer)
                 trainer.train(resume_from_checkpoint=None if start is None else str(start))
             if sealer.stopped and trainer.state.global_step < trainer.state.max_steps:
