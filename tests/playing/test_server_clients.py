@@ -79,6 +79,9 @@ def test_a_turn_of_the_role_that_comes_last_is_continued_where_the_client_says_s
     for word in ({}, {"continue_final_message": False}):
         onward = turn("user", f"(You go on.)\n\n{ADVICE}")
         assert sent(*talk, **word) == [turn("user", "Why?"), turn("assistant", prefill), onward]
+    thoughts = turn("assistant", "<think>So.</think>Because.")
+    assert sent(turn("user", "Why?"), thoughts)[1] == turn("assistant", "Because.")
+    assert sent(turn("user", "Why?"), thoughts, continue_final_message=True)[1] == thoughts
 
 
 BOB, TOM = {"name": "Bob"}, {"name": "Tom"}

@@ -251,15 +251,15 @@ def _play(player: RolePlayer, body: dict[str, Any]) -> list[dict[str, Any]]:
     or, after a turn of the role, into a message of their own. A turn of the role that comes last is continued where the
     client says so; otherwise a message of the user that announces a new turn follows it.
     """
-    turns = _read_messages(body)
+    is_continued = any(body.get(name) is _CONTINUE[name] for name in _CONTINUE)
+    turns = _read_messages(body, is_continued)
     talk = [index for index, turn in enumerate(turns) if turn.role != "system"]
     first, end = (talk[0], talk[-1] + 1) if talk else (len(turns), len(turns))
     more, after = ("\n\n".join(turn.content for turn in part) for part in (turns[:first], turns[end:]))
     sheet = player.part.sheet
     turns, items = _merge_turns(turns[first:end], body["messages"][first:end], sheet)
-    is_continued = any(body.get(name) is value for name, value in _CONTINUE.items()) and not after
-    last_role = turns[-1].role if turns else "system"
-    if last_role == "system" or (last_role == "assistant" and not is_continued) or (last_role == "tool" and after):
+    last_role = turns[-1].role if turns else ""
+    if last_role != "user" and (after or not (last_role == "tool" or (turns and is_continued))):
         cue = ONWARD if turns else OPENING
         turns.append(user("" if after else cue[sheet.language]))
         items.append({})
@@ -286,44 +286,46 @@ def _merge_turns(
     their speakers' names, and those of another character are the user's, as in training.
     """
     speakers = [_read_speaker(turn, item, sheet) for turn, item in zip(turns, items, strict=True)]
-    has_others = any(speaker and turn.role == "assistant" for turn, speaker in zip(turns, speakers, strict=True))
-    is_group = has_others or len({*speakers} - {""}) > 1
+    characters = [speaker for turn, speaker in zip(turns, speakers, strict=True) if turn.role == "assistant"]
+    is_group = any(characters) or len({*speakers} - {""}) > 1
     merged: list[Message] = []
     sources: list[dict[str, Any]] = []
-    # Calls of tools and their results stay as they are.
-    is_fixed = True
+    last_role = ""
     for turn, item, speaker in zip(turns, items, speakers, strict=True):
-        was_fixed = is_fixed
-        is_fixed = turn.role == "tool" or bool(item.get("tool_calls"))
         if turn.role == "system":
             turn, item = user(turn.content), {}
-        elif is_group and speaker and not is_fixed:
+        elif is_group and speaker:
             turn, item = user(format_turn(Turn(speaker, turn.content), sheet.language, is_full=True)), {}
-        if not (is_fixed or was_fixed) and turn.role == merged[-1].role:
+        # Calls of tools and their results stay as they are.
+        role = "" if turn.role == "tool" or item.get("tool_calls") else turn.role
+        if role and role == last_role:
             merged[-1] = replace(turn, content=f"{merged[-1].content}\n\n{turn.content}")
         else:
             merged.append(turn)
             sources.append(item)
+        last_role = role
     return merged, sources
 
 
 def _read_speaker(turn: Message, item: dict[str, Any], sheet: Profile) -> str:
     """The name that a client gives a turn; empty for none, one without letters, and the role's own."""
     name = item.get("name")
-    if turn.role not in ("user", "assistant") or not isinstance(name, str):
+    if turn.role not in ("user", "assistant") or item.get("tool_calls") or not isinstance(name, str):
         return ""
-    own_names = {fold_name(own) for own in sheet.names}
-    return "" if fold_name(name) in ("", *own_names) else name
+    if not fold_name(name) or find_name(name, sheet.names):
+        return ""
+    return name
 
 
-def _read_messages(body: dict[str, Any]) -> list[Message]:
+def _read_messages(body: dict[str, Any], is_continued: bool) -> list[Message]:
     items = body.get("messages")
     if not isinstance(items, list) or not items:
         raise SettingsError("messages has to be a list of messages")
-    return [_read_message(item, index, len(items)) for index, item in enumerate(items)]
+    last = len(items) - 1
+    return [_read_message(item, index, is_continued and index == last) for index, item in enumerate(items)]
 
 
-def _read_message(item: Any, index: int, count: int) -> Message:
+def _read_message(item: Any, index: int, is_continued: bool) -> Message:
     """A client's message as a turn, tool calls as part of its text: they take tokens, too."""
     role = item.get("role") if isinstance(item, dict) else None
     if role not in _ROLES:
@@ -339,7 +341,7 @@ def _read_message(item: Any, index: int, count: int) -> Message:
     text = read_content(content)
     if calls:
         text += json.dumps(calls, ensure_ascii=False)
-    elif role == "assistant" and "</think>" in text and index < count - 1:
+    elif role == "assistant" and "</think>" in text and not is_continued:
         # Clients send back what a reasoning model thought.
         text = strip_thoughts(text)
     return Message("system" if role == "developer" else role, text)
