@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
+from rolellm.core.result import Result
 from rolellm.core.settings import read
-from rolellm.core.table import Table, TableRow, Tabular
+from rolellm.core.table import Table, TableRow
 from rolellm.llm.llm import LLM, CallOptions
 from rolellm.scoring.statistics.intervals import read_interval, select_intervals
 
@@ -18,20 +19,22 @@ if TYPE_CHECKING:
 Files = str | Path | Sequence[str | Path]
 
 
-class Findings(Tabular, dict[str, Any]):
+class Findings(Result, dict[str, Any]):
     """A JSON object, as the command prints with ``--json``, that shows itself as a table."""
 
-    __slots__ = ("remarks", "table")
+    __slots__ = ("_remarks", "_table")
 
     def __init__(self, value: Mapping[str, Any], table: Table, remarks: Sequence[str] = ()) -> None:
         super().__init__(value)
-        self.table, self.remarks = table, tuple(remarks)
+        self._table, self._remarks = table, tuple(remarks)
 
-    def _table(self) -> Table:
-        return self.table
+    def tables(self) -> Sequence[Table]:
+        """Return the table."""
+        return (self._table,)
 
-    def _remarks(self) -> Sequence[str]:
-        return self.remarks
+    def remarks(self) -> Sequence[str]:
+        """Return what was found, in sentences."""
+        return self._remarks
 
     def to_dict(self) -> dict[str, Any]:
         """Return a plain dictionary."""

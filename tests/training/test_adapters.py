@@ -1,6 +1,7 @@
 """Going on with a tuned adapter (SFT, then DPO or GRPO): its reference, its record, and a stop at a collapse."""
 
 import math
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,37 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(tuned: TrainingRun, tmp
 
     assert read_numbers(resumed) == read_numbers(whole)
     assert [line["step"] for line in whole.metrics if "sample/distinct" in line] == [1, 2, 4]
+
+
+class Stop(TrainerCallback):  # type: ignore[misc]
+    """Ctrl-C in the first step on samples that three more are to use."""
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == 4:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    "reuse",
+    [
+        pytest.param({"num_iterations": 2, "steps_per_generation": 2}, id="iterations"),
+        pytest.param({"generation_batch_size": 16}, id="batch"),
+    ],
+)
+def test_grpo_is_stopped_where_no_sampled_reply_is_left_to_train_on(
+    reuse: dict[str, Any], tuned: TrainingRun, tmp_path: Path
+) -> None:
+    rows = [{"prompt": question, "references": ["Aye, the whale!"]} for question in QUESTIONS * 4]
+    options: dict[str, Any] = {"base": tuned.out, "train_dataset": rows, "max_steps": 10, "save_steps": 3}
+    options |= GRPO | reuse | {"warmup_steps": 0, "collapse_steps": 100}
+    whole = train("rocit-grpo", out=tmp_path / "whole", **options)
+    assert {path.name for path in whole.out.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-8"}
+    with pytest.raises(StoppedShortError, match="step 8 is the last checkpoint"):
+        train("rocit-grpo", out=tmp_path / "stopped", callbacks=[Stop()], **options)
+    resumed = train("rocit-grpo", out=tmp_path / "stopped", resume=True, **options)
+    weights = [load_file(run.out / "adapter_model.safetensors") for run in (whole, resumed)]
+    assert all(torch.equal(weights[1][name], weight) for name, weight in weights[0].items())
+    assert [line["loss"] for line in resumed.metrics] == [line["loss"] for line in whole.metrics]
 
 
 def test_grpo_goes_on_and_logs_kl_to_the_adapter(tuned: TrainingRun, tmp_path: Path) -> None:

@@ -44,17 +44,24 @@ def run_chat(
     model_options: PlayedOptions,
     play_settings: PlaySettings,
     page: _Page,
+    out: Path | None = None,
 ) -> None:
     """Talk to a role in the terminal or on a local page (--web).
 
-    In the terminal, /help lists the commands.
+    In the terminal, /help lists the commands. Without a terminal, each line of the input is a turn.
 
     Args:
         role: A character's folder, a card, or the name of a role of RoleBench.
+        out: New file in which the talk is saved; by default one in rolellm-talks.
     """
     from rolellm.core.threads import wait_briefly
 
     wait_briefly()
+    require("prompt_toolkit", extra="llm")
+    if out is not None and page.web:
+        raise SettingsError("--out saves a talk in the terminal; on a page, --votes is the folder of the votes")
+    if out is not None and out.exists():
+        raise SettingsError(f"{out} exists already; choose another name")
     llm = make_played_llm(model_options)
     if page.web:
         # Gradio counts its users unless it is told not to.
@@ -72,7 +79,7 @@ def run_chat(
     elif page.against is not None:
         raise SettingsError("--against needs --web: two models are shown side by side on the page")
     else:
-        Terminal(player).run()
+        Terminal(player, out).run()
 
 
 def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, default: str | None = None) -> LLM:

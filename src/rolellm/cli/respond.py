@@ -61,7 +61,7 @@ def run_respond(
         _explain(RolePrompts(character, settings, llm.counter), chosen.asked[: limit or 5], as_json)
         return
     step = Respond(character, chosen, settings)
-    run = run_or_estimate(context, step, llm, out or profile / "respond", as_json)
+    run = run_or_estimate(context, step, llm, out or profile / "respond")
     print_result(run, _show, as_json)
     if run.failed == run.asked:
         raise typer.Exit(1)

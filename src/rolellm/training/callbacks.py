@@ -329,16 +329,20 @@ class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ship
 class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     """Seals each checkpoint once all processes have written their part, then lets old ones go; stops on request.
 
+    GRPO trains several steps on the same sampled replies, which TRL keeps out of checkpoints. A checkpoint or a stop
+    that falls between such steps waits for the last of them.
+
     Args:
-        accelerator: That of the trainer.
+        trainer: The trainer.
         limit: Number of checkpoints to keep.
         facts: As for `rolellm.training.run_folder.seal_checkpoint`.
         request: Looked at after each step; what one process was asked, all do.
     """
 
-    def __init__(self, accelerator: Any, limit: int, facts: Mapping[str, Any], request: threading.Event) -> None:
-        self._accelerator = accelerator
+    def __init__(self, trainer: Any, limit: int, facts: Mapping[str, Any], request: threading.Event) -> None:
+        self._trainer, self._accelerator = trainer, trainer.accelerator
         self.stopped = False
+        self._is_due = False
         self._limit = limit
         self._facts = facts
         self._request = request
@@ -348,11 +352,24 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
         state.save_steps, state.eval_steps = args.save_steps, args.eval_steps
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End the run here with a checkpoint, if any process was asked to."""
+        """Save where a checkpoint is due, and end the run if any process was asked to."""
         if self._request.is_set():
             self._accelerator.set_trigger()
-        if self._accelerator.check_trigger():
-            self.stopped = control.should_save = control.should_training_stop = True
+        is_stop = self._accelerator.check_trigger()
+        self._is_due = self._is_due or control.should_save or is_stop
+        control.should_save = False
+        if self._is_due and self._has_used_samples(args):
+            self._is_due = False
+            control.should_save = True
+            if is_stop:
+                self.stopped = control.should_training_stop = True
+
+    def _has_used_samples(self, args: Any) -> bool:
+        """Tell whether the next step samples anew; always so where nothing is sampled."""
+        if not hasattr(args, "steps_per_generation"):
+            return True
+        steps = args.steps_per_generation * args.num_iterations
+        return bool(self._trainer._step % steps == 0)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Seal the checkpoint that was just written."""

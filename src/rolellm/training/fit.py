@@ -111,7 +111,8 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
             collapse (says which measure did).
         ModelError: With ``shared_prefix``, for a type of model that it is not known to be exact for.
         RecipeError: When a setting does not fit the model, or the run belongs to another checkpoint.
-        KeyboardInterrupt: When it was asked to stop; the step was finished, and a checkpoint is written.
+        KeyboardInterrupt: When it was asked to stop; the step was finished (with GRPO, those on the same samples), and
+            a checkpoint is written.
     """
     training = job.training
     processes = join_processes(training)
@@ -139,9 +140,11 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
         if not job.writes_checkpoints:
             trainer.train()
         else:
-            plan, is_single = "stopping after this step, with a checkpoint", trainer.args.world_size == 1
+            is_single = trainer.args.world_size == 1
+            moment = "after the last step on these samples" if training.trainer == "grpo" else "after this step"
+            plan = f"stopping {moment}, with a checkpoint"
             with note_stop_requests(plan, is_single=is_single) as request:
-                sealer = Sealer(trainer.accelerator, training.save_total_limit, facts, request)
+                sealer = Sealer(trainer, training.save_total_limit, facts, request)
                 trainer.add_callback(sealer)
                 trainer.train(resume_from_checkpoint=None if start is None else str(start))
             if sealer.stopped and trainer.state.global_step < trainer.state.max_steps:
@@ -202,12 +205,17 @@ def _choose_rows(examples: Sequence[Example], schedule: Schedule, job: Fit, toke
     order = schedule.order[schedule.order != EMPTY]
     if job.training.trainer == "grpo":
         # It samples by itself, epoch after epoch in the same order.
-        rows = Dataset.from_list([examples[number].row for number in order[: len(examples)]])
+        rows = _make_dataset([examples[number].row for number in order[: len(examples)]])
         return {"train_dataset": rows, "reward_funcs": list(job.rewards)}
     return {
-        "train_dataset": Dataset.from_list([examples[number].row for number in order]),
-        "eval_dataset": Dataset.from_list([example.row for example in job.held_out]) if job.held_out else None,
+        "train_dataset": _make_dataset([examples[number].row for number in order]),
+        "eval_dataset": _make_dataset([example.row for example in job.held_out]) if job.held_out else None,
     }
+
+
+def _make_dataset(rows: list[Any]) -> Dataset:
+    # As JSON where they differ: tools' arguments would get each other's names as keys.
+    return Dataset.from_list(rows, on_mixed_types="use_json")
 
 
 @dataclass(frozen=True, slots=True)
