@@ -118,10 +118,6 @@ GROUPS: dict[str, dict[str, Case]] = {
             after=("instruct",),
             left=("queen/respond-questions",),
         ),
-        "respond explain": Case(
-            "respond tobin --instructions general.jsonl --strategy zero-shot --limit 1 --explain --json",
-            after=("import-card",),
-        ),
         "respond dry run": Case(
             "respond queen --instructions general.jsonl --limit 5 --llm dear.yaml --dry-run --json",
             after=("build",),
