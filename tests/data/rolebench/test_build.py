@@ -129,16 +129,7 @@ def test_command_builds_and_counts_what_it_set_aside(write_release, tmp_path, co
 
 def test_table_one_counts_what_is_there(write_release, command, tmp_path):
     config = "instruction-generalization-eng"
-    words = (
-        "data",
-        "build",
-        "--data-dir",
-        write_release(),
-        "--config",
-        "instruction-generalization-eng",
-        "--out",
-        "out",
-    )
+    words = ("data", "build", "--data-dir", write_release(), "--config", config, "--out", tmp_path / "out")
     shown = command(*words, "--json")
     assert shown.code == 0, shown.err
     table = shown.json["table_one"]
