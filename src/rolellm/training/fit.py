@@ -205,12 +205,17 @@ def _choose_rows(examples: Sequence[Example], schedule: Schedule, job: Fit, toke
     order = schedule.order[schedule.order != EMPTY]
     if job.training.trainer == "grpo":
         # It samples by itself, epoch after epoch in the same order.
-        rows = Dataset.from_list([examples[number].row for number in order[: len(examples)]])
+        rows = _make_dataset([examples[number].row for number in order[: len(examples)]])
         return {"train_dataset": rows, "reward_funcs": list(job.rewards)}
     return {
-        "train_dataset": Dataset.from_list([examples[number].row for number in order]),
-        "eval_dataset": Dataset.from_list([example.row for example in job.held_out]) if job.held_out else None,
+        "train_dataset": _make_dataset([examples[number].row for number in order]),
+        "eval_dataset": _make_dataset([example.row for example in job.held_out]) if job.held_out else None,
     }
+
+
+def _make_dataset(rows: list[Any]) -> Dataset:
+    # As JSON where they differ: tools' arguments would get each other's names as keys.
+    return Dataset.from_list(rows, on_mixed_types="use_json")
 
 
 @dataclass(frozen=True, slots=True)
