@@ -163,6 +163,10 @@ def test_piped_turns_are_lines_with_their_notes_and_a_talk_goes_on_unsaved(
     assert capsys.readouterr().out == f"Ada: Half a [{note}]\nAda: How?  Be brief.\n"
     contents = [line["content"] for _, line in read_jsonl(tmp_path / "talks" / "talk.jsonl")]
     assert contents == ["limit now", "Half a", "How?", "How?\n\nBe brief."]
+    # What no file can hold does not end the talk.
+    monkeypatch.setattr("sys.stdin", StringIO("How\ud800?"))
+    Terminal(player, tmp_path / "half.jsonl").run()
+    assert next(line for _, line in read_jsonl(tmp_path / "half.jsonl"))["content"] == "How\ufffd?"
     # A talk without a turn leaves no file.
     monkeypatch.setattr("sys.stdin", StringIO("/quit now"))
     Terminal(player, tmp_path / "other.jsonl").run()
@@ -170,6 +174,7 @@ def test_piped_turns_are_lines_with_their_notes_and_a_talk_goes_on_unsaved(
     # There can be no folder where a file is.
     (tmp_path / "file").touch()
     monkeypatch.setattr("sys.stdin", StringIO("Why?\nHow?"))
+    capsys.readouterr()
     with pytest.raises(SettingsError, match="the talk is not saved"):
         Terminal(player, tmp_path / "file" / "talk.jsonl").run()
     assert [line.partition(" ")[0] for line in capsys.readouterr().out.splitlines()] == ["Ada:", "error:"] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -172,7 +173,7 @@ def run_serve(
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
         stack.enter_context(handle_signals(_raise_interrupt))
-        llm, context = stack.enter_context(_reach_model(model, adapter, base_url, api_key_env))
+        llm, context, ignored = stack.enter_context(_reach_model(model, adapter, base_url, api_key_env))
         limits = replace(limits, context=min(filter(None, (limits.context, context)), default=None))
         players = server.play_all(llm, roles, **dump(limits))
         if next(iter(players.values())).context is None:
@@ -181,7 +182,9 @@ def run_serve(
         if not key and "*" in near:
             say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)
         plain = Path(model).name if Path(model).is_dir() else model
-        app = server.build_application(players, plain=plain, key=key, hosts=near, origins=allow_origin or ())
+        app = server.build_application(
+            players, plain=plain, key=key, hosts=near, origins=allow_origin or (), ignored=ignored
+        )
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/v1"
         say(f"{', '.join(players)} at {where}. Press Ctrl-C to stop.", err=True)
         try:
@@ -199,14 +202,17 @@ def _read_client_key(key_env: str | None) -> str:
 
 def _reach_model(
     model: str, adapter: str | None, base_url: str | None, api_key_env: str | None
-) -> AbstractContextManager[tuple[LLM, int | None]]:
-    """Find the model at its server or run it here; the context gives it and how much it can read, where known."""
+) -> AbstractContextManager[tuple[LLM, int | None, Mapping[str, Any] | None]]:
+    """Find the model at its server or run it here.
+
+    The context gives it, how much it can read where known, and the fields of a request that its server ignores.
+    """
     from rolellm.playing.local_server import build_vllm_command, run_transformers_serve
 
     if base_url is not None:
         if adapter is not None:
             raise SettingsError("--adapter cannot be combined with --base-url; the server there has its own")
-        return nullcontext((LLM(base_url=base_url, model=model, api_key_env=api_key_env), None))
+        return nullcontext((LLM(base_url=base_url, model=model, api_key_env=api_key_env), None, None))
     require("transformers", "fastapi", extra="train,play")
     if (command := build_vllm_command(model, adapter)) is not None:
         say(f"vLLM answers faster: {command}", err=True)

@@ -34,7 +34,7 @@ from rolellm.characters.settings import PromptSettings
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMWarning, SettingsError
 from rolellm.core.records import Turn
 from rolellm.core.settings import read
-from rolellm.core.text import format_count
+from rolellm.core.text import format_count, replace_surrogates
 from rolellm.llm.llm import LLM
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import (
@@ -495,7 +495,8 @@ class Chat:
             raise SettingsError(f"{target} exists already; choose another name")
         sheet = self.player.part.sheet
         names = {"user": choose_user_name(sheet.language, sheet.role), "assistant": sheet.role}
-        write_turns(target, (Turn(names[turn.role], turn.content) for turn in self.turns), sheet.role)
+        turns = (Turn(names[turn.role], replace_surrogates(turn.content)) for turn in self.turns)
+        write_turns(target, turns, sheet.role)
         self._saved.add(target)
         return target
 

@@ -131,7 +131,10 @@ class Terminal:
                 if line.partition(" ")[0] == "/quit":
                     break
                 if line:
-                    self._do(line)
+                    try:
+                        self._do(line)
+                    finally:
+                        self._save()
             except RoleLLMError as error:
                 self._say(f"error: {error}")
             except EOFError:
@@ -191,7 +194,6 @@ class Terminal:
         finally:
             lines.end()
             _write("\n")
-            self._save()
 
     def _save(self) -> bool:
         """Save the talk; tell whether the user has said anything that was answered."""
