@@ -34,21 +34,6 @@ def test_style_is_what_the_command_prints(predictions: list[Path], command: Comm
     assert "replies" in repr(found) and "<table" in found._repr_html_()
 
 
-def test_compare_is_what_the_command_prints(predictions: list[Path], command: Command) -> None:
-    found = rolellm.compare(*predictions, config="sample", top=1)
-    words = ("report", "--compare", *predictions, "--config", "sample", "--set", "top=1", "--json")
-    assert found == command(*words).json
-    assert "CUS" in repr(found) and found.to_dict()["shared"]["rows"] > 0
-
-
-def test_leaderboard_is_what_the_command_writes(predictions: list[Path], command: Command) -> None:
-    found = rolellm.leaderboard(predictions, "site", config="sample", split="test")
-    page = Path("site/index.html").read_text(encoding="utf-8")
-    words = ("report", "--site", *predictions, "--config", "sample", "--split", "test", "--out", "site", "--json")
-    assert found == command(*words).json and Path("site/index.html").read_text(encoding="utf-8") == page
-    assert [row["name"] for row in found["rows"]] == ["good", "dull"] and "good" in repr(found)
-
-
 def test_check_without_a_model_says_so(tmp_path: Path) -> None:
     file = tmp_path / "ada.character.yaml"
     file.write_text("role: queen of hearts\nknows: []\n", encoding="utf-8")

@@ -11,8 +11,8 @@ import rolellm
 import rolellm.evaluation
 
 FRONT_DOOR = [
-    *("Character", "LLM", "RoleLLMError", "RolePlayer", "__version__", "certify", "check", "compare", "eval"),
-    *("generate", "improve", "judge", "leaderboard", "load_rolebench", "make", "push", "report", "rewards", "rouge_l"),
+    *("Character", "LLM", "RoleLLMError", "RolePlayer", "__version__", "certify", "check", "eval"),
+    *("generate", "improve", "judge", "load_rolebench", "make", "push", "report", "rewards", "rouge_l"),
     *("score", "share_prefixes", "style", "train"),
 ]
 

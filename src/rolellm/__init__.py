@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from rolellm.llm.llm import LLM as LLM
     from rolellm.making.character import Character as Character
     from rolellm.measures import check as check
-    from rolellm.measures import compare as compare
-    from rolellm.measures import leaderboard as leaderboard
     from rolellm.measures import style as style
     from rolellm.models.prefix_sharing import share_prefixes as share_prefixes
     from rolellm.playing.player import RolePlayer as RolePlayer
@@ -44,12 +42,10 @@ _NAMES = {
     "RolePlayer": "rolellm.playing.player:RolePlayer",
     "certify": "rolellm.judging.certifying:certify",
     "check": "rolellm.measures:check",
-    "compare": "rolellm.measures:compare",
     "eval": "rolellm.journeys.evaluation:evaluate",
     "generate": "rolellm.scoring.generate:generate",
     "improve": "rolellm.journeys.improving:improve",
     "judge": "rolellm.judging.run:judge",
-    "leaderboard": "rolellm.measures:leaderboard",
     "make": "rolellm.journeys.making:make",
     "load_rolebench": "rolellm.data.rolebench:load_rolebench",
     "push": "rolellm.training.publish:push",

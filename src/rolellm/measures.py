@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
+from rolellm.core.result import Result
 from rolellm.core.settings import read
-from rolellm.core.table import Table, TableRow, Tabular
+from rolellm.core.table import Table, TableRow
 from rolellm.llm.llm import LLM, CallOptions
 from rolellm.scoring.statistics.intervals import read_interval, select_intervals
 
@@ -18,20 +19,22 @@ if TYPE_CHECKING:
 Files = str | Path | Sequence[str | Path]
 
 
-class Findings(Tabular, dict[str, Any]):
+class Findings(Result, dict[str, Any]):
     """A JSON object, as the command prints with ``--json``, that shows itself as a table."""
 
-    __slots__ = ("remarks", "table")
+    __slots__ = ("_remarks", "_table")
 
     def __init__(self, value: Mapping[str, Any], table: Table, remarks: Sequence[str] = ()) -> None:
         super().__init__(value)
-        self.table, self.remarks = table, tuple(remarks)
+        self._table, self._remarks = table, tuple(remarks)
 
-    def _table(self) -> Table:
-        return self.table
+    def tables(self) -> Sequence[Table]:
+        """Return the table."""
+        return (self._table,)
 
-    def _remarks(self) -> Sequence[str]:
-        return self.remarks
+    def remarks(self) -> Sequence[str]:
+        """Return what was found, in sentences."""
+        return self._remarks
 
     def to_dict(self) -> dict[str, Any]:
         """Return a plain dictionary."""
@@ -199,47 +202,3 @@ def style(
     columns = (*heads.values(), "Calibration error %")
     table = Table(f"Style, {name_intervals(config)}", ("Language", "Measured"), columns, tuple(rows))
     return Findings(result, table, result["warnings"])
-
-
-def compare(first: str | Path, second: str | Path, **options: Any) -> Findings:
-    """Compare two judging runs, or two files of predictions: what changed, and what is significant.
-
-    Args:
-        first: Folder of a judging run, or a prediction file.
-        second: A second one of the same kind.
-        options: Any field of `rolellm.judging.settings.CompareSettings`, such as ``config="sample"``.
-    """
-    from rolellm.judging.compare import compare_runs as run
-    from rolellm.judging.settings import CompareSettings
-
-    result = run(first, second, read(CompareSettings, options))
-    rows = (
-        TableRow(
-            (" → ".join(dict.fromkeys((change["system"], change["system_b"]))), change["measure"].replace("_", " ")),
-            tuple(read_interval(change[key]) for key in ("before", "after", "difference")),
-        )
-        for change in result["changes"]
-    )
-    table = Table("What changed", ("System", "Measure"), ("A", "B", "B - A"), tuple(rows))
-    return Findings(result, table, result["problems"])
-
-
-def leaderboard(runs: Files, out: str | Path = "leaderboard", *, mixed: bool = False, **options: Any) -> Findings:
-    """Write a leaderboard of runs as a static site: scores with ranks, and the replies and commands behind them.
-
-    Args:
-        runs: Predictions, scores next to their replies, or folders of predictions or of a judging run; and folders of
-            `safety` checks, ``NAME=FOLDER`` for those of a model without weights here.
-        out: Folder of the site.
-        mixed: Also show runs with different recipes, each ranked among runs with the same recipe.
-        options: Any field of `rolellm.scoring.settings.ScoreOptions`.
-    """
-    from rolellm.reporting.leaderboard import write_leaderboard as build
-    from rolellm.reporting.tables import score_table
-    from rolellm.scoring.settings import ScoreOptions
-
-    sources = [runs] if isinstance(runs, str | Path) else list(runs)
-    entries = build(sources, out, read(ScoreOptions, options), mixed=mixed)
-    value = {"site": str(out), "rows": [{"name": entry.name, "command": entry.command} for entry in entries]}
-    reports = {entry.name: entry.report for entry in entries}
-    return Findings(value, score_table(reports, title="RoleBench leaderboard"))

@@ -83,7 +83,7 @@ def test_it_ends_with_what_was_found_and_how_to_go_on(made: MakeResult) -> None:
     assert page.index(html.escape(verdict)) < page.index("<table") and "Tests of Tobin" in page
     assert "rouge-score" in page and "protocol <strong>paper" not in page
     assert "character tests passed" in made.findings[-1] and 'href="#tests"' in page
-    chat, serve, push = made.following
+    chat, serve, push = made.continues_with
     assert chat.startswith("rolellm chat") and serve.startswith("rolellm serve")
     assert push.endswith("--license LICENSE")
     assert _read(made.folder / "make.json")["findings"] == list(made.findings)
@@ -126,7 +126,7 @@ def test_the_same_call_asks_and_trains_nothing_again(made: MakeResult) -> None:
     again = rolellm.make(made.folder, RULES)
     assert (adapter.stat().st_mtime_ns, answers.read_bytes()) == before
     assert _read(made.folder / "respond" / "manifest.json")["spent"]["calls"] == 0
-    assert (again.findings, again.following) == (made.findings, made.following)
+    assert (again.findings, again.continues_with) == (made.findings, made.continues_with)
     assert dict(again.stages) | {"read": ""} == dict(made.stages) | {"read": ""}
 
 
@@ -190,6 +190,15 @@ def test_a_script_becomes_a_data_set(tmp_path: Path) -> None:
     made = rolellm.make(QUEEN, RULES, tmp_path / "queen", role="Queen of Hearts", **FEW)
     assert made.stages["profile"].startswith("described")
     assert len(load_rolebench(data_dir=made.data)["test"]) > 0
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
+    card: Path, tmp_path: Path, command: Command
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for out in (tmp_path / "file" / "ada", Path("/proc/ada")):
+        done = command("make", card, "--out", out)
+        assert done.code == 2 and f"{out} cannot be written (" in done.err and "--out" in done.err
 
 
 def test_without_a_model_the_card_can_still_be_played(card: Path, tmp_path: Path, command: Command) -> None:

@@ -63,10 +63,10 @@ def test_without_prices_there_is_no_cost_and_never_a_zero() -> None:
     found = estimate(requests(), [priced(Price())])
     assert [case.cost for case in (found.low, found.expected, found.worst)] == [None, None, None]
     assert found.unpriced == ("localhost/m",)
-    assert "no price" in found.table()[1][0]
+    assert "no price" in str(found.tables()[0])
     mixed = estimate(requests(), [priced(Price()), priced(PRICE)])
     assert mixed.low.cost == 0
-    assert any("No price is given for localhost/m." in note for note in mixed.notes())
+    assert any("No price is given for localhost/m." in note for note in mixed.remarks())
 
 
 TEXT = st.text(max_size=40)

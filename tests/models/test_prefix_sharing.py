@@ -449,6 +449,80 @@ def test_labels_that_a_parallel_trainer_shifted_are_refused() -> None:
         model(**batch, shift_labels=batch["labels"], fused_lm_head=True)
 
 
+def test_positions_that_do_not_count_a_row_s_tokens_are_refused() -> None:
+    plain, shared = (new_model("Llama", VOCABULARY).eval() for _ in range(2))
+    share_prefixes(shared)
+    batch = role_batch("left")
+    is_token = batch["attention_mask"].bool()
+    for positions in (is_token.cumsum(1) - 1, torch.arange(3, 3 + is_token.shape[1])[None]):
+        inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "position_ids": positions}
+        actual, expected = (model(**inputs, use_cache=False).logits[is_token] for model in (shared, plain))
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    ids, packed = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9]]), torch.tensor([[0, 1, 0, 1], [0, 1, 2, 0]])
+    with pytest.raises(ModelError, match="position_ids do not count the tokens of a row one by one"):
+        shared(ids, position_ids=packed, use_cache=False)
+
+
+def test_tokens_that_see_those_after_them_are_refused_whenever_it_is_set() -> None:
+    model = new_model("Llama", VOCABULARY, is_causal=False)
+    with pytest.raises(ModelError, match="whose tokens see those after them"):
+        share_prefixes(model)
+    model.config.is_causal = True
+    share_prefixes(model)
+    model.config.is_causal = False
+    with pytest.raises(ModelError, match="whose tokens see those after them"):
+        model.train()(**role_batch())
+
+
+def test_noise_that_depends_on_the_length_is_refused_in_training() -> None:
+    from transformers.integrations.neftune import activate_neftune, deactivate_neftune
+
+    model = with_adapter(new_model("Llama", VOCABULARY))
+    share_prefixes(model)
+    handle = activate_neftune(model, 5.0)
+    model.eval()(**role_batch(), use_cache=False)
+    with pytest.raises(ModelError, match=r"cannot be shared under NEFTune.* set neftune_noise_alpha to null"):
+        model.train()(**role_batch())
+    deactivate_neftune(model, handle)
+    model(**role_batch())
+
+
+def test_an_adapter_that_begins_within_a_row_is_refused() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model = new_model("Llama", VOCABULARY)
+    share_prefixes(model)
+    config = LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj"], alora_invocation_tokens=[7])
+    with pytest.raises(ModelError, match="cannot be shared with activated LoRA"):
+        get_peft_model(model, config).train()(**role_batch())
+
+
+def test_hidden_states_that_the_configuration_asks_for_are_those_of_the_rows() -> None:
+    plain, shared = (new_model("Llama", VOCABULARY, output_hidden_states=True).train() for _ in range(2))
+    sharing = share_prefixes(shared)
+    actual, expected = (model(**role_batch()).hidden_states for model in (shared, plain))
+    assert all(torch.equal(*states) for states in zip(actual, expected, strict=True))
+    assert sharing.padded_tokens == 0
+    assert shared(**role_batch(), output_hidden_states=False).hidden_states is None
+    check_folded(sharing)
+
+
+def test_labels_of_another_shape_are_refused() -> None:
+    model = new_model("Llama", VOCABULARY).train()
+    share_prefixes(model)
+    ids = role_batch()["input_ids"]
+    for labels in (ids[0], ids.flatten(), ids[:, 1:]):
+        with pytest.raises(
+            ModelError, match=r"labels have the shape \(.*\), input_ids \(12, .*one label for each token"
+        ):
+            model(ids, labels=labels)
+
+
+def test_a_model_without_an_output_layer_is_refused() -> None:
+    with pytest.raises(ModelError, match="LlamaModel has no output layer; load it with AutoModelForCausalLM"):
+        share_prefixes(new_model("Llama", VOCABULARY).model)
+
+
 # The stock trainers of TRL
 
 

@@ -1,4 +1,4 @@
-"""A server that streams, a guard, a card with all that a prompt takes from one, and `rolellm serve` as a process."""
+"""A server that streams, a card with all that a prompt takes from one, and `rolellm serve` as a process."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ import pytest
 from ..forking import Forked, Forking
 
 KEY = "sk-upstream-9f8e7d6c5b4a3210"
-#: What a guard without words of the operator's gives in place of what it stops.
-ANSWER = "I won't go on with this. Let's talk about something else."
 
 
 def chunk(text: str, finish: str | None = None) -> dict[str, Any]:
@@ -45,7 +43,7 @@ class Upstream:
     connection ends after two words; ``wait``: one word, and then nothing until the client leaves; ``drip``: half a
     second after each word; ``long``: the prompt is too long; ``call``: a call of the first tool; ``echo``: the key,
     the address and the model's name, under a status of 200;
-    a word of `ENDS`: its events, and nothing after them. Streamed replies but the first are in capitals.
+    a word of `ENDS`: its events, and nothing after them.
 
     Attributes:
         bodies: What was asked.
@@ -88,11 +86,11 @@ class Upstream:
             text = "".join(f"data: {json.dumps(event)}\n\n" for event in events) + "data: [DONE]\n\n"
             return Response(text, media_type="text/event-stream")
         if body.get("stream"):
-            return StreamingResponse(self.events(words, body.get("n") or 1), media_type="text/event-stream")
-        choices = [{"index": index, "message": part, "finish_reason": ended} for index in range(body.get("n") or 1)]
-        return JSONResponse({**told, "object": "chat.completion", "choices": choices})
+            return StreamingResponse(self.events(words), media_type="text/event-stream")
+        choice = {"index": 0, "message": part, "finish_reason": ended}
+        return JSONResponse({**told, "object": "chat.completion", "choices": [choice]})
 
-    async def events(self, words: list[str], count: int) -> AsyncIterator[str]:
+    async def events(self, words: list[str]) -> AsyncIterator[str]:
         self.open += 1
         try:
             if words[0] in ENDS:
@@ -102,11 +100,9 @@ class Upstream:
             for place, word in enumerate(words):
                 delta = {"role": "assistant", "content": word if place == 0 else f" {word}"}
                 ended = "stop" if place == len(words) - 1 else None
-                for index in range(count):
-                    choices = [{"index": index, "delta": delta, "finish_reason": ended}]
-                    chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "m", "choices": choices}
-                    yield f"data: {json.dumps(chunk)}\n\n"
-                    delta = {**delta, "content": delta["content"].upper()}
+                choices = [{"index": 0, "delta": delta, "finish_reason": ended}]
+                chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "m", "choices": choices}
+                yield f"data: {json.dumps(chunk)}\n\n"
                 while words[0] == "hold" and not self.go.is_set():
                     await asyncio.sleep(0.01)
                 if words[0] == "drip":
@@ -221,33 +217,3 @@ def serving(warm: Forking, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     for process in processes:
         process.send_signal(signal.SIGTERM)
         assert "Traceback" not in process.wait().stderr
-
-
-def decide(body: dict[str, Any]) -> str:
-    """Find a turn with ``attack``, and a reply with ``poison``; ``prose`` makes it answer as no guard does."""
-    *_, last = body["messages"]
-    if "prose" in last["content"]:
-        return "I see nothing wrong with that."
-    is_bad = ("poison" if last["role"] == "assistant" else "attack") in last["content"]
-    return "unsafe\nS9,S1" if is_bad else "safe"
-
-
-@pytest.fixture(scope="module")
-def guard(root: Path) -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(root / "examples")
-        import local_llm
-
-        with local_llm.LocalLLM(decide) as server:
-            yield server
-
-
-@pytest.fixture(scope="module")
-def write_guard(guard: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    def write(**keys: Any) -> str:
-        path = tmp_path_factory.mktemp("guard") / "guard.yaml"
-        url = keys.pop("base_url", guard.url)
-        path.write_text(json.dumps({"endpoints": [{"base_url": url, "model": "Llama-Guard-3-8B"}], **keys}))
-        return str(path)
-
-    return write

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from .conftest import ANSWER, write_card
+from .conftest import write_card
 
 ROLELLM = str(Path(sys.executable).parent / "rolellm")
 
@@ -34,11 +34,11 @@ class Started:
     def __init__(self, url: str, process: Any, folder: Path) -> None:
         self.url, self.process, self.folder = url, process, folder
 
-    def stop(self, told: str = "") -> str:
-        """Stop it, look at what it told on standard error since it began, and return what it said."""
+    def stop(self) -> str:
+        """Stop it, check that it told nothing on standard error since it began, and return what it said."""
         self.process.send_signal(signal.SIGINT)
         said, errors = self.process.communicate(timeout=60)
-        assert (errors, self.process.returncode) == (told, 0)
+        assert (errors, self.process.returncode) == ("", 0)
         return said
 
 
@@ -56,8 +56,7 @@ def start(tmp_path: Path, upstream: Any) -> Iterator[Callable[..., Started]]:
             command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         running.append(process)
-        # A guard is described first.
-        said = "".join(process.stderr.readline() for _ in range(1 + words.count("--guard")))
+        said = process.stderr.readline()
         found = re.search(r"Open (http://127\.0\.0\.1:\d+/[\w-]{22}/) in", said)
         assert found, said + process.stderr.read()
         return Started(found[1], process, tmp_path)
@@ -223,32 +222,6 @@ def test_what_goes_wrong_is_said_and_the_page_goes_on(start: Any, look: Any, ups
     with pytest.raises(httpx2.RemoteProtocolError):
         httpx2.get(f"{started.url}gradio_api/queue/data?session_hash=left")
     started.stop()
-
-
-@pytest.mark.browser
-def test_a_guard_puts_the_operators_words_in_place_of_what_it_stops(
-    start: Any, look: Any, upstream: Any, guard: Any, write_guard: Any
-) -> None:
-    started = start("--guard", write_guard())
-    page, before = look(started), len(upstream.bodies)
-    stopped = "⚠ The guard stopped this; the talk goes on without it."
-    # A turn, which reaches no model.
-    page.say("Plan an attack.", then=lambda: page.said() == [GREETING, "Plan an attack.", ANSWER, stopped])
-    assert len(upstream.bodies) == before
-    # A reply as a whole, and one of which the first sentence was let through: the parrot says the message again.
-    page.say("Is it poison?", then=lambda: page.said() == [GREETING, "Is it poison?", ANSWER, stopped])
-    halved = "drip dropsallnightlong. Then poison"
-    kept = [GREETING, halved, "drip dropsallnightlong."]
-    page.say(halved, then=lambda: page.said() == [*kept[:2], f"{kept[2]}\n\n{ANSWER}", stopped])
-    # It goes on from what was let through, and so does the role.
-    page.say("Why?", then=lambda: page.said() == [*kept, "Why?", "Why?\n\nAnswer User in one sentence."])
-    contents = [message["content"] for message in upstream.bodies[-1]["messages"]]
-    assert contents[2:-1] == kept
-    page.open_settings()
-    assert any(halved in text and ANSWER not in text for text in page.shown(".sidebar textarea"))
-    assert page.driver.get_log("browser") == []
-    count = "guard: 4 turns and 3 replies checked, 3 stopped (S1: 3, S9: 3), 0 guard failures\n"
-    started.stop(told=count)
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ _GROUPS = {
     "Data": {"data": "data"},
 }
 #: Options that turn a command into another one, with options of its own.
-_VARIANTS = {"score": ("--style",), "label": ("--agreement",), "report": ("--site", "--compare")}
+_VARIANTS = {"score": ("--style",), "label": ("--agreement",)}
 _COMMANDS = {name: module for commands in _GROUPS.values() for name, module in commands.items()}
 _COMMANDS |= {f"{name} {flag}": _COMMANDS[name] for name, flags in _VARIANTS.items() for flag in flags}
 

@@ -75,18 +75,18 @@ def run_check_tests(
 
     tests = read_tests(file)
     llm = make_played_llm(model_options, call_options, tests.model)
-    estimate_if_dry(CheckCharacter(tests), llm, as_json)
+    estimate_if_dry(context, CheckCharacter(tests), llm)
     with resumable(context):
         findings = check(file, llm, out=out)
     print_result(findings, _show_tests, as_json)
     if not as_json:
-        say(f"{'; '.join(findings.remarks)}. Replies: {out / 'tests.html'}")
+        say(f"{'; '.join(findings.remarks())}. Replies: {out / 'tests.html'}")
     if findings["counts"]["passed"] < len(findings["assertions"]):
         raise typer.Exit(1)
 
 
 def _show_tests(findings: Findings) -> None:
-    show_table(findings.table)
+    show_table(findings.tables()[0])
     for assertion in findings["assertions"]:
         problems = (trial["problem"] or trial["ended"] for trial in assertion["trials"])
         if assertion["verdict"] != "passed" and (problem := next(filter(None, problems), None)):
@@ -123,7 +123,7 @@ def run_check_boundary(
     judging = None if judge is None else LLM.of(judge, get_scripted_models())
     strangers = [open_character(path)[0] for path in others] if others else None
     step = ProbeBoundary(folder, probes, settings, strangers, judging)
-    run = run_or_estimate(invocation, step, make_played_llm(model_options, call_options), out, as_json)
+    run = run_or_estimate(invocation, step, make_played_llm(model_options, call_options), out)
     print_result(run.to_dict() | run.result, _show_boundary, as_json)
 
 
@@ -180,7 +180,7 @@ def run_check_safety(
 
     options = dump(safety) | dump(settings)
     llm, step = plan_safety(model, against, roles=role or (), guards=guard or (), options=call_options, **options)
-    run = run_or_estimate(invocation, step, llm, out, as_json)
+    run = run_or_estimate(invocation, step, llm, out)
     print_result(run, _show_safety, as_json)
     if 100 * find_worst_increase(run.summary) > max_increase:
         raise typer.Exit(1)
@@ -226,9 +226,9 @@ def run_check_reward(
 
 
 def _show_reward(findings: Findings) -> None:
-    for sentence in findings.remarks:
+    for sentence in findings.remarks():
         say(sentence)
-    show_table(findings.table)
+    show_table(findings.tables()[0])
 
 
 @app.command("converse")
@@ -258,7 +258,7 @@ def run_check_converse(
     played = make_played_llm(model_options, call_options)
     if talker is not None:
         talker.options = replace(talker.options, ray=played.options.ray, workers=played.options.workers)
-    run = run_or_estimate(invocation, Converse(roles, settings, talker), played, out, as_json)
+    run = run_or_estimate(invocation, Converse(roles, settings, talker), played, out)
     print_result(run, _show_talks, as_json)
     if not run.summary["replies"]:
         raise typer.Exit(1)
@@ -294,7 +294,7 @@ def run_check_drift(
     from rolellm.checks.drift import MeasureDrift, read_systems
 
     llm = make_llm(model_options, call_options, required=call_options.dry_run)
-    run = run_or_estimate(context, MeasureDrift(read_systems(sessions)), llm, out, as_json)
+    run = run_or_estimate(context, MeasureDrift(read_systems(sessions)), llm, out)
     print_result(run, _show_drift, as_json)
 
 

@@ -1,4 +1,4 @@
-"""Build, publish and audit RoleBench; instructions; harness tasks."""
+"""Build, publish and audit RoleBench; harness tasks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import typer
 from rolellm.cli.options import AsJson, DataDir, with_options
 from rolellm.cli.output import print_json, print_result, print_table
 from rolellm.core.errors import SettingsError
-from rolellm.core.sanitize import label
 from rolellm.data.hub.push import PushOptions
-from rolellm.making.settings import SampleSettings
 from rolellm.models.chatglm.convert import DType
 from rolellm.models.chatglm.tokenizer import Family
 
@@ -38,14 +36,19 @@ def run_data_build(
 ) -> None:
     """Write the release as a script-free Hub data set: Parquet and a card with configs and checksums.
 
+    Prints Table 1 of the paper next to it, counted from what is there.
+
     Args:
         out: Folder to write.
         revision: Revision of the release on the Hub.
         skip_bad: Set bad rows aside in skipped.jsonl instead of stopping.
     """
     from rolellm.data.rolebench.build import SKIPPED_FILE, build
+    from rolellm.data.rolebench.statistics import count_table_one
 
     built = build(out, config or None, data_dir=data_dir, revision=revision, skip_bad=skip_bad)
+    source = next((item.source for item in built if not item.config.embedded), None)
+    table = None if source is None else count_table_one(source.root, skip_bad=True)
     if as_json:
         configs = {
             item.config.name: {
@@ -56,12 +59,14 @@ def run_data_build(
             }
             for item in built
         }
-        print_json({"out": str(out), "configs": configs})
+        print_json({"out": str(out), "configs": configs, "table_one": table})
         return
     rows = [(item.config.name, split.name, split.rows, len(item.skipped)) for item in built for split in item.splits]
     print_table(f"Built into {out}", ("config", "split", "rows", "set aside"), rows)
     if any(item.skipped for item in built):
         typer.echo(f"Rows set aside are in {out / SKIPPED_FILE}, each with its file, line and reason.")
+    if table is not None:
+        _print_table_one(table)
 
 
 @app.command("push")
@@ -86,7 +91,7 @@ def run_data_push(
     from contextlib import suppress
 
     from rolellm.cli.push import show_push
-    from rolellm.core.errors import ReleaseNotFoundError, SettingsError
+    from rolellm.core.errors import ReleaseNotFoundError
     from rolellm.data.hub.push import check_push, push_folder
     from rolellm.data.rolebench.build import build
     from rolellm.data.rolebench.schema import SAMPLE
@@ -107,20 +112,6 @@ def run_data_push(
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
         build(folder, config or None, data_dir=data_dir, skip_bad=skip_bad, home=repo, licence=licence, faults=faults)
         print_result(push_folder(Path(folder), repo, options), show_push, as_json)
-
-
-@app.command("stats")
-def run_data_stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Print Table 1 of the paper for the available part of the release, next to the published figures."""
-    from rolellm.data.rolebench.statistics import count_table_one
-
-    print_result(count_table_one(data_dir), _show_stats, as_json)
-
-
-def _show_stats(table: Mapping[str, Any]) -> None:
-    _print_table_one(f"RoleBench in {table['root']}", table)
-    for path in table["missing"]:
-        typer.echo(f"missing: {path}")
 
 
 @app.command("audit")
@@ -147,78 +138,15 @@ def _show_audit(report: Audit) -> None:
         (item.file, item.check, item.count, item.of, ", ".join(map(str, item.lines[:3]))) for item in report.findings
     ]
     print_table(f"Faults of {report.table['root']}", ("file", "fault", "count", "of", "first lines"), rows)
-    _print_table_one("Table 1", report.table)
+    _print_table_one(report.table)
     for problem in report.unread:
         typer.echo(f"not read: {problem}")
 
 
-def _print_table_one(title: str, table: Mapping[str, Any]) -> None:
-    print_table(title, ("", "published", "here", "note"), [tuple(line.values()) for line in table["lines"]])
-
-
-@app.command("instructions")
-@with_options
-def run_data_instructions(
-    datasets: Annotated[list[str], typer.Argument(metavar="DATASET…")],
-    out: Path,
-    settings: SampleSettings,
-    count: Annotated[list[int] | None, typer.Option(min=1)] = None,
-    split: str | None = None,
-    instruction_column: str | None = None,
-    target_column: str | None = None,
-    overwrite: bool = False,
-    as_json: AsJson = False,
-) -> None:
-    """Draw instructions with their role-free answers, capped in length and without near-duplicates.
-
-    Args:
-        datasets: Files or folders (JSON, JSON Lines, CSV, Parquet), or OWNER/NAME[:CONFIG] on the Hub.
-        out: The file to write, JSON Lines.
-        count: How many in all; repeated, how many from each DATASET. [default: 1500]
-        split: Split of folders and Hub datasets; defaults to train.
-        instruction_column: Detected by its usual names by default.
-        target_column: Detected by its usual names by default.
-        overwrite: Replace the file at --out.
-    """
-    from rolellm.making.instructions import read_instruction_source, sample_instructions
-
-    if out.exists() and not overwrite:
-        raise SettingsError(f"{out} exists already; choose another file, or use --overwrite")
-    if out.exists() and any(Path(name).exists() and out.samefile(name) for name in datasets):
-        raise SettingsError(f"--out {out} is one of the datasets to draw from; name another file")
-    counts = _split_count(count or [1500], len(datasets))
-    sources = [
-        read_instruction_source(name, split=split, instruction_column=instruction_column, target_column=target_column)
-        for name in datasets
-    ]
-    sample = sample_instructions(sources, counts, settings)
-    meta = sample.write(out)
-    summary = {"out": str(out), "manifest": str(meta), **sample.summary}
-    print_result(summary, _show_instructions, as_json)
-
-
-def _show_instructions(summary: Mapping[str, Any]) -> None:
-    rows = []
-    for item in summary["sources"]:
-        lost = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in item["dropped"].items()) or "none"
-        rows.append((label(item["name"], 40), item["rows"], lost, f"{item['drawn']:,} of {item['asked']:,}"))
-    language = "Chinese" if summary["settings"]["language"] == "zh" else "English"
-    title = f"{summary['drawn']:,} {language} instructions in {summary['out']}"
-    print_table(title, ("data set", "rows", "left out", "drawn"), rows)
-    if summary["drawn"] < summary["asked"]:
-        typer.echo("note: fewer than requested; see what was left out", err=True)
-
-
-def _split_count(counts: list[int], datasets: int) -> list[int]:
-    if len(counts) == datasets:
-        return counts
-    if len(counts) > 1:
-        raise SettingsError(f"{len(counts)} counts for {datasets} data sets; give one for all of them, or one for each")
-    if counts[0] < datasets:
-        raise SettingsError(f"{counts[0]} instructions from {datasets} data sets; ask for at least one from each")
-    # The first ones take what does not go round.
-    share, remainder = divmod(counts[0], datasets)
-    return [share + (number < remainder) for number in range(datasets)]
+def _print_table_one(table: Mapping[str, Any]) -> None:
+    print_table("Table 1", ("", "published", "here", "note"), [tuple(line.values()) for line in table["lines"]])
+    for path in table["missing"]:
+        typer.echo(f"missing: {path}")
 
 
 @app.command("harness")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_result, resumable, say, show_table
+from rolellm.cli.options import with_options
+from rolellm.cli.output import resumable
 from rolellm.core.settings import dump
 from rolellm.journeys.evaluation import EvalResult, EvalSettings
 
@@ -20,8 +20,7 @@ def run_eval(
     options: EvalSettings,
     judge: Path | None = None,
     out: Path = Path("eval"),
-    as_json: AsJson = False,
-) -> None:
+) -> EvalResult:
     """Answer, score and judge, and say on one page what came out.
 
     The same command again continues, and asks for nothing twice.
@@ -37,13 +36,4 @@ def run_eval(
     with resumable(context):
         from rolellm.journeys.evaluation import evaluate
 
-        result = evaluate(models, judge=judge, out=out, **dump(options))
-    print_result(result, show_evaluation, as_json)
-
-
-def show_evaluation(result: EvalResult) -> None:
-    """Print the findings, the table and where the page is."""
-    for finding in result.findings:
-        say(finding)
-    show_table(result._table())
-    say(f"Report: {result.page}")
+        return evaluate(models, judge=judge, out=out, **dump(options))

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import get_scripted_models, show_estimate
+from rolellm.cli.llm_options import get_scripted_models
 from rolellm.cli.options import AsJson, Config, DataDir, Split, with_options
-from rolellm.cli.output import build_resume_line, print_result, say
+from rolellm.cli.output import build_resume_line, present_result, print_result, say
 from rolellm.core.records import Subset
 from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.scoring.settings import GenerateSettings
@@ -69,7 +69,7 @@ def run_generate(
         )
         options = replace(options, dataset_fingerprint=dataset_fingerprint(config, data_dir))
         if llm is not None and llm.dry_run:
-            show_estimate(llm.estimate(plan_row_requests(rows, options)[0]), as_json)
+            present_result(llm.estimate(plan_row_requests(rows, options)[0]), as_json)
             return
         summary = answer_rows(rows, out, options, llm)
     print_result(summary, lambda summary: _show(summary, out, options), as_json)

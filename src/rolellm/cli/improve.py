@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from rolellm.cli.evaluate import show_evaluation
-from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_result, resumable
+from rolellm.cli.options import with_options
+from rolellm.cli.output import resumable
 from rolellm.core.settings import dump
+from rolellm.journeys.evaluation import EvalResult
 from rolellm.journeys.improving import ImproveSettings
 
 
@@ -21,8 +21,7 @@ def run_improve(
     options: ImproveSettings,
     judge: Path | None = None,
     out: Path = Path("improved"),
-    as_json: AsJson = False,
-) -> None:
+) -> EvalResult:
     """Train an adapter further by rewards or pairs; say if it helped.
 
     The same command again continues.
@@ -38,5 +37,4 @@ def run_improve(
     with resumable(context):
         from rolellm.journeys.improving import improve
 
-        result = improve(run, judge=judge, out=out, **dump(options))
-    print_result(result, show_evaluation, as_json)
+        return improve(run, judge=judge, out=out, **dump(options))

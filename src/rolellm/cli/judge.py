@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rolellm.cli.llm_options import make_llm, run_or_estimate, show_estimate
+from rolellm.cli.llm_options import make_llm, run_or_estimate
 from rolellm.cli.options import AnsweredSplit, AsJson, Config, with_options
-from rolellm.cli.output import print_result, resumable, say, show_table
+from rolellm.cli.output import present_result, print_result, resumable, say, show_table
 from rolellm.core.sanitize import make_visible
 from rolellm.core.settings import dump
 from rolellm.judging.settings import JudgingSettings
@@ -66,7 +66,7 @@ def run_judge(
     settings, data = replace(settings, data_dir=data_dir), f"{config}/{split}"
     if llm.dry_run:
         comparison, dataset, _ = join_predictions(answers, data, settings)
-        show_estimate(estimate_step(Judging(comparison, settings, dataset), llm), as_json)
+        present_result(estimate_step(Judging(comparison, settings, dataset), llm), as_json)
         return
     folder = out or Path(f"judge-{config}")
     try:
@@ -90,7 +90,7 @@ def _certify(
     step = prepare_certifying(data, runs[0] if runs else None, settings)
     name = (llm.settings.endpoints or llm.models)[0].name.rpartition("/")[2]
     folder = context.params["out"] or Path(make_safe_name(f"certificate-{name}"))
-    result = run_or_estimate(context, step, llm, folder, as_json).result.certificate
+    result = run_or_estimate(context, step, llm, folder).result.certificate
     print_result(result, _show_certificate, as_json)
     if not as_json:
         say(f"Every reply: {folder}. Later runs of `rolellm judge` in this folder show the verdict.")
@@ -98,7 +98,7 @@ def _certify(
 
 def _show_certificate(certificate: Certificate) -> None:
     say(certificate.sentence)
-    show_table(certificate.to_table())
+    show_table(certificate.tables()[0])
 
 
 def _print(result: JudgingResult, folder: Path, as_json: bool) -> None:

@@ -3,9 +3,8 @@
 A command has a parameter of the types `ModelOptions` and `CallOptions`, and asks what `make_llm` makes of them::
 
     @with_options
-    def greet(context: typer.Context, model: ModelOptions, calls: CallOptions, as_json: AsJson = False) -> None:
-        run = run_or_estimate(context, Greet(), make_llm(model, calls), out, as_json)
-        print_result(run, _show_greetings, as_json)
+    def greet(context: typer.Context, model: ModelOptions, calls: CallOptions, out: Path) -> Run[Greetings]:
+        return run_or_estimate(context, Greet(), make_llm(model, calls), out)
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rolellm.cli.output import print_json, print_table, resumable, say
+from rolellm.cli.output import present_result, resumable
 from rolellm.core.settings import Field, settings
 from rolellm.llm.llm import LLM, CallOptions, ModelOptions
 
 if TYPE_CHECKING:
-    from rolellm.llm.estimate import Estimate
     from rolellm.llm.settings import MakeScripted
     from rolellm.runs import R, Run, Step
 
@@ -56,18 +54,7 @@ def make_llm(model: ModelOptions, calls: CallOptions, *, required: bool = True) 
     return LLM.from_options(model, calls, get_scripted_models(), required=required)
 
 
-def show_estimate(estimate: Estimate, as_json: bool) -> None:
-    """Print what a dry run found: one JSON object, or a table with its assumptions."""
-    if as_json:
-        print_json(estimate.to_dict())
-        return
-    columns, rows = estimate.table()
-    print_table(f"{estimate.requests:,} requests; no model was asked", columns, rows)
-    for note in estimate.notes():
-        say(note)
-
-
-def run_or_estimate(context: typer.Context, step: Step[R], llm: LLM, out: Path, as_json: bool) -> Run[R]:
+def run_or_estimate(context: typer.Context, step: Step[R], llm: LLM, out: Path) -> Run[R]:
     """Run a stage into a folder; with ``--dry-run`` print what it would take, and leave.
 
     Raises:
@@ -75,15 +62,15 @@ def run_or_estimate(context: typer.Context, step: Step[R], llm: LLM, out: Path, 
     """
     from rolellm.runs import run_step
 
-    estimate_if_dry(step, llm, as_json)
+    estimate_if_dry(context, step, llm)
     with resumable(context):
         return run_step(step, llm, out)
 
 
-def estimate_if_dry(step: Step[R], llm: LLM, as_json: bool) -> None:
+def estimate_if_dry(context: typer.Context, step: Step[R], llm: LLM) -> None:
     """With ``--dry-run``, print what a stage would take, and leave."""
     from rolellm.runs import estimate_step
 
     if llm.dry_run:
-        show_estimate(estimate_step(step, llm), as_json)
+        present_result(estimate_step(step, llm), as_json=context.params["as_json"])
         raise typer.Exit

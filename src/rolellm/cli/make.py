@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_result, resumable, say, show_table
+from rolellm.cli.options import with_options
+from rolellm.cli.output import resumable
+from rolellm.core.result import Result
 from rolellm.core.settings import dump
-from rolellm.journeys.making import MakeResult, MakeSettings
+from rolellm.journeys.making import MakeSettings
 
 
 @with_options
@@ -22,8 +23,7 @@ def run_make(
     out: Path | None = None,
     budget: Annotated[float | None, typer.Option(min=0)] = None,
     dry_run: bool = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Make a data set of a card or script and, with --base, an adapter.
 
     The same command again continues, and pays for nothing twice.
@@ -44,19 +44,5 @@ def run_make(
         from rolellm.journeys.making import estimate_make, make
 
         if dry_run:
-            estimated = estimate_make(source, llm, out, **given)
-            print_result(estimated, lambda estimated: show_table(estimated.table), as_json)
-            return
-        result = make(source, llm, out, budget=budget, **given)
-    print_result(result, _show, as_json)
-
-
-def _show(result: MakeResult) -> None:
-    show_table(result._table())
-    for sentence in result.findings:
-        say(sentence)
-    if result.page is not None:
-        say(f"Report: {result.page}")
-    say("Go on with:")
-    for line in result.following:
-        say(f"  {line}")
+            return estimate_make(source, llm, out, **given)
+        return make(source, llm, out, budget=budget, **given)

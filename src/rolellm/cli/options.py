@@ -16,7 +16,9 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo, OptionInfo
 
+from rolellm.cli.output import check_missing, present_result
 from rolellm.core.errors import SettingsError
+from rolellm.core.result import Result
 from rolellm.core.settings import describe_alternatives, find_section, parse_yaml, read, read_descriptions, strip_hint
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -49,7 +51,7 @@ _Command = Callable[..., Any]
 
 
 def with_options(command: _Command) -> _Command:
-    """Give a command options for its parameters, described by the ``Args:`` of its docstring.
+    """Make a command of a function: options for its parameters, described by the ``Args:`` of its docstring.
 
     A parameter gives an option of its name; ``Annotated`` with a `typer.Option` says more about it, such as limits, and
     with a `typer.Argument` makes it an argument.
@@ -58,13 +60,20 @@ def with_options(command: _Command) -> _Command:
     object of the class, checked by `rolellm.core.settings.read`. A field's ``json_schema_extra`` may say ``{"cli":
     False}`` for no option, ``{"flag": "role"}`` (or ``"private/--public"``) for another name, and what the value is
     called in the help (``"metavar"``).
+
+    A function that returns a `rolellm.core.result.Result` gets ``--json``; the result is printed, and one that has not
+    passed makes the exit code 1. With an option ``--allow-missing``, a run that lacks more answers stops short.
     """
     signature = inspect.signature(command, eval_str=True)
-    sections = {name: cls for name, item in signature.parameters.items() if (cls := find_section(item.annotation))}
+    parameters = dict(signature.parameters)
+    has_result = _returns_result(signature)
+    if has_result and "as_json" not in parameters:
+        parameters["as_json"] = _AS_JSON
+    sections = {name: cls for name, item in parameters.items() if (cls := find_section(item.annotation))}
     helps = read_descriptions(command, "Args")
     hints = {
         name: (name, item.annotation)
-        for name, item in signature.parameters.items()
+        for name, item in parameters.items()
         if name not in sections and item.annotation is not typer.Context and not _is_argument(item)
     }
 
@@ -75,9 +84,19 @@ def with_options(command: _Command) -> _Command:
         settings_objects: dict[str, Any] = {
             name: read(cls, _collect_values(cls, values)) for name, cls in sections.items()
         }
-        return command(**values, **settings_objects)
+        as_json = bool(values.get("as_json"))
+        if "as_json" not in signature.parameters:
+            values.pop("as_json", None)
+        result = command(**values, **settings_objects)
+        if has_result and result is not None:
+            present_result(result, as_json)
+            if not result.has_passed:
+                raise typer.Exit(1)
+            context = values.get("context")
+            if context is not None and "allow_missing" in context.params:
+                check_missing(context, result.failed, result.asked)
 
-    own = [_make_option(item, helps.get(name)) for name, item in signature.parameters.items() if name not in sections]
+    own = [_make_option(item, helps.get(name)) for name, item in parameters.items() if name not in sections]
     # Arguments, then required options.
     own.sort(key=lambda item: (not _is_argument(item), item.default is not inspect.Parameter.empty))
     listed = [option for cls in sections.values() for option in _make_options(cls)]
@@ -86,6 +105,14 @@ def with_options(command: _Command) -> _Command:
     return call
 
 
+def _returns_result(signature: inspect.Signature) -> bool:
+    """Whether a command returns a `Result`, or one or nothing."""
+    returned = strip_hint(signature.return_annotation)
+    returned = get_origin(returned) or returned
+    return isinstance(returned, type) and issubclass(returned, Result)
+
+
+_AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
 _OVERRIDES = inspect.Parameter(
     "overrides",
     inspect.Parameter.KEYWORD_ONLY,

@@ -22,6 +22,8 @@ from rolellm.core.table import ABSENT, Table
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from rolellm.core.result import Result
+
 
 @dataclass
 class Shown:
@@ -64,6 +66,27 @@ def print_result(result: Any, show: Callable[[Any], object], as_json: bool) -> N
         print_json(result.to_dict() if hasattr(result, "to_dict") else result)
     else:
         show(result)
+
+
+def present_result(result: Result, as_json: bool) -> None:
+    """Print a result: as one JSON object, or its notes, sentences, tables, page and the command lines to go on with."""
+    for note in result.notes():
+        say(note, err=True)
+    if as_json:
+        print_json(result.to_dict())
+        return
+    for remark in result.remarks():
+        say(remark)
+    for table in result.tables():
+        show_table(table)
+    page = getattr(result, "page", None)
+    if page is not None:
+        say(f"Report: {page}")
+    lines = result.continues_with
+    if len(lines) == 1:
+        say(f"Go on with: {lines[0]}")
+    elif lines:
+        say("\n  ".join(["Go on with:", *lines]))
 
 
 def _escape(match: re.Match[str]) -> str:

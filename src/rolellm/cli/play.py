@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -17,10 +17,6 @@ from rolellm.core.errors import SettingsError, require
 from rolellm.core.settings import Field, dump, settings
 from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.playing.settings import PlaySettings, PromptLimits
-
-if TYPE_CHECKING:
-    from rolellm.playing.guarding import TalkGuard
-    from rolellm.playing.player import RolePlayer
 
 
 @settings
@@ -48,19 +44,24 @@ def run_chat(
     model_options: PlayedOptions,
     play_settings: PlaySettings,
     page: _Page,
-    guard: Path | None = None,
+    out: Path | None = None,
 ) -> None:
     """Talk to a role in the terminal or on a local page (--web).
 
-    In the terminal, /help lists the commands.
+    In the terminal, /help lists the commands. Without a terminal, each line of the input is a turn.
 
     Args:
         role: A character's folder, a card, or the name of a role of RoleBench.
-        guard: YAML settings of a guard model that reads each turn and reply and stops what is unsafe (docs/playing.md).
+        out: New file in which the talk is saved; by default one in rolellm-talks.
     """
     from rolellm.core.threads import wait_briefly
 
     wait_briefly()
+    require("prompt_toolkit", extra="llm")
+    if out is not None and page.web:
+        raise SettingsError("--out saves a talk in the terminal; on a page, --votes is the folder of the votes")
+    if out is not None and out.exists():
+        raise SettingsError(f"{out} exists already; choose another name")
     llm = make_played_llm(model_options)
     if page.web:
         # Gradio counts its users unless it is told not to.
@@ -70,35 +71,15 @@ def run_chat(
     from rolellm.playing.player import RolePlayer
     from rolellm.playing.terminal import Terminal
 
-    watcher = None if guard is None else _open_guard(guard)
-    player = RolePlayer(llm, role, guard=watcher, **dump(play_settings))
+    player = RolePlayer(llm, role, **dump(play_settings))
     # Its progress bar is not to appear within a talk.
     player.load()
-    _describe_guard(watcher, [player])
     if page.web:
         _serve_talk_page(player, str(model_options.llm_file or model_options.model), page, play_settings)
     elif page.against is not None:
         raise SettingsError("--against needs --web: two models are shown side by side on the page")
     else:
-        Terminal(player).run()
-    _tell_what_was_stopped(watcher)
-
-
-def _open_guard(file: Path) -> TalkGuard:
-    from rolellm.cli.llm_options import get_scripted_models
-    from rolellm.playing.guarding import TalkGuard
-
-    return TalkGuard.of(file, get_scripted_models())
-
-
-def _describe_guard(guard: TalkGuard | None, players: Iterable[RolePlayer]) -> None:
-    for note in guard.describe(player.part.sheet.language for player in players) if guard else ():
-        say(note, err=True)
-
-
-def _tell_what_was_stopped(guard: TalkGuard | None) -> None:
-    if guard is not None:
-        say(guard.counts.describe(), err=True)
+        Terminal(player, out).run()
 
 
 def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, default: str | None = None) -> LLM:
@@ -142,7 +123,7 @@ def _serve_talk_page(player: Any, name: str, page: _Page, play_settings: PlaySet
 
     models = {name: player}
     if page.against is not None:
-        models[page.against] = RolePlayer(page.against, player.part, guard=player.guard, **dump(play_settings))
+        models[page.against] = RolePlayer(page.against, player.part, **dump(play_settings))
         models[page.against].load()
     talks = TalkPage(models, page.votes, get_login())
     with stop_request() as wait, talks.serve(port=page.port, share=page.share) as url:
@@ -167,7 +148,6 @@ def run_serve(
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8040,
     key_env: str | None = None,
     allow_origin: list[str] | None = None,
-    guard: Path | None = None,
 ) -> None:
     """Serve roles to any client of OpenAI's API.
 
@@ -183,7 +163,6 @@ def run_serve(
         port: Port to listen on; 0 for any that is free.
         key_env: Environment variable that holds the key that clients have to send.
         allow_origin: Origin whose web pages may use the server, such as http://localhost:3000; * for any; repeatable.
-        guard: YAML settings of a guard model that reads each turn and reply and stops what is unsafe (docs/playing.md).
     """
     require("starlette", "uvicorn", "openai", extra="play")
     from rolellm.core.interrupts import handle_signals
@@ -191,11 +170,10 @@ def run_serve(
     from rolellm.playing import server
 
     key = _read_client_key(key_env)
-    watcher = None if guard is None else _open_guard(guard)
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
         stack.enter_context(handle_signals(_raise_interrupt))
-        llm, context = stack.enter_context(_reach_model(model, adapter, base_url, api_key_env))
+        llm, context, ignored = stack.enter_context(_reach_model(model, adapter, base_url, api_key_env))
         limits = replace(limits, context=min(filter(None, (limits.context, context)), default=None))
         players = server.play_all(llm, roles, **dump(limits))
         if next(iter(players.values())).context is None:
@@ -204,9 +182,8 @@ def run_serve(
         if not key and "*" in near:
             say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)
         plain = Path(model).name if Path(model).is_dir() else model
-        _describe_guard(watcher, players.values())
         app = server.build_application(
-            players, plain=plain, key=key, hosts=near, origins=allow_origin or (), guard=watcher
+            players, plain=plain, key=key, hosts=near, origins=allow_origin or (), ignored=ignored
         )
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/v1"
         say(f"{', '.join(players)} at {where}. Press Ctrl-C to stop.", err=True)
@@ -214,8 +191,6 @@ def run_serve(
             server.serve(listening, app)
         except KeyboardInterrupt:
             say("stopped", err=True)
-        finally:
-            _tell_what_was_stopped(watcher)
 
 
 def _read_client_key(key_env: str | None) -> str:
@@ -227,14 +202,17 @@ def _read_client_key(key_env: str | None) -> str:
 
 def _reach_model(
     model: str, adapter: str | None, base_url: str | None, api_key_env: str | None
-) -> AbstractContextManager[tuple[LLM, int | None]]:
-    """Find the model at its server or run it here; the context gives it and how much it can read, where known."""
+) -> AbstractContextManager[tuple[LLM, int | None, Mapping[str, Any] | None]]:
+    """Find the model at its server or run it here.
+
+    The context gives it, how much it can read where known, and the fields of a request that its server ignores.
+    """
     from rolellm.playing.local_server import build_vllm_command, run_transformers_serve
 
     if base_url is not None:
         if adapter is not None:
             raise SettingsError("--adapter cannot be combined with --base-url; the server there has its own")
-        return nullcontext((LLM(base_url=base_url, model=model, api_key_env=api_key_env), None))
+        return nullcontext((LLM(base_url=base_url, model=model, api_key_env=api_key_env), None, None))
     require("transformers", "fastapi", extra="train,play")
     if (command := build_vllm_command(model, adapter)) is not None:
         say(f"vLLM answers faster: {command}", err=True)

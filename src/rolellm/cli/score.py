@@ -96,7 +96,7 @@ def _show_style(findings: Findings, config: str) -> None:
 
     for warning in findings["warnings"]:
         say(f"warning: {warning}", err=True)
-    show_table(findings.table)
+    show_table(findings.tables()[0])
     for language, measures in select_intervals(findings["languages"], config).items():
         parts = [measures[name] for name in ("meter", "replies") if name in measures]
         rows = [

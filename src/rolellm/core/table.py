@@ -11,7 +11,6 @@ import csv
 import io
 import os
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -414,26 +413,6 @@ class Table:
         body += [r"\bottomrule", r"\end{tabular}"]
         body += [f"\\par\\smallskip\\footnotesize {_latex(self.note)}"] if self.note else []
         return "\n".join([*body, r"\end{table}"]) + "\n"
-
-
-class Tabular(ABC):
-    """A result that shows itself as a table: as text in a terminal, as HTML in a notebook."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def _table(self) -> Table:
-        """Build the table of the main figures."""
-
-    def _remarks(self) -> Sequence[str]:
-        """Return what a reader must know first."""
-        return ()
-
-    def __repr__(self) -> str:
-        return "\n".join([*map(make_visible, self._remarks()), str(self._table())])
-
-    def _repr_html_(self) -> str:
-        return "".join(f"<p>{_html(remark)}</p>" for remark in self._remarks()) + self._table().to_html()
 
 
 def write_tables(folder: Path, tables: Mapping[str, Table]) -> list[Path]:

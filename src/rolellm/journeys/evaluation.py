@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import DataError, MissingExtraError, SettingsError
 from rolellm.core.files import write_json
-from rolellm.core.folders import use_working_folder
+from rolellm.core.folders import name_call, use_working_folder
 from rolellm.core.locks import lock_folder
+from rolellm.core.result import Result
 from rolellm.core.settings import Field, dump, read, settings
-from rolellm.core.table import PERCENT, Format, Table, TableRow, Tabular
+from rolellm.core.table import PERCENT, Format, Table, TableRow
 from rolellm.core.text import make_safe_name
 from rolellm.models.local_model import Decoding, DType
 
@@ -51,7 +52,7 @@ class EvalSettings(Decoding):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class EvalResult(Tabular):
+class EvalResult(Result):
     """What an evaluation found.
 
     Attributes:
@@ -90,11 +91,13 @@ class EvalResult(Tabular):
         frames = [report.to_pandas().assign(system=name) for name, report in self.reports.items()]
         return pandas.concat(frames, ignore_index=True)
 
-    def _table(self) -> Table:
+    def tables(self) -> tuple[Table]:
+        """Build the table of the systems."""
         from rolellm.scoring.score_report import METRICS
 
         columns: list[str] = [*METRICS, "avg"]
-        wins = {system.name: system.measures().get("win_rate") for system in self.judged.models} if self.judged else {}
+        models = self.judged.leading.models if self.judged else ()
+        wins = {system.name: system.measures().get("win_rate") for system in models}
         rows = []
         for name, report in self.reports.items():
             cells = map(report.leading.metrics.get, columns)
@@ -102,9 +105,10 @@ class EvalResult(Tabular):
         heads = (*columns, *(["win rate %"] if wins else []))
         recipe = next(iter(self.reports.values())).recipe
         formats = {"win rate %": PERCENT, **{column: Format(3) for column in columns}}
-        return Table("Systems", ("System",), heads, tuple(rows), recipe, formats)
+        return (Table("Systems", ("System",), heads, tuple(rows), recipe, formats),)
 
-    def _remarks(self) -> Sequence[str]:
+    def remarks(self) -> Sequence[str]:
+        """Return the findings, and where the page is."""
         return self.findings
 
 
@@ -134,10 +138,8 @@ def evaluate(
     """
     chosen = read(EvalSettings, options)
     systems = name_systems(models)
-    with use_working_folder("eval", out) as folder:
-        folder.mkdir(parents=True, exist_ok=True)
-        with lock_folder(folder):
-            return _evaluate(folder, systems, judge, chosen)
+    with use_working_folder("eval", out) as folder, lock_folder(folder), name_call(folder):
+        return _evaluate(folder, systems, judge, chosen)
 
 
 def name_systems(models: str | Path | Sequence[str | Path] | Mapping[str, Any]) -> dict[str, Any]:
@@ -203,7 +205,7 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
     judged = None if judge is None else _judge(folder, files, rows, judge, chosen)
     if judged:
         built = build_report([str(folder / "judged")], read(ReportOptions, options))
-    findings = (*built.content.findings, *describe_styles(style))
+    findings = (*built.content.findings, *describe_styles(style, config))
     content = replace(built.content, findings=findings)
     page = write_page(folder / "report.html", content)
     result = EvalResult(folder, page, findings, reports, style, judged, content=content)

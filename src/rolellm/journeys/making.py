@@ -28,14 +28,16 @@ from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import clean_names, read_script
 from rolellm.checks.character_tests import ENDING, write_first_file
 from rolellm.checks.safety import CheckSafety, SafetySettings, pair_models
-from rolellm.core.errors import ModelError, ScriptError, SettingsError, StoppedShortError, require
+from rolellm.core.errors import ModelError, ScriptError, SettingsError, require
 from rolellm.core.files import open_atomic, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
+from rolellm.core.folders import name_call
 from rolellm.core.jsonl import read_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile
+from rolellm.core.result import Result
 from rolellm.core.settings import Field, dump, read, read_file, settings
-from rolellm.core.table import Table, TableRow, Tabular
+from rolellm.core.table import Table, TableRow
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench import load_rolebench
 from rolellm.llm.estimate import Estimate, format_dollars
@@ -54,7 +56,7 @@ from rolellm.making.settings import InstructSettings, RespondSettings
 from rolellm.measures import Findings, check
 from rolellm.models.prompts.render import load_system_template
 from rolellm.playing.settings import PlaySettings
-from rolellm.reporting.findings import describe_character_tests, describe_gain
+from rolellm.reporting.findings import describe_character_tests
 from rolellm.reporting.page import write_page
 from rolellm.reporting.safety_section import describe_safety, read_safety, select_headline
 from rolellm.runs import MANIFEST, Run, estimate_step, run_step
@@ -108,7 +110,7 @@ class MakeSettings:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class MakeResult(Tabular):
+class MakeResult(Result):
     """What was made.
 
     Attributes:
@@ -116,7 +118,7 @@ class MakeResult(Tabular):
         role: Its name.
         stages: Each stage's outcome in words, in order.
         findings: The adapter against the base with the same prompt, in sentences; empty without a base.
-        following: The command lines to go on with.
+        continues_with: The command lines to go on with.
         page: The report, where there is a base.
     """
 
@@ -124,7 +126,7 @@ class MakeResult(Tabular):
     role: str
     stages: Mapping[str, str]
     findings: tuple[str, ...] = ()
-    following: tuple[str, ...] = ()
+    continues_with: tuple[str, ...] = ()
     page: Path | None = None
     measured: EvalResult | None = field(default=None, compare=False)
 
@@ -145,16 +147,18 @@ class MakeResult(Tabular):
             "role": self.role,
             "stages": dict(self.stages),
             "findings": list(self.findings),
-            "following": list(self.following),
+            "following": list(self.continues_with),
             "report": None if self.page is None else str(self.page),
         }
 
-    def _table(self) -> Table:
+    def tables(self) -> tuple[Table]:
+        """Build the table of the stages."""
         rows = tuple(TableRow((stage,), (outcome,)) for stage, outcome in self.stages.items())
-        return Table(self.role, ("stage",), ("outcome",), rows, left=("outcome",))
+        return (Table(self.role, ("stage",), ("outcome",), rows, left=("outcome",)),)
 
-    def _remarks(self) -> Sequence[str]:
-        return (*self.findings, *self.following)
+    def remarks(self) -> Sequence[str]:
+        """Return the findings."""
+        return self.findings
 
 
 def make(
@@ -184,12 +188,10 @@ def make(
     journey = _Journey.start(source, llm, out, budget, options)
     folder = journey.folder
     try:
-        with lock_folder(folder):
+        with lock_folder(folder), name_call(folder):
             return journey.run()
-    except StoppedShortError as error:
-        raise error.name_command(f"the same call with out={str(folder)!r}") from error
     finally:
-        if all(path.name == ".lock" for path in folder.iterdir()):
+        if folder.is_dir() and all(path.name == ".lock" for path in folder.iterdir()):
             shutil.rmtree(folder)
 
 
@@ -423,7 +425,7 @@ class _Journey:
             config=config,
             data_dir=self.folder / "data",
         )
-        verdict = describe_gain({name: report.leading for name, report in measured.reports.items()})
+        verdict = measured.content.parts[0].evidence.describe_gain()
         safety = self._check_safety(adapter)
         findings = (verdict, *measured.findings, describe_character_tests(checked))
         if safety is not None:

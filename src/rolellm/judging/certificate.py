@@ -17,8 +17,9 @@ from pydantic import Field
 from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_json
+from rolellm.core.result import Result
 from rolellm.core.settings import dump
-from rolellm.core.table import Cell, Interval, Table, TableRow, Tabular
+from rolellm.core.table import Cell, Interval, Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.judging.people.agreement import ENOUGH_ROWS
 from rolellm.judging.result import JudgedBy
@@ -118,7 +119,7 @@ def grade(criterion: str, value: Interval | None, subject: str = "", form: Form 
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Certificate(Tabular):
+class Certificate(Result):
     """What a judge model was found to do.
 
     Attributes:
@@ -165,11 +166,8 @@ class Certificate(Tabular):
         """Return what ``rolellm judge --certify --json`` prints."""
         return dump(self)
 
-    def to_table(self) -> Table:
+    def tables(self) -> tuple[Table]:
         """Build the table of its tests."""
-        return self._table()
-
-    def _table(self) -> Table:
         values: dict[str, dict[Form | None, CertificateTest]] = defaultdict(dict)
         for test in self.tests:
             values[test.name][test.form] = test
@@ -182,9 +180,10 @@ class Certificate(Tabular):
             needed = CRITERIA[next(iter(by_form.values())).criterion].words
             rows.append(TableRow((f"{name[:1].upper()}{name[1:]}",), (*cells, needed)))
         columns = ("In words", "By odds", "Needed")
-        return Table(f"Certificate of {self.judge}", ("Test",), columns, tuple(rows), left=columns)
+        return (Table(f"Certificate of {self.judge}", ("Test",), columns, tuple(rows), left=columns),)
 
-    def _remarks(self) -> tuple[str, ...]:
+    def remarks(self) -> tuple[str]:
+        """Return the verdict in words."""
         return (self.sentence,)
 
 

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, FiniteFloat
 
+from rolellm.core.result import Result
 from rolellm.core.settings import dump
-from rolellm.core.table import Interval, Table, TableRow, Tabular
+from rolellm.core.table import Interval, Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.judging.records import Design, SystemKind
 from rolellm.scoring.settings import has_held_out_roles, name_intervals
@@ -22,7 +23,7 @@ from rolellm.scoring.statistics.intervals import Measured, select_intervals
 
 Number = FiniteFloat | None
 #: What `JudgingResult.to_pandas` gives of each system; ``list_win_rate`` is the share of lists above the baseline.
-MEASURES: Final = ("win_rate", "lc_win_rate", "consistency", "list_win_rate", "average_rank", "strength")
+MEASURES: Final = ("win_rate", "lc_win_rate", "consistency", "list_win_rate", "average_rank")
 _SHARES: Final = MEASURES[:4]
 Group = Literal["by_role", "by_category", "by_judge"]
 
@@ -71,15 +72,12 @@ class Listwise:
         average_rank: Mean rank over rotations, judges and rows; ties share the mean of their positions, and canaries
             are not counted.
         win_rate: Share of lists in which it ranks above the baseline, ties half (the paper's win rate).
-        strength: Bradley-Terry log-odds against the baseline (without one: the mean), from all pairs that the lists
-            rank.
         by_role: Average rank by role.
         by_category: Average rank by category.
     """
 
     average_rank: Measured = None
     win_rate: Measured = None
-    strength: Measured = None
     by_role: dict[str, Measured] = field(default_factory=dict)
     by_category: dict[str, Measured] = field(default_factory=dict)
 
@@ -122,18 +120,11 @@ class SystemFigures:
         """Its group of rows in tables: canaries come below all others."""
         return self.kind if self.kind == "canary" else ""
 
-    @property
-    def strength(self) -> Interval | None:
-        """Its Bradley-Terry strength; the baseline's, which is 0 by definition, has no interval."""
-        strength = None if self.listwise is None else self.listwise.strength
-        is_origin = self.kind == "baseline" and strength is not None and strength.mean == 0
-        return strength._replace(low=None, high=None) if strength and is_origin else strength
-
     def measures(self) -> dict[str, Interval | None]:
         """Return its figure in each of `MEASURES`, and its ``name_effect``."""
         pairs, lists = self.pairwise or Pairwise(), self.listwise or Listwise()
         values = (pairs.win_rate, pairs.lc_win_rate, pairs.consistency, lists.win_rate, lists.average_rank)
-        return dict(zip((*MEASURES, "name_effect"), (*values, self.strength, pairs.name_effect), strict=True))
+        return dict(zip((*MEASURES, "name_effect"), (*values, pairs.name_effect), strict=True))
 
     def group(self, design: Design, group: Group) -> dict[str, Interval]:
         """Return its win rate in pairs or average rank in lists by role, category or judge, in the result's order."""
@@ -258,7 +249,7 @@ class Diagnostics:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class JudgingResult(Tabular):
+class JudgingResult(Result):
     """The result of a judging run.
 
     Attributes:
@@ -337,7 +328,8 @@ class JudgingResult(Tabular):
         ]
         return pandas.DataFrame(lines, columns=["system", "kind", "measure", *Interval(0).to_columns()])
 
-    def _table(self) -> Table:
+    def tables(self) -> tuple[Table]:
+        """Build the table of the systems."""
         title = f"{self.rows:,} rows, against {self.baseline or 'no baseline'}; {name_intervals(self.config)}"
         measures = [model.measures() for model in self.leading.models]
         columns = [name for name in MEASURES if any(values[name] is not None for values in measures)]
@@ -346,9 +338,10 @@ class JudgingResult(Tabular):
             for model, values in zip(self.models, measures, strict=True)
         )
         heads = tuple(f"{name.replace('_', ' ')}{' %' if name in _SHARES else ''}" for name in columns)
-        return Table(title, ("System",), heads, rows, digits=2)
+        return (Table(title, ("System",), heads, rows, digits=2),)
 
-    def _remarks(self) -> tuple[str, ...]:
+    def remarks(self) -> tuple[str, ...]:
+        """Return what a reader must know before the figures."""
         return (*self.problems, *self.certificates)
 
     @property

@@ -1,12 +1,12 @@
-"""The settings of judging, of comparing two runs, and of labeling: the same in Python and on the command line."""
+"""The settings of judging and of labeling: the same in Python and on the command line."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Literal
 
-from rolellm.core.settings import Field, dump, read, settings
-from rolellm.scoring.settings import Bootstrap, ScoreOptions
+from rolellm.core.settings import Field, dump, settings
+from rolellm.scoring.settings import Bootstrap
 
 _UNSAID = ("judges", "jury", "data_dir", "skip_bad", "budget")
 
@@ -53,36 +53,6 @@ class JudgingSettings(Bootstrap):
         """Return what decides verdicts and figures, without paths; judges are described by themselves."""
         values = {name: value for name, value in dump(self).items() if name not in _UNSAID}
         return values | {"baseline": Path(self.baseline).name}
-
-
-@settings
-class CompareSettings:
-    """Comparison of two runs.
-
-    Attributes:
-        pairs: NAME_A=NAME_B: also compare these two systems; may be repeated.
-        top: Number of most-changed questions to show.
-        config: For predictions: config of the dataset, such as sample.
-        split: For predictions: split of the dataset.
-        anonymous: RUN_A answers the -anonymous twin of --config, and RUN_B the config: B - A is what fame adds.
-        protocol: Rouge-L protocol: rouge-score (F1) or paper (recall).
-        data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
-        processes: Processes that compute Rouge-L.
-    """
-
-    pairs: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "pair"})
-    top: int = Field(10, ge=0)
-    config: str | None = None
-    split: str = "test"
-    anonymous: bool = False
-    protocol: str = "rouge-score"
-    data_dir: Path | None = None
-    processes: int = Field(1, ge=1)
-
-    @property
-    def score(self) -> ScoreOptions:
-        """The settings of scoring: row by row, for the intervals are the comparison's own."""
-        return read(ScoreOptions, {name: getattr(self, name) for name in ("protocol", "config", "split", "processes")})
 
 
 @settings

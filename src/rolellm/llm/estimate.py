@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
+from rolellm.core.result import Result
+from rolellm.core.table import Table
 from rolellm.llm.model import Model, Request, Usage
 from rolellm.llm.tokens import TokenCounter, count_most_prompt_tokens
 
@@ -52,8 +54,8 @@ class Case:
         return Case(self.calls + addend.calls, self.tokens + addend.tokens, sum(costs) if costs else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+@dataclass(frozen=True, slots=True, repr=False)
+class Estimate(Result):
     """Calls, tokens and cost of some requests; estimates of several stages add up.
 
     Attributes:
@@ -88,17 +90,17 @@ class Estimate:
             unpriced=tuple(dict.fromkeys((*self.unpriced, *addend.unpriced))),
         )
 
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """Headings and rows for people: a row a case."""
-        headings = ["", "calls", "prompt tokens", "of them cached", "reply tokens", "US dollars"]
+    def tables(self) -> tuple[Table]:
+        """Build the table of the three cases."""
+        columns = ["", "calls", "prompt tokens", "of them cached", "reply tokens", "US dollars"]
         rows = []
         for name, case in (("low", self.low), ("expected", self.expected), ("at worst", self.worst)):
-            numbers = [case.calls, case.tokens.prompt, case.tokens.cached, case.tokens.completion]
-            rows.append([name, *(f"{number:,}" for number in numbers), format_dollars(case.cost)])
-        return headings, rows
+            tokens = case.tokens
+            rows.append((name, case.calls, tokens.prompt, tokens.cached, tokens.completion, format_dollars(case.cost)))
+        return (Table.from_rows(f"{self.requests:,} requests; no model was asked", columns, rows),)
 
-    def notes(self) -> list[str]:
-        """List the assumptions behind the numbers, in sentences."""
+    def remarks(self) -> list[str]:
+        """Return the assumptions behind the numbers, in sentences."""
         sentences = []
         if not self.exact:
             sentences.append("Tokens are estimated; --tokenizer counts them.")

@@ -1,4 +1,4 @@
-"""Guard models: how each family is asked about a user's turn or a reply, and how its words are read.
+"""Guard models: how each family is asked about a reply, and how its words are read.
 
 A guard says of a reply that it is ``unsafe`` or that it ``refuses``, both, or, where its words cannot be read, nothing.
 Their forms are data, in ``rolellm/models/prompts/safety/guards``.
@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language
 from rolellm.core.settings import describe_alternatives, dump, read, read_packaged_yaml, settings
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Message, Reply, Request, Sampling, assistant, strip_thoughts, user
-from rolellm.llm.settings import LLMSettings, MakeScripted, load_settings
+from rolellm.llm.settings import LLMSettings, load_settings
 from rolellm.models.prompts.fences import draw_nonce, fence_text, make_harmless
 from rolellm.models.prompts.render import Template
 
@@ -27,41 +27,20 @@ FORMATS: Final = ("llama-guard-3", "qwen3guard", "granite-guardian", "shieldgemm
 _SAMPLING: Final = Sampling(temperature=0.0, top_p=1.0, max_tokens=200)
 #: Characters of a text that a message of ours shows (our choice).
 _SHOWN: Final = 4000
-_ALL: Final = 1 << 20
 #: What is known or decided of a reply, by label: ``refuses``, ``unsafe``.
 Labels = Mapping[str, bool]
-Words = str | dict[Language, str]
 
 
 @settings
 class GuardSettings(LLMSettings):
-    """A guard's settings file: that of a model, and what `rolellm serve` and `rolellm chat` do with its verdicts.
+    """A guard's settings file: that of a model, and how it is asked.
 
     Attributes:
         format: How it is asked: llama-guard-3, qwen3guard, granite-guardian, shieldgemma or rubric; detected by the
             model's name.
-        answer: What the user reads in place of what the guard stops; a text, or one for each language (en, zh).
-        on_failure: What happens without a verdict, since the guard is down or answers in another form: stop or pass.
-        failure_answer: What the user reads where that stops a turn or a reply; given like answer.
     """
 
     format: str | None = None
-    answer: Words | None = None
-    on_failure: Literal["stop", "pass"] = "stop"
-    failure_answer: Words | None = None
-
-    def get_words(self, name: Literal["answer", "failure_answer"], language: Language) -> str:
-        """Get the operator's words in a language; ours where there are none."""
-        words: Words | None = getattr(self, name)
-        if isinstance(words, str):
-            return words
-        return (words or {}).get(language) or str(_load_own_words()[name][language])
-
-
-@cache
-def _load_own_words() -> Mapping[str, Mapping[str, str]]:
-    own_words: Mapping[str, Mapping[str, str]] = read_packaged_yaml("rolellm.models.prompts", "safety/answers.yaml")
-    return own_words
 
 
 @settings
@@ -75,10 +54,8 @@ class GuardFormat:
         safe: For a safe one.
         refuses: For a reply that refuses, where it says so.
         answers: For one that does not.
-        categories: Pattern of the categories that it names.
         message: The message to send, with {prompt} and {reply}; by default both turns are sent as they are, and the
             model's chat template says what to do.
-        turn_message: The message to send about a user's turn alone, with {prompt}; likewise.
     """
 
     names: str
@@ -87,9 +64,7 @@ class GuardFormat:
     safe: str
     refuses: str | None = None
     answers: str | None = None
-    categories: str | None = None
     message: str | None = None
-    turn_message: str | None = None
 
     def read_labels(self, text: str) -> Labels:
         """Read a verdict; empty for words in another form."""
@@ -100,25 +75,12 @@ class GuardFormat:
                     labels[label] = value
         return labels if "unsafe" in labels else {}
 
-    def read_categories(self, text: str) -> list[str]:
-        """Read the categories of an unsafe text; ``unsafe`` alone where the guard names none that its form has."""
-        names = re.findall(f"(?i){self.categories}", text) if self.categories else []
-        return list(dict.fromkeys(names)) or ["unsafe"]
-
-    def build_messages(self, prompt: str, reply: str | None = None, *, limit: int = _SHOWN) -> tuple[Message, ...]:
-        """Build what is sent about a reply, or about a user's turn.
-
-        Args:
-            prompt: The user's turn.
-            reply: The reply; ``None`` to ask about the turn.
-            limit: Characters of each that a message of ours shows.
-        """
-        message = self.turn_message if reply is None else self.message
-        if message is None:
-            return (user(prompt),) if reply is None else (user(prompt), assistant(reply))
-        template = Template(message)
-        texts = {"prompt": prompt} | ({} if reply is None else {"reply": reply})
-        slots = {name: make_harmless(text, limit).text for name, text in texts.items()}
+    def build_messages(self, prompt: str, reply: str) -> tuple[Message, ...]:
+        """Build what is sent about a reply to a prompt."""
+        if self.message is None:
+            return (user(prompt), assistant(reply))
+        template, texts = Template(self.message), {"prompt": prompt, "reply": reply}
+        slots = {name: make_harmless(text, _SHOWN).text for name, text in texts.items()}
         if "mark" in template.slots:
             mark = draw_nonce(*slots.values())
             slots = {name: fence_text(name, text, mark) for name, text in slots.items()} | {"mark": mark}
@@ -138,26 +100,23 @@ class Guard:
     format_name: str | None = None
 
     @classmethod
-    def of(
-        cls, source: object, format_name: str | None = None, scripted: Mapping[str, MakeScripted] | None = None
-    ) -> Guard:
+    def of(cls, source: object, format_name: str | None = None) -> Guard:
         """The guard that a user names.
 
         Args:
             source: A settings file with the keys of `GuardSettings`, or anything else that `LLM.of` takes.
             format_name: One of `FORMATS`, in place of the file's.
-            scripted: What the names under ``rules:`` refer to.
 
         Raises:
             SettingsError: For settings that cannot be used.
         """
         if isinstance(source, str | Path | Mapping):
             source = load_settings(source, GuardSettings)
-        return cls(LLM.of(source, scripted), format_name)
+        return cls(LLM.of(source), format_name)
 
     @property
     def settings(self) -> GuardSettings:
-        """What is done with its verdicts while a role is played."""
+        """Its settings file."""
         return self.llm.settings if isinstance(self.llm.settings, GuardSettings) else GuardSettings()
 
     @cached_property
@@ -181,11 +140,6 @@ class Guard:
     def build_requests(self, pairs: Sequence[tuple[str, str]]) -> list[Request]:
         """Build the requests about replies; a pair is a prompt and its reply."""
         return [Request(self.format.build_messages(*pair), _SAMPLING) for pair in pairs]
-
-    def build_live_request(self, prompt: str, reply: str | None = None) -> Request:
-        """Build the request about a user's turn or a reply that somebody waits for; nothing is left out of either."""
-        harmless = make_harmless(prompt, _ALL).text, None if reply is None else make_harmless(reply, _ALL).text
-        return Request(self.format.build_messages(*harmless, limit=_ALL), _SAMPLING)
 
     def accept(self, _: Request, reply: Reply) -> Labels:
         """Read a verdict; words that have none are not asked for again."""

@@ -19,13 +19,14 @@ from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.records import Language, Profile
+from rolellm.core.row_files import read_rows
 from rolellm.core.text import find_surrogate
 from rolellm.data.rolebench.schema import FOLDERS, SAMPLE
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Outcome, Request
 from rolellm.making.instruct.segments import QuestionType
-from rolellm.making.instructions import detect_columns, read_instruction_rows, read_pair
+from rolellm.making.instructions import detect_columns, read_pair
 from rolellm.making.settings import RespondSettings
 from rolellm.runs import Plan, Records, Round, Step
 
@@ -54,7 +55,7 @@ class Instructions:
 
 
 def read_instructions(instructions: Any, character: Profile, limit: int | None = None) -> Instructions:
-    """Read instructions from a file, from texts, or from rows, as `rolellm data instructions` reads them.
+    """Read instructions from a file, from texts, or from rows.
 
     Args:
         instructions: A file (JSON Lines, JSON, CSV, Parquet), of which other fields are kept; ``sample``: those of the
@@ -76,11 +77,10 @@ def read_instructions(instructions: Any, character: Profile, limit: int | None =
         listed = [{"instruction": item} if isinstance(item, str) else _make_plain(item) for item in instructions]
         rows, source = enumerate(listed, start=1), {"file": None, "sha256": hash_json(listed)}
     elif path.is_file():
-        rows, source = read_instruction_rows(path), {"file": path.name, "sha256": hash_file(path)}
+        rows, source = read_rows(path), {"file": path.name, "sha256": hash_file(path)}
     else:
         raise DataError(
-            f"no such file; `rolellm data instructions` makes one, `{SAMPLE}` takes the embedded ones, and Python "
-            "takes a list of texts or a Dataset, too",
+            f"no such file; `{SAMPLE}` takes the embedded ones, and Python takes a list of texts or a Dataset, too",
             path=path,
         )
     questions: list[Instruction] = []
@@ -143,8 +143,7 @@ def describe_language_mismatch(character: Profile, instructions: Iterable[Instru
         return None
     return (
         f"{counts[other_language]:,} of {counts.total():,} instructions are {names[other_language]}, and "
-        f"{character.role} speaks {names[character.language]}; `rolellm data instructions --language "
-        f"{character.language}` draws others"
+        f"{character.role} speaks {names[character.language]}"
     )
 
 
@@ -265,42 +264,3 @@ class Respond(Step[tuple[ReplyRow, ...]]):
             "demonstrations_dropped": sum(len(row["receipt"]["dropped"]["demonstrations"]) for row in result),
             "lore_dropped": sum(len(row["receipt"]["dropped"]["lore"]) for row in result),
         }
-
-
-_TOLD = ("kind", "score", "shared", "by", "before", "text", "start", "end")
-
-
-def explain(prompts: RolePrompts, question: str) -> dict[str, Any]:
-    """Explain a prompt; no model is asked.
-
-    Returns:
-        The ``tokens`` of the prompt, those of the ``base`` without demonstrations and lore, their ``limit``, and
-        whether they are ``exact``, as counted by a tokenizer. Then ``lines``, demonstrations best first and lore best
-        first: a `Retrieved`, its ``rank`` from 1, whether it is ``shown`` or the budget left it out, and the ``tokens``
-        that it adds or would add.
-
-    Raises:
-        SettingsError: For an instruction that goes over the token budget.
-    """
-    prompt = prompts(question)
-    demonstrations, notes = (*prompt.demonstrations, *prompt.dropped), (*prompt.notes, *prompt.dropped_notes)
-
-    def count_cost(kind: str, most: int) -> int:
-        """Count the tokens of the prompt with the best of one kind alone."""
-        selected = (demonstrations[:most], ()) if kind == "demonstration" else ((), notes[:most])
-        return prompts.counter.prompt(prompts.messages(question, *selected))
-
-    lines = [
-        {
-            **{name: getattr(retrieved, name) for name in _TOLD},
-            "rank": rank,
-            "shown": retrieved in (*prompt.demonstrations, *prompt.notes),
-            # What the rank-th best adds to those before it.
-            "tokens": count_cost(retrieved.kind, rank) - count_cost(retrieved.kind, rank - 1),
-        }
-        for picks in (demonstrations, notes)
-        for rank, retrieved in enumerate(picks, start=1)
-    ]
-    limit, exact = prompts.settings.max_prompt_tokens, prompts.counter.exact
-    numbers = {"tokens": prompt.tokens, "base": count_cost("lore", 0), "limit": limit, "exact": exact}
-    return {"question": question, **numbers, "lines": lines}

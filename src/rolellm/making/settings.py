@@ -9,7 +9,6 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 
 from rolellm.characters.settings import PromptSettings, Rule, SamplingSettings
 from rolellm.core.errors import SettingsError
-from rolellm.core.records import Language
 from rolellm.core.settings import Field, read, settings
 from rolellm.llm.model import Sampling
 
@@ -188,27 +187,6 @@ class SplitRule:
 
 
 @settings
-class SampleSettings:
-    """Settings for drawing general instructions; the caps are the paper's.
-
-    Attributes:
-        language: Language to draw; defaults to that of most instructions.
-        max_words: Maximum words of an English instruction.
-        max_chars: Maximum characters of a Chinese instruction.
-        seed: Random seed for the draw.
-        duplicates: How to find near-duplicates.
-        similarity: Similarity that makes a near-duplicate. [default: 0.8 (bm25), 0.75 (minhash)]
-    """
-
-    language: Language | None = None
-    max_words: int = Field(default=100, ge=1)
-    max_chars: int = Field(default=100, ge=1)
-    seed: int = 0
-    duplicates: Literal["bm25", "minhash", "exact"] = "bm25"
-    similarity: float | None = Field(default=None, gt=0, le=1)
-
-
-@settings
 class PreferSettings:
     """Pairs to prefer.
 
@@ -217,9 +195,11 @@ class PreferSettings:
         data_dir: Local copy of the release (or $ROLEBENCH_DIR).
         balance: Even out the lengths of chosen and rejected replies, so that length teaches nothing.
         limit: Maximum number of pairs, evenly from all sources.
+        role: Name that the card's role has in the SillyTavern chats, where it differs.
     """
 
     config: str | None = None
     data_dir: Path | None = None
     balance: bool = True
     limit: int | None = Field(default=None, ge=1)
+    role: str | None = None

@@ -21,7 +21,7 @@ def explain_not_shared(config: Any, longest: int) -> str | None:
     """
     if config.model_type not in EXACT:
         return f"a model of type {config.model_type}; shared prefixes are known to be exact for {', '.join(EXACT)}"
-    if getattr(config, "use_bidirectional_attention", None):
+    if getattr(config, "use_bidirectional_attention", None) or not getattr(config, "is_causal", True):
         return "one whose tokens see those after them"
     ropes = config.rope_parameters or {}
     for rope in (ropes, *ropes.values()):

@@ -7,6 +7,7 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rolellm.core.errors import DataError, ModelError
 from rolellm.core.fingerprint import hash_bytes, hash_json
@@ -65,7 +66,7 @@ def find_model(model: str, adapter: str | None = None) -> ModelSource:
     Raises:
         ModelError: When a directory is missing or holds no model, or an adapter's base cannot be found.
     """
-    described = _read_adapter_config(model)
+    described = read_adapter_config(model)
     if adapter is None and described is None:
         return ModelSource(base=model, adapter=None, tokenizer=model, is_cached=not _is_reachable(model))
     revision = None
@@ -75,14 +76,14 @@ def find_model(model: str, adapter: str | None = None) -> ModelSource:
         revision = named if isinstance(named, str) and not Path(model).is_dir() else None
     elif described is not None:
         raise ModelError(f"{model} is itself an adapter; give its base model, or leave the adapter {adapter} out")
-    elif _read_adapter_config(adapter) is None:
+    elif read_adapter_config(adapter) is None:
         raise ModelError(f"{adapter} is not an adapter: it has no adapter_config.json")
     own = Path(adapter).is_dir() and any(Path(adapter).glob("tokenizer*"))
     is_cached = not (_is_reachable(model) and _is_reachable(adapter))
     return ModelSource(model, adapter, adapter if own else model, revision, is_cached)
 
 
-def _read_adapter_config(name: str) -> dict[str, object] | None:
+def read_adapter_config(name: str) -> dict[str, object] | None:
     """Read ``adapter_config.json``; ``None`` for a full model."""
     from transformers.utils import find_adapter_config_file
 
@@ -158,7 +159,7 @@ def _find_base(adapter: str, config: dict[str, object]) -> str:
     if not Path(base).is_dir() and beside.is_dir():
         base = str(beside)
     try:
-        nested = _read_adapter_config(base)
+        nested = read_adapter_config(base)
     except ModelError as error:
         raise ModelError(
             f"the adapter {adapter} was tuned on {base}, which cannot be used ({error}); "
@@ -213,8 +214,9 @@ def hash_model(name: str, revision: str | None = None) -> str:
     """The hash that names a model, by content and not by place; takes a fraction of a second at any size.
 
     Of a directory, the files that decide an answer count, by name, size and content. A file over 64 MiB counts with 256
-    blocks of 256 KiB spread evenly over it: a tuned model differs in all of them, a forged one need not. A model on the
-    Hub is named by its id and commit. (All this is our choice.)
+    blocks of 256 KiB spread evenly over it: a tuned model differs in all of them, a forged one need not. An adapter's
+    settings count by value, whatever the order of their names. A model on the Hub is named by its id and commit. (All
+    this is our choice.)
 
     Args:
         name: A directory, or the id of a model on the Hub that has been found already.
@@ -231,7 +233,22 @@ def hash_model(name: str, revision: str | None = None) -> str:
     files = sorted({path for pattern in _IDENTITY for path in folder.glob(pattern) if path.is_file()})
     if not any(path.match(pattern) for path in files for pattern in _WEIGHTS):
         raise ModelError(f"{name} holds no weights; expected one of: {', '.join(_WEIGHTS)}")
-    return hash_json([[path.name, path.stat().st_size, _hash_samples(path)] for path in files])
+    parts: list[list[object]] = []
+    for path in files:
+        if path.name == "adapter_config.json":
+            parts.append([path.name, sort_names(read_json(path))])
+        else:
+            parts.append([path.name, path.stat().st_size, _hash_samples(path)])
+    return hash_json(parts)
+
+
+def sort_names(config: dict[str, Any]) -> dict[str, Any]:
+    """Sort the lists of names in an adapter's settings: PEFT writes sets of them, in an order that changes by run."""
+    ordered = dict(config)
+    for key, value in config.items():
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            ordered[key] = sorted(value)
+    return ordered
 
 
 def count_parameters(name: str, revision: str | None = None) -> int | None:

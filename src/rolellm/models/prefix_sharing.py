@@ -52,12 +52,16 @@ def share_prefixes(
 
     Raises:
         ModelError: For a family of models in which shared prefixes are not known to be exact, a model that shares
-            already or that takes no attention function; later, in a pass, for rows packed into one sequence, a row of
-            padding, a label on padding, and rows longer than the model's positions.
+            already, has no output layer, or takes no attention function; later, in a pass, for packed rows, a row of
+            padding, a label on padding, rows longer than the model's positions, noise on embeddings (NEFTune), and
+            activated LoRA (aLoRA).
     """
     model = model.get_base_model() if hasattr(model, "get_base_model") else model
     if reason := explain_not_shared(model.config, 0):
         raise ModelError(f"prefixes cannot be shared: the model is {reason}")
+    if model.base_model is model:
+        name = type(model).__name__
+        raise ModelError(f"prefixes cannot be shared: {name} has no output layer; load it with AutoModelForCausalLM")
     if hasattr(model, "prefix_sharing"):
         raise ModelError("the model shares prefixes already; call share_prefixes once")
     return PrefixSharing(model, attention, kernel_options)
@@ -100,6 +104,8 @@ class PrefixSharing:
         is_token = torch.ones_like(rows, dtype=torch.bool) if mask is None else mask.bool()
         if bool((is_token[:, 1:] > is_token[:, :-1]).sum(1).add(is_token[:, 0]).gt(1).any()):
             raise ModelError("a row has padding between its tokens; pad on one side, or on both")
+        _check_positions(inputs.get("position_ids"), is_token)
+        self._check_layers()
         try:
             tree = fold_rows(rows.cpu().numpy(), is_token.cpu().numpy())
         except ValueError as error:
@@ -131,7 +137,7 @@ class PrefixSharing:
     def _fold_rows(self, backbone: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if "prefix_tree" in kwargs:
             return None
-        inputs = {"input_ids": args[0], **kwargs} if len(args) == 1 else kwargs
+        inputs = _name_inputs(args, kwargs)
         if _is_packed(inputs):
             raise ModelError(
                 "the rows are packed into one sequence, which shares no prefixes; set packing and padding_free to false"
@@ -139,7 +145,7 @@ class PrefixSharing:
         if inputs.get("use_cache") is None:
             # A cache is of no use while gradients are taken.
             inputs = {**inputs, "use_cache": not (backbone.training and torch.is_grad_enabled())}
-        if len(args) > 1 or not _is_foldable(inputs):
+        if len(args) > 1 or not self._is_foldable(inputs):
             return None
         folded, index = self.fold(inputs)
         folded["prefix_tree"].states = index
@@ -150,17 +156,19 @@ class PrefixSharing:
         is_fused = kwargs.get("fused_lm_head")
         if is_fused and kwargs.get("shift_labels") is not None:
             raise ModelError("prefixes cannot be shared under context or sequence parallelism; call restore() first")
-        if args or kwargs.get("labels") is None or not _is_foldable({**kwargs, "use_cache": False}):
+        inputs = _name_inputs(args, kwargs)
+        labels = inputs.get("labels")
+        if len(args) > 1 or labels is None or not self._is_foldable({**inputs, "use_cache": False}):
             return None
-        _check_labels(kwargs["labels"], kwargs.get("attention_mask"))
+        _check_labels(inputs)
         if not is_fused:
             return None
-        inputs, index = self.fold(kwargs)
-        targets = kwargs["labels"][:, 1:]
+        inputs, index = self.fold(inputs)
+        targets = labels[:, 1:]
         is_scored = targets != _IGNORED
         tree = inputs["prefix_tree"]
         tree.states, tree.is_scored = index[:, :-1][is_scored], is_scored
-        return args, {**inputs, "labels": None, "shift_labels": targets[is_scored][None]}
+        return (), {**inputs, "labels": None, "shift_labels": targets[is_scored][None]}
 
     def _unfold_states(self, _backbone: Any, _args: Any, kwargs: dict[str, Any], output: Any) -> Any:
         tree = kwargs.get("prefix_tree")
@@ -175,6 +183,31 @@ class PrefixSharing:
         shape = tree.states.shape if tree.is_scored is None else (1, len(tree.states))
         output.last_hidden_state = states.view(*shape, states.shape[-1])
         return output
+
+    def _is_foldable(self, inputs: Mapping[str, Any]) -> bool:
+        """Tell whether a pass is over several rows of tokens, keeps no cache and asks for nothing layer by layer."""
+        rows, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+        if rows is None or rows.ndim != 2 or len(rows) < 2 or (mask is not None and mask.ndim != 2):
+            return False
+        if inputs.get("use_cache") or inputs.get("past_key_values"):
+            return False
+        layered = ("output_hidden_states", "output_attentions")
+        return not any(inputs.get(name, getattr(self._config, name, False)) for name in layered)
+
+    def _check_layers(self) -> None:
+        """Check that no layer depends on the rows or the length of its batch."""
+        embeddings = self._model.get_input_embeddings()
+        if embeddings.training and hasattr(embeddings, "neftune_noise_alpha"):
+            raise ModelError(
+                "prefixes cannot be shared under NEFTune, whose noise depends on the length of the rows; set "
+                "neftune_noise_alpha to null"
+            )
+        for adapter in getattr(self._model, "peft_config", {}).values():
+            if getattr(adapter, "alora_invocation_tokens", None):
+                raise ModelError(
+                    "prefixes cannot be shared with activated LoRA, which begins elsewhere in each row; call restore() "
+                    "on what share_prefixes returned"
+                )
 
     def _check_length(self, longest: int) -> None:
         limit = getattr(self._config, "max_position_embeddings", None)
@@ -225,22 +258,29 @@ def _set_attention(model: Any) -> str:
     return previous
 
 
-def _is_foldable(inputs: Mapping[str, Any]) -> bool:
-    """Tell whether a pass is over several rows of tokens, keeps no cache and asks for nothing layer by layer."""
-    rows, mask = inputs.get("input_ids"), inputs.get("attention_mask")
-    return (
-        rows is not None
-        and rows.ndim == 2
-        and len(rows) > 1
-        and (mask is None or mask.ndim == 2)
-        and not any(
-            inputs.get(name) for name in ("use_cache", "past_key_values", "output_hidden_states", "output_attentions")
+def _name_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"input_ids": args[0], **kwargs} if len(args) == 1 else kwargs
+
+
+def _check_positions(positions: torch.Tensor | None, is_token: torch.Tensor) -> None:
+    """Check that positions count the tokens of each row, from any number on: only their distances matter."""
+    if positions is None:
+        return
+    is_pair = is_token[:, 1:] & is_token[:, :-1]
+    is_jump = positions.diff(dim=-1) != 1
+    if bool((is_jump & is_pair).any()):
+        raise ModelError(
+            "position_ids do not count the tokens of a row one by one, as where rows are packed; leave them out, and "
+            "set packing and padding_free to false"
         )
-    )
 
 
-def _check_labels(labels: torch.Tensor, mask: torch.Tensor | None) -> None:
+def _check_labels(inputs: Mapping[str, Any]) -> None:
     """Check that each label is that of a token, and predicted from one: hidden states of padding mean nothing."""
+    labels, mask = inputs["labels"], inputs.get("attention_mask")
+    if labels.shape != inputs["input_ids"].shape:
+        shapes = f"{tuple(labels.shape)}, input_ids {tuple(inputs['input_ids'].shape)}"
+        raise ModelError(f"labels have the shape {shapes}; give one label for each token, -100 where none is scored")
     if mask is None:
         return
     is_token = mask.bool()

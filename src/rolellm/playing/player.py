@@ -34,7 +34,7 @@ from rolellm.characters.settings import PromptSettings
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMWarning, SettingsError
 from rolellm.core.records import Turn
 from rolellm.core.settings import read
-from rolellm.core.text import format_count
+from rolellm.core.text import format_count, replace_surrogates
 from rolellm.llm.llm import LLM
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import (
@@ -52,7 +52,6 @@ from rolellm.llm.model import (
 from rolellm.llm.tokens import count_fewest_tokens
 from rolellm.models.prompts.encode import limit_prompt
 from rolellm.models.prompts.render import OPENING, load_system_template
-from rolellm.playing.guarding import StopWords, TalkGuard
 from rolellm.playing.settings import PlaySettings
 
 #: The share of the context that lore may fill: SillyTavern's default.
@@ -77,7 +76,6 @@ class TalkPrompt:
         dropped: Earlier turns that were left out.
         dropped_lore: Lore that was called up and left out.
         tokens: Of the prompt; for a model behind an API an estimate, unless it has a tokenizer.
-        turn: The user's last turn, as it was said.
     """
 
     messages: tuple[Message, ...]
@@ -85,7 +83,6 @@ class TalkPrompt:
     dropped: int
     dropped_lore: int
     tokens: int
-    turn: str
 
     @property
     def warning(self) -> str:
@@ -103,15 +100,12 @@ class RolePlayer:
             dict, or a settings file.
         character: A character's folder, a card, the name of a role of RoleBench, or a `rolellm.Character`.
         adapter: A PEFT adapter to put on a full model.
-        guard: A guard that reads each turn and reply: its settings file (docs/playing.md), a dict of the same form, or
-            a `rolellm.playing.guarding.TalkGuard`.
         options: Fields of `rolellm.playing.settings.PlaySettings`, such as ``temperature`` or ``max_tokens``.
 
     Attributes:
         part: The role.
         model: The model.
         settings: How it is played.
-        guard: The guard, if there is one.
 
     Raises:
         SettingsError: For an unknown role (with the nearest names), or a setting that cannot be used.
@@ -120,11 +114,8 @@ class RolePlayer:
         MissingExtraError: Without the packages that the model needs.
     """
 
-    def __init__(
-        self, model: Any, character: Any, *, adapter: str | None = None, guard: Any = None, **options: Any
-    ) -> None:
+    def __init__(self, model: Any, character: Any, *, adapter: str | None = None, **options: Any) -> None:
         self.settings = read(PlaySettings, options)
-        self.guard = None if guard is None else TalkGuard.of(guard)
         self._play(find_part(character))
         llm = LLM.resolve(getattr(model, "model_dir", model), adapter)
         self.model, self._counter = llm.models[0], llm.counter
@@ -247,8 +238,7 @@ class RolePlayer:
             raise ModelError(f"the prompt has {tokens:,} tokens without any earlier turn, too many for {_fit(context)}")
         start, notes_kept = ways[way]
         messages, tokens = build_prompt(way)
-        turn = next((turn.content for turn in reversed(turns) if turn.role == "user"), "")
-        return TalkPrompt(messages, tuple(notes_kept), start, called_count - len(notes_kept), tokens, turn)
+        return TalkPrompt(messages, tuple(notes_kept), start, called_count - len(notes_kept), tokens)
 
     def _find_lore(self, turns: Sequence[Message]) -> tuple[list[Retrieved], int]:
         """The lore that the last turns call up, as far as its share of the context takes it, and how much there is."""
@@ -305,8 +295,6 @@ class RolePlayer:
     ) -> Iterator[str]:
         """The reply to a prompt, as it arrives, without thoughts; leaving the loop early ends the work.
 
-        With a guard, each piece has been read by it; where it stops something, the last piece is of `StopWords`.
-
         Args:
             prompt: What to send.
             repeat: Which of several replies to it this is, from 0.
@@ -320,18 +308,13 @@ class RolePlayer:
 
         model, request = self.model, self.request(prompt, repeat=repeat)
         stream: Callable[..., AsyncGenerator[str]] = getattr(model, "stream", partial(_call_whole, model))
-        guard = None if self.guard is None else self.guard.copy()
         arrived: SimpleQueue[str | Exception | None] = SimpleQueue()
 
         async def work() -> None:
             try:
                 async with aclosing(stream(request, ended)) as pieces:
-                    speech = _skip_thoughts(pieces)
-                    if guard is None:
-                        async for piece in speech:
-                            arrived.put(piece)
-                    else:
-                        await guard.watch(speech, prompt.turn, self.part.sheet.language, arrived.put)
+                    async for piece in _skip_thoughts(pieces):
+                        arrived.put(piece)
             except (CallError, UnacceptableError) as error:
                 more = "; give the length of its context with --context" if getattr(error, "too_long", False) else ""
                 arrived.put(EndpointError(f"{model.name}: {error.reason}{more}"))
@@ -341,8 +324,6 @@ class RolePlayer:
                 arrived.put(None)
                 with CancelScope(shield=True):
                     await model.close()
-                    if guard is not None:
-                        await guard.close()
 
         # A thread of its own has the event loop: a notebook runs one already.
         with start_blocking_portal() as portal:
@@ -458,7 +439,7 @@ class Chat:
         self.message = ""
         self.is_answered = False
         self._repeat = 0
-        self._saved: Path | None = None
+        self._saved = set[Path]()
 
     @overload
     def say(self, text: str, *, stream: Literal[False] = False) -> str: ...
@@ -468,7 +449,6 @@ class Chat:
         """Say something, and get the reply.
 
         What arrived of a reply that breaks off is kept as the role's turn; a message with an empty reply is not kept.
-        Where a guard stops something, its operator's words are given, and not kept.
 
         Args:
             text: What to say.
@@ -505,18 +485,19 @@ class Chat:
         """Write the talk as turns, one JSON object a line, as ``rolellm role parse`` writes a script.
 
         Args:
-            path: A new file, or the one that this talk was saved to before.
+            path: A new file, or one that this talk was saved to before.
 
         Raises:
             SettingsError: When another file is there.
         """
         target = Path(path)
-        if target.exists() and target != self._saved:
+        if target.exists() and target not in self._saved:
             raise SettingsError(f"{target} exists already; choose another name")
         sheet = self.player.part.sheet
         names = {"user": choose_user_name(sheet.language, sheet.role), "assistant": sheet.role}
-        write_turns(target, (Turn(names[turn.role], turn.content) for turn in self.turns), sheet.role)
-        self._saved = target
+        turns = (Turn(names[turn.role], replace_surrogates(turn.content)) for turn in self.turns)
+        write_turns(target, turns, sheet.role)
+        self._saved.add(target)
         return target
 
     def explain(self) -> str:
@@ -549,11 +530,10 @@ class Chat:
         return pieces if stream else strip_thoughts("".join(pieces))
 
     def _stream_turn(self, prompt: TalkPrompt, text: str, repeat: int) -> Iterator[str]:
-        reply, self.note, ends, is_stopped = "", "", list[Finish](), False
+        reply, self.note, ends = "", "", list[Finish]()
         try:
             for piece in self.player.answer(prompt, repeat=repeat, ended=ends.append):
-                is_stopped = isinstance(piece, StopWords)
-                reply += "" if is_stopped else piece
+                reply += piece
                 yield piece
         finally:
             reply = strip_thoughts(reply)
@@ -561,4 +541,4 @@ class Chat:
             if self.is_answered:
                 self.turns += [user(text), assistant(reply)]
             empty = "" if self.is_answered else "the reply is empty; ask again"
-            self.note = _NOTES.get(ends[0], empty) if ends and not is_stopped else ""
+            self.note = _NOTES.get(ends[0], empty) if ends else ""

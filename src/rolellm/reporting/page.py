@@ -21,7 +21,6 @@ from rolellm.core.errors import DataError
 from rolellm.core.files import open_atomic
 from rolellm.core.sanitize import truncate
 from rolellm.core.table import Table, TableRow
-from rolellm.judging.compare import flatten
 from rolellm.making.audit import Audit, load_consequences
 from rolellm.reporting.browse import BrowsePart, browse
 from rolellm.reporting.check_sections import drift_view, tests_view
@@ -31,6 +30,7 @@ from rolellm.reporting.templates import generate_page
 
 _MAX_FACTS = 400
 _MAX_VALUE = 1_000
+_MAX_DEPTH = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +195,24 @@ def facts(value: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     >>> facts({"decoding": {"sample": False, "stops": ["\n"]}, "seed": None})
     (('decoding.sample', 'false'), ('decoding.stops', '"\\n"'), ('seed', 'null'))
     """
-    pairs = [(name, truncate(_format_value(item), _MAX_VALUE)) for name, item in flatten(value).items()]
+    pairs = [(name, truncate(_format_value(item), _MAX_VALUE)) for name, item in _iterate_leaves(value, "", _MAX_DEPTH)]
     more = len(pairs) - _MAX_FACTS
     return tuple(pairs) if more <= 0 else (*pairs[:_MAX_FACTS], ("…", f"{more:,} more"))
+
+
+def _iterate_leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Yield nested settings: ``a.b`` of an object in an object, ``a[NAME].b`` of a list of named objects."""
+    if not depth:
+        yield name, "… (nested too deeply to show)"
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _iterate_leaves(item, f"{name}.{key}" if name else str(key), depth - 1)
+    elif isinstance(value, list | tuple) and any(isinstance(item, Mapping | list | tuple) for item in value):
+        for number, item in enumerate(value):
+            key = item.get("name", number) if isinstance(item, Mapping) else number
+            yield from _iterate_leaves(item, f"{name}[{key}]", depth - 1)
+    else:
+        yield name, value
 
 
 def _format_value(value: Any) -> str:

@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -16,11 +16,15 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from rolellm.characters.folder import PROFILE
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import read_json, read_jsonl
+from rolellm.core.result import Result
 from rolellm.core.text import join_names
+from rolellm.llm.client import FAILED
 from rolellm.llm.journal import JOURNAL
 
 if TYPE_CHECKING:
     import pandas
+
+    from rolellm.core.table import Table
 
 MANIFEST = "manifest.json"
 #: Kinds of runs that a release reads from a character's folder, by the beginning of their names.
@@ -29,18 +33,20 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, repr=False)
-class Run(Generic[R]):
+class Run(Result, Generic[R]):
     """A finished run.
 
     Attributes:
         folder: The run's folder.
         manifest: The content of its ``manifest.json``.
         result: The stage's own result; only in the process that ran it.
+        next_lines: The command lines to go on with that only the caller knows.
     """
 
     folder: Path
     manifest: Mapping[str, Any]
     result: R = field(kw_only=True, compare=False)
+    next_lines: tuple[str, ...] = field(default=(), compare=False)
 
     @classmethod
     def open(cls, folder: str | Path) -> Run[None]:
@@ -85,6 +91,44 @@ class Run(Generic[R]):
         """
         name = name or next((file for file in self.manifest.get("files") or () if file.endswith(".jsonl")), None)
         return [value for _, value in read_jsonl(self.folder / name)] if name else []
+
+    def tables(self) -> Sequence[Table]:
+        """Return the result's tables."""
+        return self._shown.tables()
+
+    def remarks(self) -> Sequence[str]:
+        """Return the result's sentences, what was spent, and where the records are."""
+        remarks = [*self._shown.remarks()]
+        spent = self.manifest.get("spent")
+        if spent and self.asked:
+            remarks.append(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
+        names = join_names(self.manifest.get("files") or (), 5)
+        return [*remarks, f"In {self.folder}: {names}"] if names else remarks
+
+    def notes(self) -> Sequence[str]:
+        """Return the result's notes, and how many requests have no answer."""
+        notes = [*self._shown.notes()]
+        if self.failed:
+            notes.append(f"note: {self.failed:,} of {self.asked:,} requests failed; {self.folder / FAILED} says why")
+        return notes
+
+    @property
+    def continues_with(self) -> Sequence[str]:
+        """The command lines to go on with: the result's, then the caller's."""
+        return (*self._shown.continues_with, *self.next_lines)
+
+    def continue_with(self, line: str) -> Run[R]:
+        """Add a command line to go on with; none where the run has not passed."""
+        return replace(self, next_lines=(*self.next_lines, line)) if self.has_passed else self
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether the result has passed."""
+        return self._shown.has_passed
+
+    @property
+    def _shown(self) -> Result:
+        return self.result if isinstance(self.result, Result) else Result()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a command prints with ``--json``: the folder, the summary, and what was spent."""

@@ -11,8 +11,9 @@ from pydantic import BeforeValidator, Field
 
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
+from rolellm.core.result import Result
 from rolellm.core.settings import dump, read
-from rolellm.core.table import Table, TableRow, Tabular
+from rolellm.core.table import Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.scoring.matching import MatchFinding
 from rolellm.scoring.settings import ScoreOptions, has_held_out_roles, name_intervals
@@ -139,15 +140,18 @@ class ScalePosition:
         low: That floor's mean.
         model: The model's.
         high: The reference's.
-        share: Of the way from the one to the other: 0 at the floor, 1 at the reference; ``None`` where the reference is
-            not known to be above the floor.
+        gain: The model's mean above that floor's.
+        p: Of no gain, by a paired t test over questions.
+        p_new_roles: By one over roles and questions.
     """
 
     floor: str
     low: float
     model: float
     high: float
-    share: Measured = None
+    gain: Measured = None
+    p: float = 1.0
+    p_new_roles: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +169,6 @@ class ScoreScale:
     position: dict[str, ScalePosition | None]
     notes: tuple[str, ...] = ()
 
-    @property
-    def text(self) -> str:
-        """The position of the model, in words; empty where no metric tells."""
-        shares = [
-            f"{metric} {100 * share.mean:.1f} % {share.format_ends(1, 100)} from “{position.floor}”, n={share.n:,}"
-            for metric, position in self.position.items()
-            if position and (share := position.share)
-        ]
-        ends = "From the highest floor (0 %) to one reference against the others (100 %), for these roles: "
-        return ends + "; ".join(shares) if shares else ""
-
 
 #: What a report holds of single rows, and not in JSON.
 _ROW_FIELDS = ("options", "findings", "answers", "scores", "rows")
@@ -183,7 +176,7 @@ _NotInJson = Field(exclude=True)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ScoreReport(Tabular):
+class ScoreReport(Result):
     """A score with its breakdowns and recipe; one that was read back from JSON lacks single rows.
 
     Attributes:
@@ -289,8 +282,8 @@ class ScoreReport(Tabular):
 
     @property
     def caption(self) -> str:
-        """The recipe, where the model is between floor and reference, and which of these are absent."""
-        scale = (self.scale.text, *self.scale.notes) if self.scale else ()
+        """The recipe, and which floors and references are absent."""
+        scale = self.scale.notes if self.scale else ()
         return ". ".join(filter(None, (self.recipe, *scale)))
 
     def to_pandas(self) -> Any:
@@ -309,8 +302,10 @@ class ScoreReport(Tabular):
         ]
         return pandas.DataFrame(lines, columns=["part", "metric", *Interval(0).to_columns()])
 
-    def _table(self) -> Table:
-        return summary_table("Rouge-L", "Rows", self.leading.parts, self.caption)
+    def tables(self) -> tuple[Table]:
+        """Build the table of all parts."""
+        return (summary_table("Rouge-L", "Rows", self.leading.parts, self.caption),)
 
-    def _remarks(self) -> Sequence[str]:
+    def remarks(self) -> Sequence[str]:
+        """Return the warnings."""
         return self.warnings

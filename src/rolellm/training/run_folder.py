@@ -20,7 +20,9 @@ from typing import Any, Literal
 from rolellm.core.errors import RecipeError, RoleLLMWarning, StoppedShortError
 from rolellm.core.files import is_disk_full, write_json
 from rolellm.core.fingerprint import hash_file
+from rolellm.core.jsonl import read_json
 from rolellm.core.settings import describe_changes
+from rolellm.models.find import sort_names
 from rolellm.models.training_record import MANIFEST
 from rolellm.training.recipe import Recipe, select_decisive
 from rolellm.version import __version__
@@ -58,16 +60,20 @@ def hash_model_files(folder: Path) -> dict[str, str]:
 
 
 def name_base(folder: Path, base: str | None, revision: str | None) -> None:
-    """Name an adapter's base; one in the run's own folder by its place there, so that the folder can be moved."""
+    """Name an adapter's base; one in the run's own folder by its place there, so that the folder can be moved.
+
+    The settings are written so that equal runs leave equal files.
+    """
     file = folder / "adapter_config.json"
     if not file.is_file():
         return
-    config = json.loads(file.read_text(encoding="utf-8"))
+    config = sort_names(read_json(file))
     base_folder = Path(config["base_model_name_or_path"] or "").resolve()
     if base is not None:
-        write_json(file, config | {"base_model_name_or_path": base, "revision": revision})
+        config |= {"base_model_name_or_path": base, "revision": revision}
     elif base_folder.is_relative_to(folder.resolve()):
-        write_json(file, config | {"base_model_name_or_path": base_folder.relative_to(folder.resolve()).as_posix()})
+        config["base_model_name_or_path"] = base_folder.relative_to(folder.resolve()).as_posix()
+    write_json(file, config)
 
 
 def remove_foreign_files(folder: Path) -> None:

@@ -2,20 +2,18 @@
 
 import functools
 import itertools
-import json
 from collections import Counter
 
 import pytest
 from datasets import load_dataset
-from typer.testing import CliRunner
 
-from rolellm.cli.app import app
 from rolellm.core.errors import ReleaseNotFoundError, RoleLLMWarning
 from rolellm.data.rolebench.build import MissingFilesWarning, build
 from rolellm.data.rolebench.release import Release, iter_rows
 from rolellm.data.rolebench.schema import ANONYMOUS, get_config
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.data.rolebench.twins import Names, get_world_names, load_names, make_twin
+from rolellm.scoring.score import score
 
 EN = Names("en", {"Robin Hood": "Martin Pell", "Robin": "Martin", "Hood": "Pell", "Marian": "Lilian", "HAL": "MEL"})
 
@@ -155,23 +153,13 @@ def test_a_release_without_any_reviewed_names_is_built_without_twins(write_relea
     assert "instruction-generalization-eng-anonymous" not in names
 
 
-def test_the_gap_between_named_and_anonymous_answers(tmp_path):
+def test_the_gap_between_named_and_anonymous_answers():
     """A model that knows the named role by heart and says one thing to its twin."""
-    files = []
+    scores = []
     for config, know in (("sample-anonymous", False), ("sample", True)):
         rows = load_dataset("rolebench", config, split="test")
-        answers = [{"id": one["id"], "prediction": one["references"][0] if know else "I do not know."} for one in rows]
-        files.append(tmp_path / f"{config}.jsonl")
-        files[-1].write_text("".join(json.dumps(one) + "\n" for one in answers), encoding="utf-8")
-    command = ["report", "--compare", *map(str, files), "--config", "sample", "--json"]
-    found = CliRunner().invoke(app, [*command, "--anonymous"])
-    assert found.exit_code == 0, found.output
-    result = json.loads(found.stdout)
-    assert result["anonymous"]
-    assert result["shared"]["rows"] == 72
-    gap = {one["measure"]: one["difference"] for one in result["changes"]}
-    assert set(gap) == {"CUS", "RAW", "SPE"}
-    assert gap["SPE"]["mean"] > 0.8
-    assert gap["SPE"]["ci95"][0] > 0.7
-    told = CliRunner().invoke(app, [*command[:-1], "--anonymous"])
-    assert "B - A is what the names add" in told.output
+        answers = [row["references"][0] if know else "I do not know." for row in rows]
+        scores.append(score(answers, rows).metrics["SPE"])
+    anonymous, named = scores
+    assert named.n == anonymous.n == 32
+    assert named.mean - anonymous.mean > 0.8

@@ -12,12 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, get_args
 
 from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Profile
+from rolellm.core.result import Result
+from rolellm.core.sanitize import label
+from rolellm.core.table import Table
 from rolellm.core.typed_json import read_as
 from rolellm.data.rolebench.release import Text
 from rolellm.llm.llm import LLM
@@ -37,12 +40,17 @@ from rolellm.making.instruct.segments import Count, QuestionType, Segment, build
 from rolellm.making.settings import InstructSettings
 from rolellm.runs import Plan, Records, Round, Step
 
+QUESTION_TYPES: Final[tuple[QuestionType, ...]] = get_args(QuestionType)
+# Reasons for which a filter drops pairs that the table quotes, and their width.
+_REASONS, _REASON_WIDTH = 3, 80
 
-@dataclass(frozen=True, slots=True)
-class InstructResult:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class InstructResult(Result):
     """Result of a run.
 
     Attributes:
+        role: Who was asked about.
         verdicts: One for each candidate, in the order in which they were made.
         segments: All that there are; those with ``about_role`` were asked about.
         rounds: Number of rounds.
@@ -50,6 +58,7 @@ class InstructResult:
         shortfall: Why there are fewer than were asked for, in words; ``None`` where there are enough.
     """
 
+    role: str
     verdicts: tuple[Verdict, ...]
     segments: tuple[Segment, ...]
     rounds: int
@@ -65,6 +74,31 @@ class InstructResult:
     def dropped(self) -> list[Verdict]:
         """Verdicts that failed a filter, each with its reason."""
         return [verdict for verdict in self.verdicts if not verdict.kept]
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether there is any candidate."""
+        return bool(self.verdicts)
+
+    def notes(self) -> list[str]:
+        """Return why there are fewer pairs than were asked for."""
+        return [f"warning: {self.shortfall}."] if self.shortfall else []
+
+    def remarks(self) -> list[str]:
+        """Return how many pairs of each type passed."""
+        by_type = Counter(verdict.candidate.type for verdict in self.kept)
+        counts = ", ".join(f"{by_type[name]:,} {name}" for name in QUESTION_TYPES)
+        return [f"Kept {len(self.kept):,} of {len(self.verdicts):,} pairs for {self.role}: {counts}."]
+
+    def tables(self) -> tuple[Table]:
+        """Build the table of verdicts, with reasons."""
+        rows: list[tuple[str, int, str]] = [("kept", len(self.kept), "")]
+        for name in FILTERS:
+            dropped = [verdict for verdict in self.dropped if verdict.by == name]
+            reasons = dict.fromkeys(label(verdict.reason or "", _REASON_WIDTH) for verdict in dropped)
+            rows.append((f"dropped: {name}", len(dropped), "\n".join([*reasons][:_REASONS])))
+        title = f"{len(self.verdicts):,} candidates for {self.role}, {sum(self.distinct.values()):,} different"
+        return (Table.from_rows(title, ("verdict", "pairs", "such as"), rows),)
 
 
 @dataclass(frozen=True)
@@ -116,6 +150,7 @@ class Instruct(Step[InstructResult]):
                 lane.note(task, [item.question for item in made if item.problem is None])
                 is_answered = True
         return InstructResult(
+            role=self.character.role,
             verdicts=tuple(filter_candidates(candidates, self.character, settings.filters)),
             segments=tuple(segments),
             rounds=rounds,
@@ -219,7 +254,7 @@ class Instruct(Step[InstructResult]):
             "candidates": len(result.verdicts),
             "distinct": sum(result.distinct.values()),
             "kept": len(result.kept),
-            "kept_by_type": {name: by_type[name] for name in ("script_agnostic", "script_based")},
+            "kept_by_type": {name: by_type[name] for name in QUESTION_TYPES},
             "dropped": {name: by_filter[name] for name in FILTERS},
             "verified": _count_verified(result.verdicts, self.settings.filters.min_grounding),
         }

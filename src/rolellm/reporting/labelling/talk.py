@@ -39,7 +39,6 @@ from rolellm.core.text import find_name
 from rolellm.judging.people.labels import RankingLabel, append_label, check_annotator, hash_content, label_path
 from rolellm.judging.records import RESULT, Comparison, System, read_run, write_run
 from rolellm.llm.local import LocalChat
-from rolellm.playing.guarding import StopWords
 from rolellm.playing.player import Chat, RolePlayer
 from rolellm.reporting.labelling.server import explain_port
 
@@ -288,7 +287,7 @@ class TalkPage:
         if number not in talk.open:
             yield gr.skip()
             return
-        chat, reply, problem, is_stopped, due = talk.chats[number], "", "", False, 0.0
+        chat, reply, problem, due = talk.chats[number], "", "", 0.0
         message, before = _make_message("user", talk.text), _list_messages(chat)
         again = talk.again and chat.message == talk.text
         try:
@@ -298,15 +297,11 @@ class TalkPage:
                 with closing(pieces):
                     for piece in pieces:
                         reply += piece
-                        is_stopped = isinstance(piece, StopWords)
                         if time.monotonic() > due:
                             due = time.monotonic() + _PAUSE
                             yield [*before, message, _make_message("assistant", reply)]
             if chat.prompt is not None and (chat.prompt.dropped or chat.prompt.dropped_lore):
                 problem = "The context is full: earlier turns or lore are left out."
-            if is_stopped:
-                # Or it would seem to be the role who speaks, and what is said next to remove it.
-                problem = "The guard stopped this; the talk goes on without it."
             problem = problem or chat.note
             if not reply:
                 raise SettingsError("the reply is empty; say it again or something else")
