@@ -188,7 +188,7 @@ def main() -> None:
     judged = {}
     for language in dict.fromkeys(languages or ("en", "zh")) if arguments.verdicts else ():
         judged[language] = verdicts(language, arguments)
-    parts: dict[str, dict[str, dict[str, Any]]] = {"character": found, "stage": watch.rows(), "judge": judged}
+    parts: dict[str, Any] = {"character": found, "stage": watch.rows(), "judge": judged}
     if arguments.samples:
         arguments.samples.write_text(samples(watch.outcomes), encoding="utf-8")
     figures = {
