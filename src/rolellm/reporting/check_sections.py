@@ -2,109 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any
 
 from markupsafe import Markup
 
-from rolellm.core.errors import SettingsError
+from rolellm.checks.drift import DriftResult
 from rolellm.core.table import SIGNS, Table, TableRow
-from rolellm.reporting.plots import curve_svg
-from rolellm.runs import Run
 from rolellm.scoring.statistics.intervals import read_interval
 from rolellm.training.rewards import CANARIES, PAIRS
 
-#: Columns by measure, in their order; what no session has is left out.
-COLUMNS: Final[Mapping[str, str]] = {
-    "unbroken": "Unbroken sessions %",
-    "in_character": "In character %",
-    "language": "Language %",
-    "person": "Person %",
-    "repetition": "Repetition %",
-    "style": "Style %",
-    "prompt_to_line": "Prompt to line %",
-    "line_to_line": "Line to line %",
-    "questions": "Q&A %",
-    "rubric_character": "Character %",
-    "rubric_knowledge": "Knowledge %",
-    "rubric_coherence": "Coherence %",
-    "rubric_interest": "Interest %",
-}
-#: An interval this wide says nothing: half of the scale (our choice).
-_WIDE: Final = 0.5
-
-
-def read_drift(runs: Iterable[Run[None]]) -> dict[str, Any]:
-    """Read the systems of one or more runs of ``rolellm check drift``.
-
-    Raises:
-        SettingsError: For two systems of one name.
-    """
-    systems: dict[str, Any] = {}
-    for run in runs:
-        if shared := run.summary["systems"].keys() & systems.keys():
-            raise SettingsError(f"two results name a system {min(shared)!r}; name the sessions: NAME=SESSIONS")
-        systems |= run.summary["systems"]
-    return systems
-
-
-def life_table(systems: Mapping[str, Any]) -> Table:
-    """Build a table of sessions, breaks and the half-life of each system."""
-    heads = ("Sessions", "Roles", "Broken", "Half-life in turns", "First breaks")
-    rows = []
-    for name, system in systems.items():
-        kinds = ", ".join(f"{kind.replace('_', ' ')} {count}" for kind, count in system["first_breaks"].items())
-        counts = (str(system["sessions"]), str(system["roles"]), str(system["broken"]))
-        rows.append(TableRow((name,), (*counts, _format_half_life(system), kinds or "none")))
-    return Table("How long roles last", ("System",), heads, tuple(rows), left=("First breaks",))
-
-
-def _format_half_life(system: Mapping[str, Any]) -> str:
-    last, life = system["curve"][-1]["turn"], system["half_life"]
-    ends = life["ci95"]
-    labels = [f"over {last}" if turn is None else str(turn) for turn in (life["turns"], *(ends or ()))]
-    return labels[0] if ends is None else f"{labels[0]} [{labels[1]}, {labels[2]}]"
-
-
-def window_table(systems: Mapping[str, Any]) -> Table:
-    """Build a table of every measure by system and stretch of turns."""
-    rows = [(name, row) for name, system in systems.items() for row in system["windows"]]
-    columns = [column for column in COLUMNS if any(column in row for _, row in rows)]
-    lines = tuple(
-        TableRow((name, f"{row['from']}–{row['to']}"), tuple(read_interval(row.get(column)) for column in columns))
-        for name, row in rows
-    )
-    heads = tuple(COLUMNS[column] for column in columns)
-    return Table("By turn", ("System", "Turns"), heads, lines, digits=1)
-
-
-def drift_tables(systems: Mapping[str, Any]) -> list[Table]:
-    """Return both tables; none without a system."""
-    return [life_table(systems), window_table(systems)] if systems else []
-
-
-def drift_view(systems: Mapping[str, Any]) -> dict[str, Any]:
+def drift_view(drift: DriftResult) -> dict[str, Any]:
     """Return what ``drift.html.jinja`` shows."""
-    curves = {
-        name: [(step["turn"], step["broken"], read_interval(step["unbroken"])) for step in system["curve"]]
-        for name, system in systems.items()
-    }
-    wide = [
-        name
-        for name, steps in curves.items()
-        if any(share and share.ends and share.ends[1] - share.ends[0] >= _WIDE for _, _, share in steps)
-    ]
-    return {
-        "wide": wide,
-        "examples": [
-            {"system": name, "kind": kind.replace("_", " "), **example}
-            for name, system in systems.items()
-            for kind, example in system.get("examples", {}).items()
-        ],
-        "lives": Markup(life_table(systems).to_html()),
-        "curve": curve_svg(curves),
-        "windows": Markup(window_table(systems).to_html()),
-    }
+    examples = []
+    for name, system in drift.systems.items():
+        for kind, example in system.examples.items():
+            examples.append({"system": name, "kind": kind.replace("_", " "), "example": example})
+    return {"tables": [Markup(table.to_html()) for table in drift.tables()], "examples": examples}
 
 
 #: Verdicts with their signs, in the order in which they are shown.

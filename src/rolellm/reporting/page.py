@@ -23,6 +23,7 @@ from rolellm.core.sanitize import truncate
 from rolellm.core.table import Table, TableRow
 from rolellm.making.audit import Audit, load_consequences
 from rolellm.reporting.browse import BrowsePart, browse
+from rolellm.checks.drift import DriftResult
 from rolellm.reporting.check_sections import drift_view, tests_view
 from rolellm.reporting.safety_section import safety_view
 from rolellm.reporting.section import Section
@@ -46,7 +47,7 @@ class PageContent:
         findings: What came out, in sentences; each on its own line.
         recipe: How the run was made (model, tuning, decoding), as a JSON object of any depth.
         made: Roles that were made from scripts, as `rolellm.demo.making.make_roles` returns them.
-        drift: Systems over many turns, as ``rolellm check drift`` writes them.
+        drift: Systems over many turns.
         tests: A character's tests, as ``rolellm check`` writes them.
         safety: Checks of safety, as `rolellm.reporting.safety_section.read_safety` reads them.
     """
@@ -59,7 +60,7 @@ class PageContent:
     findings: Sequence[str] = ()
     recipe: Mapping[str, Any] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict)
-    drift: Mapping[str, Any] = field(default_factory=dict)
+    drift: DriftResult | None = None
     tests: Mapping[str, Any] = field(default_factory=dict)
     safety: Sequence[Mapping[str, Any]] = ()
 
