@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rolellm.characters.cards.folder import open_character
-from rolellm.checks.character_tests import read_tests, test_file, write_first_file
+from rolellm.checks.character_tests import locate_tests, read_tests, write_first_file
 from rolellm.core.errors import SettingsError
 from rolellm.core.files import open_atomic
 from rolellm.core.fingerprint import hash_json
@@ -143,11 +143,11 @@ def write_boundary(
         SettingsError: For a test file in which ``knows`` or ``does_not_know`` is not a block list.
     """
     sheet, home = open_character(profile)
-    path = test_file(sheet, folder)
+    path = locate_tests(sheet, folder)
     if not path.exists():
         write_first_file(str(profile), folder)
     tests = read_tests(path)
-    asked = {fact.ask[-1] for fact in (*tests.knows, *tests.does_not_know)}
+    asked = {fact.ask[-1] for fact in tests.knows} | {secret.ask[-1] for secret in tests.does_not_know}
     files = [] if home is None else sorted(home.glob(f"instruct*/{KEPT}"))
     pairs = [pair for file in files for pair in read_questions(file)]
 

@@ -119,6 +119,7 @@ def read_talks(path: str | Path) -> list[Talk]:
         raise DataError("no session has a reply", path=file)
     return [talk for talk in talks if talk.replies]
 
+
 @dataclass(frozen=True, slots=True)
 class MeasuredReply:
     """A reply, measured by rule.
@@ -261,7 +262,9 @@ def summarize_sessions(talks: Sequence[Talk], replies: Sequence[MeasuredReply]) 
     for first, last in list_windows(talks):
         inside = [reply for reply in replies if first <= reply.turn <= last]
         names = {name for reply in inside for name in reply.values}
-        measures = {name: estimate_measure(inside, name) for name in sorted(names - {"unbroken"})}
+        measures: dict[str, Measured] = {}
+        for name in sorted(names - {"unbroken"}):
+            measures[name] = estimate_measure(inside, name)
         measures["unbroken"] = estimate_measure([reply for reply in inside if reply.turn == last], "unbroken")
         windows.append(Window(first, last, measures))
     meta = talks[0].meta

@@ -7,10 +7,12 @@ from typing import Any
 
 from markupsafe import Markup
 
+from rolellm.checks.character_tests import SIGNED, TestsResult
 from rolellm.checks.drift import DriftResult
 from rolellm.core.table import SIGNS, Table, TableRow
 from rolellm.scoring.statistics.intervals import read_interval
 from rolellm.training.rewards import CANARIES, PAIRS
+
 
 def drift_view(drift: DriftResult) -> dict[str, Any]:
     """Return what ``drift.html.jinja`` shows."""
@@ -21,61 +23,16 @@ def drift_view(drift: DriftResult) -> dict[str, Any]:
     return {"tables": [Markup(table.to_html()) for table in drift.tables()], "examples": examples}
 
 
-#: Verdicts with their signs, in the order in which they are shown.
-_SIGNED = {"failed": "✗ failed", "unscored": "? unscored", "passed": "✓ passed"}
-
-
-def tests_table(results: Mapping[str, Any]) -> Table:
-    """Build a table of every assertion of a character's tests, those that failed first."""
-    rows = tuple(
-        TableRow(
-            (assertion["name"],),
-            (read_interval(assertion["share"]), _format_target(assertion), _SIGNED[assertion["verdict"]]),
-            marks=("flaky",) if assertion["flaky"] else (),
-        )
-        for assertion in _sort_assertions(results)
-    )
-    heads = ("Passes %", "Wanted %", "Verdict")
-    return Table(f"Tests of {results['role']}", ("Assertion",), heads, rows, left=("Verdict",))
-
-
-def _sort_assertions(results: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return sorted(results["assertions"], key=lambda assertion: list(_SIGNED).index(assertion["verdict"]))
-
-
-def _format_target(assertion: Mapping[str, Any]) -> str:
-    low, high = (round(100 * assertion[end], 1) for end in ("at_least", "at_most"))
-    return f"{low:g} to {high:g}" if high < 100 else f"{low:g}" if low == 100 else f"{low:g} or more"
-
-
-def tests_view(results: Mapping[str, Any]) -> dict[str, Any]:
+def tests_view(results: TestsResult) -> dict[str, Any]:
     """Return what ``tests.html.jinja`` shows: replies that fail come first."""
-    assertions = [
-        {
-            **assertion,
-            "signed": (signed := _SIGNED[assertion["verdict"]]),
-            "tone": SIGNS[signed[0]][0],
-            "trials": sorted(assertion["trials"], key=lambda trial: not (trial["problem"] or trial["ended"])),
-        }
-        for assertion in _sort_assertions(results)
-    ]
-    return {
-        "table": Markup(tests_table(results).to_html()),
-        "assertions": assertions,
-        "language": results["language"],
-    }
-
-
-def boundary_table(boundary: Mapping[str, Any]) -> Table:
-    """Build a table of every kind of probe, then of hallucination and over-refusal over all their kinds."""
-    columns = ("By rule %", "By judge %", "Words of the answer %")
-    rows = []
-    for name, must_know in (("hallucination", False), ("over_refusal", True)):
-        kinds = {kind: figures for kind, figures in boundary["kinds"].items() if figures["must_know"] is must_know}
-        for kind, figures in {**kinds, "all": boundary[name]}.items():
-            cells = tuple(read_interval(figures.get(by)) for by in ("rule", "judge", "says_key"))
-            rows.append(TableRow((name.replace("_", "-"), kind.replace("_", " ")), cells))
-    return Table(f"Knowledge boundary of {boundary['role']}", ("Error", "Probes"), columns, tuple(rows))
+    assertions = []
+    for assertion in results.sorted_assertions:
+        sign = SIGNED[assertion.verdict]
+        trials = sorted(assertion.trials, key=lambda trial: not (trial.problem or trial.ended))
+        view = {"signed": sign, "tone": SIGNS[sign[0]][0], "trials": trials}
+        assertions.append({"name": assertion.name, "verdict": assertion.verdict, "flaky": assertion.flaky, **view})
+    table = Markup(results.tables()[0].to_html())
+    return {"table": table, "assertions": assertions, "language": results.language}
 
 
 def reward_table(audit: Mapping[str, Any]) -> Table:

@@ -17,13 +17,14 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from rolellm.checks.character_tests import TestsResult
+from rolellm.checks.drift import DriftResult
 from rolellm.core.errors import DataError
 from rolellm.core.files import open_atomic
 from rolellm.core.sanitize import truncate
 from rolellm.core.table import Table, TableRow
 from rolellm.making.audit import Audit, load_consequences
 from rolellm.reporting.browse import BrowsePart, browse
-from rolellm.checks.drift import DriftResult
 from rolellm.reporting.check_sections import drift_view, tests_view
 from rolellm.reporting.safety_section import safety_view
 from rolellm.reporting.section import Section
@@ -48,7 +49,7 @@ class PageContent:
         recipe: How the run was made (model, tuning, decoding), as a JSON object of any depth.
         made: Roles that were made from scripts, as `rolellm.demo.making.make_roles` returns them.
         drift: Systems over many turns.
-        tests: A character's tests, as ``rolellm check`` writes them.
+        tests: A character's tests.
         safety: Checks of safety, as `rolellm.reporting.safety_section.read_safety` reads them.
     """
 
@@ -61,7 +62,7 @@ class PageContent:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict)
     drift: DriftResult | None = None
-    tests: Mapping[str, Any] = field(default_factory=dict)
+    tests: TestsResult | None = None
     safety: Sequence[Mapping[str, Any]] = ()
 
 
