@@ -75,7 +75,7 @@ def test_roles_that_differ_decide_for_themselves_and_not_for_new_ones() -> None:
 def judge_systems(strengths: dict[str, float], questions: int = 40, certificate: str | None = None) -> JudgingResult:
     made = Simulator({**strengths, "null": -4.0}, canaries=("null",), questions=questions)
     judges = [{"name": "judge", "prompts": {"pairwise": {}}, "certificate": certificate}]
-    return JudgingResult.from_dict(summarize(made.comparison(), made.pairs(), judges, JudgingSettings(resamples=10)))
+    return JudgingResult.from_dict(summarize(made.comparison(), made.pairs(), judges, JudgingSettings()))
 
 
 def test_verdicts_are_of_ones_own_systems_first() -> None:
