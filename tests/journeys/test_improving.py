@@ -29,7 +29,7 @@ def write_recipe(folder: Path, trainer: str) -> str:
     extra += "  reward_weights: [1, 2, 0]\n  per_device_train_batch_size: 8\n  max_completion_length: 6\n"
     path = folder / f"{trainer}.yaml"
     path.write_text(
-        f"extends: rocit-{trainer}\ntraining:\n  max_steps: 8\n  collapse_steps: null\n"
+        f"extends: rocit-{trainer}\ntraining:\n  max_steps: 8\n"
         f"{extra if trainer == 'grpo' else '  per_device_train_batch_size: 2' + chr(10)}",
         encoding="utf-8",
     )
@@ -80,6 +80,20 @@ def test_the_command_says_what_rewards_did(adapter: Path, tmp_path: Path, comman
     assert "Rewards, from the first quarter of the steps to the last: in_character" in done.out
     assert "rouge" in done.out and "only watched" in done.out
     assert f"Report: {tmp_path / 'out' / 'report.html'}" in done.out
+
+
+def test_an_interrupt_names_the_command_that_goes_on(
+    adapter: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "def stop(completions, **_):\n    raise KeyboardInterrupt\n"
+    (tmp_path / "interrupting.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    recipe = Path(write_recipe(tmp_path, "grpo"))
+    text = recipe.read_text(encoding="utf-8").replace("rolellm.rewards.style", "interrupting.stop")
+    recipe.write_text(text, encoding="utf-8")
+    done = command("improve", adapter, "--recipe", recipe, "--out", tmp_path / "out")
+    line = f"rolellm improve {adapter} --out {tmp_path / 'out'} --recipe {recipe}\n"
+    assert done.code == 3 and done.err.endswith(line), done.err
 
 
 def test_a_model_that_was_not_tuned_is_refused_in_words(base: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@
     │   ├── HubLoginError                 not logged in, or the token lacks permission
     │   └── HubUnreachableError           the Hub does not answer or keeps failing; try again later
     ├── JudgingError                      too many verdicts of a judging run are missing
-    ├── DivergedError                     training stopped: its loss or gradient is not finite, or its replies collapse
+    ├── DivergedError                     training stopped: its loss or gradient is not finite
     ├── RunInUseError                     another process is using the run's folder
     ├── StoppedShortError                 stopped on request; finished work is kept and can be resumed
     └── MissingExtraError (ImportError)   an optional dependency is not installed; names the extra to install
@@ -131,9 +131,9 @@ class StoppedShortError(RoleLLMError):
         super().__init__(f"{message}\nResume with: {resume}")
 
     def name_command(self, command: str) -> StoppedShortError:
-        """The same, with a command in the place of ``the same command``."""
+        """The same, with the command of the whole in the place of that of a stage."""
         message = str(self).removesuffix(f"\nResume with: {self.resume}")
-        return StoppedShortError(message, resume=self.resume.replace("the same command", command, 1))
+        return StoppedShortError(message, resume=command)
 
 
 class MissingExtraError(RoleLLMError, ImportError):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import DataError, MissingExtraError, SettingsError
 from rolellm.core.files import write_json
-from rolellm.core.folders import use_working_folder
+from rolellm.core.folders import name_call, use_working_folder
 from rolellm.core.locks import lock_folder
 from rolellm.core.result import Result
 from rolellm.core.settings import Field, dump, read, settings
@@ -138,10 +138,8 @@ def evaluate(
     """
     chosen = read(EvalSettings, options)
     systems = name_systems(models)
-    with use_working_folder("eval", out) as folder:
-        folder.mkdir(parents=True, exist_ok=True)
-        with lock_folder(folder):
-            return _evaluate(folder, systems, judge, chosen)
+    with use_working_folder("eval", out) as folder, lock_folder(folder), name_call(folder):
+        return _evaluate(folder, systems, judge, chosen)
 
 
 def name_systems(models: str | Path | Sequence[str | Path] | Mapping[str, Any]) -> dict[str, Any]:

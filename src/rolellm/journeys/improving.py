@@ -15,7 +15,7 @@ from typing import Any, Final
 from rolellm.checks.breaks import find_breaks
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.files import write_json
-from rolellm.core.folders import use_working_folder
+from rolellm.core.folders import name_call, use_working_folder
 from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile, Row
@@ -98,14 +98,12 @@ def improve(run: str | Path, *, judge: Any = None, out: str | Path | None = None
     if config is None:
         raise SettingsError(f"{run} does not say which data set it was trained on; name one (--config or --data-dir)")
     where: dict[str, Any] = {"config": config, "data_dir": data_dir and Path(data_dir)}
-    with use_working_folder("improve", out) as folder:
-        folder.mkdir(parents=True, exist_ok=True)
-        with lock_folder(folder):
-            recipe = _load_recipe(chosen.recipe, run, folder, where)
-            adapter = folder / "adapter"
-            if not (adapter / MANIFEST).is_file():
-                train(recipe, out=adapter, resume=(adapter / "recipe.json").is_file())
-            return _measure(folder, run, judge, replace(chosen, **where), recipe)
+    with use_working_folder("improve", out) as folder, lock_folder(folder), name_call(folder):
+        recipe = _load_recipe(chosen.recipe, run, folder, where)
+        adapter = folder / "adapter"
+        if not (adapter / MANIFEST).is_file():
+            train(recipe, out=adapter, resume=(adapter / "recipe.json").is_file())
+        return _measure(folder, run, judge, replace(chosen, **where), recipe)
 
 
 def _load_recipe(name: str, run: Path, folder: Path, where: Mapping[str, Any]) -> Recipe:

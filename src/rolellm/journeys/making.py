@@ -28,9 +28,10 @@ from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import clean_names, read_script
 from rolellm.checks.character_tests import ENDING, write_first_file
 from rolellm.checks.safety import CheckSafety, SafetySettings, pair_models
-from rolellm.core.errors import ModelError, ScriptError, SettingsError, StoppedShortError, require
+from rolellm.core.errors import ModelError, ScriptError, SettingsError, require
 from rolellm.core.files import open_atomic, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
+from rolellm.core.folders import name_call
 from rolellm.core.jsonl import read_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile
@@ -187,12 +188,10 @@ def make(
     journey = _Journey.start(source, llm, out, budget, options)
     folder = journey.folder
     try:
-        with lock_folder(folder):
+        with lock_folder(folder), name_call(folder):
             return journey.run()
-    except StoppedShortError as error:
-        raise error.name_command(f"the same call with out={str(folder)!r}") from error
     finally:
-        if all(path.name == ".lock" for path in folder.iterdir()):
+        if folder.is_dir() and all(path.name == ".lock" for path in folder.iterdir()):
             shutil.rmtree(folder)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -22,7 +22,6 @@ from starlette.types import Receive, Scope, Send
 from rolellm.core.scrub import HIDDEN
 from rolellm.llm.endpoint import Endpoint, find_proxy
 from rolellm.llm.openai_format import UNREADABLE, encode_body, parse_body
-from rolellm.llm.settings import find_key
 
 #: The longest error of the other server that is read, in bytes, and the seconds that it may take (our choice).
 _MOST_ERROR: Final = 1 << 20
@@ -66,7 +65,7 @@ class Upstream:
         self.url = f"{base_url}/chat/completions"
         self.max_bytes = settings.max_bytes
         self.continuing: Mapping[str, Any] = {}
-        self._key = find_key(base_url, settings.api_key_env)
+        self._key = endpoint.find_key()
         self._scrubber = endpoint.get_scrubber()
         own = (base_url, urlsplit(base_url).netloc)
         self._own = re.compile(
@@ -152,10 +151,11 @@ class Relay:
         upstream: The other server.
         body: What to ask there.
         name: What the client calls the model.
+        stops: Strings that end a reply and are cut from it here, where it does not come as a stream.
     """
 
-    def __init__(self, upstream: Upstream, body: dict[str, Any], name: str) -> None:
-        self._upstream, self._body, self._name = upstream, body, name
+    def __init__(self, upstream: Upstream, body: dict[str, Any], name: str, stops: Sequence[str] = ()) -> None:
+        self._upstream, self._body, self._name, self._stops = upstream, body, name, stops
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
@@ -182,6 +182,9 @@ class Relay:
                 value = parse_body(await _read(response, upstream.max_bytes))
                 if UNREADABLE in value:
                     raise AnswerError("its answer is not JSON")
+                for stop in self._stops:
+                    message = value["choices"][0]["message"]
+                    message["content"] = message["content"].partition(stop)[0]
                 await _make_json_response(upstream.clean(value, self._name))(scope, receive, send)
         except (aiohttp.ClientError, TimeoutError, AnswerError) as error:
             reason = next((words for kind, words in _FAILURES.items() if isinstance(error, kind)), str(error))

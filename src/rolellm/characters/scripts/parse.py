@@ -70,6 +70,20 @@ def detect_spoken_language(text: str) -> str | None:
     return str(code).split("-")[0] if sure and code != "un" else None
 
 
+def is_noise(text: str) -> bool:
+    """Tell whether a text is no language: of 40 characters or more, mostly signs, or letters of no known language.
+
+    >>> is_noise("Aye."), is_noise("qwz xkrt vvpl jjhq ozzx wqpt kkzr bnnx qqzt llpw")
+    (False, True)
+    """
+    characters = [character for character in text[:_ENOUGH] if not character.isspace()]
+    if len(characters) < _TELLING:
+        return False
+    if sum(map(str.isalpha, characters)) < _TELLING:
+        return 2 * sum(map(str.isalnum, characters)) < len(characters)
+    return detect_spoken_language(text) is None
+
+
 def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tuple[Format, dict[Format, float]]:
     """The format of a script, and each format's score.
 
