@@ -219,9 +219,8 @@ class TestReport:
             "n",
             "questions",
             "method",
-            "method_new_roles",
         }
-        assert found["metrics"]["avg"].keys() == {"mean", "ci95", "ci95_new_roles", "method", "method_new_roles"}
+        assert found["metrics"]["avg"].keys() == {"mean", "ci95", "ci95_new_roles", "method"}
         assert all(
             one["CUS"].keys() == {"mean", "ci95", "n", "questions", "method"} for one in found["by_role"].values()
         )

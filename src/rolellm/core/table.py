@@ -75,7 +75,7 @@ class Interval(NamedTuple):
         n: Number of values; 0 where it is not known.
         clusters: Number of distinct clusters among them; 0 where it is not known.
         new_roles: Both ends for new roles; ``None`` with fewer than two roles.
-        method: The roles that `low` and `high` are about, and how they were computed; as the computation names itself.
+        method: How `low` and `high` were computed; by role, too, where they are for new roles.
     """
 
     mean: float
@@ -105,13 +105,14 @@ class Interval(NamedTuple):
 def describe_intervals(cells: Iterable[tuple[str, Cell]]) -> str:
     """Say by which methods the intervals of some cells, each with its head, were computed; empty where there are none.
 
-    >>> describe_intervals([("CUS", Interval(0.5, 0.4, 0.6, method="for these roles: Student's t over questions"))])
-    "95 % intervals for these roles: Student's t over questions"
+    >>> describe_intervals([("CUS", Interval(0.5, 0.4, 0.6, method="Student's t by question"))])
+    "95 % intervals for these roles: Student's t by question"
     """
     heads_by_method: dict[str, dict[str, None]] = {}
     for head, cell in cells:
         if isinstance(cell, Interval) and cell.ends and cell.method:
-            heads_by_method.setdefault(cell.method, {})[head] = None
+            scope = "new" if "by role" in cell.method else "these"
+            heads_by_method.setdefault(f"for {scope} roles: {cell.method}", {})[head] = None
     methods = list(heads_by_method)
     if len(methods) > 1:
         methods = [f"{method} ({', '.join(heads)})" for method, heads in heads_by_method.items()]
@@ -220,7 +221,8 @@ class Table:
     def caption(self) -> str:
         """The note, and how the intervals were computed."""
         cells = (cell for row in self.rows for cell in zip(self.columns, row.cells, strict=True))
-        return ". ".join(filter(None, (self.note.removesuffix("."), describe_intervals(cells))))
+        intervals = describe_intervals(cells)
+        return f"{self.note.removesuffix('.')}. {intervals}" if self.note and intervals else self.note or intervals
 
     def shared_counts(self) -> dict[str, int]:
         """Map each column whose head shows the number of rows behind its scores to that number."""

@@ -1,8 +1,8 @@
 """The result of a judging run: what `rolellm.judge` returns, ``result.json`` holds and a report shows.
 
 A figure without data is ``None``, never 0. Shares run from 0 to 1. In JSON, the fields are the keys, and a figure with
-intervals is an object of ``mean``, ``ci95``, ``ci95_new_roles``, ``n`` and ``questions``, and of what computed them
-(``method``, ``method_new_roles``).
+intervals is an object of ``mean``, ``ci95``, ``ci95_new_roles``, ``n``, ``questions`` and
+``method``.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def compare_values(
 
 
 def _name_roles(interval: Interval, count: int) -> str:
-    if "new roles" in interval.method:
+    if "by role" in interval.method:
         return "for new roles"
     return "for this role" if count == 1 else f"for these {count} roles"
 

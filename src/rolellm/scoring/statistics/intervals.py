@@ -42,9 +42,9 @@ _UNSEEN: Final = 2
 # Rows in another order are summed with other rounding errors: round the ends, so that the interval stays the same.
 _DIGITS: Final = 12
 _WIDE: Final = "_new_roles"
-# How the two intervals name themselves; the second is for new roles.
-_STUDENT: Final = "for these roles: Student's t over questions"
-_WILSON: Final = "for these roles: Wilson's over questions"
+# What intervals for these roles are computed by; those for new roles are by role, too.
+_STUDENT: Final = "Student's t by question"
+_WILSON: Final = "Wilson's by question"
 # Far above any score, rank or length: what is read back and drawn must have a scale.
 _MOST: Final = 1e9
 # A spread below this share of the values is a rounding error.
@@ -217,8 +217,11 @@ def take_new_roles(interval: Interval) -> Interval | None:
     if interval.new_roles is None:
         return None
     low, high = interval.new_roles
-    method = interval.method.replace("these roles", "new roles").replace("over questions", "over roles and questions")
-    return interval._replace(low=low, high=high, new_roles=None, method=method)
+    return interval._replace(low=low, high=high, new_roles=None, method=_add_roles(interval.method))
+
+
+def _add_roles(method: str) -> str:
+    return method.replace(" by question", " by role and question")
 
 
 def estimate_proportion(hits: int, n: int) -> Interval:
@@ -232,7 +235,7 @@ def estimate_proportion(hits: int, n: int) -> Interval:
     '[0.596, 0.982]'
     """
     ends = [_compute_wilson_ends(hits / n, n)]
-    return add_ends(Interval(hits / n, n=n, clusters=n), ends, "for these roles: Wilson's")
+    return add_ends(Interval(hits / n, n=n, clusters=n), ends, "Wilson's")
 
 
 def _compute_wilson_ends(share: float, n: float) -> Ends:
@@ -259,15 +262,12 @@ def encode_interval(interval: Interval | None) -> dict[str, Any] | None:
     if interval is None:
         return None
     value: dict[str, Any] = {"mean": interval.mean, "ci95": None if interval.ends is None else list(interval.ends)}
-    wide = take_new_roles(interval)
-    if wide is not None and wide.ends is not None:
-        value["ci95_new_roles"] = list(wide.ends)
+    if interval.new_roles is not None:
+        value["ci95_new_roles"] = list(interval.new_roles)
     if interval.n:
         value |= {"n": interval.n, "questions": interval.clusters}
     if interval.method:
         value["method"] = interval.method
-    if wide is not None and wide.method:
-        value["method_new_roles"] = wide.method
     return value
 
 
@@ -316,7 +316,10 @@ def select_intervals(value: Any, config: str | None) -> Any:
         return value
     if isinstance(value, Mapping):
         plain = {key: select_intervals(item, config) for key, item in value.items() if not key.endswith(_WIDE)}
-        return plain | {key.removesuffix(_WIDE): value[key] for key in value.keys() - plain if value[key] is not None}
+        wide = {key.removesuffix(_WIDE): value[key] for key in value.keys() - plain if value[key] is not None}
+        if "ci95" in wide and "method" in plain:
+            wide["method"] = _add_roles(plain["method"])
+        return plain | wide
     return [select_intervals(item, config) for item in value] if isinstance(value, list | tuple) else value
 
 
@@ -380,7 +383,7 @@ def compare_pairs(
         interval = add_ends(
             interval,
             [(interval.mean - spread.compute_reach(), interval.mean + spread.compute_reach()) for spread in errors],
-            "for these roles: the sign test's over questions",
+            "the sign test by question",
         )
     chances = [_compute_p_value(interval.mean, spread) for spread in errors]
     return PairedTest(interval, chances[0] if chances else 1.0, chances[1] if chances[1:] else None)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from rolellm.scoring.statistics.intervals import Interval, add_ends, compute_t_quantile, estimate_proportion
 
-_METHOD = "for these roles: Kaplan and Meier's, log-log, over sessions"
+_METHOD = "Kaplan and Meier's (log-log) by session"
 
 
 def estimate_survival(turns: Sequence[int], failed: Sequence[bool]) -> list[Interval]:

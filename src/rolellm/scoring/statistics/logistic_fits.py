@@ -52,7 +52,7 @@ _CLOSE = 1e-9
 _DIGITS = 12
 #: Fewer questions than this get no controlled rate: their intervals would be too narrow by far.
 MIN_QUESTIONS = 30
-_METHOD = "for these roles: Student's t of the logistic fit over questions"
+_METHOD = "Student's t of the logistic fit by question"
 
 
 class LengthControl(NamedTuple):

@@ -109,4 +109,4 @@ def _draw_share(random: np.random.Generator, hits: float, n: float) -> Floats:
 def _make_interval(interval: Interval, draws: Floats) -> Interval:
     low, high = compute_percentiles(draws)
     ends = [] if low is None or high is None else [(min(low, interval.mean), max(high, interval.mean))]
-    return add_ends(interval, ends, "for these roles: percentiles of draws") if ends else interval
+    return add_ends(interval, ends, "percentiles of draws") if ends else interval
