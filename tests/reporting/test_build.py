@@ -135,8 +135,8 @@ def test_every_figure_has_its_section(html: str) -> None:
     text = squeeze(page.text)
     for words in (
         "Holm",
-        "for these roles: Wilson's by question",
-        "Student's t of the logistic fit by question (LC win rate, %)",
+        "Wilson's by question (Win rate",
+        "Student's t of the logistic fit by question (LC win rate)",
         "both orders, ties half",
         "gave no verdict",
         "judged by own family",

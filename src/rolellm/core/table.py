@@ -108,15 +108,18 @@ def describe_intervals(cells: Iterable[tuple[str, Cell]]) -> str:
     >>> describe_intervals([("CUS", Interval(0.5, 0.4, 0.6, method="Student's t by question"))])
     "95 % intervals for these roles: Student's t by question"
     """
-    heads_by_method: dict[str, dict[str, None]] = {}
+    scopes: dict[str, dict[str, dict[str, None]]] = {}
     for head, cell in cells:
         if isinstance(cell, Interval) and cell.ends and cell.method:
-            scope = "new" if "by role" in cell.method else "these"
-            heads_by_method.setdefault(f"for {scope} roles: {cell.method}", {})[head] = None
-    methods = list(heads_by_method)
-    if len(methods) > 1:
-        methods = [f"{method} ({', '.join(heads)})" for method, heads in heads_by_method.items()]
-    return f"95 % intervals {'; '.join(methods)}" if methods else ""
+            scope = "new roles" if "by role" in cell.method else "these roles"
+            methods = scopes.setdefault(scope, {})
+            methods.setdefault(cell.method, {})[head.rstrip(" ,%")] = None
+    is_single = sum(map(len, scopes.values())) == 1
+    clauses = []
+    for scope, methods in scopes.items():
+        named = [method if is_single else f"{method} ({', '.join(heads)})" for method, heads in methods.items()]
+        clauses.append(f"for {scope}: {', '.join(named)}")
+    return f"95 % intervals {'; '.join(clauses)}" if clauses else ""
 
 
 #: Signs that a verdict in a cell begins with, to how it is shown: a class in HTML, a style in a terminal.

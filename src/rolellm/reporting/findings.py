@@ -188,7 +188,7 @@ class Evidence:
             measures = [metric for metric in METRICS if any(test.measure == metric for test in tests)]
             return [*sentences, f"{_join(measures)} tell no two of {_join(list(self.reports))} apart."]
         for pair, pair_tests in by_pair.items():
-            sentences += _describe_pair(pair, pair_tests)
+            sentences += _describe_pair(pair, pair_tests, len(self.tests))
         return sentences
 
     def _describe_positions(self) -> Iterator[str]:
@@ -321,7 +321,7 @@ def _compare_scores(pair: tuple[str, str], reports: Mapping[str, ScoreReport], m
     return compare_values(pair, metric, values, clusters, reports[pair[0]].options.config)
 
 
-def _describe_pair(pair: tuple[str, str], tests: Sequence[PairTest]) -> Iterator[str]:
+def _describe_pair(pair: tuple[str, str], tests: Sequence[PairTest], count: int) -> Iterator[str]:
     signs = [test.sign for test in tests]
     lead = -1 if signs.count(-1) > signs.count(1) else 1
     better, worse = pair[::lead]
@@ -336,7 +336,7 @@ def _describe_pair(pair: tuple[str, str], tests: Sequence[PairTest]) -> Iterator
     if undecided:
         verb = "decides" if len(undecided) == 1 else "decide"
         ranges = "; ".join(test.ends for test in undecided)
-        yield f"Between {pair[0]} and {pair[1]}, {_list_measures(undecided)} {verb} nothing ({ranges})."
+        yield f"Between {pair[0]} and {pair[1]}, {_list_measures(undecided)} {verb} nothing, corrected for {format_count(count, 'test')} ({ranges})."
 
 
 def _show(test: PairTest, lead: int) -> str:
