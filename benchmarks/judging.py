@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from common import environment, make_parser, peak_memory_mb, report
 
-from rolellm.core.records import Row
-from rolellm.judging.records import Comparison, Judgement, System
+from rolellm.core.records import Row, Subset
+from rolellm.core.settings import read
+from rolellm.judging.records import Comparison, Design, Judgement, System
 from rolellm.judging.result import JudgedBy
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.summary import summarize_judgements
@@ -43,7 +44,7 @@ def make_comparison(rows: int, people: list[System]) -> Comparison:
     for number in range(rows):
         role, general = number % ROLES, number % 5 > 0
         question = f"General question {number // ROLES}?" if general else f"What of {number}?"
-        subset = "general" if general else "role_specific"
+        subset: Subset = "general" if general else "role_specific"
         made.append(Row(f"row-{number}", f"Role {role}", "en", subset, question, ("None.",)))
     lengths = np.clip(random.lognormal(5.3, 0.6, (rows, len(people))), 1, 4000).astype(int)
     answers = {
@@ -66,7 +67,7 @@ def judge(comparison: Comparison, *, rotations: int) -> list[Judgement]:
             scores += [STRENGTHS.get(name, 0.0) + len(comparison.answers[name][row.id]) / 500 for name in order]
             scores[0] += 0.3
             ranks = (np.argsort(np.argsort(-scores)) + 1.0).tolist()
-            design = "pairwise" if len(order) == 2 else "listwise"
+            design: Design = "pairwise" if len(order) == 2 else "listwise"
             found.append(Judgement(row.id, "judge", design, order, tuple(ranks), tuple("reason" for _ in order)))
     return found
 
@@ -74,7 +75,7 @@ def judge(comparison: Comparison, *, rotations: int) -> list[Judgement]:
 def timed(comparison: Comparison, judgements: list[Judgement]) -> dict[str, float]:
     """Wall and CPU seconds of the whole result."""
     wall, busy = time.perf_counter(), time.process_time()
-    summarize_judgements(comparison, judgements, JUDGES, JudgingSettings())
+    summarize_judgements(comparison, judgements, JUDGES, read(JudgingSettings, {}))
     return {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - busy}
 
 

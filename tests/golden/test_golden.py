@@ -25,7 +25,7 @@ TINY = (
     "--set base.warm.in_role=1 --set training.max_steps=4 --set training.per_device_train_batch_size=2"
 )
 FEW = '--config sample --role "Queen of Hearts" --subset role_specific --max-new-tokens 4 --batch-size 2'
-JUDGE = "judge tuned.jsonl base.jsonl --config sample --role 鲁智深 --limit 6 --name-probe 2"
+JUDGE = "judge tuned.jsonl base.jsonl --config sample --role 鲁智深 --limit 6"
 
 GROUPS: dict[str, dict[str, Case]] = {
     "data": {
@@ -186,11 +186,11 @@ GROUPS: dict[str, dict[str, Case]] = {
     "judge": {
         "judge": Case(f"{JUDGE} --llm words.yaml --out judged --json", left=("judged",)),
         "judge in pairs": Case(
-            f"{JUDGE} --llm words.yaml --judge role-pair --no-canaries --name-probe 0 --out pairs --json",
+            f"{JUDGE} --llm words.yaml --judge role-pair --no-canaries --out pairs --json",
             left=("pairs",),
         ),
         "jury": Case(
-            f"{JUDGE} --llm jury.yaml --jury --judge role-pair --no-canaries --name-probe 0 --out jury --json",
+            f"{JUDGE} --llm jury.yaml --jury --judge role-pair --no-canaries --out jury --json",
             left=("jury",),
         ),
         "dry run": Case(f"{JUDGE} --llm dear-words.yaml --dry-run --json"),

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from rolellm.core.settings import dump
-from rolellm.judging.diagnostics import measure_diagnostics, measure_name_effects
+from rolellm.judging.diagnostics import measure_diagnostics
 from rolellm.judging.records import Comparison
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.verdicts import Tally
-from rolellm.scoring.statistics.intervals import encode_interval
 
 from ..judge_runs import Simulator, summarize
 
@@ -75,26 +74,6 @@ def test_a_taste_for_a_place_is_measured_in_lists() -> None:
 def test_what_says_nothing_of_length(made: Simulator) -> None:
     biases = diagnosed(made.comparison(), made.pairs())["biases"]
     assert biases["longer_preferred"] is biases["length_coefficient"] is None
-
-
-def test_the_effect_of_a_name_is_found_and_is_its_own() -> None:
-    made = Simulator({"famous": 0.0, "plain": 0.0}, questions=150, names={"famous": 1.0}, seed=2)
-    probes = made.pairs(named=True)
-    tally = Tally(made.comparison(), [*made.pairs(), *probes])
-    changed, by_system = measure_name_effects(tally)
-    assert changed is not None and changed.n == len(probes) == measure_diagnostics(tally, 0.01).judgements["named"]
-    effects = {name: encode_interval(effect) or {} for name, effect in by_system.items()}
-    # What a name worth 1.0 does to equals, by Bradley and Terry's law.
-    assert contains(effects["famous"], 1 / (1 + math.exp(-1.0)) - 0.5)
-    assert effects["famous"]["ci95"][0] > 0
-    assert contains(effects["plain"], 0)
-
-
-def test_a_probe_without_its_masked_verdict_counts_in_nothing() -> None:
-    made = Simulator({"a": 0.5}, questions=4)
-    probes = made.pairs(named=True)
-    masked = [replace(one, ranks=None, unscored="cut") for one in made.pairs()]
-    assert measure_name_effects(Tally(made.comparison(), [*masked, *probes])) == (None, {})
 
 
 def test_attacks_are_counted_with_what_they_won() -> None:

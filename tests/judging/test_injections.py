@@ -34,7 +34,7 @@ from ..judge_runs import summarize
 from .simulated_judge import Preferences, outside, scripted_judge
 
 JUDGES = load_judges()
-SETTINGS = JudgingSettings(rotations=3, name_probe=0)
+SETTINGS = JudgingSettings(rotations=3)
 QUIET = RunOptions(show_progress=False, max_attempts=2)
 EN = {"subset": "role_specific", "references": ("Grapes.",), "role_description": "You are a fox."}
 ROWS = [

@@ -96,7 +96,7 @@ def test_a_judge_that_always_takes_the_first_is_fit_by_its_odds(llm_server: Any,
     run = tmp_path / "run"
     result = judge(
         {"good": good, "bad": bad}, rows, llm=llm, out=run, judges=["role-odds"], baseline="good",
-        name_probe=4, canaries=False,
+        canaries=False,
     )  # fmt: skip
     found = result.to_dict()
     (pairwise,) = (one["pairwise"] for one in found["models"] if one["name"] == "bad")

@@ -122,7 +122,7 @@ def test_every_figure_has_its_section(html: str) -> None:
     assert_harmless(html, page)
     assert {"scores", "roles", "significance", "judges", "questions", "provenance"} <= set(page.ids)
     # Four of standing, three of Rouge-L, four heat maps, five of habits.
-    assert page.tags.count("svg") == 15
+    assert page.tags.count("svg") == 14
     labels = " ".join(value for _, name, value in page.attributes if name == "aria-label")
     for title in (
         "Win rate against RoleGPT",

@@ -101,7 +101,7 @@ def test_verdicts_are_of_ones_own_systems_first() -> None:
 
 
 def test_verdicts_are_corrected_over_all_claims() -> None:
-    judged = judge_systems({"a": 0.1})
+    judged = judge_systems({"a": 0.44})
     (test,) = (test for test in judged.tests if test.measure == "win_rate")
     assert 0.02 < (test.p or 1) < 0.05
     alone, *rest = (Evidence(reports, judged).describe_verdicts()[-1] for reports in ({}, make_scores([0.0], "x")))

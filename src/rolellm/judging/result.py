@@ -48,7 +48,6 @@ class Pairwise:
         by_role: Win rate by role.
         by_category: Win rate by category.
         by_judge: Win rate by judge.
-        name_effect: Win rate with names shown minus that without, on the same rows and orders.
     """
 
     win_rate: Measured = None
@@ -62,7 +61,6 @@ class Pairwise:
     by_role: dict[str, Measured] = field(default_factory=dict)
     by_category: dict[str, Measured] = field(default_factory=dict)
     by_judge: dict[str, Measured] = field(default_factory=dict)
-    name_effect: Measured = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +120,10 @@ class SystemFigures:
         return self.kind if self.kind == "canary" else ""
 
     def measures(self) -> dict[str, Interval | None]:
-        """Return its figure in each of `MEASURES`, and its ``name_effect``."""
+        """Return its figure in each of `MEASURES`."""
         pairs, lists = self.pairwise or Pairwise(), self.listwise or Listwise()
         values = (pairs.win_rate, pairs.lc_win_rate, pairs.consistency, lists.win_rate, lists.average_rank)
-        return dict(zip((*MEASURES, "name_effect"), (*values, pairs.name_effect), strict=True))
+        return dict(zip(MEASURES, values, strict=True))
 
     def group(self, design: Design, group: Group) -> dict[str, Interval]:
         """Return its win rate in pairs or average rank in lists by role, category or judge, in the result's order."""
@@ -227,14 +225,13 @@ class Diagnostics:
     """The judges' own faults.
 
     Attributes:
-        judgements: Counts of ``pairwise`` and ``listwise`` judgements, and of those with the names shown (``named``).
+        judgements: Counts of ``pairwise`` and ``listwise`` judgements.
         unscored: Judgements without a verdict.
         canaries: Canary to the shares of judgements that ``copied`` its verdict, and that stayed ``unscored``.
         biases: ``first_preferred`` (share of pair judgements for the answer shown first, ties half), ``consistency``
             (share of pairs whose orders agree), ``rank_slope`` (how much the rank grows with each position down the
             list), ``longer_preferred`` (share of pairs won by the longer answer, ties half), ``length_coefficient``
-            (φ), ``names_change`` (share of verdicts that change when names are shown), ``fleiss_kappa`` (agreement of
-            several judges beyond chance).
+            (φ), ``fleiss_kappa`` (agreement of several judges beyond chance).
         consistency_by_judge: Share of pairs of models whose orders agree.
         mean_rank_by_position: Over the lists of the most frequent length.
         attacks: System to kind of attack or change.

@@ -23,7 +23,6 @@ class JudgingSettings:
         subset: Judge only this subset.
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
         rotations: How many rotations of each list to judge.
-        name_probe: Rows to judge again with names shown, to measure the effect of names.
         canaries: Also judge a null model and an echo.
         shown: Maximum characters of an answer to show to a judge.
         max_unscored: Maximum share of missing verdicts.
@@ -40,7 +39,6 @@ class JudgingSettings:
     subset: Literal["general", "role_specific"] | None = None
     data_dir: Path | None = None
     rotations: int = Field(2, ge=1)
-    name_probe: int = Field(50, ge=0)
     canaries: bool = True
     shown: int = Field(8000, ge=1)
     max_unscored: float = Field(0.01, ge=0, le=1)

@@ -336,7 +336,8 @@ def _describe_pair(pair: tuple[str, str], tests: Sequence[PairTest], count: int)
     if undecided:
         verb = "decides" if len(undecided) == 1 else "decide"
         ranges = "; ".join(test.ends for test in undecided)
-        yield f"Between {pair[0]} and {pair[1]}, {_list_measures(undecided)} {verb} nothing, corrected for {format_count(count, 'test')} ({ranges})."
+        corrected = f"corrected for {format_count(count, 'test')}"
+        yield f"Between {pair[0]} and {pair[1]}, {_list_measures(undecided)} {verb} nothing, {corrected} ({ranges})."
 
 
 def _show(test: PairTest, lead: int) -> str:

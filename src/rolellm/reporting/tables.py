@@ -171,7 +171,7 @@ def recipe(reports: Mapping[str, ScoreReport]) -> str:
 
 
 PAIRS, LENGTH_FREE, LISTS = "Win rate, %", "LC win rate, %", "Above base, %"
-RANK, CONSISTENT, NAMED = "Avg. rank", "Consistency, %", "Name effect, %"
+RANK, CONSISTENT = "Avg. rank", "Consistency, %"
 
 LENGTH = "Length effect, marginal"
 
@@ -185,7 +185,6 @@ _JUDGED = {
     LISTS: "list_win_rate",
     RANK: "average_rank",
     CONSISTENT: "consistency",
-    NAMED: "name_effect",
 }
 
 
@@ -333,7 +332,6 @@ def bias_table(judged: JudgingResult) -> Table:
         ("Rank by position in a list, slope", "0", biases.get("rank_slope"), Format(3)),
         ("Longer answer of a pair preferred", "50 %, if length is not quality", longer, PERCENT),
         ("Effect of length, marginal, log-odds", "0", biases.get("length_coefficient"), Format(3)),
-        ("Verdict changes when names are shown", "0 %", biases.get("names_change"), PERCENT),
         ("Agreement of the judges, Fleiss’ kappa", "1", biases.get("fleiss_kappa"), Format(3)),
         *(
             (f"Verdict copied from {name}", "0 %", canary.get("copied"), PERCENT)

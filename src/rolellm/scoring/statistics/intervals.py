@@ -323,23 +323,6 @@ def select_intervals(value: Any, config: str | None) -> Any:
     return [select_intervals(item, config) for item in value] if isinstance(value, list | tuple) else value
 
 
-def compute_percentiles(values: Floats) -> tuple[float | None, float | None]:
-    """The ends between which 95 % of resampled values lie, rounded to 12 digits.
-
-    Args:
-        values: Shape (resamples,). A resample in which a value is not defined (not a finite number) is left out.
-
-    Returns:
-        Low and high end, or ``None`` twice where no resample defines the value.
-    """
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return None, None
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(finite, [tail, 1 - tail])
-    return round(float(low), _DIGITS), round(float(high), _DIGITS)
-
-
 class PairedTest(NamedTuple):
     """Two models on the same rows.
 
