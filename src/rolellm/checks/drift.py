@@ -304,7 +304,8 @@ def estimate_measure(replies: Iterable[MeasuredReply], name: str) -> Interval:
     measured = [reply for reply in replies if name in reply.values]
     values = [reply.values[name] for reply in measured]
     sessions, roles = [reply.session for reply in measured], [reply.role for reply in measured]
-    return estimate_share(ClusteredSample(values, sessions, roles), SHARE)
+    share = estimate_share(ClusteredSample(values, sessions, roles), SHARE)
+    return share._replace(method=share.method.replace("question", "session"))
 
 
 def read_systems(sources: Sequence[str]) -> dict[str, list[Talk]]:

@@ -216,24 +216,22 @@ def run_role_build(
             raise SettingsError("no folder for the character; add --out PROFILE")
         script = script or find_title(out, source, role) if role and out else script
         start = start_sheet(source, role or "", language=language, aliases=names, script=script)
-    settings = replace(settings, catchphrases=catchphrases, description=_read(description), work=script)
+    settings = replace(settings, catchphrases=catchphrases, description=_read(description))
     step = BuildProfile(start, settings, out or home)
     llm = make_llm(model_options, call_options, required=step.needs_model)
     estimate_if_dry(context, step, llm)
     with resumable(context):
         run = build_folder(step, llm, card=home, overwrite=overwrite)
     if as_json:
-        print_json(_summarize_build(run, settings))
+        print_json(_summarize_build(run))
     else:
-        _show_build(run, settings, start)
+        _show_build(run, start)
     check_missing(context, run.failed, run.asked)
     if not as_json:
         say(f"Go on with: {build_next_line(context, 'rolellm', 'instruct', str(run.folder.parent))}")
 
 
-def _summarize_build(run: Run[Sheet], settings: BuildSettings) -> dict[str, Any]:
-    from rolellm.making.profile.build import KNOWLEDGE
-
+def _summarize_build(run: Run[Sheet]) -> dict[str, Any]:
     folder = run.folder.parent
     names = ("role", "language", "description", "background", "catchphrases", "aliases")
     return {
@@ -241,14 +239,11 @@ def _summarize_build(run: Run[Sheet], settings: BuildSettings) -> dict[str, Any]
         **{name: getattr(run.result, name) for name in names},
         "counts": run.summary["counts"],
         "spent": run.manifest["spent"],
-        "knowledge": str(run.folder / KNOWLEDGE) if settings.check_knowledge else None,
         "notes": run.summary["notes"],
     }
 
 
-def _show_build(run: Run[Sheet], settings: BuildSettings, start: Sheet) -> None:
-    from rolellm.making.profile.build import KNOWLEDGE
-
+def _show_build(run: Run[Sheet], start: Sheet) -> None:
     folder = run.folder.parent
     run_role_show(folder)
     # What `role show` has printed as a defect.
@@ -256,8 +251,6 @@ def _show_build(run: Run[Sheet], settings: BuildSettings, start: Sheet) -> None:
         say(f"note: {note}")
     if run.asked:
         _show_calls(run.manifest["spent"])
-    if settings.check_knowledge:
-        say(f"Read {run.folder / KNOWLEDGE}: nobody has checked what the model says about the role.")
     if start.description and "card" in start.made and "build" not in start.made:
         is_kept = run.result.description == start.description
         way = "kept; --rewrite has a model write one" if is_kept else "replaced; it is still in the folder's card.json"

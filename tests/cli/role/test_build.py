@@ -46,10 +46,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_from_turns_to_a_profile(here: Path, call: Command) -> None:
-    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml", "--check-knowledge")
+    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml")
     assert (done.code, done.err) == (0, "")
     assert inert(done.out)
-    assert "Read ada/build/knowledge.jsonl: nobody has checked" in done.out
     assert "rolellm instruct ada" in done.out
     shown = call("show", "ada", "--json").json
     assert shown["description"].startswith("You are a person")
