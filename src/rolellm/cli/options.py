@@ -41,8 +41,8 @@ Profile = Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's 
 _SHOWN = """
     role base questions instructions recipe
     llm_file base_url model adapter api_key_env budget retry_failed dry_run temperature max_tokens max_new_tokens
-    rewrite per_role min_confidence replies strategy test_share held_out language turns script
-    persona world_year judges jury baseline sample roles subset data_dir config split anonymous annotator audit system
+    rewrite per_role min_confidence replies strategy test_share held_out language script
+    judges jury baseline sample roles subset data_dir config split anonymous annotator audit system
     port overwrite profile strict protocol missing limit web against votes share private branch title
     prompts samples pushes balance
 """
