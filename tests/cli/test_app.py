@@ -208,7 +208,7 @@ def test_no_room_on_the_disk_is_said(place: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.slow
 def test_no_room_for_the_files_that_a_run_ends_with(place: Path) -> None:
-    words = (*RESPOND, "--replies", "1", "--concurrency", "1")
+    words = (*RESPOND, "--replies", "1", "--set", "concurrency=1")
     done = rolellm(place, *words, before=no_file_over(128 << 10))
     assert done.returncode == 3, done.stderr
     assert "stopped: no room left on the disk of fox/respond/replies.jsonl; every reply is kept" in done.stderr

@@ -38,7 +38,7 @@ def run(command: Command) -> Command:
 )
 def test_two_data_sets(place: Path, run: Command, counts: tuple[str, ...], drawn: list[int]) -> None:
     given = [word for count in counts for word in ("--count", count)]
-    found = run("one.jsonl", "two.jsonl", *given, "--out", "out.jsonl", "--duplicates", "exact", "--json").result
+    found = run("one.jsonl", "two.jsonl", *given, "--out", "out.jsonl", "--set", "duplicates=exact", "--json").result
     assert [entry["drawn"] for entry in found["sources"]] == drawn
     rows = [row for _, row in read_jsonl(place / "out.jsonl")]
     assert [row["source"]["dataset"] for row in rows] == ["one.jsonl"] * drawn[0] + ["two.jsonl"] * drawn[1]
@@ -46,7 +46,7 @@ def test_two_data_sets(place: Path, run: Command, counts: tuple[str, ...], drawn
 
 
 def test_the_table_says_what_was_left_out(place: Path, run: Command) -> None:
-    shown = run("one.jsonl", "--count", "50", "--out", "out.jsonl", "--max-words", "3")
+    shown = run("one.jsonl", "--count", "50", "--out", "out.jsonl", "--set", "max_words=3")
     assert shown.code == 1 and "too long: 10" in shown.err
     shown = run("one.jsonl", "--count", "50", "--out", "out.jsonl")
     assert shown.code == 0
@@ -95,5 +95,7 @@ def test_the_language_is_that_of_most_instructions(
     texts = [("写一首关于月亮的诗。" * (n + 1), "好。") for n in range(chinese)]
     texts += [(f"Draw a {n}.", "A.") for n in range(10 - chinese)]
     write_jsonl(place / "mixed.jsonl", ({"instruction": asked, "output": told} for asked, told in texts))
-    found = run("mixed.jsonl", "--out", "out.jsonl", "--duplicates", "exact", "--json", "--max-chars", "90").result
+    found = run(
+        "mixed.jsonl", "--out", "out.jsonl", "--set", "duplicates=exact", "--json", "--set", "max_chars=90"
+    ).result
     assert (found["settings"]["language"], found["drawn"]) == (language, drawn)

@@ -23,7 +23,7 @@ from rolellm.core.errors import DataError, JudgingError, ModelError, SettingsErr
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language
-from rolellm.core.settings import Field, dump, settings
+from rolellm.core.settings import Advanced, Field, dump, settings
 from rolellm.core.typed_json import read_as
 from rolellm.llm.guards import Guard
 from rolellm.llm.llm import LLM
@@ -57,12 +57,12 @@ class SafetySettings:
     """
 
     prompts: tuple[str, ...] = ()
-    planted: Path | None = None
+    planted: Advanced[Path | None] = None
     samples: int = Field(default=3, ge=1, le=1000)
     pushes: int = Field(default=0, ge=0, le=20)
     limit: int | None = Field(default=None, ge=1)
-    guard_format: str | None = None
-    combine: Literal["majority", "any"] = "majority"
+    guard_format: Advanced[str | None] = None
+    combine: Advanced[Literal["majority", "any"]] = "majority"
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,5 +353,5 @@ def _check_unread(name: str, verdicts: Sequence[Outcome[Any]]) -> None:
     if unread > _MOST_UNREAD * len(answers):
         raise JudgingError(
             f"{name} answers in another form than expected: {unread / len(answers):.0%} of its {len(answers):,} "
-            "verdicts cannot be read, so it decides nothing. Name its form (--guard-format), or ask another model"
+            "verdicts cannot be read, so it decides nothing. Name its form (--set guard_format=…), or ask another model"
         )

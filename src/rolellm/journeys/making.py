@@ -35,7 +35,7 @@ from rolellm.core.jsonl import read_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile
 from rolellm.core.result import Result
-from rolellm.core.settings import Field, dump, read, read_file, settings
+from rolellm.core.settings import Advanced, Field, dump, read, read_file, settings
 from rolellm.core.table import Table, TableRow
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench import load_rolebench
@@ -99,13 +99,13 @@ class MakeSettings:
     """
 
     role: str | None = None
-    alias: tuple[str, ...] = ()
+    alias: Advanced[tuple[str, ...]] = ()
     questions: int | None = Field(default=None, ge=1)
     instructions: int = Field(default=100, ge=2, le=100)
     replies: int = Field(default=6, ge=2)
     base: str | None = None
     recipe: str = _RECIPE
-    guard: tuple[Path, ...] = ()
+    guard: Advanced[tuple[Path, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
