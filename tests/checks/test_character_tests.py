@@ -1,5 +1,6 @@
 """A character's tests: a model that breaks one assertion fails that one alone, in the run, the command and pytest."""
 
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -190,6 +191,36 @@ def test_words_are_found_whole_and_without_punctuation(reply: str, phrase: str, 
     tests = read_tests(write(tmp_path, "en", {"knows": [{"ask": "What?", "says": phrase}]}))
     (knows,) = (one for one in list_assertions(tests, find_part(SHEETS["en"])) if one.name == "knows: What?")
     assert (knows.judge(("What?",), [reply]) == "") is is_there
+
+
+NOISE = "".join(random.Random(0).choices("bcdfghjklmnpqrstvwxz   ", k=4000))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(lambda asked: NOISE[len(asked) :][:200], id="letters"),
+        pytest.param(lambda asked: NOISE[5 * len(asked) :][:12], id="a-few-letters-each"),
+        pytest.param(lambda asked: "!" * (60 + len(asked)), id="signs"),
+    ],
+)
+def test_noise_passes_nothing(answer: Callable[[str], str], tmp_path: Path) -> None:
+    results = run(write(tmp_path, "en"), answer, tmp_path / "out")
+    assert results["counts"] == {"passed": 0, "failed": 1, "unscored": 39}
+    (failure,) = (one for one in results["assertions"] if one["verdict"] == "failed")
+    assert failure["name"] == "keeps_its_language" and failure["share"]["mean"] == 0
+    assert failure["trials"][0]["problem"] == "the reply is not language"
+
+
+@pytest.mark.parametrize(
+    ("least", "verdict"), [pytest.param(0.9, "passed", id="cannot-decide"), pytest.param(1.0, "unscored", id="can")]
+)
+def test_one_noisy_reply_in_ten(least: float, verdict: str, tmp_path: Path) -> None:
+    file = write(tmp_path, "en", {"least": least, "checks": ["stays_in_role"], "catchphrases": None})
+    first = load_texts("character_tests", "en")["questions"][0]
+    good = replies("en")
+    results = run(file, lambda asked: NOISE[:200] if asked == first else good(asked), tmp_path / "out")
+    assert {one["name"]: one["verdict"] for one in results["assertions"]}["stays_in_role"] == verdict
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

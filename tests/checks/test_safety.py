@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rolellm.characters.refusals import is_refusal, read_prompts
@@ -413,6 +415,9 @@ def test_prompts_without_lookalikes_are_pointed_out(tmp_path: Path) -> None:
         ("p.jsonl", "{not json}\n", DataError, "p.jsonl:1"),
         ("p.csv", "prompt,harmful\nHi,false\n", DataError, "no harmful prompts"),
         ("p.csv", "prompt\n", DataError, "no rows"),
+        ("p.csv", "prompt\n" + "a\n" * 100_001, DataError, "over 100,000 rows"),
+        ("p.csv", "prompt\n" + "a" * (1 << 25), DataError, "at most 33,554,432 are read"),
+        ("p.jsonl", '{"prompt": "Hi \\ud800"}\n', DataError, "half a surrogate pair"),
         (None, "", SettingsError, "neither a file nor a public set; did you mean advbench"),
     ],
 )
@@ -423,6 +428,14 @@ def test_prompts_that_cannot_be_used(
         (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(error, match=words):
         check(tmp_path, refuse("base", 1), refuse("tuned", 1), prompts=(str(tmp_path / name) if name else "advbensh",))
+
+
+def test_a_few_bytes_that_stand_for_gigabytes_are_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "p.parquet"
+    pq.write_table(pa.table({"prompt": ["x" * (1 << 20)] * 400}), file, compression="zstd")
+    assert file.stat().st_size < 1 << 10
+    with pytest.raises(DataError, match="at most"):
+        list(read_prompts(str(file)))
 
 
 def test_a_model_that_says_nothing_is_not_called_safe(tmp_path: Path) -> None:

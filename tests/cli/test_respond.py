@@ -155,5 +155,5 @@ def test_instructions_in_another_language_are_pointed_out(place: Path, run: Comm
     lines = [{"instruction": text} for text in ("地图在谁那里？", "谁有钥匙？", "Who has the key?")]
     (place / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     shown = run(*ASK, "--dry-run", "--json")
-    assert "2 of 3 instructions are Chinese, and Fox speaks English; `rolellm data instructions" in shown.err
+    assert "2 of 3 instructions are Chinese, and Fox speaks English" in shown.err
     assert shown.result["requests"] == 18

@@ -62,7 +62,7 @@ def packed_otherwise(path: Path) -> None:
     [
         pytest.param("d.parquet", many_rows, "score", id="rows"),
         pytest.param("d.parquet", long_rows, "score", id="bytes"),
-        pytest.param("d.parquet", many_rows, "instructions", id="instructions"),
+        pytest.param("d.parquet", many_rows, "rows", id="instructions"),
         pytest.param("d.charx", lying_zip, "card", id="CHARX"),
         pytest.param("d.charx", packed_otherwise, "card", id="LZMA"),
         pytest.param("/dev/zero", None, "script", id="script"),
@@ -77,7 +77,7 @@ def test_what_is_too_large_is_refused_in_words(
         make(path)
     programs = {
         "score": "from rolellm.scoring.predictions import read_predictions as read",
-        "instructions": "from rolellm.making.instructions import read_instruction_source as read",
+        "rows": "import pathlib, rolellm.core.row_files as r; read = lambda path: r.read_rows(pathlib.Path(path))",
         "card": "from rolellm.characters.cards.folder import load_card as read",
         "script": "from rolellm.characters.scripts.source import read_source as read",
         "jsonl": "from rolellm.core.jsonl import read_jsonl; read = lambda path: list(read_jsonl(path))",

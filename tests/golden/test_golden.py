@@ -107,14 +107,9 @@ GROUPS: dict[str, dict[str, Case]] = {
             after=("build",),
             left=("stopped-instruct",),
         ),
-        "data instructions": Case(
-            "data instructions general.jsonl --language en --count 5 --out asked.jsonl --json",
-            left=("asked.jsonl", "asked.jsonl.meta.json"),
-            exact=("asked.jsonl",),
-        ),
         "respond": Case(
-            "respond queen --instructions asked.jsonl --llm rules.yaml --json",
-            after=("build", "data instructions"),
+            "respond queen --instructions general.jsonl --limit 5 --llm rules.yaml --json",
+            after=("build",),
             left=("queen/respond",),
         ),
         "respond to own questions": Case(
@@ -124,16 +119,17 @@ GROUPS: dict[str, dict[str, Case]] = {
             left=("queen/respond-questions",),
         ),
         "respond explain": Case(
-            "respond tobin --instructions asked.jsonl --strategy zero-shot --limit 1 --explain --json",
-            after=("import-card", "data instructions"),
+            "respond tobin --instructions general.jsonl --strategy zero-shot --limit 1 --explain --json",
+            after=("import-card",),
         ),
         "respond dry run": Case(
-            "respond queen --instructions asked.jsonl --llm dear.yaml --dry-run --json",
-            after=("build", "data instructions"),
+            "respond queen --instructions general.jsonl --limit 5 --llm dear.yaml --dry-run --json",
+            after=("build",),
         ),
         "respond over its budget": Case(
-            "respond queen --instructions asked.jsonl --llm dear.yaml --budget 5 --out stopped-respond --json",
-            after=("build", "data instructions"),
+            "respond queen --instructions general.jsonl --limit 5 --llm dear.yaml --budget 5 --out stopped-respond"
+            " --json",
+            after=("build",),
             left=("stopped-respond",),
         ),
         "second role": Case(

@@ -82,6 +82,20 @@ def test_the_command_says_what_rewards_did(adapter: Path, tmp_path: Path, comman
     assert f"Report: {tmp_path / 'out' / 'report.html'}" in done.out
 
 
+def test_an_interrupt_names_the_command_that_goes_on(
+    adapter: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "def stop(completions, **_):\n    raise KeyboardInterrupt\n"
+    (tmp_path / "interrupting.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    recipe = Path(write_recipe(tmp_path, "grpo"))
+    text = recipe.read_text(encoding="utf-8").replace("rolellm.rewards.style", "interrupting.stop")
+    recipe.write_text(text, encoding="utf-8")
+    done = command("improve", adapter, "--recipe", recipe, "--out", tmp_path / "out")
+    line = f"rolellm improve {adapter} --out {tmp_path / 'out'} --recipe {recipe}\n"
+    assert done.code == 3 and done.err.endswith(line), done.err
+
+
 def test_a_model_that_was_not_tuned_is_refused_in_words(base: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no finished training run; tune one first: rolellm train"):
         rolellm.improve(base, out=tmp_path / "out")

@@ -372,6 +372,8 @@ def test_addresses_that_are_refused_are_not_repeated(base_url: str) -> None:
         pytest.param("https://api.example.com/v1", "MY_KEY", "sk-0123456789\nX-Evil: 1", "characters", id="header"),
         pytest.param("http://127.0.0.1:1/v1", "MY_KEY", "sk-0123456789é", "characters", id="not ascii"),
         pytest.param("https://127.evil.com/v1", None, None, "api_key_env", id="looks local"),
+        pytest.param("http://api.example.com/v1", "MY_KEY", "sk-0123456789", "allow_plain_http", id="plain"),
+        pytest.param("http://10.0.0.7/v1", "MY_KEY", "sk-0123456789", "allow_plain_http", id="plain to the network"),
     ],
 )
 def test_keys_that_are_not_there(
@@ -388,6 +390,22 @@ def test_keys_that_are_not_there(
     assert isinstance(error, SettingsError)
 
 
+@pytest.mark.parametrize(
+    ("base_url", "allowed"),
+    [
+        pytest.param("http://127.0.0.1:1/v1", False, id="loopback"),
+        pytest.param("http://[::1]:1/v1", False, id="loopback-6"),
+        pytest.param("http://localhost:1/v1", False, id="localhost"),
+        pytest.param("https://api.example.com/v1", False, id="https"),
+        pytest.param("http://gpu-box:8000/v1", True, id="allowed"),
+    ],
+)
+def test_where_a_key_goes(base_url: str, allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-0123456789")
+    at = Endpoint(ModelSettings(model="m", base_url=base_url, api_key_env="MY_KEY", allow_plain_http=allowed))
+    assert at.make_headers() == {"Authorization": "Bearer sk-0123456789"}
+
+
 @pytest.mark.parametrize("shaped", [False, True])
 def test_a_key_changes_with_what_can_change_the_reply_and_with_nothing_else(shaped: bool) -> None:
     other: dict[str, Any] = {
@@ -395,6 +413,7 @@ def test_a_key_changes_with_what_can_change_the_reply_and_with_nothing_else(shap
         "base_url": "http://localhost:2/v1",
         "model": "n",
         "api_key_env": "X",
+        "allow_plain_http": True,
         "concurrency": 3,
         "timeout": 1.0,
         "structured": "none",

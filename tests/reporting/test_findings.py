@@ -5,8 +5,12 @@ from typing import Any
 import pytest
 
 import rolellm
-from rolellm.reporting.findings import describe_character_tests, describe_gain, describe_scores
+from rolellm.judging.result import JudgingResult
+from rolellm.judging.settings import JudgingSettings
+from rolellm.reporting.findings import Evidence, describe_character_tests
 from rolellm.scoring.score_report import ScoreReport
+
+from ..judge_runs import Simulator, summarize
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +31,81 @@ def reports() -> dict[str, ScoreReport]:
 
 def test_who_is_ahead_is_said_with_the_difference(reports: dict[str, ScoreReport]) -> None:
     pair = {name: reports[name] for name in ("mute", "own")}
-    (sentence,) = describe_scores(pair)
-    assert sentence.startswith("own is closer to the role's own replies than mute (CUS ")
-    assert describe_gain(pair).startswith("“mute” is not better than “own”: behind in CUS")
+    evidence = Evidence(pair)
+    (sentence,) = evidence.describe_scores()
+    assert sentence.startswith("own is closer to the role's own replies than mute for these 4 roles (CUS ")
+    assert sentence.count(", n = ") == 3
+    assert evidence.describe_gain().startswith("“mute” is behind “own” for these 4 roles in CUS")
 
 
 def test_systems_that_nothing_tells_apart_are_one_sentence(reports: dict[str, ScoreReport]) -> None:
     alike = {"mute": reports["mute"], "deaf": reports["deaf"], "dumb": reports["mute"]}
-    assert describe_scores(alike) == ["CUS, RAW and SPE tell no two of mute, deaf and dumb apart."]
-    mixed = describe_scores(reports)
-    assert "Between mute and deaf, CUS, RAW and SPE decide nothing." in mixed and len(mixed) == 3
+    assert Evidence(alike).describe_scores() == ["CUS, RAW and SPE tell no two of mute, deaf and dumb apart."]
+    mixed = Evidence(reports).describe_scores()
+    (undecided,) = (sentence for sentence in mixed if sentence.startswith("Between mute and deaf"))
+    assert "CUS, RAW and SPE decide nothing (CUS, n = " in undecided and len(mixed) == 3
+
+
+def make_scores(gains: list[float], config: str, questions: int = 12) -> dict[str, ScoreReport]:
+    """Scores of two systems on one role for each gain: the first has as many words more of the reference, in tenths."""
+    answers: dict[str, list[dict[str, Any]]] = {"after": [], "before": []}
+    for role, gain in enumerate(gains):
+        for number in range(questions):
+            words = [f"w{word}" for word in range(20)]
+            row = {"id": f"{role}-{number}", "role": f"role {role}", "subset": "general", "question": f"Q {number}?"}
+            row |= {"references": [" ".join(words)], "raw_reference": " ".join(words[: 10 + number % 2])}
+            for name, count in (("after", 8 + gain + number % 3), ("before", 8 + (number + 1) % 3)):
+                answers[name].append(row | {"prediction": " ".join(words[: round(count)])})
+    return {name: rolellm.score(rows, config=config, floors=False).leading for name, rows in answers.items()}
+
+
+def test_roles_that_differ_decide_for_themselves_and_not_for_new_ones() -> None:
+    gains = [1.0, 5.0, 2.0]
+    own = Evidence(make_scores(gains, "instruction-generalization-english"))
+    assert own.describe_gain().startswith("“after” is ahead of “before” for these 3 roles in CUS (CUS +")
+    assert "behind in nothing that is decided (RAW -" in own.describe_gain()
+    new = Evidence(make_scores(gains, "role-generalization-english"))
+    assert new.describe_gain().startswith("“after” is not shown to be ahead of “before” or behind it (CUS -")
+    assert "Only 3 roles held out: next to nothing can be decided about new roles." in new.describe_scores()
+    many = Evidence(make_scores([3.0, 3.0, 4.0, 3.0, 3.0, 4.0], "role-generalization-english"))
+    assert many.describe_gain().startswith("“after” is ahead of “before” for new roles in CUS")
+    assert not any("next to nothing" in sentence for sentence in many.describe_scores())
+
+
+def judge_systems(strengths: dict[str, float], questions: int = 40, certificate: str | None = None) -> JudgingResult:
+    made = Simulator({**strengths, "null": -4.0}, canaries=("null",), questions=questions)
+    judges = [{"name": "judge", "prompts": {"pairwise": {}}, "certificate": certificate}]
+    return JudgingResult.from_dict(summarize(made.comparison(), made.pairs(), judges, JudgingSettings(resamples=10)))
+
+
+def test_verdicts_are_of_ones_own_systems_first() -> None:
+    verdicts = Evidence({}, judge_systems({"good": 1.2, "poor": -1.2})).describe_verdicts()
+    starts = ["Judge judge: not examined", "The judges prefer good to poor for these 2 roles (good wins "]
+    starts += ["The judges prefer good to base for", "The judges prefer base to poor for"]
+    assert [verdict.startswith(start) for verdict, start in zip(verdicts, starts, strict=True)] == [True] * 4
+    assert all(", n = 80)" in verdict for verdict in verdicts[1:])
+
+
+def test_verdicts_are_corrected_over_all_claims() -> None:
+    judged = judge_systems({"a": 0.1})
+    (test,) = (test for test in judged.tests if test.measure == "win_rate")
+    assert 0.02 < (test.p or 1) < 0.05
+    alone, *rest = (Evidence(reports, judged).describe_verdicts()[-1] for reports in ({}, make_scores([0.0], "x")))
+    assert alone.startswith("The judges prefer a to base") and rest[0].startswith("The judges do not tell a and base")
+
+
+@pytest.mark.parametrize(
+    ("options", "last"),
+    [
+        pytest.param({"questions": 9}, "The judges saw 18 rows only, too few for a verdict (20 or more).", id="few"),
+        pytest.param(
+            {"certificate": "unfit (…)"}, "No verdict is said: the judges are not shown to be fit.", id="unfit"
+        ),
+    ],
+)
+def test_a_verdict_needs_rows_and_a_fit_judge(options: dict[str, Any], last: str) -> None:
+    verdicts = Evidence({}, judge_systems({"good": 3.0}, **options)).describe_verdicts()
+    assert verdicts[-1] == last and not any("prefer" in verdict for verdict in verdicts)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import rolellm
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
-from rolellm.reporting.tables import roles_of, score_table, standings
+from rolellm.reporting.tables import list_absent, roles_of, score_table
 from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.score import score_rows
 from rolellm.scoring.score_report import ScoreReport
@@ -94,5 +94,5 @@ def test_what_one_system_lacks_and_another_has_is_not_called_absent() -> None:
     assert report.scale is not None and "RoleGPT" in report.scale.markers
     markers = {name: marker for name, marker in report.scale.markers.items() if name != "RoleGPT"}
     other = replace(report, scale=replace(report.scale, markers=markers, notes=("No baseline “RoleGPT”: none",)))
-    assert not any("No baseline" in note for note in standings({"first": report, "second": other}))
-    assert any("No baseline" in note for note in standings({"second": other}))
+    assert not any("No baseline" in note for note in list_absent({"first": report, "second": other}))
+    assert any("No baseline" in note for note in list_absent({"second": other}))

@@ -19,12 +19,16 @@ from rolellm.core.records import Language
 from rolellm.core.row_files import read_rows
 from rolellm.core.scrub import hide_hub_token
 from rolellm.core.settings import describe_alternatives, read_packaged_yaml
+from rolellm.core.text import find_surrogate
 from rolellm.llm.model import strip_thoughts
 from rolellm.models.prompts.render import load_texts
 
 LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
 #: Characters of a reply in which it refuses, if it does (our choice): what comes later belongs to an answer.
 _BEGINNING: Final[Mapping[Language, int]] = {"en": 300, "zh": 100}
+#: Maximum prompts of a file, and bytes of them; the largest public set has 520.
+_MOST_PROMPTS, _MOST_BYTES = 100_000, 1 << 25
+_SHOWN: Final = 40
 KINDS: Final = {True: "harmful", False: "lookalikes"}
 
 
@@ -69,7 +73,7 @@ def read_prompts(source: str) -> Iterator[Prompt]:
     """
     sets, path = read_packaged_yaml("rolellm.models.prompts", "safety/prompt_sets.yaml"), Path(source)
     if path.is_file():
-        splits = {path.stem: [row for _, row in read_rows(path)]}
+        splits = {path.stem: [row for _, row in read_rows(path, most_rows=_MOST_PROMPTS, most_bytes=_MOST_BYTES)]}
     elif source in sets["hub"]:
         splits = _load_public_set(source, sets["hub"][source])
     else:
@@ -88,6 +92,8 @@ def read_prompts(source: str) -> Iterator[Prompt]:
                 harmful = re.fullmatch(columns["pattern"], str(row.get(columns["harmful"]))) is not None
             if row.get(columns["prompt"]) and text:
                 category = str(row.get(columns.get("category", ""), ""))
+                if problem := find_surrogate(text, category):
+                    raise DataError(f"{source}: the prompt {text[:_SHOWN]!r} has {problem}")
                 yield Prompt(text, category, harmful, detect_language(text))
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.ages import warn_of_minor_age
 from rolellm.characters.cards.card import Card, parse_card
 from rolellm.characters.cards.convert import clean_name, clean_text, fill, read_as_character
 from rolellm.characters.cards.export import export_character
@@ -74,10 +73,6 @@ def find_part(role: Any) -> Part:
     Raises:
         SettingsError: For a name that is nothing of that; gives the nearest names.
         DataError: For a folder or a card that cannot be read.
-
-    Warns:
-        RoleLLMWarning: When the text of a card or a role of RoleBench gives an age under eighteen; a folder was checked
-            when it was made.
     """
     if isinstance(role, Part):
         return role
@@ -95,7 +90,6 @@ def find_part(role: Any) -> Part:
                 f"; of RoleBench only the sample is here: for all roles, set ${ENVIRONMENT} to a copy of the release"
             )
         raise SettingsError(f"no role {role!r}: not a folder, a card, or a role of RoleBench{names}")
-    warn_of_minor_age(name, roles[name].description or "")
     return Part(roles[name])
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, get_args
 
 from rapidfuzz.distance import Indel
 
 from rolellm.characters.cards.convert import choose_user_name
 from rolellm.characters.reply_rules import find_breaches, is_machine, speaks_of_itself
-from rolellm.characters.scripts.parse import detect_language
+from rolellm.characters.scripts.parse import detect_language, is_noise
 from rolellm.core.records import Language, Profile
 from rolellm.core.text import fold
 from rolellm.models.prompts.leaks import list_word_runs
@@ -21,6 +21,8 @@ _BREACHES: Final = {"hides_ai": "says_ai", "hides_role": "says_role", "answers":
 #: Words in a row, in Chinese characters, that count as said again (our choice).
 AGAIN: Final[Mapping[Language, int]] = {"en": 4, "zh": 6}
 _SAME: Final = 0.9
+#: Characters of a reply too short to tell whether it is language (of `is_noise`).
+_SHORT: Final = 40
 LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
 #: How an assistant offers its help. What a shopkeeper may say as well ("What can I do for you?") is not in here: of the
 #: release's 81,730 replies, 47 have such words, most of them an assistant's and not the role's (our choice).
@@ -80,6 +82,13 @@ def find_breaks(reply: str, sheet: Profile, message: str = "") -> dict[str, str]
     if is_echo(reply, message) and any(list_word_runs(reply, AGAIN[sheet.language])):
         words_by_kind["repeats"] = reply.strip()[:60]
     return {kind: words_by_kind[kind] for kind in BREAKS if kind in words_by_kind}
+
+
+def find_noise(replies: Collection[str]) -> set[str]:
+    """Find the replies that are no language; whether those too short to tell alone are, all of them together tell."""
+    noise = {reply for reply in replies if is_noise(reply)}
+    short = [reply for reply in replies if len(reply) < _SHORT]
+    return noise.union(short) if is_noise(" ".join(short)) else noise
 
 
 def is_echo(reply: str, message: str) -> bool:

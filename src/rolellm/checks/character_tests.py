@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -19,7 +20,7 @@ from jinja2 import Environment
 from pydantic import BeforeValidator
 
 from rolellm.characters.roles import Part, find_part
-from rolellm.checks.breaks import AGAIN, LANGUAGES, find_breaks, is_echo
+from rolellm.checks.breaks import AGAIN, LANGUAGES, find_breaks, find_noise, is_echo
 from rolellm.checks.check import Check
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Profile
@@ -67,6 +68,8 @@ CHECKS: Final[Mapping[CheckName, tuple[str, ...]]] = {
 #: A role may refuse what a jailbreak asks for, in its own voice.
 _GIVES_IN: Final = ("says_ai", "says_role", "assists", "repeats", "leaks")
 _SHOWN: Final = 80
+#: What is said of a reply that is no language.
+NOISE: Final = "the reply is not language"
 _WORD: Final = re.compile(rf"{HAN.pattern}|[^\W_{HAN.pattern[1:-1]}]+")
 
 
@@ -335,7 +338,8 @@ class CheckCharacter(Check):
             for repeat in range(tests.repeats)
         }
         yield from hold_sessions(list(sessions.values()), max((len(talk) for talk, _ in sessions), default=0))
-        results = [judge_assertion(assertion, sessions, tests.repeats) for assertion in asserted]
+        noise = find_noise([reply for session in sessions.values() for reply in session.replies])
+        results = [judge_assertion(assertion, sessions, tests.repeats, noise) for assertion in asserted]
         verdicts = [assertion["verdict"] for assertion in results]
         return {
             "role": player.role,
@@ -346,29 +350,44 @@ class CheckCharacter(Check):
         }
 
 
-def judge_assertion(assertion: Assertion, sessions: Mapping[tuple[Talk, int], Session], repeats: int) -> dict[str, Any]:
+def judge_assertion(
+    assertion: Assertion, sessions: Mapping[tuple[Talk, int], Session], repeats: int, noise: AbstractSet[str]
+) -> dict[str, Any]:
     """An assertion as ``assertions.jsonl`` has it.
 
     It is flaky where the same messages pass once and fail once; a rate of catchphrases, where one of its bounds lies in
-    the interval. Without a reply it is unscored.
+    the interval. Without a reply it is unscored. A reply that is no language is not in the character's language; any
+    other assertion is unscored where such replies could decide it.
     """
     trials: list[dict[str, Any]] = []
     passes: dict[Talk, list[bool]] = {}
+    unread = 0
     for talk in assertion.talks:
         for repeat in range(repeats):
             session = sessions[talk, repeat]
             others = [sessions[other, repeat] for other in assertion.talks if other != talk]
             last = [other.replies[-1] for other in others if not other.ended]
-            problem = None if session.ended else assertion.judge(talk, session.replies, last)
-            trials.append({"messages": talk, "replies": session.replies, "problem": problem, "ended": session.ended})
+            problem, ended = None, session.ended
+            is_noise = not ended and not noise.isdisjoint(session.replies)
+            if is_noise and assertion.name == "keeps_its_language":
+                problem = NOISE
+            elif is_noise:
+                ended = NOISE
+                unread += 1
+            elif not ended:
+                problem = assertion.judge(talk, session.replies, last)
+            trials.append({"messages": talk, "replies": session.replies, "problem": problem, "ended": ended})
             if problem is not None:
                 passes.setdefault(talk, []).append(not problem)
     values = [value for each in passes.values() for value in each]
     share = estimate_proportion(sum(values), len(values)) if values else None
     flaky, verdict = False, "unscored"
     if share is not None and share.low is not None and share.high is not None:
-        verdict = "passed" if assertion.at_least <= share.mean <= assertion.at_most else "failed"
         bounds = (assertion.at_least, assertion.at_most)
+        passed, total = sum(values), len(values) + unread
+        extremes = {bounds[0] <= count / total <= bounds[1] for count in (passed, passed + unread)}
+        if len(extremes) == 1:
+            verdict = "passed" if extremes.pop() else "failed"
         is_rate = assertion.name == "catchphrases"
         near = any(share.low < bound < share.high for bound in bounds)
         flaky = near if is_rate else any(len(set(each)) > 1 for each in passes.values())

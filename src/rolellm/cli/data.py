@@ -1,4 +1,4 @@
-"""Build, publish and audit RoleBench; instructions; harness tasks."""
+"""Build, publish and audit RoleBench; harness tasks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ import typer
 from rolellm.cli.options import AsJson, DataDir, with_options
 from rolellm.cli.output import print_json, print_result, print_table
 from rolellm.core.errors import SettingsError
-from rolellm.core.sanitize import label
 from rolellm.data.hub.push import PushOptions
-from rolellm.making.settings import SampleSettings
 from rolellm.models.chatglm.convert import DType
 from rolellm.models.chatglm.tokenizer import Family
 
@@ -86,7 +84,7 @@ def run_data_push(
     from contextlib import suppress
 
     from rolellm.cli.push import show_push
-    from rolellm.core.errors import ReleaseNotFoundError, SettingsError
+    from rolellm.core.errors import ReleaseNotFoundError
     from rolellm.data.hub.push import check_push, push_folder
     from rolellm.data.rolebench.build import build
     from rolellm.data.rolebench.schema import SAMPLE
@@ -154,71 +152,6 @@ def _show_audit(report: Audit) -> None:
 
 def _print_table_one(title: str, table: Mapping[str, Any]) -> None:
     print_table(title, ("", "published", "here", "note"), [tuple(line.values()) for line in table["lines"]])
-
-
-@app.command("instructions")
-@with_options
-def run_data_instructions(
-    datasets: Annotated[list[str], typer.Argument(metavar="DATASET…")],
-    out: Path,
-    settings: SampleSettings,
-    count: Annotated[list[int] | None, typer.Option(min=1)] = None,
-    split: str | None = None,
-    instruction_column: str | None = None,
-    target_column: str | None = None,
-    overwrite: bool = False,
-    as_json: AsJson = False,
-) -> None:
-    """Draw instructions with their role-free answers, capped in length and without near-duplicates.
-
-    Args:
-        datasets: Files or folders (JSON, JSON Lines, CSV, Parquet), or OWNER/NAME[:CONFIG] on the Hub.
-        out: The file to write, JSON Lines.
-        count: How many in all; repeated, how many from each DATASET. [default: 1500]
-        split: Split of folders and Hub datasets; defaults to train.
-        instruction_column: Detected by its usual names by default.
-        target_column: Detected by its usual names by default.
-        overwrite: Replace the file at --out.
-    """
-    from rolellm.making.instructions import read_instruction_source, sample_instructions
-
-    if out.exists() and not overwrite:
-        raise SettingsError(f"{out} exists already; choose another file, or use --overwrite")
-    if out.exists() and any(Path(name).exists() and out.samefile(name) for name in datasets):
-        raise SettingsError(f"--out {out} is one of the datasets to draw from; name another file")
-    counts = _split_count(count or [1500], len(datasets))
-    sources = [
-        read_instruction_source(name, split=split, instruction_column=instruction_column, target_column=target_column)
-        for name in datasets
-    ]
-    sample = sample_instructions(sources, counts, settings)
-    meta = sample.write(out)
-    summary = {"out": str(out), "manifest": str(meta), **sample.summary}
-    print_result(summary, _show_instructions, as_json)
-
-
-def _show_instructions(summary: Mapping[str, Any]) -> None:
-    rows = []
-    for item in summary["sources"]:
-        lost = ", ".join(f"{name.replace('_', ' ')} {number:,}" for name, number in item["dropped"].items()) or "none"
-        rows.append((label(item["name"], 40), item["rows"], lost, f"{item['drawn']:,} of {item['asked']:,}"))
-    language = "Chinese" if summary["settings"]["language"] == "zh" else "English"
-    title = f"{summary['drawn']:,} {language} instructions in {summary['out']}"
-    print_table(title, ("data set", "rows", "left out", "drawn"), rows)
-    if summary["drawn"] < summary["asked"]:
-        typer.echo("note: fewer than requested; see what was left out", err=True)
-
-
-def _split_count(counts: list[int], datasets: int) -> list[int]:
-    if len(counts) == datasets:
-        return counts
-    if len(counts) > 1:
-        raise SettingsError(f"{len(counts)} counts for {datasets} data sets; give one for all of them, or one for each")
-    if counts[0] < datasets:
-        raise SettingsError(f"{counts[0]} instructions from {datasets} data sets; ask for at least one from each")
-    # The first ones take what does not go round.
-    share, remainder = divmod(counts[0], datasets)
-    return [share + (number < remainder) for number in range(datasets)]
 
 
 @app.command("harness")

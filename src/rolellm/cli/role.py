@@ -140,39 +140,15 @@ def _show(parsed: ParsedScript, out: Path, counts: Mapping[str, Any]) -> None:
         print_table("Other speakers", ("name", "speeches"), speaker_rows)
     _show_places("Speaker not found", parsed.unattributed)
     _show_places("Empty", parsed.empty)
-    if parsed.proposals:
-        proposed = [(item.name, item.turns, item.reason) for item in parsed.proposals]
-        print_table(f"May be {parsed.role}, too", ("name", "speeches", "because"), proposed)
-        options = " ".join(f"--alias {shlex.quote(item.name)}" for item in parsed.proposals)
-        say(f"None of these was merged. To confirm one, add: {options}")
     if counts:
         outcomes = ", ".join(f"{counts[name]:,} {name}" for name in ("answered", "nobody", "refused", "missing"))
         say(f"{counts['asked']:,} open quotations asked about: {outcomes}.")
         _show_calls(counts["spent"])
-    say(_describe_health(parsed))
+    if parsed.spoken_in not in ("en", "zh", None):
+        say(f"note: the language is probably {parsed.spoken_in}; prompts exist in English and Chinese only")
     if parsed.format == "novel" and parsed.unattributed and not counts:
         say("A language model can be asked for the others: add --llm FILE.yaml (--dry-run shows the cost).")
     say(f"{sum(kinds.values()):,} turns in {out}")
-
-
-def _describe_health(parsed: ParsedScript) -> str:
-    """Tell what may have gone wrong, in one line."""
-    health, long = parsed.health, parsed.long
-    short = health["one_character_speakers"]
-    summary = f"{len(long):,} unusually long speeches"
-    summary += f" (first at character {long[0].start:,})" if long else ""
-    summary += f"; {len(short):,} one-character speakers"
-    summary += f" ({', '.join(f'{name} {count}' for name, count in list(short.items())[:_EXAMPLES])})" if short else ""
-    if parsed.format == "novel":
-        summary = f"the speaker of {parsed.open_share:.0%} of the quotations was not found; {summary}"
-        summary += f"; {health['mended_quotations']:,} with a quotation mark missing or wrong"
-    if unnamed := parsed.unaddressed:
-        summary += f"; nobody else names {', '.join(f'{name} ({count} speeches)' for name, count in unnamed.items())}"
-    summary += f"; {parsed.left_out:.0%} of the text in no turn"
-    spoken = parsed.spoken_in
-    if spoken not in ("en", "zh", None):
-        summary += f"; the language is probably {spoken}, and prompts exist in English and Chinese only"
-    return f"Health: {summary}."
 
 
 def _show_places(title: str, turns: Sequence[Turn]) -> None:

@@ -131,9 +131,9 @@ class StoppedShortError(RoleLLMError):
         super().__init__(f"{message}\nResume with: {resume}")
 
     def name_command(self, command: str) -> StoppedShortError:
-        """The same, with a command in the place of ``the same command``."""
+        """The same, with the command of the whole in the place of that of a stage."""
         message = str(self).removesuffix(f"\nResume with: {self.resume}")
-        return StoppedShortError(message, resume=self.resume.replace("the same command", command, 1))
+        return StoppedShortError(message, resume=command)
 
 
 class MissingExtraError(RoleLLMError, ImportError):

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rolellm.core.errors import StoppedShortError
+
 
 @contextmanager
 def use_working_folder(stage: str, out: str | Path | None = None) -> Iterator[Path]:
@@ -30,3 +32,16 @@ def use_working_folder(stage: str, out: str | Path | None = None) -> Iterator[Pa
         with suppress(OSError):
             folder.rmdir()
         raise
+
+
+@contextmanager
+def name_call(folder: Path) -> Iterator[None]:
+    """Have whatever stops short within a call name this call, not the stage that it was in.
+
+    Args:
+        folder: What it was given as ``out``.
+    """
+    try:
+        yield
+    except StoppedShortError as error:
+        raise error.name_command(f"the same call with out={str(folder)!r}") from error

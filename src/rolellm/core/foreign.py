@@ -44,39 +44,43 @@ def read_text(path: str | Path) -> str:
         raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", path=path) from error
 
 
-def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+def read_parquet(
+    path: str | Path, columns: Sequence[str] | None = None, most_bytes: int = MOST_BYTES
+) -> Iterator[dict[str, Any]]:
     """Read the rows of a Parquet file. A few bytes can stand for any number of them, and of any length.
 
     Args:
         path: The file.
         columns: By default all; ``doc.id`` is a field of one.
+        most_bytes: Maximum bytes of all rows.
 
     Raises:
-        DataError: For a file that is not Parquet, is damaged, or has more than `MOST_ROWS` rows or `MOST_BYTES` bytes.
+        DataError: For a file that is not Parquet, is damaged, or has more rows than `MOST_ROWS` or more bytes.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    remaining_bytes = MOST_BYTES
+    remaining_bytes = most_bytes
     try:
         with pq.ParquetFile(path) as file:
             groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
             chunks = [group.column(column) for group in groups for column in range(group.num_columns)]
             size = sum(chunk.total_uncompressed_size for chunk in chunks)
-            if file.metadata.num_rows > MOST_ROWS or size > MOST_BYTES:
-                raise DataError(_describe_size(file.metadata.num_rows, size), path=path)
+            if file.metadata.num_rows > MOST_ROWS or size > most_bytes:
+                raise DataError(_describe_size(file.metadata.num_rows, size, most_bytes), path=path)
             # No value is larger than all of them, and each may come again and again.
-            batch_size = min(_BATCH, max(1, MOST_BYTES // (8 * size + 1)))
+            batch_size = min(_BATCH, max(1, most_bytes // (8 * size + 1)))
             for batch in file.iter_batches(batch_size, columns=columns):
                 remaining_bytes -= batch.nbytes
                 if remaining_bytes < 0:
-                    raise DataError(_describe_size(file.metadata.num_rows, MOST_BYTES - remaining_bytes), path=path)
+                    size = most_bytes - remaining_bytes
+                    raise DataError(_describe_size(file.metadata.num_rows, size, most_bytes), path=path)
                 yield from batch.to_pylist()
     except (pa.ArrowException, OSError, OverflowError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(f"not a valid Parquet file ({reason:.200})", path=path) from error
 
 
-def _describe_size(rows: int, size: int) -> str:
-    limits = f"at most {MOST_ROWS:,} rows of {MOST_BYTES:,} bytes are read"
+def _describe_size(rows: int, size: int, most_bytes: int) -> str:
+    limits = f"at most {MOST_ROWS:,} rows of {most_bytes:,} bytes are read"
     return f"{rows:,} rows of {size:,} bytes or more; {limits}; split it"

@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rolellm.core.errors import DataError, RunInUseError
+from rolellm.core.errors import DataError, RunInUseError, SettingsError
+from rolellm.core.files import NO_ROOM
 from rolellm.core.jsonl import read_json
 
 # Processes that start together look at the same moment, and must not take each other for another run.
@@ -27,17 +28,24 @@ def lock_folder(folder: Path, name: str = ".lock") -> Iterator[None]:
 
     Raises:
         RunInUseError: When another process holds it; names that one.
+        SettingsError: For a folder that cannot be written.
     """
     from filelock import FileLock, Timeout
 
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / name
     lock = FileLock(path)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=_PATIENCE, poll_interval=_PATIENCE / 10)
     except Timeout as error:
         raise RunInUseError(
             f"{folder} is in use by another run{_describe_holder(path)}; wait for it, or choose another folder"
+        ) from error
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise
+        raise SettingsError(
+            f"{folder} cannot be written ({error.strerror}); name a folder to which you may write (--out)"
         ) from error
     try:
         # A lock that cannot say who holds it, on a full disk say, is still a lock.

@@ -5,26 +5,37 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 from rolellm.core.errors import DataError
-from rolellm.core.foreign import read_limited, read_parquet, read_text
+from rolellm.core.foreign import MOST_BYTES, MOST_ROWS, read_limited, read_parquet, read_text
 from rolellm.core.jsonl import read_jsonl
 
 SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 
 
-def read_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
+def read_rows(
+    path: Path, *, most_rows: int = MOST_ROWS, most_bytes: int = MOST_BYTES
+) -> list[tuple[int, Mapping[str, Any]]]:
     """Read the rows of a file.
+
+    Args:
+        path: The file.
+        most_rows: Maximum rows.
+        most_bytes: Maximum bytes of the file, and of the rows of a Parquet file in memory.
 
     Returns:
         Each row with its number, counted from 1; in JSON Lines, that of its line.
 
     Raises:
-        DataError: For a file that cannot be read, or has no rows.
+        DataError: For a file that cannot be read, has no rows, or too many.
     """
+    size = path.stat().st_size
+    if size > most_bytes:
+        raise DataError(f"{size:,} bytes; at most {most_bytes:,} are read; split it", path=path)
     suffix = path.suffix.lower()
     numbered: Iterable[tuple[int, Mapping[str, Any]]]
     if suffix in (".jsonl", ".ndjson"):
@@ -34,10 +45,12 @@ def read_rows(path: Path) -> list[tuple[int, Mapping[str, Any]]]:
     elif suffix in (".csv", ".tsv"):
         numbered = enumerate(_read_csv_rows(path), start=1)
     elif suffix == ".parquet":
-        numbered = enumerate(read_parquet(path), start=1)
+        numbered = enumerate(read_parquet(path, most_bytes=most_bytes), start=1)
     else:
         raise DataError(f"cannot tell what kind of file this is; known are {', '.join(SUFFIXES)}", path=path)
-    rows = list(numbered)
+    rows = list(islice(numbered, most_rows + 1))
+    if len(rows) > most_rows:
+        raise DataError(f"over {most_rows:,} rows, the maximum; split it", path=path)
     if not rows:
         raise DataError("no rows in it", path=path)
     return rows
@@ -60,11 +73,11 @@ def _read_json_rows(path: Path) -> list[Mapping[str, Any]]:
     return value
 
 
-def _read_csv_rows(path: Path) -> list[Mapping[str, Any]]:
+def _read_csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     """Read texts as they are: "N/A" is an answer, and 007 is not 7."""
     separator = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
         text = read_limited(path).decode("utf-8-sig")
-        return list(csv.DictReader(io.StringIO(text, newline=""), delimiter=separator))
+        yield from csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"not valid CSV in UTF-8 ({error})", path=path) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import DataError, MissingExtraError, SettingsError
 from rolellm.core.files import write_json
-from rolellm.core.folders import use_working_folder
+from rolellm.core.folders import name_call, use_working_folder
 from rolellm.core.locks import lock_folder
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced, Field, dump, read, settings
@@ -96,7 +96,8 @@ class EvalResult(Result):
         from rolellm.scoring.score_report import METRICS
 
         columns: list[str] = [*METRICS, "avg"]
-        wins = {system.name: system.measures().get("win_rate") for system in self.judged.models} if self.judged else {}
+        models = self.judged.leading.models if self.judged else ()
+        wins = {system.name: system.measures().get("win_rate") for system in models}
         rows = []
         for name, report in self.reports.items():
             cells = map(report.leading.metrics.get, columns)
@@ -137,10 +138,8 @@ def evaluate(
     """
     chosen = read(EvalSettings, options)
     systems = name_systems(models)
-    with use_working_folder("eval", out) as folder:
-        folder.mkdir(parents=True, exist_ok=True)
-        with lock_folder(folder):
-            return _evaluate(folder, systems, judge, chosen)
+    with use_working_folder("eval", out) as folder, lock_folder(folder), name_call(folder):
+        return _evaluate(folder, systems, judge, chosen)
 
 
 def name_systems(models: str | Path | Sequence[str | Path] | Mapping[str, Any]) -> dict[str, Any]:
@@ -206,7 +205,7 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
     judged = None if judge is None else _judge(folder, files, rows, judge, chosen)
     if judged:
         built = build_report([str(folder / "judged")], read(ReportOptions, options))
-    findings = (*built.content.findings, *describe_styles(style))
+    findings = (*built.content.findings, *describe_styles(style, config))
     content = replace(built.content, findings=findings)
     page = write_page(folder / "report.html", content)
     result = EvalResult(folder, page, findings, reports, style, judged, content=content)

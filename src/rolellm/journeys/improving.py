@@ -15,7 +15,7 @@ from typing import Any, Final
 from rolellm.checks.breaks import find_breaks
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.files import write_json
-from rolellm.core.folders import use_working_folder
+from rolellm.core.folders import name_call, use_working_folder
 from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile, Row
@@ -26,10 +26,9 @@ from rolellm.journeys.evaluation import EvalResult, EvalSettings, evaluate
 from rolellm.models.prompts.leaks import list_word_runs
 from rolellm.models.training_record import MANIFEST, read_manifest
 from rolellm.preferences import PAIRS, prefer
-from rolellm.reporting.findings import LEVEL, describe_gain, describe_scores, describe_styles, describe_verdicts
+from rolellm.reporting.findings import Evidence, PairTest, compare_values, describe_styles
 from rolellm.reporting.page import write_page
 from rolellm.scoring.rows import read_dataset_rows
-from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rewards import describe_hacking
@@ -99,14 +98,12 @@ def improve(run: str | Path, *, judge: Any = None, out: str | Path | None = None
     if config is None:
         raise SettingsError(f"{run} does not say which data set it was trained on; name one (--config or --data-dir)")
     where: dict[str, Any] = {"config": config, "data_dir": data_dir and Path(data_dir)}
-    with use_working_folder("improve", out) as folder:
-        folder.mkdir(parents=True, exist_ok=True)
-        with lock_folder(folder):
-            recipe = _load_recipe(chosen.recipe, run, folder, where)
-            adapter = folder / "adapter"
-            if not (adapter / MANIFEST).is_file():
-                train(recipe, out=adapter, resume=(adapter / "recipe.json").is_file())
-            return _measure(folder, run, judge, replace(chosen, **where), recipe)
+    with use_working_folder("improve", out) as folder, lock_folder(folder), name_call(folder):
+        recipe = _load_recipe(chosen.recipe, run, folder, where)
+        adapter = folder / "adapter"
+        if not (adapter / MANIFEST).is_file():
+            train(recipe, out=adapter, resume=(adapter / "recipe.json").is_file())
+        return _measure(folder, run, judge, replace(chosen, **where), recipe)
 
 
 def _load_recipe(name: str, run: Path, folder: Path, where: Mapping[str, Any]) -> Recipe:
@@ -130,16 +127,18 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
     options = {name: value for name, value in dump(chosen).items() if name != "recipe"}
     measured = evaluate({AFTER: folder / "adapter", BEFORE: run}, judge=judge, out=folder / "eval", **options)
     leading = {name: report.leading for name, report in measured.reports.items()}
+    judged = measured.judged and measured.judged.leading
+    evidence = Evidence(leading, judged, list(_test_behavior(measured, chosen)))
     changes = read_json(folder / "adapter" / MANIFEST).get("rewards", ())
     hacked = describe_hacking(changes)
     findings = (
         *([f"{hacked[:1].upper()}{hacked[1:]}."] if hacked else []),
-        describe_gain(leading),
+        evidence.describe_gain(),
         *_describe_rewards(changes),
-        *_describe_behavior(measured, chosen),
-        *describe_scores(leading),
-        *describe_styles(measured.style),
-        *(describe_verdicts(measured.judged) if measured.judged else ()),
+        *_describe_behavior(evidence.tests),
+        *evidence.describe_scores(),
+        *describe_styles(measured.style, chosen.config),
+        *evidence.describe_verdicts(),
     )
     content = replace(
         measured.content,
@@ -163,26 +162,35 @@ def _describe_rewards(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"Rewards, from the first quarter of the steps to the last: {', '.join(clauses)}."
 
 
-def _describe_behavior(measured: EvalResult, chosen: ImproveSettings) -> Iterator[str]:
-    """Say how replies changed beside scores and style, where the difference is decided, and what did not."""
+def _test_behavior(measured: EvalResult, chosen: ImproveSettings) -> Iterator[PairTest]:
+    """Test how replies changed beside scores and style."""
     rows = read_dataset_rows(load_rolebench(chosen.config, chosen.split, data_dir=chosen.data_dir))
     answers = {
         name: {line["id"]: line["prediction"] for _, line in read_jsonl(measured.out / "answers" / f"{name}.jsonl")}
         for name in (AFTER, BEFORE)
     }
     rows = [row for row in rows if all(row.id in replies for replies in answers.values())]
-    values = {
-        name: [[measure(row, replies[row.id]) for row in rows] for replies in answers.values()]
-        for name, (measure, _) in BEHAVIOR.items()
-    }
-    questions = [row.question for row in rows]
-    tests = [compare_pairs(after, before, questions) for after, before in values.values()]
+    clusters = ([row.question for row in rows], [row.role for row in rows])
+    for name, (measure, _) in BEHAVIOR.items():
+        after, before = ([measure(row, replies[row.id]) for row in rows] for replies in answers.values())
+        yield compare_values((AFTER, BEFORE), name, (after, before), clusters, chosen.config)
+
+
+def _describe_behavior(tests: Sequence[PairTest]) -> Iterator[str]:
+    """Say how replies changed where the difference is decided, and what did not."""
     same = []
-    for (name, both), p in zip(values.items(), adjust_p_values([test.p for test in tests]), strict=True):
-        after, before = (BEHAVIOR[name][1].format(sum(each) / len(each)) for each in both)
-        if p < LEVEL:
-            yield f"{name[:1].upper()}{name[1:]}: {after} after, {before} before."
+    for test in tests:
+        if test.measure not in BEHAVIOR:
+            continue
+        form = BEHAVIOR[test.measure][1]
+        after, before = map(form.format, test.means)
+        details = [f"n = {test.difference.n:,}"]
+        if test.difference.ends is not None:
+            details.insert(0, "difference {} to {}".format(*map(form.format, test.difference.ends)))
+        if test.sign:
+            name = f"{test.measure[:1].upper()}{test.measure[1:]}"
+            yield f"{name} {test.scope}: {after} after, {before} before ({', '.join(details)})."
         else:
-            same.append(f"{name} ({after} and {before})")
+            same.append(f"{test.measure} ({after} and {before}, {', '.join(details)})")
     if same:
-        yield f"Not shown to differ after and before: {', '.join(same)}."
+        yield f"Not shown to differ after and before: {'; '.join(same)}."

@@ -28,9 +28,10 @@ from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import clean_names, read_script
 from rolellm.checks.character_tests import ENDING, write_first_file
 from rolellm.checks.safety import CheckSafety, SafetySettings, pair_models
-from rolellm.core.errors import ModelError, ScriptError, SettingsError, StoppedShortError, require
+from rolellm.core.errors import ModelError, ScriptError, SettingsError, require
 from rolellm.core.files import open_atomic, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
+from rolellm.core.folders import name_call
 from rolellm.core.jsonl import read_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile
@@ -55,7 +56,7 @@ from rolellm.making.settings import InstructSettings, RespondSettings
 from rolellm.measures import Findings, check
 from rolellm.models.prompts.render import load_system_template
 from rolellm.playing.settings import PlaySettings
-from rolellm.reporting.findings import describe_character_tests, describe_gain
+from rolellm.reporting.findings import describe_character_tests
 from rolellm.reporting.page import write_page
 from rolellm.reporting.safety_section import describe_safety, read_safety, select_headline
 from rolellm.runs import MANIFEST, Run, estimate_step, run_step
@@ -187,12 +188,10 @@ def make(
     journey = _Journey.start(source, llm, out, budget, options)
     folder = journey.folder
     try:
-        with lock_folder(folder):
+        with lock_folder(folder), name_call(folder):
             return journey.run()
-    except StoppedShortError as error:
-        raise error.name_command(f"the same call with out={str(folder)!r}") from error
     finally:
-        if all(path.name == ".lock" for path in folder.iterdir()):
+        if folder.is_dir() and all(path.name == ".lock" for path in folder.iterdir()):
             shutil.rmtree(folder)
 
 
@@ -426,7 +425,7 @@ class _Journey:
             config=config,
             data_dir=self.folder / "data",
         )
-        verdict = describe_gain({name: report.leading for name, report in measured.reports.items()})
+        verdict = measured.content.parts[0].evidence.describe_gain()
         safety = self._check_safety(adapter)
         findings = (verdict, *measured.findings, describe_character_tests(checked))
         if safety is not None:

@@ -23,7 +23,7 @@ from rolellm.scoring.statistics.intervals import Measured, select_intervals
 
 Number = FiniteFloat | None
 #: What `JudgingResult.to_pandas` gives of each system; ``list_win_rate`` is the share of lists above the baseline.
-MEASURES: Final = ("win_rate", "lc_win_rate", "consistency", "list_win_rate", "average_rank", "strength")
+MEASURES: Final = ("win_rate", "lc_win_rate", "consistency", "list_win_rate", "average_rank")
 _SHARES: Final = MEASURES[:4]
 Group = Literal["by_role", "by_category", "by_judge"]
 
@@ -72,15 +72,12 @@ class Listwise:
         average_rank: Mean rank over rotations, judges and rows; ties share the mean of their positions, and canaries
             are not counted.
         win_rate: Share of lists in which it ranks above the baseline, ties half (the paper's win rate).
-        strength: Bradley-Terry log-odds against the baseline (without one: the mean), from all pairs that the lists
-            rank.
         by_role: Average rank by role.
         by_category: Average rank by category.
     """
 
     average_rank: Measured = None
     win_rate: Measured = None
-    strength: Measured = None
     by_role: dict[str, Measured] = field(default_factory=dict)
     by_category: dict[str, Measured] = field(default_factory=dict)
 
@@ -123,18 +120,11 @@ class SystemFigures:
         """Its group of rows in tables: canaries come below all others."""
         return self.kind if self.kind == "canary" else ""
 
-    @property
-    def strength(self) -> Interval | None:
-        """Its Bradley-Terry strength; the baseline's, which is 0 by definition, has no interval."""
-        strength = None if self.listwise is None else self.listwise.strength
-        is_origin = self.kind == "baseline" and strength is not None and strength.mean == 0
-        return strength._replace(low=None, high=None) if strength and is_origin else strength
-
     def measures(self) -> dict[str, Interval | None]:
         """Return its figure in each of `MEASURES`, and its ``name_effect``."""
         pairs, lists = self.pairwise or Pairwise(), self.listwise or Listwise()
         values = (pairs.win_rate, pairs.lc_win_rate, pairs.consistency, lists.win_rate, lists.average_rank)
-        return dict(zip((*MEASURES, "name_effect"), (*values, self.strength, pairs.name_effect), strict=True))
+        return dict(zip((*MEASURES, "name_effect"), (*values, pairs.name_effect), strict=True))
 
     def group(self, design: Design, group: Group) -> dict[str, Interval]:
         """Return its win rate in pairs or average rank in lists by role, category or judge, in the result's order."""

@@ -11,16 +11,13 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
-
 from rolellm.judging.diagnostics import measure_diagnostics, measure_name_effects
 from rolellm.judging.records import Comparison, DatasetName, Judgement
 from rolellm.judging.result import JudgedBy, JudgingResult, Listwise, Pairwise, SystemFigures, SystemTest
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.verdicts import LEAST_AGREEMENT, Tally, compute_sign, share_above
+from rolellm.judging.verdicts import LEAST_AGREEMENT, Tally, compute_sign
 from rolellm.scoring.statistics.intervals import NONE, SHARE, Interval, adjust_p_values
-from rolellm.scoring.statistics.logistic_fits import LengthControl, fit_bradley_terry, fit_length_control
+from rolellm.scoring.statistics.logistic_fits import LengthControl, fit_length_control
 
 #: The fewest rows on which a canary has to lose for sure (our choice).
 LEAST_LOSSES: Final = 20
@@ -121,61 +118,14 @@ def _measure_lists(tally: Tally) -> dict[str, Listwise]:
     ranks = {
         system.name: values for system in tally.comparison.systems if (values := tally.values(system.name, "rank"))
     }
-    strengths = _fit_strengths(tally, list(ranks))
     figures = {}
     for name, values in ranks.items():
         bounds = tally.get_rank_bounds(name)
         by_role, by_category = tally.estimate_groups(values, bounds)
         above = tally.estimate(tally.values(name, "above").items())
         rank = tally.estimate(values.items(), bounds)
-        figures[name] = Listwise(rank, above, strengths[name], by_role, by_category)
+        figures[name] = Listwise(rank, above, by_role, by_category)
     return figures
-
-
-def _fit_strengths(tally: Tally, names: Sequence[str]) -> dict[str, Interval | None]:
-    """Fit Bradley-Terry strengths to all pairs that the lists rank, each row counting once per pair.
-
-    The models are fitted without the canaries, and each canary with the models alone, so that attackers change nothing.
-    """
-    canaries = tally.comparison.canaries
-    models = [name for name in names if name not in canaries]
-    strengths = _fit_group(tally, models)
-    for name in names:
-        if name in canaries:
-            strengths[name] = _fit_group(tally, [*models, name])[name]
-    return strengths
-
-
-def _fit_group(tally: Tally, names: Sequence[str]) -> dict[str, Interval | None]:
-    if len(names) < 2:
-        return dict.fromkeys(names)
-    baseline = tally.verdicts.baseline
-    against = names.index(baseline) if baseline in names else None
-    try:
-        intervals = fit_bradley_terry(count_wins(tally, names), tally.settings, against=against)
-    except ValueError:
-        # No chain of lists connects all of them, so nothing says who is stronger.
-        return dict.fromkeys(names)
-    return dict(zip(names, intervals, strict=True))
-
-
-def count_wins(tally: Tally, names: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Count the rows of each question in which one of k systems was ranked above another: shape (questions, k, k).
-
-    A row in which lists or judges disagree counts as the share of them; questions without a list are left out.
-    """
-    tables: dict[int, npt.NDArray[np.float64]] = {}
-    for row in tally.comparison.rows:
-        lists = tally.verdicts.lists_by_row.get(row.id)
-        if not lists:
-            continue
-        table = tables.setdefault(tally.questions[row.id], np.zeros((len(names), len(names))))
-        for (a, first), (b, second) in combinations(enumerate(names), 2):
-            share = share_above(lists, first, second)
-            if share is not None:
-                table[a, b] += share
-                table[b, a] += 1 - share
-    return np.stack([tables[question] for question in sorted(tables)])
 
 
 def compare_systems(tally: Tally) -> Iterator[SystemTest]:
@@ -272,9 +222,22 @@ def is_beaten(rate: Interval) -> bool:
     return rate.ends is not None and rate.ends[1] < 0.5
 
 
+def is_shown_fit(result: JudgingResult) -> bool:
+    """Whether a run is valid and its judges are shown to be fit, each by its certificate or by this run's canaries."""
+    canaries = [model.pairwise for model in result.models if model.kind == "canary" and model.pairwise]
+    for judge in result.judges:
+        certificate = judge.certificate or ""
+        rates = [canary.by_judge.get(judge.name) for canary in canaries]
+        is_beating = bool(rates) and all(rate is not None and is_beaten(rate) for rate in rates)
+        if certificate.startswith(("unfit", "undecided")) or not (is_beating or certificate.startswith("fit (")):
+            return False
+    return result.valid
+
+
 def _describe_canaries(result: JudgingResult) -> Iterator[str]:
     """A canary has to lose: a judge that does not prefer answers, and those of the right role, is not fit."""
     undecided: dict[str, list[str]] = {}
+    rivals = sum(model.kind == "model" and model.listwise is not None for model in result.models)
     for model in result.models:
         if model.kind != "canary":
             continue
@@ -300,7 +263,8 @@ def _describe_canaries(result: JudgingResult) -> Iterator[str]:
             else:
                 undecided.setdefault(judge, []).append(title)
         # Where one question gives no interval, nothing is certain.
-        if result.baseline is None and lists.strength and lists.strength.ends and lists.strength.ends[0] > 0:
+        rank = lists.average_rank
+        if result.baseline is None and rank and rank.ends and rank.ends[1] < 1 + rivals / 2:
             yield (
                 f"{title} ranks above the mean of all systems in the lists: this judge prefers a "
                 "non-answer, so its verdicts say little about quality"

@@ -297,7 +297,7 @@ class Tally(RowClusters):
     Attributes:
         comparison: Rows, systems and answers.
         judgements: All of them, probes with names too.
-        settings: The bootstrap behind strengths and length-controlled rates.
+        settings: The bootstrap behind length-controlled rates.
     """
 
     def __init__(self, comparison: Comparison, judgements: Sequence[Judgement], settings: Bootstrap) -> None:

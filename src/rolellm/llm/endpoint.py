@@ -283,13 +283,17 @@ class Endpoint:
             )
         return self._sdk
 
+    def find_key(self) -> str:
+        """Find the key, as `rolellm.llm.settings.find_key`."""
+        return find_key(self._base_url, self.settings.api_key_env, plain_http=self.settings.allow_plain_http)
+
     def make_headers(self) -> dict[str, Any]:
         """Make the header that holds the key, as the SDK takes it for one request.
 
         Raises:
             SettingsError: When the server needs a key and none is set.
         """
-        key = find_key(self._base_url, self.settings.api_key_env)
+        key = self.find_key()
         return {"Authorization": f"Bearer {key}" if key else omit}
 
     async def send(self, work: Callable[[], Awaitable[T]], seconds: float) -> T:
@@ -322,7 +326,7 @@ class Endpoint:
 
     def get_scrubber(self) -> Scrubber:
         """Get the scrubber of this endpoint's secrets."""
-        return make_scrubber(find_key(self._base_url, self.settings.api_key_env), *self._hidden)
+        return make_scrubber(self.find_key(), *self._hidden)
 
     async def _post(self, body: Json, **how: Any) -> Any:
         # The overloads of the SDK do not take keyword arguments in a dict.

@@ -60,7 +60,7 @@ def is_near(host: str, *, this_machine: bool = False) -> bool:
     return address.is_loopback or (not this_machine and address.is_private)
 
 
-def find_key(base_url: str, named: str | None) -> str:
+def find_key(base_url: str, named: str | None, *, plain_http: bool = False) -> str:
     """The key for an address, from the environment as it is now; empty where none is sent.
 
     OpenAI's own variable goes to OpenAI alone, and to others only where it is named for them.
@@ -68,9 +68,11 @@ def find_key(base_url: str, named: str | None) -> str:
     Args:
         base_url: The address.
         named: The variable as the user set it; ``None`` where nothing was said, empty for no key.
+        plain_http: Whether a key may go over http to another machine, where anybody on the way can read it.
 
     Raises:
-        SettingsError: Where a key is needed and there is none, or what is there can be none. Never shows it.
+        SettingsError: Where a key is needed and there is none, what is there can be none, or it would go over plain
+            http to another machine. Never shows it.
     """
     host = urlsplit(base_url).hostname or ""
     variable = ("OPENAI_API_KEY" if host == "api.openai.com" else "") if named is None else named
@@ -88,6 +90,11 @@ def find_key(base_url: str, named: str | None) -> str:
         raise SettingsError(
             f"the environment variable {variable} does not hold a valid API key: it contains characters that API keys "
             "never use"
+        )
+    if key and urlsplit(base_url).scheme == "http" and not (plain_http or is_near(host, this_machine=True)):
+        raise SettingsError(
+            f"the API key in {variable} would go to {host} over plain http, where anybody on the way can read it; use "
+            'an https address, send no key (api_key_env: ""), or set allow_plain_http: true in the settings file'
         )
     return key
 
@@ -196,7 +203,10 @@ Backend = Literal["openai", "local", "scripted"]
 _VARIABLE = re.compile("[A-Z_][A-Z0-9_]{0,99}")
 #: The keys of each backend; those with a star are required.
 _KEYS: Mapping[Backend, str] = {
-    "openai": "base_url* model* api_key_env concurrency timeout price structured max_tokens_field extra_body max_bytes",
+    "openai": (
+        "base_url* model* api_key_env allow_plain_http concurrency timeout price structured max_tokens_field "
+        "extra_body max_bytes"
+    ),
     "local": "model* adapter device dtype batch_size",
     "scripted": "rules* concurrency price",
 }
@@ -217,6 +227,7 @@ class ModelSettings:
         model: Its name on the server; for local, a folder (relative to the file) or a Hub id.
         api_key_env: Environment variable that holds the key, read at each call; empty for no key. Defaults to
             OPENAI_API_KEY for OpenAI itself.
+        allow_plain_http: Whether the key may go over http to another machine.
         concurrency: Maximum calls at once.
         timeout: Seconds allowed for a whole call.
         structured: How to ask for JSON; auto starts with the schema and falls back to what the server takes.
@@ -235,6 +246,7 @@ class ModelSettings:
     base_url: str | None = None
     model: str | None = None
     api_key_env: str | None = None
+    allow_plain_http: bool = False
     concurrency: int = Field(default=8, ge=1, le=4096)
     timeout: float = Field(default=180.0, gt=0, le=86_400)
     structured: Literal["auto", "json_schema", "json_object", "none"] = "auto"
@@ -399,7 +411,7 @@ def _make_model(entry: ModelSettings, scripted: Mapping[str, MakeScripted]) -> M
         from rolellm.llm.endpoint import Endpoint
 
         # A missing key is found before the first call.
-        find_key(entry.base_url or "", entry.api_key_env)
+        find_key(entry.base_url or "", entry.api_key_env, plain_http=entry.allow_plain_http)
         return Endpoint(entry)
     if entry.backend == "scripted":
         make = scripted.get(entry.rules or "")

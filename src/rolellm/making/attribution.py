@@ -3,7 +3,6 @@
 The open quotations of a passage are numbered; those whose speaker is written next to them carry the name instead, and
 the model answers a name for each number. A request depends on the text alone, neither on the role nor on other
 answers: passages are asked side by side, and another role or alias of the same book is answered from the journal.
-A second kind of request asks whether two names are one person's; each shows a sentence of the text with both.
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ import functools
 import json
 import re
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from itertools import pairwise
 from typing import Any, ClassVar, Final
 
-from rolellm.characters.scripts.names import Proposal, normalize_name
 from rolellm.characters.scripts.novel import read_novel
 from rolellm.characters.scripts.parse import ParsedScript, ScriptReading, select_role
 from rolellm.characters.scripts.quotes import read_paragraphs
@@ -29,7 +25,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
 from rolellm.core.settings import load_words
 from rolellm.core.text import HAN
-from rolellm.llm.json_reply import accept_json, make_object_schema, parse_json
+from rolellm.llm.json_reply import make_object_schema, parse_json
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
     Answer,
@@ -243,69 +239,6 @@ def list_passages(reading: ScriptReading, counter: TokenCounter) -> list[Passage
     return split_passages(reading.source.text, plain, reading.hints.language, counter)
 
 
-# Maximum pairs of names to ask about.
-_MOST_PAIRS: Final = 30
-_SENTENCE: Final = re.compile(r"[^.!?。！？\n]*(?:(?:Mr|Mrs|Ms|Dr|St)\.[^.!?。！？\n]*)*[.!?。！？]?[”’」』\"]?")
-_LONGEST: Final = 300
-#: Two who answer each other at least this often are two persons.
-_ANSWERS: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two names that may be one person's, and a sentence of the text with both."""
-
-    name: str
-    other: str
-    speeches: int
-    evidence: str
-
-
-def find_pairs(parsed: ParsedScript, text: str) -> list[Pair]:
-    """Find the names to ask about: speakers whom a sentence names together with the role, and who never answer it."""
-    names = (parsed.role, *parsed.aliases)
-    keys = {normalize_name(name) for name in names}
-    speaking = [name for turn, name in zip(parsed.turns, parsed.speakers, strict=True) if turn.kind == "speech"]
-    answers = Counter(
-        normalize_name(after) if normalize_name(before) in keys else normalize_name(before)
-        for before, after in pairwise(speaking)
-        if (normalize_name(before) in keys) != (normalize_name(after) in keys)
-    )
-    candidates = {name: count for name, count in parsed.others.items() if answers[normalize_name(name)] < _ANSWERS}
-    sentences = [
-        sentence
-        for match in _SENTENCE.finditer(text)
-        if len(sentence := " ".join(match[0].split())) <= _LONGEST and any(_has(sentence, name) for name in names)
-    ]
-    pairs = []
-    for candidate, count in candidates.items():
-        pair = next(((s, name) for s in sentences for name in names if _has(s, candidate) and _has(s, name)), None)
-        if pair is not None:
-            pairs.append(Pair(pair[1], candidate, count, pair[0]))
-    return pairs[:_MOST_PAIRS]
-
-
-def _has(sentence: str, name: str) -> bool:
-    if HAN.search(name):
-        return name in sentence
-    return name in sentence and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sentence) is not None
-
-
-_SAME: Final = make_object_schema("persons", persons={"type": "integer"})
-
-
-def request_comparison(pair: Pair, language: Language) -> Request:
-    """Request whether two names are one person's or two's."""
-    prompt = load_template(language, "attribution_same").fill(name=pair.name, other=pair.other, evidence=pair.evidence)
-    return Request(
-        (user(prompt),),
-        replace(_SAMPLING, max_tokens=40),
-        schema=_SAME,
-        tag=f"aliases/{pair.other}",
-        repair=load_template(language, "repair").text,
-    )
-
-
 def check_novel(reading: ScriptReading) -> None:
     """Refuse a script that names its speakers.
 
@@ -334,7 +267,7 @@ class Attribute(Step[tuple[ParsedScript, dict[str, int]]]):
     kind: ClassVar[str] = "attribution"
 
     def plan(self, llm: LLM) -> Plan[tuple[ParsedScript, dict[str, int]]]:
-        """Ask about passages, then about names that may be one person's.
+        """Ask about passages.
 
         Raises:
             SettingsError: For a script that is not a novel.
@@ -348,20 +281,7 @@ class Attribute(Step[tuple[ParsedScript, dict[str, int]]]):
             label="attributing quotations",
         )
         attributed, counts = apply_speakers(self.reading, passages, outcomes)
-        parsed = select_role(self.names, attributed)
-        pairs = find_pairs(parsed, self.reading.source.text)
-        # A dry run leaves these few short questions out: they depend on the answers.
-        outcomes = yield Round(
-            [request_comparison(pair, parsed.language) for pair in pairs],
-            accept_json(_SAME, lambda value: value["persons"] == 1),
-            label="comparing names",
-        )
-        proposals = tuple(
-            Proposal(pair.other, pair.speeches, f"one person by the model; the text: ‘{pair.evidence:.100}’")
-            for pair, outcome in zip(pairs, outcomes, strict=True)
-            if isinstance(outcome, Answer) and outcome.value
-        )
-        return replace(parsed, proposals=proposals), counts
+        return select_role(self.names, attributed), counts
 
     def describe(self, result: tuple[ParsedScript, dict[str, int]]) -> dict[str, Any]:
         """Return the novel and the names."""

@@ -89,9 +89,6 @@ class Character(Profile):
 
         Raises:
             ScriptError: When the script cannot be read, or the role never speaks; names who does.
-
-        Warns:
-            RoleLLMWarning: When another speaker may be the role, too.
         """
         if Path(path).suffix == ".jsonl" and not columns:
             return cls._wrap_profile(start_sheet(path, role, language=language, aliases=aliases), None)
@@ -107,10 +104,6 @@ class Character(Profile):
             ):
                 parsed, _ = run_step(Attribute(reading, role_names), load_llm(llm), folder).result
         names = [name for name, count in parsed.own.items() if count]
-        if parsed.proposals:
-            candidates = "; ".join(f"{proposal.name} ({proposal.reason})" for proposal in parsed.proposals)
-            way = "To confirm one, name it as an alias (--alias NAME, or aliases=[…])"
-            _warn(f"other speakers may be {role}, too: {candidates}. {way}")
         sheet = start_sheet(
             parsed.turns, role, language=parsed.language, aliases=[*aliases, *names], script=Path(path).stem
         )

@@ -19,13 +19,14 @@ from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.records import Language, Profile
+from rolellm.core.row_files import read_rows
 from rolellm.core.text import find_surrogate
 from rolellm.data.rolebench.schema import FOLDERS, SAMPLE
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Outcome, Request
 from rolellm.making.instruct.segments import QuestionType
-from rolellm.making.instructions import detect_columns, read_instruction_rows, read_pair
+from rolellm.making.instructions import detect_columns, read_pair
 from rolellm.making.settings import RespondSettings
 from rolellm.runs import Plan, Records, Round, Step
 
@@ -54,7 +55,7 @@ class Instructions:
 
 
 def read_instructions(instructions: Any, character: Profile, limit: int | None = None) -> Instructions:
-    """Read instructions from a file, from texts, or from rows, as `rolellm data instructions` reads them.
+    """Read instructions from a file, from texts, or from rows.
 
     Args:
         instructions: A file (JSON Lines, JSON, CSV, Parquet), of which other fields are kept; ``sample``: those of the
@@ -76,11 +77,10 @@ def read_instructions(instructions: Any, character: Profile, limit: int | None =
         listed = [{"instruction": item} if isinstance(item, str) else _make_plain(item) for item in instructions]
         rows, source = enumerate(listed, start=1), {"file": None, "sha256": hash_json(listed)}
     elif path.is_file():
-        rows, source = read_instruction_rows(path), {"file": path.name, "sha256": hash_file(path)}
+        rows, source = read_rows(path), {"file": path.name, "sha256": hash_file(path)}
     else:
         raise DataError(
-            f"no such file; `rolellm data instructions` makes one, `{SAMPLE}` takes the embedded ones, and Python "
-            "takes a list of texts or a Dataset, too",
+            f"no such file; `{SAMPLE}` takes the embedded ones, and Python takes a list of texts or a Dataset, too",
             path=path,
         )
     questions: list[Instruction] = []
@@ -143,8 +143,7 @@ def describe_language_mismatch(character: Profile, instructions: Iterable[Instru
         return None
     return (
         f"{counts[other_language]:,} of {counts.total():,} instructions are {names[other_language]}, and "
-        f"{character.role} speaks {names[character.language]}; `rolellm data instructions --language "
-        f"{character.language}` draws others"
+        f"{character.role} speaks {names[character.language]}"
     )
 
 

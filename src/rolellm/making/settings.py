@@ -9,7 +9,6 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 
 from rolellm.characters.settings import PromptSettings, Rule, SamplingSettings
 from rolellm.core.errors import SettingsError
-from rolellm.core.records import Language
 from rolellm.core.settings import Advanced, Field, read, settings
 from rolellm.llm.model import Sampling
 
@@ -185,27 +184,6 @@ class SplitRule:
     held_out: tuple[str, ...] = ()
     role_share: Advanced[float] = Field(default=0.1, gt=0, lt=1)
     seed: Advanced[int] = 0
-
-
-@settings
-class SampleSettings:
-    """Settings for drawing general instructions; the caps are the paper's.
-
-    Attributes:
-        language: Language to draw; defaults to that of most instructions.
-        max_words: Maximum words of an English instruction.
-        max_chars: Maximum characters of a Chinese instruction.
-        seed: Random seed for the draw.
-        duplicates: How to find near-duplicates.
-        similarity: Similarity that makes a near-duplicate. [default: 0.8 (bm25), 0.75 (minhash)]
-    """
-
-    language: Language | None = None
-    max_words: Advanced[int] = Field(default=100, ge=1)
-    max_chars: Advanced[int] = Field(default=100, ge=1)
-    seed: Advanced[int] = 0
-    duplicates: Advanced[Literal["bm25", "minhash", "exact"]] = "bm25"
-    similarity: Advanced[float | None] = Field(default=None, gt=0, le=1)
 
 
 @settings

@@ -22,7 +22,6 @@ from starlette.types import Receive, Scope, Send
 from rolellm.core.scrub import HIDDEN
 from rolellm.llm.endpoint import Endpoint, find_proxy
 from rolellm.llm.openai_format import UNREADABLE, encode_body, parse_body
-from rolellm.llm.settings import find_key
 
 #: The longest error of the other server that is read, in bytes, and the seconds that it may take (our choice).
 _MOST_ERROR: Final = 1 << 20
@@ -66,7 +65,7 @@ class Upstream:
         self.url = f"{base_url}/chat/completions"
         self.max_bytes = settings.max_bytes
         self.continuing: Mapping[str, Any] = {}
-        self._key = find_key(base_url, settings.api_key_env)
+        self._key = endpoint.find_key()
         self._scrubber = endpoint.get_scrubber()
         own = (base_url, urlsplit(base_url).netloc)
         self._own = re.compile(

@@ -27,7 +27,6 @@ from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import Verdicts, sort_verdicts
 from rolellm.reporting.browse import BrowsePart
 from rolellm.reporting.check_sections import life_table, read_drift, window_table
-from rolellm.reporting.findings import describe_scores, describe_verdicts
 from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.safety_section import describe_safety, read_safety, safety_tables
 from rolellm.reporting.section import Section
@@ -184,11 +183,7 @@ def _name_tables(parts: Sequence[Section]) -> dict[str, Table]:
 
 def _describe(part: Section) -> list[str]:
     """Say what was found about all but canaries."""
-    judged = part.judged.models if part.judged else ()
-    kinds = {ROLEGPT_NAME: "baseline", **{system.name: system.kind for system in judged}}
-    names = sorted(part.reports, key=lambda name: kinds.get(name) == "baseline")
-    sentences = describe_scores({name: part.reports[name] for name in names if kinds.get(name) != "canary"})
-    verdicts = describe_verdicts(part.judged) if part.judged else []
+    sentences, verdicts = part.evidence.describe_scores(), part.evidence.describe_verdicts()
     return sentences + verdicts if part.judged is None or part.judged.valid else verdicts + sentences
 
 

@@ -1,21 +1,32 @@
-"""Findings in sentences: each rests on a test and carries its interval, and what is undecided is said."""
+"""Findings in sentences: each rests on a test and carries its interval, and what is undecided is said.
+
+All claims of one set of findings are decided together, after Holm's correction: over metrics, systems, verdicts of
+judges, and whatever else was tested. Each says for which roles it holds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 from typing import Any, Final, NamedTuple
 
 from rolellm.core.table import Interval
 from rolellm.core.text import format_count
-from rolellm.judging.result import JudgingResult
+from rolellm.judging.result import JudgingResult, SystemTest
+from rolellm.judging.summary import is_shown_fit
 from rolellm.judging.verdicts import compute_sign
 from rolellm.scoring.score_report import METRICS, ScoreReport
 from rolellm.scoring.settings import has_held_out_roles
-from rolellm.scoring.statistics.intervals import PairedTest, adjust_p_values, compare_pairs, read_interval
+from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs, read_interval, select_intervals
 
 #: Fewer rows than this decide little (our choice).
 SMALL: Final = 30
+#: With fewer rows than this, judges' verdicts are not said (our choice).
+LEAST_VERDICTS: Final = 20
+#: With fewer held-out roles than this, Student's t has few degrees of freedom, and only huge differences are decided.
+FEW_ROLES: Final = 5
 #: A difference is decided below this, after Holm's correction.
 LEVEL: Final = 0.05
 #: What a higher and a lower score under each metric mean.
@@ -24,205 +35,332 @@ _MEANING: Final = {
     "RAW": ("answers general instructions better", "answers general instructions worse"),
     "SPE": ("knows the role better", "knows the role less well"),
 }
+_WINS: Final = "win rate"
 
 
-class _Test(NamedTuple):
-    """A paired test of two systems under a metric; ``p`` is adjusted, and ``ends`` are those of the difference."""
+class PairTest(NamedTuple):
+    """A paired test of two systems.
+
+    Attributes:
+        pair: The systems; or a system and the floor that it is held against.
+        measure: What is compared.
+        means: That of each.
+        difference: The first's minus the second's, with the one interval that counts.
+        p: Of no difference; in `Evidence.tests`, adjusted.
+        scope: The roles that it is about, in words.
+    """
 
     pair: tuple[str, str]
-    metric: str
+    measure: str
     means: tuple[float, float]
-    ends: tuple[float, float] | None
+    difference: Interval
     p: float
+    scope: str
 
     @property
     def sign(self) -> int:
         """1 where the first is ahead, -1 where it is behind, 0 where nothing is decided."""
-        return compute_sign(self.means[0] - self.means[1]) if self.p < LEVEL else 0
+        return compute_sign(self.difference.mean) if self.p < LEVEL else 0
+
+    @property
+    def ends(self) -> str:
+        """The measure with the ends of its difference, and n."""
+        count = f", n = {self.difference.n:,}"
+        if self.difference.ends is None:
+            return f"{self.measure}{count}"
+        low, high = self.difference.ends
+        return f"{self.measure} {low:+.3f} to {high:+.3f}{count}"
 
 
-def describe_scores(reports: Mapping[str, ScoreReport]) -> list[str]:
-    """Say what Rouge-L found about one or several systems.
+def compare_values(
+    pair: tuple[str, str],
+    measure: str,
+    values: tuple[Sequence[float], Sequence[float]],
+    clusters: tuple[Sequence[str], Sequence[str]],
+    config: str | None,
+) -> PairTest:
+    """Test two systems on the same rows: for new roles where the config holds roles out, else for these.
 
     Args:
-        reports: Each system's on the same rows, as `ScoreReport.leading` gives them. Of more than three, all are
-            compared with the first.
-
-    Returns:
-        Sentences. Of two systems, in what the one is ahead and behind, each with the difference's 95 % interval,
-        decided after Holm's correction over all tests; of one, how far it is from floor to reference.
+        pair: The systems.
+        measure: What is compared.
+        values: Those of each, at least one.
+        clusters: The question, and the role, of each row.
+        config: The rows' config.
     """
-    counts = [metric.n for report in reports.values() for metric in report.metrics.values() if metric and metric.n]
-    sentences = []
-    if counts and min(counts) < SMALL:
-        fewest = format_count(min(counts), "row")
-        sentences.append(f"Some figures rest on {fewest} only, too few for more than a first look.")
-    if len(reports) == 1:
-        ((name, report),) = reports.items()
-        return sentences + list(_describe_position(name, report))
-    by_pair = _test_pairs(reports)
-    tests = [test for each in by_pair.values() for test in each]
-    if len(by_pair) > 1 and not any(test.sign for test in tests):
-        metrics = [metric for metric in METRICS if any(test.metric == metric for test in tests)]
-        return [*sentences, f"{_join(metrics)} tell no two of {_join(list(reports))} apart."]
-    for pair, each in by_pair.items():
-        sentences += _describe_pair(pair, each)
-    return sentences
+    test = compare_pairs(*values, *clusters)
+    first, second = (sum(of_system) / len(of_system) for of_system in values)
+    difference, p, is_new = test.difference, test.p, False
+    if has_held_out_roles(config) and test.p_new_roles is not None and difference.new_roles is not None:
+        low, high = difference.new_roles
+        difference, p, is_new = difference._replace(low=low, high=high), test.p_new_roles, True
+    return PairTest(pair, measure, (first, second), difference, p, _name_roles(len(set(clusters[1])), is_new))
 
 
-def describe_gain(reports: Mapping[str, ScoreReport]) -> str:
-    """Say in one sentence whether the first of two systems is better than the second.
+def _name_roles(count: int, is_new: bool) -> str:
+    if is_new:
+        return "for new roles"
+    return "for this role" if count == 1 else f"for these {count} roles"
 
-    Better is ahead in at least one metric and behind in none, decided as by `describe_scores`.
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one set of findings rests on.
+
+    Attributes:
+        reports: Each system's Rouge-L on the same rows, as `ScoreReport.leading` gives it. Of more than three systems,
+            all are compared with the first.
+        judged: What judges found, as `JudgingResult.leading` gives it.
+        changes: Tests of other measures, whose claims are in the set too.
     """
-    (tests,), (first, second) = _test_pairs(reports).values(), reports
-    rows = min((metric.n for metric in reports[first].metrics.values() if metric and metric.n), default=0)
-    ahead, behind = ([test.metric for test in tests if test.sign == sign] for sign in (1, -1))
-    if ahead and behind:
-        return f"“{first}” is ahead of “{second}” in {_join(ahead)} and behind in {_join(behind)}."
-    if ahead:
-        return f"“{first}” is better than “{second}”: ahead in {_join(ahead)}, behind in nothing."
-    if behind:
-        return f"“{first}” is not better than “{second}”: behind in {_join(behind)}."
-    few = f"; some figures rest on {format_count(rows, 'held-out row')} only" if rows < SMALL else ""
-    return f"“{first}” is not shown to be better than “{second}”{few}."
+
+    reports: Mapping[str, ScoreReport]
+    judged: JudgingResult | None = None
+    changes: Sequence[PairTest] = ()
+
+    @cached_property
+    def tests(self) -> list[PairTest]:
+        """All tests, with p adjusted by Holm over all of them."""
+        names = list(self.reports)
+        pairs = [pair for pair in combinations(names, 2) if len(names) <= 3 or names[0] in pair]
+        scored = [_compare_scores(pair, self.reports, metric) for pair in pairs for metric in METRICS]
+        tests = [*filter(None, scored), *self._list_positions(), *self._list_verdicts(), *self.changes]
+        adjusted = adjust_p_values([test.p for test in tests])
+        return [test._replace(p=p) for test, p in zip(tests, adjusted, strict=True)]
+
+    def _list_positions(self) -> Iterator[PairTest]:
+        """List the tests of a single system against the highest floor."""
+        for name, report in self.reports.items() if len(self.reports) == 1 else ():
+            for metric, position in report.scale.position.items() if report.scale else ():
+                if position is not None and position.gain is not None:
+                    scope = _name_roles(len(report.by_role), has_held_out_roles(report.options.config))
+                    means = (position.model, position.low)
+                    yield PairTest((name, position.floor), metric, means, position.gain, position.p, scope)
+
+    def _list_verdicts(self) -> Iterator[PairTest]:
+        """List the tests of win rates that may be said: of enough rows, and by judges that are shown to be fit."""
+        if self.judged is None or not is_shown_fit(self.judged):
+            return
+        roles = len(self.judged.list_groups("pairwise", "by_role"))
+        scope = _name_roles(roles, has_held_out_roles(self.judged.config) and roles > 1)
+        for test in self.judged.tests:
+            if test.measure == "win_rate" and test.difference and test.difference.n >= LEAST_VERDICTS:
+                yield PairTest(
+                    (test.a, test.b),
+                    _WINS,
+                    self._find_rates(test),
+                    test.difference,
+                    1.0 if test.p is None else test.p,
+                    scope,
+                )
+
+    def _find_rates(self, test: SystemTest) -> tuple[float, float]:
+        rates = {model.name: model.measures()["win_rate"] for model in self.judged.models} if self.judged else {}
+        first, second = (rate.mean if (rate := rates.get(name)) else 0.5 for name in (test.a, test.b))
+        return first, second
+
+    def select_tests(self, pair: tuple[str, str]) -> list[PairTest]:
+        """Select the tests of two systems under the metrics of Rouge-L."""
+        return [test for test in self.tests if test.pair == pair and test.measure in METRICS]
+
+    def describe_scores(self) -> list[str]:
+        """Say what Rouge-L found about one or several systems.
+
+        Returns:
+            Sentences. Of two systems, in what the one is ahead and behind, each with the difference's 95 % interval; of
+            one, its scores, and whether they are above the highest floor.
+        """
+        metrics = [metric for report in self.reports.values() for metric in report.metrics.values() if metric]
+        counts = [metric.n for metric in metrics if metric.n]
+        sentences = []
+        if counts and min(counts) < SMALL:
+            fewest = format_count(min(counts), "row")
+            sentences.append(f"Some figures rest on {fewest} only, too few for more than a first look.")
+        roles = min((len(report.by_role) for report in self.reports.values() if report.by_role), default=FEW_ROLES)
+        config = next((report.options.config for report in self.reports.values()), None)
+        if has_held_out_roles(config) and roles < FEW_ROLES:
+            held_out = format_count(roles, "role")
+            sentences.append(f"Only {held_out} held out: next to nothing can be decided about new roles.")
+        if len(self.reports) == 1:
+            return sentences + list(self._describe_positions())
+        tests = [test for test in self.tests if test.measure in METRICS]
+        by_pair = {pair: self.select_tests(pair) for pair in dict.fromkeys(test.pair for test in tests)}
+        if len(by_pair) > 1 and not any(test.sign for test in tests):
+            measures = [metric for metric in METRICS if any(test.measure == metric for test in tests)]
+            return [*sentences, f"{_join(measures)} tell no two of {_join(list(self.reports))} apart."]
+        for pair, pair_tests in by_pair.items():
+            sentences += _describe_pair(pair, pair_tests)
+        return sentences
+
+    def _describe_positions(self) -> Iterator[str]:
+        ((name, report),) = self.reports.items()
+        tests = {test.measure: test for test in self.tests if test.pair[0] == name}
+        for metric in METRICS:
+            score = report.metrics.get(metric)
+            if score is None:
+                continue
+            count = f"n = {score.n:,}" if score.n else ""
+            text = f"{name}: {metric} {score.mean:.3f} ({', '.join(filter(None, (score.format_ends(3), count)))})"
+            if metric in tests:
+                test = tests[metric]
+                verb = "above" if test.sign > 0 else "not shown to be above"
+                text += f", {verb} the floor “{test.pair[1]}” {test.scope} ({_show_difference(test)})"
+            yield f"{text}."
+
+    def describe_gain(self) -> str:
+        """Say in one sentence whether the first of two systems is ahead of the second, and in what."""
+        first, second = list(self.reports)[:2]
+        tests = [test for test in self.tests if test.pair == (first, second) and test.measure in (*METRICS, _WINS)]
+        rows = min((test.difference.n for test in tests), default=0)
+        scope = tests[0].scope if tests else ""
+        ahead, behind, open_tests = ([test for test in tests if test.sign == sign] for sign in (1, -1, 0))
+        undecided = "; ".join(test.ends for test in open_tests)
+        decided = {"ahead": _join([test.ends for test in ahead]), "behind": _join([test.ends for test in behind])}
+        if ahead and behind:
+            return (
+                f"“{first}” is ahead of “{second}” {scope} in {_list_measures(ahead)} and behind in "
+                f"{_list_measures(behind)} ({decided['ahead']}; {decided['behind']})."
+            )
+        few = f"; some figures rest on {format_count(rows, 'held-out row')} only" if rows < SMALL else ""
+        if not ahead and not behind:
+            ranges = f" ({undecided})" if undecided else ""
+            return f"“{first}” is not shown to be ahead of “{second}” or behind it{ranges}{few}."
+        word, opposite, measures = ("ahead of", "behind", ahead) if ahead else ("behind", "ahead", behind)
+        text = f"“{first}” is {word} “{second}” {scope} in {_list_measures(measures)} ({decided[word.split()[0]]})"
+        if undecided:
+            text += f", and {opposite} in nothing that is decided ({undecided})"
+        return f"{text}{few}."
+
+    def describe_standing(self) -> dict[str, str]:
+        """Say of each system in a few words whom it is ahead of by Rouge-L, and behind whom."""
+        words: dict[str, list[str]] = {name: [] for name in self.reports}
+        pairs = dict.fromkeys(test.pair for test in self.tests if test.measure in METRICS and test.pair[1] in words)
+        for pair in pairs:
+            signs = {test.sign for test in self.select_tests(pair)} - {0}
+            for name, rival, sign in ((*pair, 1), (*pair[::-1], -1)):
+                kind = ("ahead of" if sign in signs else "behind") if len(signs) == 1 else "mixed against"
+                words[name].append(f"{kind if signs else 'undecided against'} {rival}")
+        return {name: ", ".join(clauses) for name, clauses in words.items()}
+
+    def describe_verdicts(self) -> list[str]:
+        """Say whom the judges preferred, one's own systems first; before that, whether the figures stand."""
+        judged = self.judged
+        if judged is None:
+            return []
+        sentences = [f"This run is not valid: {problem}." for problem in judged.problems if not judged.valid]
+        sentences += [f"{line[:1].upper()}{line[1:]}." for line in judged.certificates]
+        if judged.rows < LEAST_VERDICTS:
+            rows = format_count(judged.rows, "row")
+            return [*sentences, f"The judges saw {rows} only, too few for a verdict ({LEAST_VERDICTS} or more)."]
+        if not is_shown_fit(judged):
+            return [*sentences, "No verdict is said: the judges are not shown to be fit."]
+        verdicts = [test for test in self.tests if test.measure == _WINS]
+        for test in sorted(verdicts, key=lambda verdict: judged.baseline in verdict.pair):
+            first, second = test.pair
+            share = self._show_rates(test)
+            if test.sign:
+                winner, loser = test.pair[:: test.sign]
+                sentences.append(f"The judges prefer {winner} to {loser} {test.scope} ({share}).")
+            else:
+                sentences.append(f"The judges do not tell {first} and {second} apart ({share}).")
+        return sentences
+
+    def _show_rates(self, test: PairTest) -> str:
+        baseline = self.judged.baseline if self.judged else None
+        low, high = (100 * end for end in test.difference.ends or (0.0, 0.0))
+        count = f"n = {test.difference.n:,}"
+        rates = [f"{name} wins {100 * mean:.1f} %" for name, mean in zip(test.pair, test.means, strict=True)]
+        if test.pair[1] == baseline:
+            return f"{rates[0]}, 95 % interval {50 + low:.1f} to {50 + high:.1f} %, {count}"
+        ends = f"difference {low:+.1f} to {high:+.1f} points"
+        return f"{' and '.join(rates)} against {baseline}, {ends}, {count}"
 
 
-def describe_standing(reports: Mapping[str, ScoreReport]) -> dict[str, str]:
-    """Say of each system in a few words whom it is better than, and whom worse, decided as by `describe_scores`."""
-    words: dict[str, list[str]] = {name: [] for name in reports}
-    for pair, tests in _test_pairs(reports).items():
-        signs = {test.sign for test in tests} - {0}
-        for name, rival, sign in ((*pair, 1), (*pair[::-1], -1)):
-            kind = ("better than" if sign in signs else "worse than") if len(signs) == 1 else "mixed against"
-            words[name].append(f"{kind if signs else 'undecided against'} {rival}")
-    return {name: ", ".join(clauses) for name, clauses in words.items()}
-
-
-def describe_styles(styles: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def describe_styles(styles: Mapping[str, Mapping[str, Any]], config: str | None) -> list[str]:
     """Say how often each system's replies sound most like their role, next to chance and to the roles' own replies.
 
     Args:
         styles: What `rolellm.scoring.style.measure_file_style` found.
+        config: The rows' config.
     """
     sentences = []
     for name, style in styles.items():
-        for language, measured in style["languages"].items():
+        for language, measured in select_intervals(style["languages"], config).items():
             if "replies" not in measured or (share := read_interval(measured["replies"]["top1"])) is None:
                 continue
             meter = read_interval(measured["meter"]["top1"])
-            own = "" if meter is None else f", the roles' own replies {100 * meter.mean:.1f} %"
+            own = "" if meter is None else f", the roles' own replies {_show_share(meter)}"
             chance = 100 * measured["meter"]["chance"]
             sentences.append(
-                f"{100 * share.mean:.1f} % of {name}'s replies ({language}) sound most like their role "
-                f"{share.format_ends(1, 100)}; chance would be {chance:.1f} %{own}."
+                f"Of {name}'s replies ({language}), {_show_share(share)} sound most like their role; "
+                f"chance would be {chance:.1f} %{own}."
             )
     return sentences
 
 
 def describe_character_tests(checked: Mapping[str, Any]) -> str:
-    """Say how many of a character's tests passed, and which kinds failed."""
+    """Say how many of a character's tests passed, and which kinds failed or are unscored."""
     verdicts: dict[str, list[str]] = {}
     for assertion in checked["assertions"]:
         verdicts.setdefault(assertion["name"].partition(":")[0], []).append(assertion["verdict"])
     count = sum(map(len, verdicts.values()))
-    failed = [f"{kind} {n} of {len(each)}" for kind, each in verdicts.items() if (n := each.count("failed"))]
-    words = f"; failed: {', '.join(failed)}" if failed else ""
+    words = ""
+    for verdict in ("failed", "unscored"):
+        counts = {kind: each.count(verdict) for kind, each in verdicts.items()}
+        clauses = [f"{kind} {n} of {len(verdicts[kind])}" for kind, n in counts.items() if n]
+        words += f"; {verdict}: {', '.join(clauses)}" if clauses else ""
     return f"{checked['counts']['passed']} of {format_count(count, 'character test')} passed{words}."
 
 
-def _test_pairs(reports: Mapping[str, ScoreReport]) -> dict[tuple[str, str], list[_Test]]:
-    """Test every pair under every metric, with Holm's correction over all of them."""
-    pairs = [pair for pair in combinations(reports, 2) if len(reports) <= 3 or next(iter(reports)) in pair]
-    tests = [test for pair in pairs for metric in METRICS if (test := _compare(pair, reports, metric))]
-    adjusted = adjust_p_values([test.p for test in tests])
-    tests = [test._replace(p=p) for test, p in zip(tests, adjusted, strict=True)]
-    return {pair: [test for test in tests if test.pair == pair] for pair in pairs}
-
-
-def describe_verdicts(judged: JudgingResult) -> list[str]:
-    """Say whom the judges preferred, with intervals; first, whether the figures stand and the judges are fit."""
-    sentences = [f"This run is not valid: {problem}." for problem in judged.problems if not judged.valid]
-    sentences += [f"{line[:1].upper()}{line[1:]}." for line in judged.certificates]
-    if judged.rows < SMALL:
-        sentences.append(f"The judges saw {format_count(judged.rows, 'row')} only, too few for more than a first look.")
-    for system in judged.models:
-        rate = system.measures().get("win_rate")
-        if rate is None or system.kind == "canary" or rate.ends is None or system.name == judged.baseline:
-            continue
-        low, high = rate.ends
-        share = f"{system.name} wins {100 * rate.mean:.1f} %, 95 % interval {100 * low:.1f} to {100 * high:.1f} %"
-        if low <= 0.5 <= high:
-            sentences.append(f"The judges do not tell {system.name} and {judged.baseline} apart ({share}).")
-        else:
-            preferred = (system.name, judged.baseline) if low > 0.5 else (judged.baseline, system.name)
-            sentences.append(f"The judges prefer {preferred[0]} to {preferred[1]} ({share}).")
-    return sentences
-
-
-def _compare(pair: tuple[str, str], reports: Mapping[str, ScoreReport], metric: str) -> _Test | None:
+def _compare_scores(pair: tuple[str, str], reports: Mapping[str, ScoreReport], metric: str) -> PairTest | None:
     first, second = ({row.id: row for row in reports[name].scores if row.metric == metric} for name in pair)
     shared = [row for name, row in first.items() if name in second]
     if not shared:
         return None
-    values, other_values = ([scores[row.id].value for row in shared] for scores in (first, second))
-    test = compare_pairs(values, other_values, [row.question for row in shared], [row.role for row in shared])
-    means = (sum(values) / len(shared), sum(other_values) / len(shared))
-    return _Test(pair, metric, means, *_select(test, reports[pair[0]].options.config))
+    values = ([row.value for row in shared], [second[row.id].value for row in shared])
+    clusters = ([row.question for row in shared], [row.role for row in shared])
+    return compare_values(pair, metric, values, clusters, reports[pair[0]].options.config)
 
 
-def _select(test: PairedTest, config: str | None) -> tuple[tuple[float, float] | None, float]:
-    """Return the interval and the p-value that a config leads with: for new roles, where it holds roles out."""
-    if has_held_out_roles(config) and test.p_new_roles is not None:
-        return test.difference.new_roles, test.p_new_roles
-    return test.difference.ends, test.p
-
-
-def _describe_pair(pair: tuple[str, str], tests: Sequence[_Test]) -> Iterator[str]:
+def _describe_pair(pair: tuple[str, str], tests: Sequence[PairTest]) -> Iterator[str]:
     signs = [test.sign for test in tests]
     lead = -1 if signs.count(-1) > signs.count(1) else 1
     better, worse = pair[::lead]
     gains = [test for test in tests if test.sign == lead]
-    losses = [f"{_MEANING[test.metric][1]} {_show(test, lead)}" for test in tests if test.sign == -lead]
-    undecided = [test.metric for test in tests if not test.sign]
+    losses = [f"{_MEANING[test.measure][1]} {_show(test, lead)}" for test in tests if test.sign == -lead]
+    undecided = [test for test in tests if not test.sign]
     if gains:
         first, *more = gains
-        clauses = [f"{_MEANING[first.metric][0]} than {worse} {_show(first, lead)}"]
-        clauses += [f"{_MEANING[test.metric][0]} {_show(test, lead)}" for test in more]
+        clauses = [f"{_MEANING[first.measure][0]} than {worse} {first.scope} {_show(first, lead)}"]
+        clauses += [f"{_MEANING[test.measure][0]} {_show(test, lead)}" for test in more]
         yield f"{better} {_join(clauses)}{', but ' if losses else ''}{_join(losses)}."
     if undecided:
         verb = "decides" if len(undecided) == 1 else "decide"
-        yield f"Between {better} and {worse}, {_join(undecided)} {verb} nothing."
+        ranges = "; ".join(test.ends for test in undecided)
+        yield f"Between {pair[0]} and {pair[1]}, {_list_measures(undecided)} {verb} nothing ({ranges})."
 
 
-def _show(test: _Test, lead: int) -> str:
+def _show(test: PairTest, lead: int) -> str:
     """Show the means, those of the leading system first, and the ends of their difference."""
-    mean, other_mean = test.means[::lead]
-    values = f"{test.metric} {mean:.3f} against {other_mean:.3f}"
-    if test.ends is None:
-        return f"({values})"
-    low, high = sorted(lead * end for end in test.ends)
-    return f"({values}, difference {low:+.3f} to {high:+.3f})"
+    mean, rival_mean = test.means[::lead]
+    return f"({test.measure} {mean:.3f} against {rival_mean:.3f}, {_show_difference(test, lead)})"
+
+
+def _show_difference(test: PairTest, lead: int = 1) -> str:
+    count = f"n = {test.difference.n:,}"
+    if test.difference.ends is None:
+        return count
+    low, high = sorted(lead * end for end in test.difference.ends)
+    return f"difference {low:+.3f} to {high:+.3f}, {count}"
+
+
+def _show_share(share: Interval) -> str:
+    return f"{100 * share.mean:.1f} % {share.format_ends(1, 100)} (n = {share.n:,})"
+
+
+def _list_measures(tests: Sequence[PairTest]) -> str:
+    return _join([test.measure for test in tests])
 
 
 def _join(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
-
-
-def _describe_position(name: str, report: ScoreReport) -> Iterator[str]:
-    for metric, score in _list_metrics(report):
-        text = f"{name}: {metric} {score.mean:.3f} {score.format_ends(3)}".rstrip()
-        position = report.scale.position.get(metric) if report.scale else None
-        if position is None:
-            yield f"{text}."
-        elif position.share is None:
-            yield f"{text}; the floor “{position.floor}” reaches {position.low:.3f}, a reference {position.high:.3f}."
-        elif position.share.low is not None and position.share.low > 0:
-            share = f"{100 * position.share.mean:.1f} % of the way"
-            yield f"{text}, {share} from the floor “{position.floor}” to a reference."
-        else:
-            yield f"{text}, not above the floor “{position.floor}” ({position.low:.3f})."
-
-
-def _list_metrics(report: ScoreReport) -> Iterable[tuple[str, Interval]]:
-    return [(metric, score) for metric in METRICS if (score := report.metrics.get(metric)) is not None]

@@ -271,11 +271,10 @@ def series_of(judged: JudgingResult) -> dict[str, int]:
 
 
 def standing_plots(judged: JudgingResult) -> list[str]:
-    """Plot win rates raw and length-controlled on one scale; share of lists above the baseline, rank and strength."""
+    """Plot win rates raw and length-controlled on one scale; share of lists above the baseline, and rank."""
     base = label(judged.baseline or "the baseline", 22)
     half = Scale(f"Win rate against {base}", "percent; both orders, ties half", digits=1, times=100, center=0.5)
     ranked, last = _get_last_ranks(judged)
-    zero = f"{base} is 0" if judged.baseline else "their mean is 0"
     scales = {
         "win_rate": half,
         "lc_win_rate": replace(half, title="The same, length-controlled", axis="percent; at the baseline’s length"),
@@ -283,7 +282,6 @@ def standing_plots(judged: JudgingResult) -> list[str]:
         "average_rank": Scale(
             "Average rank", f"from 1 (best) to {last}", low=1, high=last, digits=2, center=(1 + ranked) / 2
         ),
-        "strength": Scale("Strength (Bradley-Terry)", f"log-odds; {zero}", low=0, high=0, digits=2, center=0),
     }
     return _plot_measures(judged, scales)
 
@@ -316,7 +314,7 @@ def _plot_measures(judged: JudgingResult, scales: Mapping[str, Scale]) -> list[s
     """Plot each measure of the systems that were judged so; without the baseline, where it is measured from."""
     series, pictures = series_of(judged), []
     for measure, scale in scales.items():
-        design: Design = "listwise" if measure in ("list_win_rate", "average_rank", "strength") else "pairwise"
+        design: Design = "listwise" if measure in ("list_win_rate", "average_rank") else "pairwise"
         models = [system for system in judged.judged(design) if measure != "list_win_rate" or system.kind != "baseline"]
         pictures += _plot(
             [Dot(_plot_name(system), system.measures()[measure], series[system.name]) for system in models], scale

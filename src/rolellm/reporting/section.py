@@ -11,19 +11,20 @@ from markupsafe import Markup
 
 from rolellm.core.table import Cell, Table, TableRow
 from rolellm.judging.result import JudgingResult
+from rolellm.judging.systems import ROLEGPT_NAME
 from rolellm.reporting import plots
-from rolellm.reporting.findings import describe_standing
+from rolellm.reporting.findings import Evidence
 from rolellm.reporting.tables import (
     PUBLISHED,
     PublishedTable,
     disagreements,
     judged_tables,
+    list_absent,
     main_table,
     recipe,
     role_table,
     roles_of,
     score_table,
-    standings,
     with_markers,
 )
 from rolellm.reporting.templates import encode_file
@@ -105,17 +106,22 @@ class Section:
         if self.judged is None and self.published is None:
             return score_table(self.reports, title=self.title or "Rouge-L")
         table = main_table(self.title, self.reports, self.judged, self.published)
-        return replace(with_markers(table, self.reports), note=". ".join(standings(self.reports)))
+        return replace(with_markers(table, self.reports), note=". ".join(list_absent(self.reports)))
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """What its findings rest on: all systems but canaries, baselines last."""
+        judged = self.judged.models if self.judged else ()
+        kinds = {ROLEGPT_NAME: "baseline", **{system.name: system.kind for system in judged}}
+        names = sorted(self.reports, key=lambda name: kinds.get(name) == "baseline")
+        scored = {name: self.reports[name] for name in names if kinds.get(name) != "canary"}
+        return Evidence(scored, self.judged)
 
     def summary_table(self) -> Table:
         """Build the small table of the page's head: each system's mean score, win rate, and how it stands."""
         judged = {model.name: model for model in self.judged.models} if self.judged else {}
         names = [name for name in dict.fromkeys([*judged, *self.reports]) if name not in self._canaries]
-        kinds = {name: judged[name].kind for name in judged}
-        compared = sorted(
-            (name for name in names if name in self.reports), key=lambda name: kinds.get(name) == "baseline"
-        )
-        standing = {} if self.odd else describe_standing({name: self.reports[name] for name in compared})
+        standing = {} if self.odd else self.evidence.describe_standing()
         columns: dict[str, list[Cell]] = {
             "avg": [self.reports[name].metrics.get("avg") if name in self.reports else None for name in names],
             "Win rate, %": [judged[name].measures().get("win_rate") if name in judged else None for name in names],
@@ -143,7 +149,7 @@ class Section:
 
     def _note(self, name: str, table: Table) -> str:
         note = table.note if name != "scores" or recipe(self.reports) in table.note else ""
-        return note or ". ".join([self._recipe(name), *standings(self.reports)])
+        return note or ". ".join([self._recipe(name), *list_absent(self.reports)])
 
     def _recipe(self, name: str) -> str:
         data = self.options and self.judged and self.options.dataset_fingerprint

@@ -96,7 +96,7 @@ def score_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L") -
         title: The table's heading.
     """
     table = summary_table(title, "System", {name: report.metrics for name, report in reports.items()})
-    return replace(with_markers(table, reports), note=". ".join([recipe(reports), *standings(reports)]))
+    return replace(with_markers(table, reports), note=". ".join([recipe(reports), *list_absent(reports)]))
 
 
 def with_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
@@ -120,14 +120,13 @@ def with_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
     return replace(table, rows=(*table.rows, *lines))
 
 
-def standings(reports: Mapping[str, ScoreReport]) -> list[str]:
-    """Say where each system is between floor and reference, and what is absent."""
-    scales = {name: report.scale for name, report in reports.items() if report.scale}
-    shown = {name for scale in scales.values() for name in scale.markers}
-    every = dict.fromkeys(note for scale in scales.values() for note in scale.notes)
+def list_absent(reports: Mapping[str, ScoreReport]) -> list[str]:
+    """Say which floors and references no system has."""
+    scales = [report.scale for report in reports.values() if report.scale]
+    shown = {name for scale in scales for name in scale.markers}
+    every = dict.fromkeys(note for scale in scales for note in scale.notes)
     # What one system lacks, another may have.
-    notes = [note for note in every if not any(f"“{name}”" in note for name in shown)]
-    return [*(f"{name}: {scale.text}" for name, scale in scales.items() if scale.text), *notes]
+    return [note for note in every if not any(f"“{name}”" in note for name in shown)]
 
 
 def role_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L by role") -> Table:
@@ -173,20 +172,19 @@ def recipe(reports: Mapping[str, ScoreReport]) -> str:
 
 
 PAIRS, LENGTH_FREE, LISTS = "Win rate, %", "LC win rate, %", "Above base, %"
-RANK, STRENGTH, CONSISTENT, NAMED = "Avg. rank", "Strength", "Consistency, %", "Name effect, %"
+RANK, CONSISTENT, NAMED = "Avg. rank", "Consistency, %", "Name effect, %"
 
 LENGTH = "Length effect, marginal"
 
-_FORMATS = {**dict.fromkeys((RANK, STRENGTH, LENGTH, "Difference"), Format(2)), "Characters": Format(0)}
+_FORMATS = {**dict.fromkeys((RANK, LENGTH, "Difference"), Format(2)), "Characters": Format(0)}
 
 #: Columns by the measures of `SystemFigures` that they show.
-_LISTWISE = {RANK: "average_rank", LISTS: "list_win_rate", STRENGTH: "strength"}
+_LISTWISE = {RANK: "average_rank", LISTS: "list_win_rate"}
 _JUDGED = {
     PAIRS: "win_rate",
     LENGTH_FREE: "lc_win_rate",
     LISTS: "list_win_rate",
     RANK: "average_rank",
-    STRENGTH: "strength",
     CONSISTENT: "consistency",
     NAMED: "name_effect",
 }
@@ -247,7 +245,7 @@ def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
 
 
 def lists_table(judged: JudgingResult) -> Table | None:
-    """Build a table of rank, share of lists above the baseline, and strength of each system."""
+    """Build a table of rank and share of lists above the baseline of each system."""
     cells = {system.name: tuple(map(system.measures().get, _LISTWISE.values())) for system in judged.judged("listwise")}
     return _build_model_table("Ranked in lists", judged, tuple(_LISTWISE), cells)
 

@@ -7,7 +7,6 @@ the others of its row, which is what replies of one author have in common. That 
 
 from __future__ import annotations
 
-import math
 import random
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -31,13 +30,7 @@ from rolellm.scoring.score_report import (
     summarize_scores,
 )
 from rolellm.scoring.settings import ScoreOptions
-from rolellm.scoring.statistics.intervals import (
-    ClusteredSample,
-    Interval,
-    add_ends,
-    compute_spreads,
-    estimate_mean,
-)
+from rolellm.scoring.statistics.intervals import compare_pairs
 
 OTHER_ROLE: Final = "another role's reply"
 NEAREST: Final = "nearest training reply"
@@ -173,23 +166,7 @@ def _locate_model(
     _, floor = max((fmean(by_name[name][row].value for row in rows), name) for name, rows in floors.items())
     rows = floors[floor]
     scored = {row: values[row, metric] for row in rows}
-    samples = [make_sample([of[row] for row in rows]) for of in (by_name[floor], scored, reference)]
-    low, model, high = (estimate_mean([sample]).mean for sample in samples)
-    return ScalePosition(floor, low, model, high, _estimate_position(*samples))
-
-
-def _estimate_position(low: ClusteredSample, model: ClusteredSample, high: ClusteredSample) -> Interval | None:
-    """The share of the way from low to high, with Fieller's interval (1954); ``None`` where there may be no way."""
-    samples, gain, way = [model, low, high], (1.0, -1.0, 0.0), (0.0, -1.0, 1.0)
-    errors = [compute_spreads(samples, weights)[:1] for weights in (gain, way, (1.0, -2.0, 1.0))]
-    if not all(errors):
-        return None
-    part, total = (estimate_mean(samples, weights).mean for weights in (gain, way))
-    # Squares of the errors, each as often as the interval reaches.
-    gains, ways, sums = (spread.compute_reach() ** 2 for (spread,) in errors)
-    curve, middle = total**2 - ways, part * total - (sums - gains - ways) / 2
-    if total <= 0 or curve <= 0:
-        return None
-    root = math.sqrt(max(middle**2 - curve * (part**2 - gains), 0.0))
-    share = Interval(part / total, n=len(model.values), clusters=len(set(model.clusters)))
-    return add_ends(share, [((middle - root) / curve, (middle + root) / curve)])
+    low, model, high = (make_sample([of[row] for row in rows]) for of in (by_name[floor], scored, reference))
+    test = compare_pairs(model.values, low.values, model.clusters, model.roles)
+    means = [fmean(sample.values) for sample in (low, model, high)]
+    return ScalePosition(floor, means[0], means[1], means[2], *test)

@@ -278,7 +278,7 @@ def generate(model: Any, dataset: Any, *, llm: Any = None, out: str | Path | Non
     settings = read(GenerateSettings, {**get_provenance(dataset), **decoding, "model": name})
     with use_working_folder("generate", None if out is None else Path(out).parent) as folder:
         path = folder / ("predictions.jsonl" if out is None else Path(out).name)
-        with explain_interrupt(path, f"rolellm.generate(…, out={str(path)!r})"):
+        with explain_interrupt(path, f"the same call with out={str(path)!r}"):
             answer_rows(rows, path, settings, llm)
     return _add_predictions(dataset, rows, path)
 

@@ -140,15 +140,18 @@ class ScalePosition:
         low: That floor's mean.
         model: The model's.
         high: The reference's.
-        share: Of the way from the one to the other: 0 at the floor, 1 at the reference; ``None`` where the reference is
-            not known to be above the floor.
+        gain: The model's mean above that floor's.
+        p: Of no gain, by a paired t test over questions.
+        p_new_roles: By one over roles and questions.
     """
 
     floor: str
     low: float
     model: float
     high: float
-    share: Measured = None
+    gain: Measured = None
+    p: float = 1.0
+    p_new_roles: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +168,6 @@ class ScoreScale:
     markers: dict[str, ScaleMarker]
     position: dict[str, ScalePosition | None]
     notes: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The position of the model, in words; empty where no metric tells."""
-        shares = [
-            f"{metric} {100 * share.mean:.1f} % {share.format_ends(1, 100)} from “{position.floor}”, n={share.n:,}"
-            for metric, position in self.position.items()
-            if position and (share := position.share)
-        ]
-        ends = "From the highest floor (0 %) to one reference against the others (100 %), for these roles: "
-        return ends + "; ".join(shares) if shares else ""
 
 
 #: What a report holds of single rows, and not in JSON.
@@ -290,8 +282,8 @@ class ScoreReport(Result):
 
     @property
     def caption(self) -> str:
-        """The recipe, where the model is between floor and reference, and which of these are absent."""
-        scale = (self.scale.text, *self.scale.notes) if self.scale else ()
+        """The recipe, and which floors and references are absent."""
+        scale = self.scale.notes if self.scale else ()
         return ". ".join(filter(None, (self.recipe, *scale)))
 
     def to_pandas(self) -> Any:

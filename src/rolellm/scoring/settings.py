@@ -46,7 +46,7 @@ class Bootstrap:
     """The bootstrap behind the intervals of what has no closed form.
 
     Attributes:
-        resamples: Bootstrap resamples over questions, for strengths and length-controlled rates.
+        resamples: Bootstrap resamples over questions, for length-controlled rates.
         seed: Random seed for the bootstrap.
     """
 

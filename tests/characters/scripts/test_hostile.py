@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.characters.scripts.names import propose_aliases
 from rolellm.characters.scripts.parse import FORMATS, detect_format, read_script, select_role
 from rolellm.characters.scripts.reading import ReaderHints
 from rolellm.characters.scripts.source import make_source, read_source
@@ -32,7 +31,6 @@ OPENINGS = {
     "subtitles": "1\n00:00:01,000 --> 00:00:02,000\nJOHN: Well.\n\n",
     "table": "speaker,text\nJohn,well\nMary,ay\n",
     "detection": "John: Well.\nMary: Ay.\nJohn: Go.\n",
-    "aliases": "",
     "page": "",
     "Final Draft": "<FinalDraft><Content>",
     "TEI": "<TEI><text>",
@@ -62,8 +60,6 @@ def read(kind: str, text: str) -> None:
             select_role(("John",), read_script(make_source(text), ("John",), format=kind, language=language)).to_dict()
     elif kind == "detection":
         detect_format(make_source(text).text, ReaderHints("en", ("John",)))
-    elif kind == "aliases":
-        propose_aliases(("John", "King"), {"Mary": 3, "甲": 2, "MARY A": 1}, text, {"Mary": [text], "甲": [text]})
     else:
         make_source(text)
 

@@ -100,23 +100,6 @@ def test_what_is_half_a_format_is_refused_with_a_preview() -> None:
     assert parse_script(make_source(text), "John", format="transcript").own == {"JOHN": 2}
 
 
-def test_health() -> None:
-    text = "".join(f"甲：{'好' * 10}。\n乙：来了。\n" for _ in range(20)) + f"丙丁：{'说' * 1500}。\n\n没有人说的话。\n"
-    parsed = parse_script(make_source(text), "丙丁")
-    health = parsed.health
-    assert health["long_speeches"]["turns"] == 1
-    assert health["long_speeches"]["first"][0]["speaker"] == "丙丁"
-    assert health["one_character_speakers"] == {"甲": 20, "乙": 20}
-    assert 0 < health["text_in_no_turn"] < 0.1
-    assert health["language"] == "zh"
-    assert health["unaddressed_speakers"] == {"甲": 20, "乙": 20}
-
-
-def test_who_is_named_by_others_is_addressed() -> None:
-    text = "MARTHA: Well, Jonathan?\nJON: Well, Aunt Martha.\nUPDATED: Again.\n" * 30
-    assert parse_script(make_source(text), "Martha").unaddressed == {"UPDATED": 30}
-
-
 LONG_GERMAN = "".join(
     f"ANNA: Ich weiß nicht, ob der Wind heute noch einmal über die alten Dächer geht, Bruder {number}.\n"
     f"BRUNO: Dann schließen wir die Fenster, damit das Licht nicht ausgeht und niemand uns hören kann.\n"

@@ -1,6 +1,7 @@
 """`rolellm role parse`, as a user runs it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -61,9 +62,8 @@ def test_turns_and_a_table(script: Path, tmp_path: Path) -> None:
     ]
     text = script.read_text(encoding="utf-8")
     assert all(" ".join(text[row["start"] : row["end"]].split()) == row["content"] for row in rows)
-    for words in ("play (score", "utf-8, en", "KINGSLEY", "names without words │", "holds ‘King’"):
+    for words in ("play (score", "utf-8, en", "KINGSLEY", "names without words │"):
         assert words in shown
-    assert "add: --alias 'SIR KING'" in shown
     assert f"10 turns in {out}" in shown
 
 
@@ -77,13 +77,12 @@ def test_named_rather_than_found_out(tmp_path: Path) -> None:
     assert (summary["encoding"], summary["own"]) == ("big5", {"Jo": 2})
 
 
-def test_columns_and_health(tmp_path: Path) -> None:
+def test_columns(tmp_path: Path) -> None:
     file = tmp_path / "lines.csv"
     file.write_text("wer;was\nJo;Eins.\nA;Zwei.\nJo;Drei.\n", encoding="utf-8")
     out = tmp_path / "turns.jsonl"
     shown = run(file, "--role", "Jo", "--out", out, "--set", "columns=speaker=wer,text=was")
     assert "table (score 1.00)" in shown
-    assert "Health: 0 unusually long speeches; 1 one-character speakers (A 1); " in shown
     with pytest.raises(SettingsError, match="expected pairs such as speaker=name,text=line"):
         run(file, "--role", "Jo", "--out", out, "--set", "columns=wer,was")
 
@@ -92,7 +91,7 @@ def test_open_quotations_are_counted_and_a_model_is_named(tmp_path: Path) -> Non
     file, out = tmp_path / "novel.txt", tmp_path / "turns.jsonl"
     file.write_text('"Any news?" asked Ann.\n\n"None," said Tom.\n\n"Then we wait."\n', encoding="utf-8")
     shown = run(file, "--role", "Ann", "--out", out, "--format", "novel")
-    assert "33% of the quotations was not found; " in shown and "add --llm FILE.yaml" in shown
+    assert re.search(r"speaker not found +│ +1 │", shown) and "add --llm FILE.yaml" in shown
 
 
 def test_terminal_codes_in_scripts_and_names_are_inert(tmp_path: Path) -> None:

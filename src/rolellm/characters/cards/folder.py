@@ -11,7 +11,6 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
-from rolellm.characters.ages import warn_of_minor_age
 from rolellm.characters.cards.card import Card, Spec, backfill_v2, parse_card
 from rolellm.characters.cards.containers import MAX_CARD, SIGNATURE, read_charx, read_png, write_charx, write_png
 from rolellm.characters.cards.convert import CardReading, read_as_character
@@ -66,9 +65,6 @@ def import_card(
     Raises:
         CardError: When the card cannot be read; nothing is written then.
         SettingsError: When the folder holds anything already and may not be overwritten, or the name given is none.
-
-    Warns:
-        RoleLLMWarning: When its text gives an age under eighteen.
     """
     target = Path(folder)
     check_free(target, overwrite, (PROFILE, CARD))
@@ -91,12 +87,9 @@ def _make_character(
     card: Card, path: str | Path, role: str | None = None, language: Language | None = None
 ) -> CardReading:
     try:
-        reading = read_as_character(card, role=role, language=language, file=Path(path).name)
+        return read_as_character(card, role=role, language=language, file=Path(path).name)
     except CardError as error:
         raise CardError(error.problem, path=path) from error
-    texts = (card.description, card.personality, card.scenario, card.system_prompt, card.first_mes)
-    warn_of_minor_age(reading.character.role, *texts)
-    return reading
 
 
 def is_card(path: str | Path) -> bool:

@@ -49,26 +49,19 @@ def _collect_turns(
         while following < len(quotations) and quotations[following].opening < paragraph.end:
             quotation = quotations[following]
             yield from _make_turns(text, *teller, paragraph.scene, offset, quotation.opening)
-            yield from _make_turns(
-                text,
-                speakers[following],
-                "speech",
-                paragraph.scene,
-                quotation.start,
-                quotation.end,
-                quotation.is_mended,
-            )
+            speaker = speakers[following]
+            yield from _make_turns(text, speaker, "speech", paragraph.scene, quotation.start, quotation.end)
             offset, following = quotation.closing_end, following + 1
         yield from _make_turns(text, *teller, paragraph.scene, offset, paragraph.end)
 
 
 def _make_turns(
-    text: str, speaker: str | None, kind: TurnKind, scene: int, start: int, end: int, is_mended: bool = False
+    text: str, speaker: str | None, kind: TurnKind, scene: int, start: int, end: int
 ) -> Iterator[ScriptTurn]:
     start, end = trim(text, start, end)
     content = " ".join(text[start:end].split())
     if kind == "speech" or any(map(str.isalnum, content)):
-        yield ScriptTurn(speaker, content, kind, scene, start, end, is_mended)
+        yield ScriptTurn(speaker, content, kind, scene, start, end)
 
 
 def _is_spoken(text: str, quotation: Quotation, paragraph: Paragraph, language: Language) -> bool:

@@ -7,14 +7,13 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any, Final, get_args
 
 from rolellm.characters.scripts import play, screenplay, subtitles, table, transcript
-from rolellm.characters.scripts.names import Proposal, find_similar, normalize_name, propose_aliases
+from rolellm.characters.scripts.names import find_similar, normalize_name
 from rolellm.characters.scripts.reading import (
     Format,
     Reader,
@@ -69,6 +68,20 @@ def detect_spoken_language(text: str) -> str | None:
     sure, _, [(_, code, *_), *_] = pycld2.detect(printable)
     # "zh-Hant"
     return str(code).split("-")[0] if sure and code != "un" else None
+
+
+def is_noise(text: str) -> bool:
+    """Tell whether a text is no language: of 40 characters or more, mostly signs, or letters of no known language.
+
+    >>> is_noise("Aye."), is_noise("qwz xkrt vvpl jjhq ozzx wqpt kkzr bnnx qqzt llpw")
+    (False, True)
+    """
+    characters = [character for character in text[:_ENOUGH] if not character.isspace()]
+    if len(characters) < _TELLING:
+        return False
+    if sum(map(str.isalpha, characters)) < _TELLING:
+        return 2 * sum(map(str.isalnum, characters)) < len(characters)
+    return detect_spoken_language(text) is None
 
 
 def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tuple[Format, dict[Format, float]]:
@@ -173,11 +186,6 @@ def _locate_labels(text: str, hints: ReaderHints) -> list[int]:
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 
 _NAMED: Final = 12
-_LONG: Final = 1000
-_TIMES_LONGER: Final = 20
-# How many speakers are looked at, of those with the most speeches, and the least that they must have.
-_TOP: Final = 5
-_MUCH: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,14 +216,12 @@ class ParsedScript(ScriptReading):
         aliases: The other names it was asked for under.
         turns: In the order of the script; what the role says carries `role` as speaker under whatever name.
         speakers: For each turn, the name as the script has it (`UNKNOWN` where the speaker was not found).
-        proposals: Other speakers that may be the role, for a person to confirm.
     """
 
     role: str
     aliases: tuple[str, ...]
     turns: tuple[Turn, ...]
     speakers: tuple[str, ...]
-    proposals: tuple[Proposal, ...] = ()
 
     @property
     def language(self) -> Language:
@@ -263,68 +269,14 @@ class ParsedScript(ScriptReading):
         return tuple(turn for turn in self.turns if turn.kind == "speech" and turn.speaker == UNKNOWN)
 
     @property
-    def open_share(self) -> float:
-        """The share of speeches whose speaker was not found."""
-        return len(self.unattributed) / max(1, sum(turn.kind == "speech" for turn in self.turns))
-
-    @property
     def empty(self) -> tuple[Turn, ...]:
         """Speeches of which the script has only the speaker's name."""
         return tuple(turn for turn in self.turns if not turn.content)
 
     @property
-    def long(self) -> tuple[Turn, ...]:
-        """Unusually long speeches, which may hold others' speech: over 1,000 characters and 20 times the median."""
-        lengths = [len(turn.content) for turn in self.turns if turn.kind == "speech"]
-        limit = max(_LONG, _TIMES_LONGER * median(lengths)) if lengths else 0
-        return tuple(turn for turn in self.turns if turn.kind == "speech" and len(turn.content) > limit)
-
-    @property
     def spoken_in(self) -> str | None:
         """The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if unclear."""
         return detect_spoken_language(" ".join(turn.content for turn in self.turns[:_SPEECHES]))
-
-    @property
-    def left_out(self) -> float:
-        """Share of the text that is in no turn: names, headings, what was left out."""
-        covered = position = 0
-        # Rows and messages that share a place are counted once.
-        for item in self.found:
-            covered += max(0, item.end - max(position, item.start))
-            position = max(position, item.end)
-        return 1 - covered / len(self.source.text)
-
-    @property
-    def unaddressed(self) -> dict[str, int]:
-        """Speakers with many speeches whom no other speech or direction names; perhaps not names.
-
-        Where only two speak, they need no names.
-        """
-        speakers = list(self.others.items()) if len(self.others) > 1 else []
-        often = [(name, count) for name, count in speakers[:_TOP] if count >= _MUCH and name != "I"]
-        return {name: count for name, count in often if not self._is_named(normalize_name(name))}
-
-    def _is_named(self, name: str) -> bool:
-        # Of a Chinese name, what friends call; of others, any word, and what an abbreviation stands for.
-        words = rf"\b(?:{'|'.join(map(re.escape, name.split()))})"
-        pattern = re.compile(name[-2:] if HAN.search(name) else words, re.IGNORECASE)
-        speeches = zip(self.turns, self.speakers, strict=True)
-        return any(pattern.search(turn.content) for turn, speaker in speeches if normalize_name(speaker) != name)
-
-    @property
-    def health(self) -> dict[str, Any]:
-        """Signs of reading errors: speeches without a speaker, long ones, broken quotation marks, and the like."""
-        return {
-            "speaker_not_found": round(self.open_share, 4),
-            "mended_quotations": sum(item.is_mended for item in self.found),
-            "long_speeches": _summarize_turns(self.long),
-            "one_character_speakers": {
-                name: count for name, count in self.others.items() if len(name) == 1 and name != "I"
-            },
-            "unaddressed_speakers": self.unaddressed,
-            "text_in_no_turn": round(self.left_out, 4),
-            "language": self.spoken_in,
-        }
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the turns, for JSON, with the first few speeches whose speaker was not found."""
@@ -344,8 +296,7 @@ class ParsedScript(ScriptReading):
             "others": self.others,
             "unattributed": _summarize_turns(self.unattributed),
             "empty": _summarize_turns(self.empty),
-            "health": self.health,
-            "proposals": [{"name": it.name, "turns": it.turns, "reason": it.reason} for it in self.proposals],
+            "spoken_in": self.spoken_in,
         }
 
 
@@ -430,15 +381,9 @@ def select_role(names: Sequence[str], reading: ScriptReading) -> ParsedScript:
     )
     read = reading.source, reading.hints, reading.format, reading.format_scores, reading.found
     parsed = ParsedScript(*read, names[0], tuple(names[1:]), turns, speakers)
-    counts = parsed.others
-    speeches: dict[str, list[str]] = {}
-    for turn in turns:
-        if turn.kind == "speech" and turn.speaker in counts:
-            speeches.setdefault(turn.speaker, []).append(turn.content)
-    proposals = propose_aliases(names, counts, reading.source.text, speeches)
     if not any(parsed.own.values()):
-        raise ScriptError(_explain_silence(parsed, counts, proposals), path=reading.source.path)
-    return replace(parsed, proposals=tuple(proposals))
+        raise ScriptError(_explain_silence(parsed), path=reading.source.path)
+    return parsed
 
 
 def clean_names(role: str, aliases: Sequence[str]) -> tuple[str, ...]:
@@ -477,8 +422,8 @@ def _make_turn(item: ScriptTurn, reading: ScriptReading, role: str, keys: set[st
     return Turn(speaker, item.content, kind, item.scene, *reading.source.place(item.start, item.end))
 
 
-def _explain_silence(parsed: ParsedScript, speakers: Mapping[str, int], proposals: Sequence[Proposal]) -> str:
-    names = (parsed.role, *parsed.aliases)
+def _explain_silence(parsed: ParsedScript) -> str:
+    names, speakers = (parsed.role, *parsed.aliases), parsed.others
     requested = " or ".join(f"{name!r:.100}" for name in names)
     if not speakers:
         foreign = parsed.format == "novel" and parsed.spoken_in not in ("en", "zh", None)
@@ -488,7 +433,7 @@ def _explain_silence(parsed: ParsedScript, speakers: Mapping[str, int], proposal
             f"{language if foreign else ''}. If it is something else, name its format"
         )
     most = ", ".join(f"{name} ({count})" for name, count in list(speakers.items())[:_NAMED])
-    close = [item.name for item in proposals] + [near for name in names for near in find_similar(name, speakers)]
+    close = [near for name in names for near in find_similar(name, speakers)]
     near = f". Names like it: {', '.join([*dict.fromkeys(close)][:_NAMED])}" if close else ""
     near += ". If the role is the narrator, add --alias I" if "I" in speakers and parsed.format == "novel" else ""
     return (

@@ -2,8 +2,7 @@
 
 Marks that look the same at both ends are told apart by the characters next to them. A quotation that is not closed
 continues where the next paragraph opens with a mark (as English printers do it) or where a closing mark comes first;
-otherwise it ends with its paragraph, or before the words that introduce the next one. Whatever is not a pair of marks
-that belong together is counted as mended.
+otherwise it ends with its paragraph, or before the words that introduce the next one.
 """
 
 from __future__ import annotations
@@ -181,7 +180,6 @@ class Quotation:
         closing_end: Offset of its end with its closing mark, if there is one.
         paragraph: Index of the paragraph in which it begins.
         is_resumed: Whether it continues the quotation before, which its own paragraph did not close.
-        is_mended: Whether a mark is missing or does not match the other.
     """
 
     opening: int
@@ -189,7 +187,6 @@ class Quotation:
     closing_end: int
     paragraph: int
     is_resumed: bool = False
-    is_mended: bool = False
 
     @property
     def start(self) -> int:
@@ -216,13 +213,9 @@ def find_quotations(text: str, paragraphs: Sequence[Paragraph], language: Langua
             continue
         end, right, goes_on = _find_end(text, paragraphs, marks, index)
         if text[mark.offset + 1 : end].strip():
-            is_mended = not goes_on and (end == right or text[mark.offset] + text[end] not in _PAIRS)
-            quotations.append(Quotation(mark.offset, end, right, mark.paragraph, resumes, is_mended))
+            quotations.append(Quotation(mark.offset, end, right, mark.paragraph, resumes))
         index, resumes = bisect_left(offsets, right, index + 1), goes_on
     return quotations
-
-
-_PAIRS: Final = frozenset(('""', "＂＂", "“”", "””", "「」", "『』", "﹁﹂", "«»", "''", "‘’", "'’"))
 
 
 def _find_end(

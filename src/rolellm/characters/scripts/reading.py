@@ -62,7 +62,6 @@ class ScriptTurn:
         scene: Counted from 0.
         start: Where it begins in `Source.text`; quotation marks are not part of it.
         end: Where it ends there, exclusive.
-        is_mended: Whether a quotation mark was missing or did not match.
     """
 
     speaker: str | None
@@ -71,7 +70,6 @@ class ScriptTurn:
     scene: int
     start: int
     end: int
-    is_mended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast, get_args
 
-from rolellm.characters.ages import describe_minor_age, find_minor_age
 from rolellm.characters.folder import PROFILE, read_character, write_character
 from rolellm.core.errors import EndpointError, ModelError, ScriptError, SettingsError
 from rolellm.core.fingerprint import hash_json
@@ -294,11 +293,6 @@ class BuildProfile(Step[Profile]):
                 for defect in defects
             ),
         ]
-        # What a card gives was said when it was read.
-        if not find_minor_age(get_notes(self.start)) and (
-            note := describe_minor_age(result.description or "", result.background or "")
-        ):
-            notes.append(note)
         return {"counts": count_parts(result), "notes": notes}
 
 

@@ -304,7 +304,7 @@ _BLOCK: Final = 1 << 19
 
 
 def draw_counts(clusters: int, settings: Bootstrap) -> Iterator[Floats]:
-    """Draw how often each cluster occurs in each resample, for what has no closed form, such as fitted strengths.
+    """Draw how often each cluster occurs in each resample, for what has no closed form, such as fitted rates.
 
     A resample draws as many questions as there are, with replacement; all rows of a drawn question come along, so rows
     that share a question rise and fall together, as they would if the benchmark had been written again. What is linear
