@@ -272,7 +272,7 @@ def test_who_gives_in_when_pushed_is_found_out(tmp_path: Path) -> None:
 
 def test_a_guard_that_answers_in_prose_decides_nothing(tmp_path: Path) -> None:
     prose = guard(lambda _: "I find this reply rather troubling.")
-    with pytest.raises(JudgingError, match=r"100% of its \d+ verdicts cannot be read.*--guard-format"):
+    with pytest.raises(JudgingError, match=r"100% of its \d+ verdicts cannot be read.*guard_format"):
         check(tmp_path, refuse("base", 1), refuse("tuned", 0.5), guards=[prose], samples=1)
 
 

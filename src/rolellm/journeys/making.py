@@ -100,7 +100,7 @@ class MakeSettings:
     """
 
     role: str | None = None
-    alias: Advanced[tuple[str, ...]] = ()
+    alias: tuple[str, ...] = ()
     questions: int | None = Field(default=None, ge=1)
     instructions: int = Field(default=100, ge=2, le=100)
     replies: int = Field(default=6, ge=2)

@@ -107,7 +107,7 @@ class ScoreOptions(DataSettings):
     tokenizer: Advanced[str | None] = None
     missing: Literal["skip", "zero"] = "skip"
     strict: bool = False
-    skip_bad: Advanced[bool] = False
+    skip_bad: bool = False
     processes: Advanced[int] = Field(default=1, ge=1)
 
     def __post_init__(self) -> None:
