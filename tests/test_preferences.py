@@ -1,7 +1,7 @@
 """Pairs for DPO: what each source prefers, what is left out, and that length tells nothing of what is kept."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,11 @@ from rolellm.data.rolebench import load_rolebench
 from rolellm.judging.answer_pairs import pair_judged, pair_votes
 from rolellm.judging.people.labels import RankingLabel, append_label, hash_content, label_path
 from rolellm.judging.records import DatasetName, Judgement, read_run
+from rolellm.llm.model import assistant
+from rolellm.llm.scripted import ScriptedModel
 from rolellm.making.reply_pairs import ReplyPair, pair_plain, pair_roles
 from rolellm.models.training_record import hash_instruction
+from rolellm.playing.player import RolePlayer
 from rolellm.preferences import REASONS, HeldOut, prefer, select_pairs
 from rolellm.training.rows import read_dataset
 
@@ -185,6 +188,49 @@ def test_swipes_prefer_the_reply_that_the_user_went_on_with(tmp_path: Path, comm
     assert "nothing was held out" in command("prefer", chat, "--out", tmp_path / "other").out
 
 
+def write_ahab(path: Path) -> Path:
+    lore = {"keys": ["gull"], "enabled": True, "insertion_order": 0, "extensions": {}}
+    entries = [
+        {**lore, "content": "Ahab's leg is of ivory.", "constant": True},
+        {**lore, "content": "Gulls mean land."},
+    ]
+    data = {
+        "name": "Ahab",
+        "description": "You hunt a white whale.",
+        "first_mes": "",
+        "mes_example": "",
+        "post_history_instructions": "Answer in one sentence.",
+        "character_book": {"entries": entries, "extensions": {}},
+    }
+    path.write_text(json.dumps({"spec": "chara_card_v2", "spec_version": "2.0", "data": data}), encoding="utf-8")
+    return path
+
+
+def test_swipes_are_the_cards_under_another_name_and_prompted_as_in_play(tmp_path: Path, command: Command) -> None:
+    chat, card = write_chat(tmp_path / "chat.jsonl", "Empty"), write_ahab(tmp_path / "ahab.json")
+    refused = command("prefer", chat, card, "--out", tmp_path / "run")
+    assert refused.code == 2 and "no reply by Ahab; its replies are by Empty." in refused.err
+    words = ("prefer", chat, card, "--role", "empty", "--no-balance", "--out", tmp_path / "run", "--json")
+    assert command(*words).result["sources"]["swipes"]["dropped"] == {"no_message_before": 1, "no_message_after": 1}
+    lines = [line for _, line in read_jsonl(tmp_path / "run" / "pairs.jsonl")]
+    assert {line["role"] for line in lines} == {"Ahab"} and len(lines) == 3
+    chat_with_role = RolePlayer(ScriptedModel(lambda _: AHOY, rules_hash=""), card).chat()
+    chat_with_role.turns.append(assistant("Ahoy there, stranger!"))
+    chat_with_role.say("What is that fish?")
+    assert chat_with_role.prompt is not None
+    assert lines[0]["prompt"] == [asdict(message) for message in chat_with_role.prompt.messages]
+    system_turn = lines[0]["prompt"][0]["content"]
+    assert "white whale" in system_turn and "ivory" in system_turn and "Gulls" not in system_turn
+    assert lines[0]["prompt"][-1]["content"].endswith("Answer in one sentence.")
+
+
+def test_a_held_out_question_is_left_out_whatever_the_card_adds_to_it() -> None:
+    prompt = ({"role": "system", "content": "A"}, {"role": "user", "content": "Name fish 0.\n\nBe brief."})
+    pair = replace(make_pair(), prompt=prompt, after="Be brief.")
+    held_out = HeldOut(("test",), frozenset(), frozenset({hash_instruction("Name fish 0.")}))
+    assert select_pairs([pair], held_out, balance=False).dropped["role"] == {"held_out": 1}
+
+
 def make_session(number: int, *turns: str) -> dict[str, Any]:
     asked = ["Name a fish.", "And a bird?"]
     messages = [
@@ -268,7 +314,16 @@ def test_answers_to_a_test_split_are_held_out(tmp_path: Path) -> None:
         pytest.param(["nowhere"], "nowhere: nothing to prefer; give the folder of a run", id="not-there"),
         pytest.param([], "--config is missing", id="nothing"),
         pytest.param(["notes.jsonl"], "notes.jsonl: nothing to prefer", id="another-file"),
-        pytest.param(["chat.jsonl"], "no pairs in chat.jsonl", id="no-swipe"),
+        pytest.param(["chat.jsonl"], "no pairs in chat.jsonl; see", id="no-reply"),
+        pytest.param(
+            ["same.jsonl"],
+            "no pairs in same.jsonl (replies left out: no message before 1, equal swipes 1, one swipe 1, no swipe 1)",
+            id="no-other-swipe",
+        ),
+        pytest.param(
+            ["same.jsonl", "--role", "Ahab"], "needs the card or folder of one role; 0 are given", id="no-card"
+        ),
+        pytest.param(["--config", "sample", "--role", "Ahab"], "no chat is given", id="no-chat"),
     ],
 )
 def test_what_is_no_source_is_refused_in_words(
@@ -276,7 +331,12 @@ def test_what_is_no_source_is_refused_in_words(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_jsonl(tmp_path / "notes.jsonl", [{"note": "buy fish"}])
-    write_jsonl(tmp_path / "chat.jsonl", [{"user_name": "Tom", "chat_metadata": {}}])
+    header = {"user_name": "Tom", "chat_metadata": {}}
+    write_jsonl(tmp_path / "chat.jsonl", [header])
+    message_line = {"name": "Tom", "is_user": True, "mes": "Name a fish."}
+    swiped = [{"name": "Ahab", "mes": AHOY, "swipes": [AHOY] * count} for count in (2, 1, 0)]
+    turns = [line for reply in swiped for line in (message_line, reply)]
+    write_jsonl(tmp_path / "same.jsonl", [header, {"name": "Ahab", "mes": "Ahoy!"}, *turns, message_line])
     shown = command("prefer", *words, "--out", "run")
     assert (shown.code, message in shown.err) == (2, True), shown.err
 

@@ -9,28 +9,31 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from rolellm.characters.folder import PROFILE
 from rolellm.characters.roles import Part, find_part
+from rolellm.characters.scripts.parse import detect_language
 from rolellm.checks.breaks import find_breaks
 from rolellm.checks.drift import Talk, measure, read_talks
-from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.errors import DataError, ModelError, SettingsError
 from rolellm.core.fingerprint import draw_evenly, hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.progress import track_progress
-from rolellm.core.records import Row
+from rolellm.core.records import Language, Profile, Row
 from rolellm.core.table import Table
-from rolellm.core.text import fold, format_count
+from rolellm.core.text import fold, format_count, join_names
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import resolve_config
 from rolellm.judging.answer_pairs import pair_judged, pair_votes
 from rolellm.judging.records import JudgeRun, read_run
 from rolellm.judging.verdicts import compute_sign
 from rolellm.llm.llm import LLM
+from rolellm.llm.model import Message, assistant, user
+from rolellm.llm.scripted import ScriptedModel
 from rolellm.making.reply_pairs import (
     LENGTH_BIN,
     SAME,
@@ -42,11 +45,11 @@ from rolellm.making.reply_pairs import (
     pair_grounded,
     pair_plain,
     pair_roles,
-    pair_swipes,
 )
 from rolellm.making.settings import PreferSettings, make_settings
 from rolellm.models.training_record import hash_instruction
 from rolellm.playing.converse import SESSIONS
+from rolellm.playing.player import RolePlayer
 from rolellm.runs import MANIFEST, Plan, Records, Run, Step, run_step
 from rolellm.scoring.contamination import find_held_out_part
 
@@ -54,6 +57,8 @@ PAIRS: Final = "pairs.jsonl"
 #: Pairs with gaps of similar size among which balancing evens out the longer and the shorter (our choice): many pairs
 #: are matched closely, and few are not lost for want of a match.
 _GROUP: Final = 50
+#: Tokens of a swipe's prompt and reply, as recipes for DPO limit them (our choice).
+_CONTEXT: Final = 2048
 #: Why pairs are left out, in the order in which they are looked for.
 REASONS: Final = (
     "blank",
@@ -94,6 +99,91 @@ def pair_breaks(talks: Iterable[Talk]) -> Iterator[ReplyPair]:
             yield ReplyPair(
                 "breaks", turn_id, talk.role, talk.language, make_pair_prompt(Part(sheet), history), chosen, rejected
             )
+
+
+def pair_swipes(
+    path: Path, parts: Mapping[str, Part], skipped: Counter[str], name: str | None = None
+) -> Iterator[ReplyPair]:
+    """Prefer the reply that a user of SillyTavern went on with to those that were swiped away.
+
+    Greetings are left out, since their alternatives are the card's, and so is a last message, since nobody went on
+    with it. Prompts are those of play, in a context of `_CONTEXT`.
+
+    Args:
+        path: The chat, ``.jsonl``.
+        parts: Roles by folded name. Without any, each speaker is a role without a description.
+        skipped: Counts replies that give no pair, by reason.
+        name: The name that the only role has in the chat.
+
+    Raises:
+        SettingsError: When no reply in the chat is by one of the roles.
+    """
+    lines = [(number, line) for number, line in read_jsonl(path) if isinstance(line.get("mes"), str)]
+    lines = [(number, line) for number, line in lines if not line.get("is_system")]
+    speakers = dict.fromkeys(str(line.get("name") or "") for _, line in lines if not line.get("is_user"))
+    language = detect_language("\n".join(line["mes"] for _, line in lines))
+    players = _find_players(path, speakers, parts, name, language)
+    turns: list[Message] = []
+    for (number, line), (_, following) in pairwise([*lines, (0, {})]):
+        reply = line["mes"]
+        if line.get("is_user"):
+            turns = _add_turn(turns, user(reply))
+            continue
+        player = players.get(str(line.get("name") or ""))
+        swipes = [text for text in line.get("swipes") or () if isinstance(text, str)]
+        rejected = dict.fromkeys(text for text in swipes if text != reply)
+        try:
+            if player is None:
+                skipped["another_speaker"] += 1
+            elif not turns or turns[-1].role != "user":
+                skipped["no_message_before"] += 1
+            elif not following.get("is_user"):
+                skipped["no_message_after"] += 1
+            elif not rejected:
+                skipped[("no_swipe", "one_swipe", "equal_swipes")[min(len(swipes), 2)]] += 1
+            else:
+                prompt = tuple(asdict(message) for message in player.prompt(turns).messages)
+                sheet, after = player.part.sheet, player.part.after
+                for swiped in rejected:
+                    yield ReplyPair(
+                        "swipes", f"{path.name}/{number}", sheet.role, sheet.language, prompt, reply, swiped, after
+                    )
+        except ModelError:
+            skipped["too_long"] += 1
+        turns = _add_turn(turns, assistant(reply))
+
+
+def _find_players(
+    path: Path, speakers: Iterable[str], parts: Mapping[str, Part], name: str | None, language: Language
+) -> dict[str, RolePlayer]:
+    roles = {part.sheet.role: part for part in parts.values()}
+    if name is not None:
+        if len(roles) != 1:
+            raise SettingsError(f"--role {name} needs the card or folder of one role; {len(roles)} are given")
+        parts = dict.fromkeys([fold(name)], *roles.values())
+    elif not parts:
+        parts = {fold(speaker): Part(Profile(speaker, language)) for speaker in speakers}
+    # The model is never called; only prompts are built.
+    model = ScriptedModel(str, rules_hash="")
+    players = {
+        speaker: RolePlayer(model, parts[fold(speaker)], context=_CONTEXT)
+        for speaker in speakers
+        if fold(speaker) in parts
+    }
+    if speakers and not players:
+        alias = f" as {name}" if name else ""
+        raise SettingsError(
+            f"{path}: no reply by {join_names(roles)}{alias}; its replies are by {join_names(speakers)}. If that is "
+            "the same role, give its name in the chat with --role"
+        )
+    return players
+
+
+def _add_turn(turns: Sequence[Message], turn: Message) -> list[Message]:
+    """Add a turn to a talk; two in a row of one speaker become one, as chat templates want it."""
+    if turns and turns[-1].role == turn.role:
+        return [*turns[:-1], replace(turn, content=f"{turns[-1].content}\n\n{turn.content}")]
+    return [*turns, turn]
 
 
 @dataclass(frozen=True)
@@ -343,14 +433,24 @@ class Prefer(Step[Preferences]):
             config = resolve_config(None, settings.data_dir)
         named = [run.dataset.config for run in inputs.judged]
         configs = dict.fromkeys(name for name in (config, *named) if name is not None)
-        pairs = list(track_progress(self._make_pairs(inputs, config), "pairing", "pairs"))
+        if settings.role is not None and not inputs.chats:
+            raise SettingsError(
+                "--role names a role in a chat of SillyTavern, and no chat is given; add it or drop --role"
+            )
+        skipped = Counter[str]()
+        pairs = list(track_progress(self._make_pairs(inputs, config, skipped), "pairing", "pairs"))
         if not pairs:
-            raise SettingsError(f"no pairs in {', '.join(map(str, self.sources)) or config}; see docs/training.md")
+            why = f" (replies left out: {_format_counts(skipped)})" if skipped else ""
+            raise SettingsError(f"no pairs in {', '.join(map(str, self.sources)) or config}{why}; see docs/training.md")
         held_out = read_held_out(configs, settings.data_dir)
         checked = track_progress(pairs, "selecting", "pairs")
-        return select_pairs(checked, held_out, balance=settings.balance, limit=settings.limit)
+        selected = select_pairs(checked, held_out, balance=settings.balance, limit=settings.limit)
+        if not skipped:
+            return selected
+        dropped = {**skipped, **selected.dropped.get("swipes", {})}
+        return replace(selected, dropped={**selected.dropped, "swipes": dropped})
 
-    def _make_pairs(self, inputs: Inputs, config: str | None) -> Iterator[ReplyPair]:
+    def _make_pairs(self, inputs: Inputs, config: str | None, skipped: Counter[str]) -> Iterator[ReplyPair]:
         if config is not None:
             splits = load_rolebench(config, data_dir=self.settings.data_dir)
             if "train" not in splits:
@@ -367,7 +467,7 @@ class Prefer(Step[Preferences]):
             yield from pair_votes(judged)
             yield from () if judged.manifest.get("votes") else pair_judged(judged)
         for chat in inputs.chats:
-            yield from pair_swipes(chat, inputs.parts)
+            yield from pair_swipes(chat, inputs.parts, skipped, self.settings.role)
 
     def records(self, result: Preferences) -> Records:
         """Return ``pairs.jsonl``."""
@@ -405,12 +505,16 @@ def make_table(summary: Mapping[str, Any]) -> Table:
     """Tabulate a run's summary: pairs by source, what was left out, and the gap in length before and after."""
     rows = []
     for source, counts in [*summary["sources"].items(), ("all", {**summary, "dropped": {}, "length_unbalanced": None})]:
-        left_out = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts["dropped"].items())
+        left_out = _format_counts(counts["dropped"])
         lengths = [_format_length(counts[name]) for name in ("length_unbalanced", "length")]
         rows.append((source, counts["pairs"], left_out, *lengths))
     title = f"{format_count(summary['pairs'], 'pair')} for {format_count(summary['roles'], 'role')}"
     columns = ("source", "pairs", "left out", "chosen over rejected, all", "chosen over rejected, kept")
     return Table.from_rows(title, columns, rows)
+
+
+def _format_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items())
 
 
 def _format_length(length: Mapping[str, float] | None) -> str:

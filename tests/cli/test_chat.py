@@ -37,8 +37,8 @@ def test_a_talk_with_its_commands(place: Path, clean_env: dict[str, str]) -> Non
     words, given = [ROLELLM, "chat", "ada", "--llm", "llm.yaml"], "\n".join(lines)
     done = subprocess.run(words, cwd=place, env=clean_env, input=given, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "Traceback" not in done.stderr
-    said = [line for line in done.stdout.splitlines() if line.startswith("User: Ada: ")]
-    assert [line.removeprefix("User: Ada: ")[0] for line in said] == ["2", "4", "4", "4", "2"]
+    said = [line for line in done.stdout.splitlines() if line.startswith("Ada: ")]
+    assert [line.removeprefix("Ada: ")[0] for line in said] == ["2", "4", "4", "4", "2"]
     # What a model says does not steer the terminal.
     assert "\x1b" not in done.stdout and "␛[31m" in done.stdout
     for words in (
@@ -51,7 +51,11 @@ def test_a_talk_with_its_commands(place: Path, clean_env: dict[str, str]) -> Non
         assert words in done.stdout
     kept = [json.loads(line)["content"] for line in (place / "talk.jsonl").read_text().splitlines()]
     assert [text.partition(" ")[0] for text in kept] == ["Who", "2", "Why?", "4"]
-    assert "never said" not in done.stdout
+    assert "never said" not in done.stdout and "You are talking to" not in done.stdout
+    # Both talks are saved as they were at their end.
+    files = sorted((place / "rolellm-talks").iterdir())
+    assert [len(file.read_text().splitlines()) for file in files] == [4, 2]
+    assert all(f"The talk is in rolellm-talks/{file.name}." in done.stderr for file in files)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +63,8 @@ def test_a_talk_with_its_commands(place: Path, clean_env: dict[str, str]) -> Non
     [
         pytest.param(["ada"], 2, "no model is named", id="no-model"),
         pytest.param(["nobody", "--llm", "llm.yaml"], 2, "for all roles, set $ROLEBENCH_DIR", id="no-role"),
+        pytest.param(["ada", "--llm", "llm.yaml", "--out", "llm.yaml"], 2, "llm.yaml exists already", id="out"),
+        pytest.param(["ada", "--llm", "llm.yaml", "--out", "a", "--web"], 2, "--out saves a talk in the", id="page"),
         pytest.param(
             ["ada", "--llm", "llm.yaml", "--adapter", "a"], 2, "an adapter needs a model folder", id="adapter"
         ),

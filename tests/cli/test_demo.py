@@ -71,7 +71,7 @@ def test_it_says_what_came_out_first_and_ends_with_what_to_do(demo, monkeypatch)
     metrics = {name: {"mean": 0.25, "ci95": None, "n": 4} for name in ("CUS", "RAW", "SPE")}
     reports = {"tuned": ScoreReport.from_dict({"protocol": "rouge-score", "metrics": metrics})}
     found = DemoResult(folder, folder / "report.html", ("Tuned is tuned.",), result["made"], reports, judged(), {})
-    monkeypatch.setattr("rolellm.demo.run_whole_loop", lambda out, say, llm: found)
+    monkeypatch.setattr("rolellm.demo.run_whole_loop", lambda out, say: found)
     first, *_, last = CliRunner().invoke(app, ["demo"]).stdout.splitlines()
     assert first == "Tuned is tuned." and "rolellm make CARD" in last
 

@@ -57,25 +57,6 @@ def test_the_table(place: Path, run: Command) -> None:
     assert len(list(read_jsonl(place / "elsewhere/replies.jsonl"))) == 2
 
 
-@pytest.mark.parametrize("strategy", ["zero-shot", "few-shot-prompt", "few-shot-dialogue"])
-def test_explain_asks_nobody_and_needs_no_model(place: Path, run: Command, strategy: str) -> None:
-    found = run("fox", "--instructions", "asked.jsonl", "--strategy", strategy, "--explain", "--json").result
-    assert len(found["explained"]) == 5
-    best = found["explained"][0]["lines"][0]
-    assert best["kind"] == ("lore" if strategy == "zero-shot" else "demonstration")
-    assert best["shared"] == ["map"] and best["tokens"] > 0
-    assert not (place / "fox/respond").exists()
-
-
-def test_explain_shows_script_text_inert(place: Path, run: Command) -> None:
-    (place / "asked.jsonl").write_text(json.dumps({"instruction": f"A {EVIL}?"}), encoding="utf-8")
-    turns = (Turn("Crow", f"My {EVIL}!", "speech"), Turn("Fox", f"Your {EVIL}.", "speech"))
-    write_character(Profile("Fox", "en", turns, lore=(Lore(EVIL, (EVIL,)),)), place / "fox")
-    shown = run("fox", "--instructions", "asked.jsonl", "--explain")
-    assert shown.code == 0 and "\x1b" not in shown.out and "\u202e" not in shown.out
-    assert "[bold]" in shown.out and "shown" in shown.out
-
-
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

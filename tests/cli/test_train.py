@@ -82,6 +82,19 @@ def test_preview_shows_tokens_and_trains_nothing(recipe: Path, tmp_path: Path, w
     assert not (tmp_path / "runs").exists()
 
 
+def test_preview_shows_which_turns_of_own_rows_are_trained(recipe: Path, tmp_path: Path, warm: Forking) -> None:
+    ask, wrong, right = (
+        {"role": "user", "content": "Why?"},
+        *({"role": "assistant", "content": text} for text in "NY"),
+    )
+    rows = tmp_path / "own.jsonl"
+    rows.write_text(json.dumps({"messages": [ask, wrong | {"weight": 0}, ask, right]}), encoding="utf-8")
+    shown = warm(["train", recipe, "--preview", "--json", "--set", f"data.path={rows}"], tmp_path)
+    (example,) = json.loads(shown)["examples"]
+    assert example["trained_text"] == "Y</s>"
+    assert "\nN</s>" in example["prompt"]
+
+
 def test_preview_says_what_a_safety_mix_will_ask_the_base(recipe: Path, tmp_path: Path, warm: Forking) -> None:
     words = ["train", recipe, "--preview", "--limit", "1", "--set", "data.mix.safety=0.5"]
     shown, asked = warm.run(words, tmp_path), warm.run([*words, "--json"], tmp_path)

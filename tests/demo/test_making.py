@@ -15,8 +15,6 @@ from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.demo import run_whole_loop
 from rolellm.demo.making import ROLES, Clock, make_roles
-from rolellm.llm.llm import LLM
-from rolellm.making.scripted import scripted_model
 
 
 @pytest.fixture(scope="module")
@@ -93,16 +91,6 @@ def test_folders_are_those_of_the_commands(made, folder):
         assert (len(kept), len(dropped)) == (role["kept"], sum(role["dropped"].values()))
     shown = CliRunner().invoke(app, ["role", "show", str(home), "--json"])
     assert set(json.loads(shown.stdout)["stages"].values()) == {"done"}
-
-
-def test_a_model_is_asked_for_less_and_nothing_twice(tmp_path):
-    llm = LLM.of({"endpoints": [{"backend": "scripted", "rules": "quotes"}]}, {"quotes": scripted_model})
-    first = make_roles(tmp_path / "made", roles=ROLES[:1], llm=llm)
-    (role,) = first["roles"]
-    assert first["by"] == "quotes answered." and role["replies"] == 2 * role["instructions"] == 6
-    assert 0 < role["candidates"] <= 20 and role["calls"] > 10
-    again = make_roles(tmp_path / "made", roles=ROLES[:1], llm=llm)
-    assert again["roles"][0]["calls"] == 0 and again["roles"][0]["rows"] == role["rows"]
 
 
 def test_a_second_demo_in_the_same_folder_is_refused(tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ def write_recipe(folder: Path, trainer: str) -> str:
     extra += "  reward_weights: [1, 2, 0]\n  per_device_train_batch_size: 8\n  max_completion_length: 6\n"
     path = folder / f"{trainer}.yaml"
     path.write_text(
-        f"extends: rocit-{trainer}\ntraining:\n  max_steps: 8\n  collapse_steps: null\n"
+        f"extends: rocit-{trainer}\ntraining:\n  max_steps: 8\n"
         f"{extra if trainer == 'grpo' else '  per_device_train_batch_size: 2' + chr(10)}",
         encoding="utf-8",
     )

@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 
 import rolellm
 from rolellm.characters.cards.folder import import_card
+from rolellm.characters.roles import Part
 from rolellm.characters.scripts.turns import read_turns
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, RoleLLMWarning, SettingsError
+from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Profile, Row
 from rolellm.llm.model import assistant, user
 from rolellm.models.local_model import Decoding, LocalModel
@@ -150,10 +153,31 @@ def test_an_empty_reply_is_not_sent_on_and_can_be_asked_for_again(remote: rolell
     assert [turn.content for turn in chat.turns] == ["limit", "Half a", "Why?", "Why?"]
 
 
-def test_the_terminal_shows_the_note(remote: rolellm.LLM) -> None:
-    lines, shown = iter(["limit", "/quit now"]), list[str]()
-    Terminal(RolePlayer(remote, ADA), lambda _: next(lines), shown.append).run()
-    assert "Ada: Half a [cut off at the limit of tokens" in "".join(shown)
+def test_piped_turns_are_lines_with_their_notes_and_a_talk_goes_on_unsaved(
+    remote: rolellm.LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    player = RolePlayer(remote, Part(ADA, after="Be brief."))
+    monkeypatch.setattr("sys.stdin", StringIO("limit now\n\nHow?"))
+    Terminal(player, tmp_path / "talks" / "talk.jsonl").run()
+    note = "cut off at the limit of tokens; --max-tokens allows more"
+    assert capsys.readouterr().out == f"Ada: Half a [{note}]\nAda: How?  Be brief.\n"
+    contents = [line["content"] for _, line in read_jsonl(tmp_path / "talks" / "talk.jsonl")]
+    assert contents == ["limit now", "Half a", "How?", "How?\n\nBe brief."]
+    # What no file can hold does not end the talk.
+    monkeypatch.setattr("sys.stdin", StringIO("How\ud800?"))
+    Terminal(player, tmp_path / "half.jsonl").run()
+    assert next(line for _, line in read_jsonl(tmp_path / "half.jsonl"))["content"] == "How\ufffd?"
+    # A talk without a turn leaves no file.
+    monkeypatch.setattr("sys.stdin", StringIO("/quit now"))
+    Terminal(player, tmp_path / "other.jsonl").run()
+    assert not (tmp_path / "other.jsonl").exists()
+    # There can be no folder where a file is.
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("sys.stdin", StringIO("Why?\nHow?"))
+    capsys.readouterr()
+    with pytest.raises(SettingsError, match="the talk is not saved"):
+        Terminal(player, tmp_path / "file" / "talk.jsonl").run()
+    assert [line.partition(" ")[0] for line in capsys.readouterr().out.splitlines()] == ["Ada:", "error:"] * 2
 
 
 def test_a_local_reply_that_is_cut_off_has_a_note(tiny_model: Path) -> None:

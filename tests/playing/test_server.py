@@ -327,6 +327,11 @@ def test_transformers_serve_is_started_with_an_adapter(
     # It holds half a character back.
     assert "".join(texts) == found.choices[0].message.content.rstrip("\ufffd") != ""
     assert [model.id for model in client.models.list()][1:] == ["adapter"]
+    drawn = {
+        ask(client, "Why?", model="adapter", max_tokens=8, temperature=2, seed=seed).choices[0].message.content
+        for seed in (1, 2, 2)
+    }
+    assert len(drawn) == 2
     _check_local(client, process)
 
 
@@ -345,15 +350,22 @@ def test_a_model_without_a_chat_template_is_served_in_the_form_of_the_paper(
 def _check_local(client: openai.OpenAI, process: Any) -> None:
     """A turn of the role is gone on with, and what its context cannot hold is refused at once."""
 
-    def go_on(*said: str, length: int) -> str:
-        reply = ask(client, *said, model="queen of hearts", max_tokens=length, temperature=0).choices[0].message.content
-        assert isinstance(reply, str)
-        return reply
+    def go_on(*said: str, length: int, **more: Any) -> str:
+        reply = ask(client, *said, model="queen of hearts", max_tokens=length, temperature=0, **more)
+        return str(reply.choices[0].message.content)
 
     # The same tokens come, whoever said the first ones.
     begun = go_on("Why?", length=1)
     assert begun
-    assert begun + go_on("Why?", begun, length=5) == go_on("Why?", length=6)
+    whole = go_on("Why?", length=6)
+    assert begun + go_on("Why?", begun, length=5, extra_body={"continue_final_message": True}) == whole
+    assert go_on("Why?", length=6, stop=whole[2]) == whole.partition(whole[2])[0]
+    assert go_on("Why?", length=6, stop=[]) == whole
+    with pytest.raises(openai.BadRequestError, match="leave out stop or stream"):
+        ask(client, "Why?", model="queen of hearts", stop="x", stream=True)
+    with pytest.raises(openai.BadRequestError, match="ignores n, response_format, tools; leave that out"):
+        tools: Any = [{"type": "function", "function": {"name": "look"}}]
+        ask(client, "Why?", model="queen of hearts", n=2, response_format={"type": "json_object"}, tools=tools)
     with pytest.raises(openai.BadRequestError, match="too many for a context of 512"):
         ask(client, "why? " * 200_000, model="queen of hearts")
     said = process.err.read_text(encoding="utf-8")

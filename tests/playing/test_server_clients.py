@@ -1,4 +1,4 @@
-"""`rolellm serve`, asked as SillyTavern, Open WebUI and agents ask: tools, turns to be continued, nudges."""
+"""`rolellm serve`, asked as SillyTavern, Open WebUI and agents ask: tools, turns to be continued, groups, nudges."""
 
 from __future__ import annotations
 
@@ -69,12 +69,71 @@ def test_tools_count_in_the_context(url: str) -> None:
 
 
 @pytest.mark.parametrize("prefill", ["Because the lamp", "<think>\n", "Ends in a space "])
-def test_a_turn_of_the_role_that_comes_last_is_to_be_continued(sent: Any, prefill: str) -> None:
-    # As SillyTavern does with "Continue prefill" and "Start reply with".
-    talk = sent(turn("system", "[Start a new Chat]"), turn("user", "Why?"), turn("assistant", prefill))
-    assert talk == [turn("user", f"Why?\n\n{ADVICE}"), turn("assistant", prefill)]
-    opening, greeting = sent(turn("assistant", "Seventy-two steps,"))
+def test_a_turn_of_the_role_that_comes_last_is_continued_where_the_client_says_so(sent: Any, prefill: str) -> None:
+    talk = (turn("system", "[Start a new Chat]"), turn("user", "Why?"), turn("assistant", prefill))
+    for word in ({"continue_final_message": True}, {"add_generation_prompt": False}):
+        assert sent(*talk, **word) == [turn("user", f"Why?\n\n{ADVICE}"), turn("assistant", prefill)]
+    opening, greeting = sent(turn("assistant", "Seventy-two steps,"), continue_final_message=True)
     assert opening["content"].endswith(ADVICE) and greeting == turn("assistant", "Seventy-two steps,")
+    # SillyTavern's /trigger asks for one more.
+    for word in ({}, {"continue_final_message": False}):
+        onward = turn("user", f"(You go on.)\n\n{ADVICE}")
+        assert sent(*talk, **word) == [turn("user", "Why?"), turn("assistant", prefill), onward]
+    thoughts = turn("assistant", "<think>So.</think>Because.")
+    assert sent(turn("user", "Why?"), thoughts)[1] == turn("assistant", "Because.")
+    assert sent(turn("user", "Why?"), thoughts, continue_final_message=True)[1] == thoughts
+
+
+BOB, TOM = {"name": "Bob"}, {"name": "Tom"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "talk"),
+    [
+        pytest.param(
+            # As SillyTavern sends it, where a name has no spaces.
+            [
+                turn("user", "Hi.", **TOM),
+                turn("assistant", "Aye.", name="Ada_Fenn"),
+                turn("assistant", "Me too.", **BOB),
+            ],
+            ["user: Tom: Hi.", "assistant: Aye.", "user: Bob: Me too."],
+            id="another-character",
+        ),
+        pytest.param(
+            [turn("user", "Hi.", **TOM), turn("user", "Hello.", name="Eve"), turn("user", "All of you!")],
+            ["user: Tom: Hi.\n\nEve: Hello.\n\nAll of you!"],
+            id="two-users",
+        ),
+        pytest.param([turn("user", "Hi.", **TOM)], ["user: Hi."], id="two-alone"),
+        pytest.param(
+            [turn("user", "Hi.", name="____"), turn("assistant", "Aye.", name="___"), turn("user", "Why?", name=7)],
+            ["user: Hi.", "assistant: Aye.", "user: Why?"],
+            id="no-letters",
+        ),
+        pytest.param(
+            [turn("user", "Hi."), turn("assistant", "One."), turn("assistant", "Two."), turn("user", "Why?")],
+            ["user: Hi.", "assistant: One.\n\nTwo.", "user: Why?"],
+            id="repeated",
+        ),
+        pytest.param(
+            [turn("assistant", "One."), turn("system", "[It rains.]"), turn("assistant", "Two."), turn("user", "Why?")],
+            ["user: (You speak first.)", "assistant: One.", "user: [It rains.]", "assistant: Two.", "user: Why?"],
+            id="system-between",
+        ),
+        pytest.param(
+            [turn("user", "Hi."), turn("assistant", "One."), turn("system", "[It rains.]"), turn("user", "Why?")],
+            ["user: Hi.", "assistant: One.", "user: [It rains.]\n\nWhy?"],
+            id="system-before-the-user",
+        ),
+    ],
+)
+def test_speakers_of_a_group_are_named_and_turns_take_turns(sent: Any, messages: Any, talk: list[str]) -> None:
+    received = sent(*messages)
+    assert [f"{message['role']}: {message['content']}" for message in received] == [
+        *talk[:-1],
+        f"{talk[-1]}\n\n{ADVICE}",
+    ]
 
 
 def test_a_system_turn_after_one_of_the_role_is_a_nudge(sent: Any) -> None:
@@ -115,6 +174,7 @@ def test_servers_that_have_to_be_told_to_continue(
     url, _ = serving("queen of hearts", "--base-url", upstream.url, "--model", "parrot")
     for last, more in (("assistant", fields), ("user", 0)):
         body = {"model": "queen of hearts", "messages": [turn("user", "Why?"), turn(last, "Because")]}
+        body["continue_final_message"] = True
         assert httpx2.post(f"{url}/chat/completions", json=body).status_code == 200
         told = {name: upstream.bodies[-1][name] for name in upstream.bodies[-1] if name not in ("model", "messages")}
         assert told == ({"continue_final_message": True, "add_generation_prompt": False} if more else {})

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from rolellm.core.jsonl import read_jsonl
 from rolellm.playing.terminal import Wrapper
 
 from .conftest import write_card
@@ -32,12 +33,25 @@ class Typed:
     def __init__(self, words: list[str], folder: Path, env: dict[str, str]) -> None:
         self.screen, other = pty.openpty()
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
-        env = {**os.environ, "TERM": "dumb", "COLUMNS": "40", "HF_HUB_OFFLINE": "1", **env}
+        # Nobody is there to say where the cursor is.
+        plain = {"TERM": "xterm", "COLUMNS": "40", "HF_HUB_OFFLINE": "1", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        env = {**os.environ, **plain, **env}
         self.process = subprocess.Popen(
-            [ROLELLM, "chat", *words], stdin=other, stdout=other, stderr=other, env=env, cwd=folder
+            [ROLELLM, "chat", *words],
+            **dict.fromkeys(("stdin", "stdout", "stderr"), other),
+            env=env,
+            cwd=folder,
+            start_new_session=True,
+            # Its own terminal, so that Ctrl-C interrupts it.
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         os.close(other)
-        self.said = ""
+        self.raw = b""
+
+    @property
+    def said(self) -> str:
+        """What was printed, without what moves the cursor."""
+        return re.sub(r"\x1b(\[[0-9;?]*[a-zA-Z]|[^a-zA-Z]*$)|\r", "", self.raw.decode(errors="replace"))
 
     def until(self, pattern: str, start: int = 0) -> str:
         """What is on the screen from a place on, once the pattern is."""
@@ -45,16 +59,16 @@ class Typed:
         while not re.search(pattern, self.said[start:]):
             assert time.monotonic() < end, self.said
             try:
-                self.said += os.read(self.screen, 4096).decode(errors="replace").replace("\r\n", "\n")
+                self.raw += os.read(self.screen, 4096)
             except OSError as error:
                 assert error.errno == errno.EIO
                 assert re.search(pattern, self.said[start:]), self.said
         return self.said[start:]
 
-    def type(self, text: str, pattern: str) -> str:
+    def type(self, text: str, pattern: str, end: str = "\r") -> str:
         """What comes after a line was typed, up to a pattern."""
         start = len(self.said)
-        os.write(self.screen, f"{text}\n".encode())
+        os.write(self.screen, f"{text}{end}".encode())
         return self.until(pattern, start)
 
 
@@ -76,26 +90,54 @@ def typed(tmp_path: Path) -> Iterator[Callable[..., Typed]]:
 
 def test_lines_break_between_words_and_the_last_message_can_be_edited(typed: Any, upstream: Any) -> None:
     terminal = typed("--base-url", upstream.url, "--model", "parrot")
-    terminal.until("User: ")
+    terminal.until("User:$")
     words = " ".join(f"lighthouse{number}" for number in range(12))
-    said = terminal.type(words, r"sentence\.\nUser: ")
-    reply = said[said.index("Ada Fenn: ") :].partition("\nUser: ")[0]
+    said = terminal.type(words, r"sentence\.\nUser:$")
+    reply = said[said.index("Ada Fenn: ") :].partition("\nUser:")[0]
     assert max(map(len, reply.splitlines())) <= 40
     assert " ".join(reply.split()) == f"Ada Fenn: {words} Answer User in one sentence."
+    assert max(map(len, terminal.type("/help", "leaves.\nUser:$").splitlines())) <= 40
     # The message is there to be edited; its last character goes.
     terminal.type("/edit", "lighthouse11$")
-    said = terminal.type("\x7f\x7f?", r"sentence\.\nUser: ")
+    said = terminal.type("\x7f\x7f?", r"sentence\.\nUser:$")
     assert " ".join(said.split()).endswith("lighthouse10 lighthouse? Answer User in one sentence. User:")
     assert upstream.bodies[-1]["messages"][-1]["content"].startswith(f"{words.removesuffix('11')}?\n")
-    terminal.type("/quit", "")
+    terminal.type("/quit", "The talk is in")
+
+
+def test_a_paste_is_one_message_and_only_a_second_interrupt_ends_the_talk(
+    typed: Any, upstream: Any, tmp_path: Path
+) -> None:
+    terminal = typed("--base-url", upstream.url, "--model", "parrot", "--out", "talk.jsonl")
+    assert "The talk is saved to\ntalk.jsonl." in terminal.until("User:$")
+    terminal.type("\x1b[200~One.\nTwo.\nThree.\x1b[201~", "Three.$", end="")
+    terminal.type("", r"sentence\.\nUser:$")
+    assert upstream.bodies[-1]["messages"][-1]["content"].startswith("One.\nTwo.\nThree.\n")
+    # Alt-Enter begins a line, and one interrupt clears both.
+    terminal.type("Half\x1b\rof it", "of it$", end="")
+    terminal.type("\x03", "again leaves.\nUser:$", end="")
+    assert len(read_contents(tmp_path / "talk.jsonl")) == 3
+    terminal.type("wait for it", "Ada Fenn: ?")
+    while upstream.bodies[-1]["messages"][-1]["content"].partition("\n")[0] != "wait for it":
+        time.sleep(0.01)
+    terminal.type("\x03", r"\[stopped\]\nUser:$", end="")
+    # The first one since then.
+    terminal.type("\x03", "again leaves.\nUser:$", end="")
+    assert "The talk is in talk.jsonl." in terminal.type("\x03", "talk.jsonl", end="")
+    assert terminal.process.wait(30) == 0
+    assert read_contents(tmp_path / "talk.jsonl")[1] == "One.\nTwo.\nThree."
+
+
+def read_contents(path: Path) -> list[str]:
+    return [line["content"] for _, line in read_jsonl(path)]
 
 
 @pytest.mark.slow
 def test_weights_are_loaded_before_anybody_speaks(typed: Any, tiny_model: Path) -> None:
     terminal = typed("--model", str(tiny_model), "--max-tokens", "4", OMP_NUM_THREADS="1")
-    before = terminal.until("User: $")
+    before = terminal.until("User:$")
     assert before.index("Loading weights") < before.index("You are talking to")
-    assert "Loading" not in terminal.type("Why?", r"User: $")
+    assert "Loading" not in terminal.type("Why?", r"User:$")
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
@@ -106,6 +148,10 @@ def test_weights_are_loaded_before_anybody_speaks(typed: Any, tiny_model: Path) 
         ("a\n\n  b  c", ["a", "", "  b  c"]),
         ("abcdefghijklmnop qr", ["abcdefghijklmnop", "qr"]),
         ("海上升明月，天涯", ["海上升明", "月，天涯"]),
+        ("海上升月。天涯", ["海上升", "月。天涯"]),
+        ("海上升「月」！他", ["海上升", "「月」！", "他"]),
+        ("海上升“月”……", ["海上升", "“月”……"]),
+        ("说 hello。", ["说", "hello。"]),
         ("说 hello 吧", ["说 hello", "吧"]),
         ("one two  ", ["one two"]),
         ("", [""]),

@@ -1,4 +1,4 @@
-"""Going on with a tuned adapter (SFT, then DPO or GRPO): its reference, its record, and a stop at a collapse."""
+"""Going on with a tuned adapter (SFT, then DPO or GRPO): its reference, its record, its checkpoints."""
 
 import math
 import signal
@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import TrainerCallback
 
-from rolellm.core.errors import DivergedError, ModelError, RecipeError, StoppedShortError
+from rolellm.core.errors import ModelError, RecipeError, StoppedShortError
 from rolellm.models.find import find_model
 from rolellm.models.training_record import read_manifest
 from rolellm.training.recipe_files import load_recipe
@@ -69,7 +69,7 @@ class Interrupt(TrainerCallback):  # type: ignore[misc]
 
 def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(tuned: TrainingRun, tmp_path: Path) -> None:
     options: dict[str, Any] = {"base": tuned.out, "train_dataset": PAIRS, "max_steps": 4, "num_train_epochs": 4}
-    options |= DPO | {"collapse_steps": 2}
+    options |= DPO | {"save_steps": 2}
     whole = train("rocit-dpo", out=tmp_path / "whole", **options)
     with pytest.raises(StoppedShortError, match="step 2 is the last checkpoint"):
         train("rocit-dpo", out=tmp_path / "stopped", callbacks=[Interrupt()], **options)
@@ -81,7 +81,9 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(tuned: TrainingRun, tmp
         return [{name: value for name, value in line.items() if name not in others} for line in run.metrics]
 
     assert read_numbers(resumed) == read_numbers(whole)
-    assert [line["step"] for line in whole.metrics if "sample/distinct" in line] == [1, 2, 4]
+    # A checkpoint is a model to go on from.
+    recipe = load_recipe("rocit-dpo", base=whole.out / "checkpoint-2")
+    assert (recipe.base.adapter, recipe.prompt.form) == (whole.out / "checkpoint-2", "rolellama")
 
 
 class Stop(TrainerCallback):  # type: ignore[misc]
@@ -104,7 +106,7 @@ def test_grpo_is_stopped_where_no_sampled_reply_is_left_to_train_on(
 ) -> None:
     rows = [{"prompt": question, "references": ["Aye, the whale!"]} for question in QUESTIONS * 4]
     options: dict[str, Any] = {"base": tuned.out, "train_dataset": rows, "max_steps": 10, "save_steps": 3}
-    options |= GRPO | reuse | {"warmup_steps": 0, "collapse_steps": 100}
+    options |= GRPO | reuse | {"warmup_steps": 0}
     whole = train("rocit-grpo", out=tmp_path / "whole", **options)
     assert {path.name for path in whole.out.glob("checkpoint-*")} == {"checkpoint-4", "checkpoint-8"}
     with pytest.raises(StoppedShortError, match="step 8 is the last checkpoint"):
@@ -116,7 +118,7 @@ def test_grpo_is_stopped_where_no_sampled_reply_is_left_to_train_on(
 
 
 def test_grpo_goes_on_and_logs_kl_to_the_adapter(tuned: TrainingRun, tmp_path: Path) -> None:
-    options: dict[str, Any] = GRPO | {"max_steps": 3, "warmup_steps": 0, "collapse_steps": 5}
+    options: dict[str, Any] = GRPO | {"max_steps": 3, "warmup_steps": 0}
     rows = [{"prompt": question, "references": ["Aye, the whale!"]} for question in QUESTIONS]
     run = train("rocit-grpo", base=tuned.out, train_dataset=rows, out=tmp_path / "run", **options)
     assert run.metrics[0]["kl"] == pytest.approx(0, abs=1e-6)
@@ -125,7 +127,7 @@ def test_grpo_goes_on_and_logs_kl_to_the_adapter(tuned: TrainingRun, tmp_path: P
 
 def test_grpo_samples_for_each_prompt_once_an_epoch(tuned: TrainingRun, tmp_path: Path) -> None:
     rows = [{"prompt": question, "references": ["Aye, the whale!"]} for question in QUESTIONS]
-    options: dict[str, Any] = GRPO | {"num_train_epochs": 2, "warmup_steps": 0, "collapse_steps": 5}
+    options: dict[str, Any] = GRPO | {"num_train_epochs": 2, "warmup_steps": 0}
     run = train("rocit-grpo", base=tuned.out, train_dataset=rows, out=tmp_path / "run", **options)
     # Four replies a step are of two prompts.
     assert [line["epoch"] for line in run.metrics] == [0.5, 1, 1.5, 2]
@@ -140,28 +142,6 @@ def test_qlora_goes_on_with_weights_that_are_not_rounded(tmp_path: Path, write_r
     assert before.keys() == after.keys()
     # TRL puts them into bfloat16, which has three digits.
     assert all(torch.allclose(before[name], after[name], rtol=0, atol=1e-9) for name in before)
-
-
-class ZeroNorm(TrainerCallback):  # type: ignore[misc]
-    """After a step, every next token is equally likely, so that greedy replies repeat the first one of all."""
-
-    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        if state.global_step == 3:
-            model.get_base_model().model.norm.weight.data.zero_()
-
-
-def test_replies_that_collapse_stop_training_and_keep_the_checkpoint_before(tuned: TrainingRun, tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    options = DPO | {"max_steps": 8, "num_train_epochs": 8, "collapse_steps": 2, "learning_rate": 1e-6}
-    with pytest.raises(DivergedError) as caught:
-        train("rocit-dpo", base=tuned.out, train_dataset=PAIRS, out=out, callbacks=[ZeroNorm()], **options)
-    message = str(caught.value)
-    assert message.startswith("collapse of distinct at step 4: replies to 4 training prompts repeat themselves")
-    assert f"the checkpoint before is {out / 'checkpoint-2'}." in message
-    # It is a model to use.
-    assert Path(find_model(str(out / "checkpoint-2")).base) == tuned.base.resolve()
-    recipe = load_recipe("rocit-dpo", base=out / "checkpoint-2")
-    assert (recipe.base.adapter, recipe.prompt.form) == (out / "checkpoint-2", "rolellama")
 
 
 def test_an_adapter_is_not_trained_into_its_own_folder_nor_put_on_another_base(

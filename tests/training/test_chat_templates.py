@@ -2,12 +2,15 @@
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rolellm.core import limits
 from rolellm.core.errors import ModelError, RoleLLMWarning
+from rolellm.llm.tokens import TokenCounter
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.encode import encode_prompt, encode_replies, find_end_token
 from rolellm.models.prompts.settle import check_settled, settle_template
@@ -153,6 +156,33 @@ def test_a_template_that_cannot_be_trained_is_refused_and_left_as_it_is(
     tokenizer.chat_template = template
     settle_template(tokenizer)
     assert tokenizer.chat_template == template, "inference goes on with it"
+
+
+@pytest.mark.parametrize(
+    ("load", "template"),
+    [
+        pytest.param(
+            load_tokenizer,
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+            id="loops",
+        ),
+        pytest.param(
+            load_tokenizer,
+            "{% if messages | length > 9 %}{{ bos_token + '' | tojson(ensure_ascii=false) }}"
+            "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(99) }}{% endif %}",
+            id="macros-in-a-long-talk",
+        ),
+        pytest.param(TokenCounter, "{{ 9 ** (9 ** 9) }}", id="a-number-while-it-is-compiled"),
+    ],
+)
+def test_a_template_that_does_not_end_is_refused_in_any_thread(
+    load: Any, template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.3)
+    folder = folder_with(template, tmp_path)
+    arguments = (str(folder),) if load is TokenCounter else (folder, "model")
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ModelError, match=r"template takes over 0\.3 seconds for one"):
+        pool.submit(load, *arguments).result()
 
 
 def published() -> list[Path]:

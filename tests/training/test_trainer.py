@@ -273,6 +273,7 @@ LAYERS = "down_proj, embed_tokens, gate_proj, k_proj, lm_head, o_proj, q_proj, u
             "no layer gate;",
             id="a-router",
         ),
+        pytest.param({}, {"target_modules": "(q"}, r"method.lora: .*'\(q' cannot be used: missing \)", id="no-pattern"),
         pytest.param({"model_type": "t5"}, {"target_modules": ["q"]}, "no causal language model", id="an-encoder"),
     ],
 )

@@ -93,7 +93,7 @@ class _Command(TyperCommand):
         for flag in _VARIANTS.get(str(self.name), ()):
             sections.setdefault("Instead", []).append((flag, _read_summary(f"{self.name} {flag}").partition("\n")[0]))
         advanced = getattr(self.callback, "advanced", {})
-        if ctx.meta["help_all"]:
+        if advanced and ctx.meta["help_all"]:
             sections["With --set KEY=VALUE"] = [*advanced.items()]
         elif advanced:
             sections["Options"].append(("--help-all", "Show also what only --set sets."))

@@ -36,14 +36,19 @@ def run_data_build(
 ) -> None:
     """Write the release as a script-free Hub data set: Parquet and a card with configs and checksums.
 
+    Prints Table 1 of the paper next to it, counted from what is there.
+
     Args:
         out: Folder to write.
         revision: Revision of the release on the Hub.
         skip_bad: Set bad rows aside in skipped.jsonl instead of stopping.
     """
     from rolellm.data.rolebench.build import SKIPPED_FILE, build
+    from rolellm.data.rolebench.statistics import count_table_one
 
     built = build(out, config or None, data_dir=data_dir, revision=revision, skip_bad=skip_bad)
+    source = next((item.source for item in built if not item.config.embedded), None)
+    table = None if source is None else count_table_one(source.root, skip_bad=True)
     if as_json:
         configs = {
             item.config.name: {
@@ -54,12 +59,14 @@ def run_data_build(
             }
             for item in built
         }
-        print_json({"out": str(out), "configs": configs})
+        print_json({"out": str(out), "configs": configs, "table_one": table})
         return
     rows = [(item.config.name, split.name, split.rows, len(item.skipped)) for item in built for split in item.splits]
     print_table(f"Built into {out}", ("config", "split", "rows", "set aside"), rows)
     if any(item.skipped for item in built):
         typer.echo(f"Rows set aside are in {out / SKIPPED_FILE}, each with its file, line and reason.")
+    if table is not None:
+        _print_table_one(table)
 
 
 @app.command("push")
@@ -107,20 +114,6 @@ def run_data_push(
         print_result(push_folder(Path(folder), repo, options), show_push, as_json)
 
 
-@app.command("stats")
-def run_data_stats(data_dir: DataDir = None, as_json: AsJson = False) -> None:
-    """Print Table 1 of the paper for the available part of the release, next to the published figures."""
-    from rolellm.data.rolebench.statistics import count_table_one
-
-    print_result(count_table_one(data_dir), _show_stats, as_json)
-
-
-def _show_stats(table: Mapping[str, Any]) -> None:
-    _print_table_one(f"RoleBench in {table['root']}", table)
-    for path in table["missing"]:
-        typer.echo(f"missing: {path}")
-
-
 @app.command("audit")
 @with_options
 def run_data_audit(data_dir: DataDir = None, html: Path | None = None, as_json: AsJson = False) -> None:
@@ -145,13 +138,15 @@ def _show_audit(report: Audit) -> None:
         (item.file, item.check, item.count, item.of, ", ".join(map(str, item.lines[:3]))) for item in report.findings
     ]
     print_table(f"Faults of {report.table['root']}", ("file", "fault", "count", "of", "first lines"), rows)
-    _print_table_one("Table 1", report.table)
+    _print_table_one(report.table)
     for problem in report.unread:
         typer.echo(f"not read: {problem}")
 
 
-def _print_table_one(title: str, table: Mapping[str, Any]) -> None:
-    print_table(title, ("", "published", "here", "note"), [tuple(line.values()) for line in table["lines"]])
+def _print_table_one(table: Mapping[str, Any]) -> None:
+    print_table("Table 1", ("", "published", "here", "note"), [tuple(line.values()) for line in table["lines"]])
+    for path in table["missing"]:
+        typer.echo(f"missing: {path}")
 
 
 @app.command("harness")

@@ -8,28 +8,24 @@ from typing import TYPE_CHECKING
 import typer
 
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_result, resumable, say, show_table
+from rolellm.cli.output import print_result, say, show_table
 
 if TYPE_CHECKING:
     from rolellm.demo import DemoResult
 
 
 @with_options
-def run_demo(
-    context: typer.Context, out: Path = Path("rolellm-demo"), llm: Path | None = None, as_json: AsJson = False
-) -> None:
+def run_demo(out: Path = Path("rolellm-demo"), as_json: AsJson = False) -> None:
     """Run the whole loop on the embedded sample, offline, in minutes.
 
     Makes roles from scripts, tunes a model, scores it before and after, judges, and reports; on a CPU.
 
     Args:
         out: Where models, answers, scores and the report go; an earlier demo is replaced.
-        llm: YAML settings of a model that makes the roles and judges, instead of rules (docs/models.md).
     """
     from rolellm.demo import run_whole_loop
 
-    with resumable(context):
-        result = run_whole_loop(out, say=lambda line: typer.echo(line, err=True), llm=llm)
+    result = run_whole_loop(out, say=lambda line: typer.echo(line, err=True))
     print_result(result, _show, as_json)
 
 

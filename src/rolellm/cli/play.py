@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -43,17 +44,24 @@ def run_chat(
     model_options: PlayedOptions,
     play_settings: PlaySettings,
     page: _Page,
+    out: Path | None = None,
 ) -> None:
     """Talk to a role in the terminal or on a local page (--web).
 
-    In the terminal, /help lists the commands.
+    In the terminal, /help lists the commands. Without a terminal, each line of the input is a turn.
 
     Args:
         role: A character's folder, a card, or the name of a role of RoleBench.
+        out: New file in which the talk is saved; by default one in rolellm-talks.
     """
     from rolellm.core.threads import wait_briefly
 
     wait_briefly()
+    require("prompt_toolkit", extra="llm")
+    if out is not None and page.web:
+        raise SettingsError("--out saves a talk in the terminal; on a page, --votes is the folder of the votes")
+    if out is not None and out.exists():
+        raise SettingsError(f"{out} exists already; choose another name")
     llm = make_played_llm(model_options)
     if page.web:
         # Gradio counts its users unless it is told not to.
@@ -71,7 +79,7 @@ def run_chat(
     elif page.against is not None:
         raise SettingsError("--against needs --web: two models are shown side by side on the page")
     else:
-        Terminal(player).run()
+        Terminal(player, out).run()
 
 
 def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, default: str | None = None) -> LLM:
@@ -165,7 +173,7 @@ def run_serve(
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
         stack.enter_context(handle_signals(_raise_interrupt))
-        llm, context = stack.enter_context(_reach_model(model, adapter, base_url, api_key_env))
+        llm, context, ignored = stack.enter_context(_reach_model(model, adapter, base_url, api_key_env))
         limits = replace(limits, context=min(filter(None, (limits.context, context)), default=None))
         players = server.play_all(llm, roles, **dump(limits))
         if next(iter(players.values())).context is None:
@@ -177,7 +185,9 @@ def run_serve(
         if not key and "*" in near:
             say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)
         plain = Path(model).name if Path(model).is_dir() else model
-        app = server.build_application(players, plain=plain, key=key, hosts=near, origins=allow_origin or ())
+        app = server.build_application(
+            players, plain=plain, key=key, hosts=near, origins=allow_origin or (), ignored=ignored
+        )
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/v1"
         say(f"{', '.join(players)} at {where}. Press Ctrl-C to stop.", err=True)
         try:
@@ -195,14 +205,17 @@ def _read_client_key(key_env: str | None) -> str:
 
 def _reach_model(
     model: str, adapter: str | None, base_url: str | None, api_key_env: str | None
-) -> AbstractContextManager[tuple[LLM, int | None]]:
-    """Find the model at its server or run it here; the context gives it and how much it can read, where known."""
+) -> AbstractContextManager[tuple[LLM, int | None, Mapping[str, Any] | None]]:
+    """Find the model at its server or run it here.
+
+    The context gives it, how much it can read where known, and the fields of a request that its server ignores.
+    """
     from rolellm.playing.local_server import build_vllm_command, run_transformers_serve
 
     if base_url is not None:
         if adapter is not None:
             raise SettingsError("--adapter cannot be combined with --base-url; the server there has its own")
-        return nullcontext((LLM(base_url=base_url, model=model, api_key_env=api_key_env), None))
+        return nullcontext((LLM(base_url=base_url, model=model, api_key_env=api_key_env), None, None))
     require("transformers", "fastapi", extra="train,play")
     if (command := build_vllm_command(model, adapter)) is not None:
         say(f"vLLM answers faster: {command}", err=True)

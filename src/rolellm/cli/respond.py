@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,14 +10,12 @@ import typer
 
 from rolellm.cli.llm_options import AskedForAll, check_missing, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
-from rolellm.cli.output import print_json, print_result, print_table, say
+from rolellm.cli.output import print_result, print_table, say
 from rolellm.core.sanitize import label
 from rolellm.llm.llm import ModelOptions
 from rolellm.making.settings import RespondSettings
 
 if TYPE_CHECKING:
-    from rolellm.characters.role_prompts import RolePrompts
-    from rolellm.making.respond import Instruction
     from rolellm.runs import Run
 
 _WIDE = 60
@@ -34,7 +31,6 @@ def run_respond(
     settings: RespondSettings,
     out: Path | None = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
-    explain: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Ask a role each instruction several times, in its own voice.
@@ -45,21 +41,16 @@ def run_respond(
         instructions: File with instructions (JSON Lines, JSON, CSV, Parquet), or sample for the embedded ones.
         out: The run's folder; defaults to PROFILE/respond.
         limit: Use only the first N instructions.
-        explain: Show what the first 5 prompts (or --limit) are made of; ask no model.
     """
     from rolellm.characters.cards.folder import open_character
-    from rolellm.characters.role_prompts import RolePrompts
     from rolellm.making.respond import Respond, describe_language_mismatch, read_instructions
 
-    llm = make_llm(model_options, call_options, required=not explain)
-    character, home = open_character(profile, make=not (explain or llm.dry_run))
+    llm = make_llm(model_options, call_options)
+    character, home = open_character(profile, make=not llm.dry_run)
     profile = home or profile
     chosen = read_instructions(instructions, character, limit)
     if note := describe_language_mismatch(character, chosen.asked):
         say(f"note: {note}", err=True)
-    if explain:
-        _explain(RolePrompts(character, settings, llm.counter), chosen.asked[: limit or 5], as_json)
-        return
     step = Respond(character, chosen, settings)
     run = run_or_estimate(context, step, llm, out or profile / "respond")
     print_result(run, _show, as_json)
@@ -102,35 +93,3 @@ def _show(run: Run[Any]) -> None:
             err=True,
         )
     say(f"The replies are in {folder / 'replies.jsonl'}.")
-
-
-def _explain(prompts: RolePrompts, instructions: Iterable[Instruction], as_json: bool) -> None:
-    from rolellm.making.respond import explain
-
-    explanations = [explain(prompts, item.question) for item in instructions]
-    if as_json:
-        print_json({"strategy": prompts.settings.strategy, "explained": explanations})
-        return
-    for item in explanations:
-        _show_explanation(item)
-
-
-def _show_explanation(item: Mapping[str, Any]) -> None:
-    rows = []
-    for line in item["lines"]:
-        shared = ", ".join(line["shared"])
-        by = {"key": "key: ", "words": "", "constant": "always", "order": "no word; next in the script"}
-        why = by[line["by"]] + shared
-        span = f"{line['start']}–{line['end']}" if line["start"] >= 0 else "–"
-        excerpt = label(f"{line['before']} → {line['text']}" if line["before"] else line["text"], _WIDE)
-        name, score = f"{line['kind']} {line['rank']}: {excerpt}", f"{line['score']:.2f}"
-        state = "shown" if line["shown"] else "left out"
-        rows.append((name, score, label(why, 40), line["tokens"], span, state))
-    limit = "no limit" if item["limit"] is None else f"at most {item['limit']:,}"
-    counted = "tokens" if item["exact"] else "tokens, estimated"
-    total = f"{item['tokens']:,} {counted} ({item['base']:,} without what is below; {limit})"
-    title = f"{label(item['question'], 100)}\n{total}"
-    if not rows:
-        typer.echo(f"{title}\nnothing is picked for it")
-        return
-    print_table(title, ("picked", "BM25", "shared", "tokens", "characters", ""), rows)

@@ -425,7 +425,7 @@ def _show_release(summary: ReleaseSummary) -> None:
     if summary.held_out:
         say(f"held out for role generalization: {', '.join(summary.held_out)}")
     data = ["--data-dir", str(out)]
-    say(f"Inspect it with: {shlex.join(['rolellm', 'data', 'stats', *data])}")
+    say(f"Inspect it with: {shlex.join(['rolellm', 'data', 'audit', *data])}")
     say(f"Tune a small model on it with: {shlex.join(['rolellm', 'train', 'smoke-cpu', *data, '--out', f'{out}-run'])}")
     # As Python takes it: the name "rolebench" is known once rolellm is imported.
     typer.echo("Load it with:\nimport rolellm\nfrom datasets import load_dataset")

@@ -101,9 +101,10 @@ def _show(run: TrainingRun, recipe: Recipe) -> None:
 def _print_preview(recipe: Recipe, out: Path, count: int, as_json: bool) -> None:
     from rolellm.core.errors import RecipeError
     from rolellm.training.safety import plan_answers
-    from rolellm.training.train import prepare
+    from rolellm.training.train import prepare, read_replies
 
-    prepared = prepare(recipe, out)
+    recipe, rows = read_replies(recipe)
+    prepared = prepare(recipe, out, rows)
     if recipe.training.trainer != "sft":
         raise RecipeError(f"--preview shows training by trainer: sft, not {recipe.training.trainer}")
     examples = [example for example in prepared.examples if example.reference == 0][:count]

@@ -16,7 +16,7 @@
     │   ├── HubLoginError                 not logged in, or the token lacks permission
     │   └── HubUnreachableError           the Hub does not answer or keeps failing; try again later
     ├── JudgingError                      too many verdicts of a judging run are missing
-    ├── DivergedError                     training stopped: its loss or gradient is not finite, or its replies collapse
+    ├── DivergedError                     training stopped: its loss or gradient is not finite
     ├── RunInUseError                     another process is using the run's folder
     ├── StoppedShortError                 stopped on request; finished work is kept and can be resumed
     └── MissingExtraError (ImportError)   an optional dependency is not installed; names the extra to install

@@ -1,6 +1,6 @@
 """The whole loop on the embedded sample: make roles of scripts; answer, score, tune, do both again; judge; report.
 
-Offline, on a CPU, in minutes, unless a model is asked. What it runs are the functions behind ``rolellm role``,
+Offline, on a CPU, in minutes. What it runs are the functions behind ``rolellm role``,
 ``instruct``, ``respond``, ``train``, ``generate``, ``score``, ``judge`` and ``report``.
 """
 

@@ -12,7 +12,6 @@ from rolellm.core.files import write_json
 from rolellm.core.locks import lock_folder
 from rolellm.demo.making import Clock, make_roles
 from rolellm.judging.result import JudgingResult
-from rolellm.llm.llm import LLM
 from rolellm.scoring.score_report import ScoreReport
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ TUNED = "tuned"
 BASELINE = "RoleGPT (sample)"
 _SUMMARY = "summary.json"
 _JUDGED = "judged"
-# A verdict takes a real model seconds: few rows, and however many verdicts are missing, the page shows it.
-_FEW: Mapping[str, Any] = {"sample": 5, "judges": ("role-pair",), "name_probe": 0, "max_unscored": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +64,18 @@ class DemoResult:
         }
 
 
-def run_whole_loop(out: str | Path, *, say: Callable[[str], None] = lambda _: None, llm: Any = None) -> DemoResult:
+def run_whole_loop(out: str | Path, *, say: Callable[[str], None] = lambda _: None) -> DemoResult:
     """Run it; an earlier demo in the same folder is replaced.
 
     Args:
         out: The folder to write.
         say: Called with a line before each stage.
-        llm: Who makes the roles and judges: a settings file, a dict, or `rolellm.LLM`; by default rules. Replies that
-            the folder holds are not asked for again.
 
     Raises:
         SettingsError: When ``out`` holds something that no demo left there.
         RunInUseError: When another demo works in it.
         MissingExtraError: Without the extra ``demo``.
-        StoppedShortError: On Ctrl-C while a model is asked; the same call continues.
-        EndpointError: When no endpoint answers.
     """
-    model = None if llm is None else LLM.of(llm)
     require("torch", "transformers", "trl", "peft", "accelerate", extra="demo")
     require("bm25s", "jsonschema", extra="demo")
     _settle_libraries()
@@ -91,10 +83,10 @@ def run_whole_loop(out: str | Path, *, say: Callable[[str], None] = lambda _: No
     _check(folder)
     with lock_folder(folder):
         write_json(folder / _SUMMARY, {"state": "running"})
-        return _run(folder, Clock(say), model)
+        return _run(folder, Clock(say))
 
 
-def _run(folder: Path, clock: Clock, llm: LLM | None) -> DemoResult:
+def _run(folder: Path, clock: Clock) -> DemoResult:
     from rolellm.data.rolebench import load_rolebench
     from rolellm.judging.run import judge
     from rolellm.reporting.page import write_page
@@ -103,7 +95,7 @@ def _run(folder: Path, clock: Clock, llm: LLM | None) -> DemoResult:
     from rolellm.training.recipe_files import load_recipe
     from rolellm.training.train import prepare, train
 
-    construction = make_roles(folder / "made", clock, llm=llm)
+    construction = make_roles(folder / "made", clock)
     clock.start("load", "Loading the sample")
     data = load_rolebench(CONFIG, SPLIT)
 
@@ -122,10 +114,9 @@ def _run(folder: Path, clock: Clock, llm: LLM | None) -> DemoResult:
     clock.start("judge", "Judging the answers against RoleGPT's")
     answers = {name: folder / f"{name}.jsonl" for name in (UNTUNED, TUNED)}
     words = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
-    few = {} if llm is None else _FEW
-    judged = judge(answers, f"{CONFIG}/{SPLIT}", llm=llm or words, out=folder / _JUDGED, **few)
+    judged = judge(answers, f"{CONFIG}/{SPLIT}", llm=words, out=folder / _JUDGED)
     clock.start("report", "Writing the report")
-    content = _build_page(folder, {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}, construction, llm)
+    content = _build_page(folder, {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}, construction)
     page = write_page(folder / "report.html", content)
     result = DemoResult(folder, page, tuple(content.findings), construction, reports, judged, clock.stop())
     write_json(folder / _SUMMARY, result.to_dict())
@@ -163,21 +154,17 @@ def _check(folder: Path) -> None:
         raise SettingsError(f"{folder} holds other files; name another folder with --out")
 
 
-def _build_page(folder: Path, recipe: Mapping[str, Any], construction: dict[str, Any], llm: LLM | None) -> PageContent:
+def _build_page(folder: Path, recipe: Mapping[str, Any], construction: dict[str, Any]) -> PageContent:
     from rolellm.reporting.build import build_report
 
-    judge = "The judge is not a language model: it counts words that an answer shares with references and descriptions."
-    if llm is not None:
-        judge = (
-            f"The judge, {', '.join(model.name for model in llm.models)}, was shown {_FEW['sample']} of the questions."
-        )
     return replace(
         build_report([str(folder / _JUDGED)]).content,
         title="RoleLLM demo",
         summary=(
             "A tiny LLaMA, built from the embedded sample, before and after role-conditioned tuning. The sample's "
-            f"RoleGPT is its sixth reply, held out from the references and written by the same author. {judge} What "
-            "was made from scripts is shown further down; nothing was tuned on it."
+            "RoleGPT is its sixth reply, held out from the references and written by the same author. The judge is not "
+            "a language model: it counts words that an answer shares with references and descriptions. What was made "
+            "from scripts is shown further down; nothing was tuned on it."
         ),
         split_note=(
             "One instruction of each family of four, and eight questions a role, were held out: no test question "

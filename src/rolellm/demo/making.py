@@ -1,7 +1,7 @@
 """Two roles out of the sample's own scenes, from script to data set: stages 1 to 3 of the paper.
 
-Without a model, rules that quote their prompt answer (`rolellm.making.scripted`): that shows that the stages work
-together, and nothing about how good a real model's data would be.
+Rules that quote their prompt answer (`rolellm.making.scripted`): that shows that the stages work together, and nothing
+about how good a real model's data would be.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rolellm.characters.reply_rules import RULES
 from rolellm.characters.scripts.parse import parse_script
@@ -43,25 +43,8 @@ _TELLING: tuple[FilterName, ...] = ("grounding", "standalone", "character", "con
 _LINES = 4
 
 
-class _Stages(NamedTuple):
-    """The settings of each stage, and how many instructions each role gets."""
-
-    build: BuildSettings
-    instruct: InstructSettings
-    respond: RespondSettings
-    instructions: int
-
-
-_BY_RULES = _Stages(
-    BuildSettings(), InstructSettings(per_role=50, chunk_tokens=300, overlap_tokens=40), RespondSettings(), 10
-)
-# A reply takes a real model seconds, and a small one may write on without an end.
-_BY_MODEL = _Stages(
-    BuildSettings(max_tokens=1000),
-    InstructSettings(per_role=10, chunk_tokens=300, overlap_tokens=40, rounds=3, max_tokens=1000),
-    RespondSettings(replies=2),
-    3,
-)
+_INSTRUCT = InstructSettings(per_role=50, chunk_tokens=300, overlap_tokens=40)
+_INSTRUCTIONS = 10
 
 
 class Clock:
@@ -86,17 +69,13 @@ class Clock:
         return {stage: round(end - start, 2) for (stage, start), end in zip(self._begun.items(), ends, strict=True)}
 
 
-def make_roles(
-    folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES, llm: LLM | None = None
-) -> dict[str, Any]:
+def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES) -> dict[str, Any]:
     """Make roles of the sample's scripts, and a data set of them that loads.
 
     Args:
-        folder: Gets a folder for each character, and ``release``. What it holds is replaced; with ``llm``, replies that
-            it holds are not asked for again.
+        folder: Gets a folder for each character, and ``release``. What it holds is replaced.
         clock: Announces each stage and takes its time.
         roles: Roles of the sample.
-        llm: Who answers; by default rules.
 
     Returns:
         ``by`` (who answered, in a sentence), ``release`` (the folder that loads as a data set), and ``roles``: the
@@ -104,43 +83,37 @@ def make_roles(
 
     Raises:
         MissingExtraError: Without ``bm25s`` or ``jsonschema``.
-        StoppedShortError: On Ctrl-C with ``llm``; the same call continues.
-        EndpointError: When no endpoint answers.
     """
     require("bm25s", "jsonschema", extra="demo")
     target, clock = Path(folder), clock or Clock()
     if target.is_symlink() or target.is_file():
         target.unlink()
     elif target.is_dir():
-        shutil.rmtree(target if llm is None else target / "release", ignore_errors=llm is not None)
+        shutil.rmtree(target)
     target.mkdir(parents=True, exist_ok=True)
-    by, stages, note = BY, _BY_RULES, "rules that quote their prompt answer, no language model"
-    if llm is None:
-        llm = LLM.of(scripted_model())
-        llm.options = replace(llm.options, show_progress=False)
-    else:
-        by, stages = f"{', '.join(model.name for model in llm.models)} answered.", _BY_MODEL
-        note = "a language model answers"
+    llm = LLM.of(scripted_model())
+    llm.options = replace(llm.options, show_progress=False)
+    note = "rules that quote their prompt answer, no language model"
     made = []
     for role in roles:
         clock.start(role, f"Making {role} of its script: profile, questions, replies; {note}")
-        made.append(_make_role(role, target / make_safe_name(role), llm, stages))
+        made.append(_make_role(role, target / make_safe_name(role), llm))
     clock.start("release", "Writing them as a data set, and loading it")
     rows = _release(target / "release", [target / make_safe_name(role) for role in roles])
     described = [{**role, "rows": rows[role["role"]]} for role in made]
-    return {"by": by, "release": str(target / "release"), "roles": described}
+    return {"by": BY, "release": str(target / "release"), "roles": described}
 
 
-def _make_role(role: str, folder: Path, llm: LLM, stages: _Stages) -> dict[str, Any]:
+def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
     """Make one role of its script, each stage as its command does it."""
     script = sample_folder() / "scripts" / f"{role}.txt"
     parsed = parse_script(script, role)
     start = start_sheet(parsed.turns, role, language=parsed.language, script=script.stem)
-    built = build_folder(BuildProfile(start, stages.build, folder), llm)
+    built = build_folder(BuildProfile(start, BuildSettings(), folder), llm)
     character = built.result
-    instructed = run_step(Instruct(character, stages.instruct), llm, folder / "instruct")
-    asked = read_instructions(SAMPLE, character, stages.instructions)
-    responded = run_step(Respond(character, asked, stages.respond), llm, folder / "respond")
+    instructed = run_step(Instruct(character, _INSTRUCT), llm, folder / "instruct")
+    asked = read_instructions(SAMPLE, character, _INSTRUCTIONS)
+    responded = run_step(Respond(character, asked), llm, folder / "respond")
     # One reply each to the role's own questions is RoleGPT's baseline for them.
     own = read_instructions(folder / "instruct" / KEPT, character)
     baseline = run_step(Respond(character, own, RespondSettings(replies=1)), llm, folder / "respond-questions")

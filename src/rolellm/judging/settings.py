@@ -46,7 +46,7 @@ class JudgingSettings(Bootstrap):
     shown: Advanced[int] = Field(8000, ge=1)
     max_unscored: Advanced[float] = Field(0.01, ge=0, le=1)
     seed: Advanced[int] = Field(default=0, ge=0)
-    skip_bad: bool = False
+    skip_bad: Advanced[bool] = False
     budget: float | None = Field(None, ge=0, json_schema_extra={"cli": False})
 
     def to_dict(self) -> dict[str, Any]:

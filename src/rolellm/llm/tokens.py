@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rolellm.core.errors import SettingsError, require
 from rolellm.models.find import find_cached_folder
 from rolellm.models.load import explain_load_failure
+from rolellm.models.prompts.settle import check_time
 
 if TYPE_CHECKING:
     from rolellm.llm.model import Message, Request
@@ -160,13 +161,15 @@ def _load(name: str) -> Any:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:
         # What transformers raises for a folder that holds no tokenizer has no one base.
         reason = explain_load_failure(folder, error).strip().partition("\n")[0] or type(error).__name__
         raise SettingsError(
             f"no tokenizer at {name} ({reason}); give a folder with tokenizer.json, or leave it out for an estimate"
         ) from error
+    check_time(tokenizer)
+    return tokenizer
 
 
 def _find_folder(name: str) -> str:

@@ -1,7 +1,7 @@
-"""Pairs of replies for DPO: one record, and what a data set, Context-Instruct and chats of SillyTavern prefer.
+"""Pairs of replies for DPO: one record, and what a data set and Context-Instruct prefer.
 
 Each source is a function that yields a `ReplyPair` for each preference. `rolellm.judging.answer_pairs` has those of
-judges and votes, `rolellm.preferences` those of breaks of character, and what becomes of all of them.
+judges and votes, `rolellm.preferences` those of breaks of character and swipes, and what becomes of all of them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
-from pathlib import Path
+from itertools import product
 from typing import Any, Final
 
 from rapidfuzz import process
@@ -20,8 +19,6 @@ from rapidfuzz.distance import Indel
 
 from rolellm.characters.folder import PROFILE, read_character
 from rolellm.characters.roles import Part
-from rolellm.characters.scripts.parse import detect_language
-from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language, Profile, Row
 from rolellm.core.text import fold
 from rolellm.making.duplicates import list_words
@@ -58,6 +55,7 @@ class ReplyPair:
         prompt: Messages, the system turn first, up to what is replied to.
         chosen: The reply that is preferred.
         rejected: The other one.
+        after: A card's instructions at the end of the prompt.
     """
 
     source: str
@@ -67,11 +65,12 @@ class ReplyPair:
     prompt: tuple[Mapping[str, str], ...]
     chosen: str
     rejected: str
+    after: str = ""
 
     @property
     def question(self) -> str:
         """What is replied to."""
-        return self.prompt[-1]["content"]
+        return self.prompt[-1]["content"].removesuffix(self.after)
 
     @property
     def sheet(self) -> Profile:
@@ -169,39 +168,6 @@ def pair_grounded(run: Run[Any]) -> Iterator[ReplyPair]:
             prompt = make_pair_prompt(part, [{"role": "user", "content": better["question"]}])
             row_id = f"{role}/{better['id']}"
             yield ReplyPair("grounded", row_id, role, part.sheet.language, prompt, better["answer"], line["answer"])
-
-
-def pair_swipes(path: Path, parts: Mapping[str, Part]) -> Iterator[ReplyPair]:
-    """Prefer the reply that a user of SillyTavern went on with to those that were swiped away.
-
-    Greetings are left out, since their alternatives are the card's, and so is a last message, since nobody went on
-    with it.
-
-    Args:
-        path: The chat, ``.jsonl``.
-        parts: Roles by folded name; others have no description in their prompt.
-    """
-    lines = [(number, line) for number, line in read_jsonl(path) if isinstance(line.get("mes"), str)]
-    lines = [(number, line) for number, line in lines if not line.get("is_system")]
-    spoken = "\n".join(line["mes"] for _, line in lines)
-    turns: list[dict[str, str]] = []
-    for (number, line), (_, following) in pairwise([*lines, (0, {})]):
-        role, reply = str(line.get("name") or ""), line["mes"]
-        swipes = [text for text in line.get("swipes") or () if isinstance(text, str)]
-        if not line.get("is_user") and following.get("is_user") and turns and turns[-1]["role"] == "user":
-            part = parts.get(fold(role)) or Part(Profile(role, detect_language(spoken)))
-            prompt = make_pair_prompt(part, turns)
-            for swiped in dict.fromkeys(text for text in swipes if text != reply):
-                row_id = f"{path.name}/{number}"
-                yield ReplyPair("swipes", row_id, part.sheet.role, part.sheet.language, prompt, reply, swiped)
-        turns = _add_turn(turns, "user" if line.get("is_user") else "assistant", reply)
-
-
-def _add_turn(turns: Sequence[dict[str, str]], role: str, text: str) -> list[dict[str, str]]:
-    """Add a turn to a talk; two in a row of one speaker become one, as chat templates want it."""
-    if turns and turns[-1]["role"] == role:
-        return [*turns[:-1], {"role": role, "content": f"{turns[-1]['content']}\n\n{text}"}]
-    return [*turns, {"role": role, "content": text}]
 
 
 def make_pair_prompt(part: Part, turns: Sequence[Mapping[str, str]]) -> tuple[Mapping[str, str], ...]:

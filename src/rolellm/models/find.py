@@ -66,7 +66,7 @@ def find_model(model: str, adapter: str | None = None) -> ModelSource:
     Raises:
         ModelError: When a directory is missing or holds no model, or an adapter's base cannot be found.
     """
-    described = _read_adapter_config(model)
+    described = read_adapter_config(model)
     if adapter is None and described is None:
         return ModelSource(base=model, adapter=None, tokenizer=model, is_cached=not _is_reachable(model))
     revision = None
@@ -76,14 +76,14 @@ def find_model(model: str, adapter: str | None = None) -> ModelSource:
         revision = named if isinstance(named, str) and not Path(model).is_dir() else None
     elif described is not None:
         raise ModelError(f"{model} is itself an adapter; give its base model, or leave the adapter {adapter} out")
-    elif _read_adapter_config(adapter) is None:
+    elif read_adapter_config(adapter) is None:
         raise ModelError(f"{adapter} is not an adapter: it has no adapter_config.json")
     own = Path(adapter).is_dir() and any(Path(adapter).glob("tokenizer*"))
     is_cached = not (_is_reachable(model) and _is_reachable(adapter))
     return ModelSource(model, adapter, adapter if own else model, revision, is_cached)
 
 
-def _read_adapter_config(name: str) -> dict[str, object] | None:
+def read_adapter_config(name: str) -> dict[str, object] | None:
     """Read ``adapter_config.json``; ``None`` for a full model."""
     from transformers.utils import find_adapter_config_file
 
@@ -159,7 +159,7 @@ def _find_base(adapter: str, config: dict[str, object]) -> str:
     if not Path(base).is_dir() and beside.is_dir():
         base = str(beside)
     try:
-        nested = _read_adapter_config(base)
+        nested = read_adapter_config(base)
     except ModelError as error:
         raise ModelError(
             f"the adapter {adapter} was tuned on {base}, which cannot be used ({error}); "

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError, hide_peft_warning, require
+from rolellm.core.limits import match_names, run_limited
 from rolellm.core.scrub import hide_hub_token
+from rolellm.models.find import read_adapter_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -17,6 +21,9 @@ _SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
 _WEIGHTS = ("*.safetensors",)
 # Some older repositories have these alone; transformers loads them as tensors and nothing else.
 _PICKLED = ("pytorch_model*.bin",)
+# Settings of an adapter that PEFT matches with names of modules, and what is no more than a name.
+_PATTERNS = ("target_modules", "exclude_modules", "modules_to_save", "layers_pattern", "rank_pattern", "alpha_pattern")
+_PLAIN = re.compile(r"[\w.-]*")
 
 
 def fetch(model: str, revision: str | None, *, weights: bool) -> Path:
@@ -176,11 +183,31 @@ def load_adapter(model: Any, adapter: str, **options: Any) -> Any:
     from peft import PeftModel
 
     try:
+        check_patterns(read_adapter_config(adapter) or {}, [name for name, _ in model.named_modules()])
         with hide_peft_warning():
             warnings.filterwarnings("error", message=".*missing adapter keys")
             return PeftModel.from_pretrained(model, adapter, **options)
     except Exception as error:  # whatever the adapter makes peft and safetensors raise
         raise ModelError(f"the adapter {adapter} cannot be put on its base model: {error}") from error
+
+
+def check_patterns(settings: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Check that the regular expressions in an adapter's settings are valid, and quick to match with names of modules.
+
+    Raises:
+        ValueError: For one that is not.
+    """
+    patterns: list[str] = []
+    for key in _PATTERNS:
+        value = settings.get(key) or []
+        patterns += [value] if isinstance(value, str) else value
+    for pattern in patterns:
+        if _PLAIN.fullmatch(pattern):
+            continue
+        try:
+            run_limited(match_names, pattern, names)
+        except (ValueError, TimeoutError) as error:
+            raise ValueError(f"the regular expression {pattern!r} cannot be used: {error}") from error
 
 
 def merge_adapter(base: str | Path, adapter: Path, out: Path, end: int) -> None:

@@ -158,6 +158,7 @@ class LocalModel:
 
     Attributes:
         tokenizer: The tokenizer, its chat template settled as for training (see `rolellm.models.prompts.settle`).
+        config: The base's configuration.
         source: Where base, adapter and tokenizer come from.
         device: ``cpu`` or ``cuda``.
         dtype: The weights' type, such as ``float32``.
@@ -182,15 +183,15 @@ class LocalModel:
         if self.source.adapter is not None:
             require("peft", extra="train")
         revision, is_cached = self.source.revision, self.source.is_cached
-        self._config = load_part("config", AutoConfig, self.source.base, revision=revision, local_files_only=is_cached)
+        self.config = load_part("config", AutoConfig, self.source.base, revision=revision, local_files_only=is_cached)
         own = revision if self.source.tokenizer == self.source.base else None
         self.tokenizer = load_part(
             "tokenizer", AutoTokenizer, self.source.tokenizer, revision=own, local_files_only=is_cached
         )
         settle_template(self.tokenizer)
         self.device = _choose_device(device)
-        self.dtype = _choose_dtype(dtype, self.device, self._config)
-        context = getattr(self._config.get_text_config(), "max_position_embeddings", None)
+        self.dtype = _choose_dtype(dtype, self.device, self.config)
+        context = getattr(self.config.get_text_config(), "max_position_embeddings", None)
         self.context: int | None = int(context) if context else None
         self._end = find_end_token(self.tokenizer)
         self._model: Any = None
@@ -226,7 +227,7 @@ class LocalModel:
     @property
     def vocabulary(self) -> int:
         """The number of tokens that the model knows; an id at or above this cannot go in."""
-        return int(self._config.get_text_config().vocab_size)
+        return int(self.config.get_text_config().vocab_size)
 
     def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """The tokens of a prompt; see `rolellm.models.prompts.encode.encode_prompt`."""

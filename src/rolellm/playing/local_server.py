@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rolellm.core.errors import ModelError
 from rolellm.llm.llm import LLM
@@ -22,6 +23,22 @@ from rolellm.models.prompts.encode import find_end_token
 from rolellm.models.prompts.render import load_chat_template
 from rolellm.playing.server import listen
 
+#: Fields of a request that `transformers serve` accepts and ignores, with the values by which no reply is another.
+IGNORED: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("audio", "function_call", "functions", "prediction", "reasoning_effort", "web_search_options")),
+    "logprobs": False,
+    "modalities": ["text"],
+    "n": 1,
+    "parallel_tool_calls": True,
+    "presence_penalty": 0,
+    "response_format": {"type": "text"},
+    "tool_choice": "auto",
+    "top_logprobs": 0,
+}
+#: What it takes by default: without `do_sample`, it ignores the temperature for models that are greedy by default.
+_GENERATION: Final = {"do_sample": True, "max_new_tokens": 1024}
+#: The ranks that vLLM can be started with.
+_VLLM_RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 #: Marks the end of a turn that is to be continued.
 _MARK: Final = "\u241eend\u241e"
 
@@ -40,13 +57,16 @@ def continue_last_turn(template: str) -> str:
 
 
 @contextmanager
-def run_transformers_serve(model: str, adapter: str | None = None) -> Iterator[tuple[LLM, int | None]]:
+def run_transformers_serve(
+    model: str, adapter: str | None = None
+) -> Iterator[tuple[LLM, int | None, Mapping[str, Any]]]:
     """Run ``transformers serve`` with a model while the block runs.
 
     It takes no adapters: one is merged into its base first, in a temporary folder.
 
     Yields:
-        The model behind the server, and the length of its context where its config gives one.
+        The model behind the server, the length of its context where its config gives one, and what it ignores as
+        `IGNORED` does.
 
     Raises:
         ModelError: When the model cannot be loaded or the server does not start.
@@ -70,12 +90,25 @@ def run_transformers_serve(model: str, adapter: str | None = None) -> Iterator[t
             _wait(process, f"http://127.0.0.1:{port}/health", log)
             # The template as `rolellm chat` and training use it, which may not be the one in the folder.
             own = local.tokenizer.get_chat_template() if local.tokenizer.chat_template else load_chat_template()
-            body = {"chat_template_kwargs": {"chat_template": continue_last_turn(own)}}
-            url = f"http://127.0.0.1:{port}/v1"
-            yield LLM(base_url=url, model=name, tokenizer=tokenizer, extra_body=body), local.context
+            body = {
+                "chat_template_kwargs": {"chat_template": continue_last_turn(own)},
+                "generation_config": json.dumps(_GENERATION),
+            }
+            llm = LLM(base_url=f"http://127.0.0.1:{port}/v1", model=name, tokenizer=tokenizer, extra_body=body)
+            ignored = {**IGNORED}
+            if not _reads_tool_calls(local, own):
+                ignored["tools"] = []
+            yield llm, local.context, ignored
         finally:
             process.terminate()
             process.wait()
+
+
+def _reads_tool_calls(local: LocalModel, template: str) -> bool:
+    """Tell whether a model's template shows tools, and `transformers serve` finds the calls in its replies."""
+    from transformers.cli.serving.utils import get_response_template
+
+    return "tools" in template and get_response_template(local.tokenizer, local) is not None
 
 
 def _wait(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
@@ -91,9 +124,23 @@ def _wait(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
 
 
 def build_vllm_command(model: str, adapter: str | None = None) -> str | None:
-    """The command by which vLLM serves an adapter; ``None`` for a whole model."""
+    """The command by which vLLM serves an adapter; ``None`` for a whole model, or an adapter that vLLM refuses."""
+    from peft import LoraConfig, PeftConfig
+
     source = find_model(model, adapter)
     if source.adapter is None:
         return None
-    words = ["vllm", "serve", source.base, "--enable-lora", "--lora-modules", f"tuned={source.adapter}"]
+    config = PeftConfig.from_pretrained(source.adapter)
+    if not isinstance(config, LoraConfig) or config.use_dora or config.modules_to_save or config.bias != "none":
+        return None
+    rank = max([config.r, *config.rank_pattern.values()])
+    limit = next((limit for limit in _VLLM_RANKS if limit >= rank), None)
+    if limit is None:
+        return None
+    words = ["vllm", "serve", source.base, "--enable-lora", "--max-lora-rank", str(limit)]
+    words += ["--lora-modules", f"tuned={source.adapter}", "--tokenizer", source.tokenizer]
+    template = Path(source.tokenizer, "chat_template.jinja")
+    if template.is_file():
+        words += ["--chat-template", str(template)]
+    words += ["--generation-config", "vllm"]
     return f"{shlex.join(words)}  # then: --base-url http://localhost:8000/v1 --model tuned"

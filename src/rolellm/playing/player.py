@@ -34,7 +34,7 @@ from rolellm.characters.settings import PromptSettings
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMWarning, SettingsError
 from rolellm.core.records import Turn
 from rolellm.core.settings import read
-from rolellm.core.text import format_count
+from rolellm.core.text import format_count, replace_surrogates
 from rolellm.llm.llm import LLM
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import (
@@ -439,7 +439,7 @@ class Chat:
         self.message = ""
         self.is_answered = False
         self._repeat = 0
-        self._saved: Path | None = None
+        self._saved = set[Path]()
 
     @overload
     def say(self, text: str, *, stream: Literal[False] = False) -> str: ...
@@ -485,18 +485,19 @@ class Chat:
         """Write the talk as turns, one JSON object a line, as ``rolellm role parse`` writes a script.
 
         Args:
-            path: A new file, or the one that this talk was saved to before.
+            path: A new file, or one that this talk was saved to before.
 
         Raises:
             SettingsError: When another file is there.
         """
         target = Path(path)
-        if target.exists() and target != self._saved:
+        if target.exists() and target not in self._saved:
             raise SettingsError(f"{target} exists already; choose another name")
         sheet = self.player.part.sheet
         names = {"user": choose_user_name(sheet.language, sheet.role), "assistant": sheet.role}
-        write_turns(target, (Turn(names[turn.role], turn.content) for turn in self.turns), sheet.role)
-        self._saved = target
+        turns = (Turn(names[turn.role], replace_surrogates(turn.content)) for turn in self.turns)
+        write_turns(target, turns, sheet.role)
+        self._saved.add(target)
         return target
 
     def explain(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -151,10 +151,11 @@ class Relay:
         upstream: The other server.
         body: What to ask there.
         name: What the client calls the model.
+        stops: Strings that end a reply and are cut from it here, where it does not come as a stream.
     """
 
-    def __init__(self, upstream: Upstream, body: dict[str, Any], name: str) -> None:
-        self._upstream, self._body, self._name = upstream, body, name
+    def __init__(self, upstream: Upstream, body: dict[str, Any], name: str, stops: Sequence[str] = ()) -> None:
+        self._upstream, self._body, self._name, self._stops = upstream, body, name, stops
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
@@ -181,6 +182,9 @@ class Relay:
                 value = parse_body(await _read(response, upstream.max_bytes))
                 if UNREADABLE in value:
                     raise AnswerError("its answer is not JSON")
+                for stop in self._stops:
+                    message = value["choices"][0]["message"]
+                    message["content"] = message["content"].partition(stop)[0]
                 await _make_json_response(upstream.clean(value, self._name))(scope, receive, send)
         except (aiohttp.ClientError, TimeoutError, AnswerError) as error:
             reason = next((words for kind, words in _FAILURES.items() if isinstance(error, kind)), str(error))

@@ -13,6 +13,7 @@ import socket
 import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import uvicorn
@@ -28,12 +29,13 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from rolellm.characters.roles import suggest_names
 from rolellm.core.errors import ModelError, RoleLLMError, RoleLLMWarning, SettingsError
+from rolellm.core.records import Profile, Turn
 from rolellm.core.text import find_name, fold_name
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Message, UnacceptableError, strip_thoughts, user
 from rolellm.llm.openai_format import read_content
 from rolellm.llm.tokens import count_fewest_tokens
-from rolellm.models.prompts.render import OPENING
+from rolellm.models.prompts.render import ONWARD, OPENING, format_turn
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.relay import Relay, Upstream, build_error
 
@@ -56,6 +58,7 @@ def build_application(
     key: str = "",
     hosts: tuple[str, ...] = ("*",),
     origins: Iterable[str] = (),
+    ignored: Mapping[str, Any] | None = None,
 ) -> Starlette:
     """The server as an ASGI application.
 
@@ -65,6 +68,7 @@ def build_application(
         key: What clients have to send as their key; empty for none.
         hosts: The names by which it may be called; ``*`` for any.
         origins: Web pages of these origins may use it; ``*`` for all.
+        ignored: Fields of a request that the other server ignores, with their default values; others are refused.
 
     Raises:
         SettingsError: For a model that is not behind an API, or an origin that cannot be one.
@@ -90,7 +94,7 @@ def build_application(
         lifespan=_open_upstream,
     )
     app.state.upstream, app.state.players, app.state.names = Upstream(endpoint), players, [*players, plain]
-    app.state.key, app.state.hosts = key, hosts
+    app.state.key, app.state.hosts, app.state.ignored = key, hosts, ignored
     return app
 
 
@@ -128,18 +132,24 @@ async def _complete(request: Request) -> Relay:
     name = _find_model(body.get("model"), request.app.state.names)
     player = players.get(name)
     sent = {**body, **settings.extra_body, "model": settings.model}
+    stops: list[str] = []
     try:
+        if request.app.state.ignored is not None:
+            stops = _check_fields(body, request.app.state.ignored)
+            # It fails at an empty list.
+            sent["stop"] = stops or None
         # It may count many tokens.
         if player is None:
             await run_sync(_check_length, next(iter(players.values())), body)
         else:
+            sent = {name: value for name, value in sent.items() if name not in _CONTINUE}
             sent["messages"] = await run_sync(_play, player, body)
             if sent["messages"][-1]["role"] == "assistant":
                 sent |= upstream.continuing
     except RoleLLMError as error:
         code = "context_length_exceeded" if isinstance(error, ModelError) else None
         raise _InvalidRequestError(400, str(error), code) from error
-    return Relay(upstream, sent, name)
+    return Relay(upstream, sent, name, stops)
 
 
 def _describe_model(name: str) -> dict[str, Any]:
@@ -212,6 +222,20 @@ def _find_model(name: Any, names: list[str]) -> str:
     return match
 
 
+def _check_fields(body: dict[str, Any], ignored: Mapping[str, Any]) -> list[str]:
+    """Refuse what `transformers serve` would ignore; return the stop strings, which it leaves in the reply."""
+    names = [name for name, default in ignored.items() if body.get(name) not in (None, default)]
+    if names:
+        raise SettingsError(
+            f"`transformers serve` ignores {', '.join(names)}; leave that out, or put `rolellm serve` in front "
+            "of a server that supports it (--base-url)"
+        )
+    stop = body.get("stop") or []
+    if stop and body.get("stream"):
+        raise SettingsError("stop strings are not cut from a stream of `transformers serve`; leave out stop or stream")
+    return [stop] if isinstance(stop, str) else stop
+
+
 def _check_length(player: RolePlayer, body: dict[str, Any]) -> None:
     """Refuse messages to the plain model that its context cannot hold, whatever else is in them."""
     fewest = 0
@@ -226,15 +250,20 @@ def _play(player: RolePlayer, body: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages with the role's prompt, tool calls and their results as they are.
 
     A client's system turns before the talk go after the role's. Those after it go at the end of the user's last message
-    or, after a turn of the role, into a message of their own. A turn of the role that comes last is to be continued.
+    or, after a turn of the role, into a message of their own. A turn of the role that comes last is continued where the
+    client says so; otherwise a message of the user that announces a new turn follows it.
     """
-    turns = _read_messages(body)
+    is_continued = any(body.get(name) is _CONTINUE[name] for name in _CONTINUE)
+    turns = _read_messages(body, is_continued)
     talk = [index for index, turn in enumerate(turns) if turn.role != "system"]
     first, end = (talk[0], talk[-1] + 1) if talk else (len(turns), len(turns))
     more, after = ("\n\n".join(turn.content for turn in part) for part in (turns[:first], turns[end:]))
-    turns, items = turns[first:end], body["messages"][first:end]
-    if not talk or (after and turns[-1].role != "user"):
-        turns.append(user("" if after else OPENING[player.part.sheet.language]))
+    sheet = player.part.sheet
+    turns, items = _merge_turns(turns[first:end], body["messages"][first:end], sheet)
+    last_role = turns[-1].role if turns else ""
+    if last_role != "user" and (after or not (last_role == "tool" or (turns and is_continued))):
+        cue = ONWARD if turns else OPENING
+        turns.append(user("" if after else cue[sheet.language]))
         items.append({})
     tools = json.dumps(body["tools"], ensure_ascii=False) if body.get("tools") else ""
     tool_tokens = player.count([user(tools)]) if tools else 0
@@ -250,14 +279,55 @@ def _play(player: RolePlayer, body: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _read_messages(body: dict[str, Any]) -> list[Message]:
+def _merge_turns(
+    turns: list[Message], items: list[dict[str, Any]], sheet: Profile
+) -> tuple[list[Message], list[dict[str, Any]]]:
+    """Turns that take turns, as strict chat templates want them, and the client's message for each.
+
+    A system turn within the talk becomes the user's. Where somebody else talks to the role besides the user, turns have
+    their speakers' names, and those of another character are the user's, as in training.
+    """
+    speakers = [_read_speaker(turn, item, sheet) for turn, item in zip(turns, items, strict=True)]
+    characters = [speaker for turn, speaker in zip(turns, speakers, strict=True) if turn.role == "assistant"]
+    is_group = any(characters) or len({*speakers} - {""}) > 1
+    merged: list[Message] = []
+    sources: list[dict[str, Any]] = []
+    last_role = ""
+    for turn, item, speaker in zip(turns, items, speakers, strict=True):
+        if turn.role == "system":
+            turn, item = user(turn.content), {}
+        elif is_group and speaker:
+            turn, item = user(format_turn(Turn(speaker, turn.content), sheet.language, is_full=True)), {}
+        # Calls of tools and their results stay as they are.
+        role = "" if turn.role == "tool" or item.get("tool_calls") else turn.role
+        if role and role == last_role:
+            merged[-1] = replace(turn, content=f"{merged[-1].content}\n\n{turn.content}")
+        else:
+            merged.append(turn)
+            sources.append(item)
+        last_role = role
+    return merged, sources
+
+
+def _read_speaker(turn: Message, item: dict[str, Any], sheet: Profile) -> str:
+    """The name that a client gives a turn; empty for none, one without letters, and the role's own."""
+    name = item.get("name")
+    if turn.role not in ("user", "assistant") or item.get("tool_calls") or not isinstance(name, str):
+        return ""
+    if not fold_name(name) or find_name(name, sheet.names):
+        return ""
+    return name
+
+
+def _read_messages(body: dict[str, Any], is_continued: bool) -> list[Message]:
     items = body.get("messages")
     if not isinstance(items, list) or not items:
         raise SettingsError("messages has to be a list of messages")
-    return [_read_message(item, index, len(items)) for index, item in enumerate(items)]
+    last = len(items) - 1
+    return [_read_message(item, index, is_continued and index == last) for index, item in enumerate(items)]
 
 
-def _read_message(item: Any, index: int, count: int) -> Message:
+def _read_message(item: Any, index: int, is_continued: bool) -> Message:
     """A client's message as a turn, tool calls as part of its text: they take tokens, too."""
     role = item.get("role") if isinstance(item, dict) else None
     if role not in _ROLES:
@@ -273,7 +343,7 @@ def _read_message(item: Any, index: int, count: int) -> Message:
     text = read_content(content)
     if calls:
         text += json.dumps(calls, ensure_ascii=False)
-    elif role == "assistant" and "</think>" in text and index < count - 1:
+    elif role == "assistant" and "</think>" in text and not is_continued:
         # Clients send back what a reasoning model thought.
         text = strip_thoughts(text)
     return Message("system" if role == "developer" else role, text)

@@ -6,37 +6,42 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any
+from datetime import datetime
+from pathlib import Path
+from typing import Final
 
+from prompt_toolkit import PromptSession
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import create_output
 from rich.cells import cell_len
 
 from rolellm.characters.cards.convert import choose_user_name
 from rolellm.core.errors import RoleLLMError, SettingsError
 from rolellm.core.sanitize import make_visible
+from rolellm.core.text import make_safe_name
 from rolellm.playing.player import Chat, RolePlayer
 
-# Arrow keys edit a line and bring earlier ones back, where there is such a library.
-readline: Any
-try:
-    import readline
-except ImportError:
-    readline = None
+#: The folder of talks that are given no file.
+TALKS: Final = Path("rolellm-talks")
 
 _HELP = """\
 /role ROLE   talk to another role: a folder, a card or a name
 /retry       get another reply to your last message
 /edit        edit your last message and say it again; /edit TEXT says TEXT in its place
-/save FILE   write the talk to FILE
+/save FILE   write the talk to another file, too
 /explain     show the exact prompt of the last reply
 /help        show this list
-/quit        leave; so does Ctrl-D. Ctrl-C stops a reply
-"""
+/quit        leave; so does Ctrl-D
+
+Alt-Enter begins a new line in a message. Ctrl-C stops a reply or clears the line; twice, it leaves."""
 
 
 _WIDE = r"\u1100-\u115f\u2e80-\uffdc\U0001f300-\U0003ffff"
-#: What lines are broken between: words with the blanks in front of them, and wide characters.
-_UNIT = re.compile(rf" *[{_WIDE}]| *[^\s{_WIDE}]+| +|\s")
+#: Punctuation that a line does not end with, and that none begins with.
+_OPENING = r"“‘「『（《〈【〔〖［｛"
+_CLOSING = r"”’」』）》〉】〕〗］｝、。，．：；？！…·～ー々!?,.:;)%\]}"
+#: What lines are broken between: words with the blanks in front of them, and wide characters, with their punctuation.
+_UNIT = re.compile(rf" *[{_OPENING}]*(?:[{_WIDE}]|[^\s{_WIDE}]+)[{_CLOSING}]*| +|\s")
 
 
 def _get_width() -> int:
@@ -87,60 +92,87 @@ class Wrapper:
 
 
 class Terminal:
-    """A chat in the terminal.
+    """A chat in the terminal, which is saved after each reply. Without a terminal, each line of the input is a turn.
 
     Args:
         player: Who to talk to.
-        ask: Reads a line, given the words in front of it.
-        write: Prints a text as it is.
+        file: Where the talk is saved, a new file; by default one in `TALKS`.
     """
 
-    def __init__(
-        self,
-        player: RolePlayer,
-        ask: Callable[[str], str] = input,
-        write: Callable[[str], object] = lambda text: sys.stdout.write(text) and sys.stdout.flush(),
-    ) -> None:
-        self._ask, self._write = ask, write
-        self._begin(player)
+    def __init__(self, player: RolePlayer, file: Path | None = None) -> None:
+        self._session: PromptSession[str] | None = None
+        if sys.stdin.isatty():
+            keys = KeyBindings()
+            keys.add("escape", "enter")(_insert_newline)
+            self._session = PromptSession(key_bindings=keys, output=create_output(always_prefer_tty=True))
+        self._begin(player, file)
 
-    def _begin(self, player: RolePlayer) -> None:
+    def _begin(self, player: RolePlayer, file: Path | None = None) -> None:
         self._chat = Chat(player)
         sheet = player.part.sheet
         self._user = choose_user_name(sheet.language, sheet.role)
-        self._say(f"You are talking to {sheet.role}. /help lists the commands.\n")
+        now = f"{datetime.now():%Y%m%d-%H%M%S-%f}"
+        self._file = file or TALKS / f"{make_safe_name(sheet.role)}-{now}.jsonl"
+        self._tell(f"You are talking to {sheet.role}. /help lists the commands. The talk is saved to {self._file}.")
         if self._chat.turns:
-            self._say(f"{sheet.role}: {self._chat.turns[0].content}\n")
+            self._say(f"{sheet.role}: {self._chat.turns[0].content}", is_turn=True)
 
     def run(self) -> None:
-        """Talk until the user leaves."""
-        with suppress(EOFError, KeyboardInterrupt):
-            while (line := self._ask(f"{self._user}: ").strip()).partition(" ")[0] != "/quit":
-                if not line:
-                    continue
-                try:
-                    self._do(line)
-                except RoleLLMError as error:
-                    self._say(f"error: {error}\n")
-        self._write("\n")
+        """Talk until the user leaves.
+
+        Raises:
+            SettingsError: When the talk cannot be saved.
+        """
+        is_leaving = self._session is None
+        while True:
+            try:
+                line = self._ask()
+                is_leaving = self._session is None
+                if line.partition(" ")[0] == "/quit":
+                    break
+                if line:
+                    try:
+                        self._do(line)
+                    finally:
+                        self._save()
+            except RoleLLMError as error:
+                self._say(f"error: {error}")
+            except EOFError:
+                break
+            except KeyboardInterrupt:
+                if is_leaving and not (self._session and self._session.default_buffer.text):
+                    break
+                is_leaving = True
+                self._tell("Ctrl-C again leaves.")
+        self._end()
+
+    def _ask(self, text: str = "") -> str:
+        """Read a message, which begins as this text."""
+        if self._session is None:
+            return input().strip()
+        return self._session.prompt(f"{self._user}: ", default=text).strip()
 
     def _do(self, line: str) -> None:
         command, _, argument = line.partition(" ")
         argument = argument.strip()
         match command:
             case "/role" if argument:
-                self._begin(self._chat.player.with_role(argument))
+                player = self._chat.player.with_role(argument)
+                self._end()
+                self._begin(player)
             case "/retry":
                 self._show_reply(lambda: self._chat.retry(stream=True))
             case "/edit":
-                if text := argument or self._edit():
+                if not self._chat.message:
+                    raise SettingsError("there is no message yet; say something first")
+                if text := argument or self._ask(self._chat.message):
                     self._show_reply(lambda: self._chat.retry(text, stream=True))
             case "/save" if argument:
-                self._say(f"saved to {self._chat.save(argument)}\n")
+                self._say(f"saved to {self._chat.save(argument)}")
             case "/explain":
-                self._say(f"{self._chat.explain()}\n")
+                self._say(self._chat.explain())
             case "/help":
-                self._write(_HELP)
+                self._say(_HELP)
             case "/role" | "/save":
                 raise SettingsError(f"{command} needs a word after it; /help shows how to use it")
             case _ if command.startswith("/"):
@@ -149,35 +181,57 @@ class Terminal:
                 self._show_reply(lambda: self._chat.say(line, stream=True))
 
     def _show_reply(self, start: Callable[[], str | Iterator[str]]) -> None:
-        lines = Wrapper(self._write, _get_width())
+        lines = Wrapper(_write, _get_width())
         try:
             pieces = start()
             lines.put(make_visible(f"{self._chat.player.role}: "))
             for piece in pieces:
-                lines.put(make_visible(piece))
+                lines.put(self._make_visible(piece))
             if self._chat.note:
                 lines.put(make_visible(f" [{self._chat.note}]"))
         except KeyboardInterrupt:
             lines.put(" [stopped]")
         finally:
             lines.end()
-            self._write("\n")
+            _write("\n")
 
-    def _edit(self) -> str:
-        """The last message as the user edits it; without readline, another one."""
-        message = self._chat.message
-        if not message:
-            raise SettingsError("there is no message yet; say something first")
-        if readline is not None:
-            readline.set_startup_hook(lambda: readline.insert_text(message))
+    def _save(self) -> bool:
+        """Save the talk; tell whether the user has said anything that was answered."""
+        has_turns = any(turn.role == "user" for turn in self._chat.turns)
         try:
-            return self._ask(f"{self._user}: ").strip()
-        finally:
-            if readline is not None:
-                readline.set_startup_hook()
+            if has_turns:
+                self._chat.save(self._file)
+        except OSError as error:
+            raise SettingsError(f"the talk is not saved ({error}); /save FILE writes it elsewhere") from error
+        return has_turns
 
-    def _say(self, text: str) -> None:
+    def _end(self) -> None:
+        if self._save():
+            self._tell(f"The talk is in {self._file}.")
+
+    def _make_visible(self, turn: str) -> str:
+        """A turn that does not steer the terminal; without a terminal it is one line."""
+        text = make_visible(turn)
+        return text if self._session else text.replace("\n", " ")
+
+    def _say(self, text: str, *, is_turn: bool = False) -> None:
         """Print what may be a model's or a card's: nothing in it steers the terminal."""
-        lines = Wrapper(self._write, _get_width())
-        lines.put(make_visible(text))
+        lines = Wrapper(_write, _get_width())
+        lines.put(self._make_visible(text) if is_turn else make_visible(text))
+        lines.put("\n")
         lines.end()
+
+    def _tell(self, text: str) -> None:
+        """Print what is no part of the talk."""
+        lines = Wrapper(sys.stderr.write, _get_width())
+        lines.put(f"{make_visible(text)}\n")
+        lines.end()
+
+
+def _insert_newline(event: KeyPressEvent) -> None:
+    event.current_buffer.insert_text("\n")
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

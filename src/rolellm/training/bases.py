@@ -17,7 +17,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.core.settings import dump
 from rolellm.data.rolebench.schema import SAMPLE
-from rolellm.models.load import fetch, load_adapter, load_part, load_whole, open_tokenizer
+from rolellm.models.load import check_patterns, fetch, load_adapter, load_part, load_whole, open_tokenizer
 from rolellm.models.prompts.encode import find_end_token
 from rolellm.models.prompts.render import DescriptionPrompts, load_chat_template
 from rolellm.models.prompts.settle import check_settled, settle_template
@@ -258,7 +258,7 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
 
     Raises:
         ModelError: When the configuration makes no causal language model.
-        RecipeError: When a target is no layer; names those that are.
+        RecipeError: When a target is no layer (names those that are), or not a usable regular expression.
     """
     targets, saved = recipe.method.lora.target_modules, recipe.method.lora.extra.get("modules_to_save") or []
     if recipe.base.adapter is not None or recipe.method.name == "full" or (targets == "all-linear" and not saved):
@@ -277,6 +277,10 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
         except ValueError as error:
             raise ModelError(f"the base is no causal language model: {error}") from error
     modules = dict(empty.named_modules())
+    try:
+        check_patterns(dump(recipe.method.lora), list(modules))
+    except ValueError as error:
+        raise RecipeError(f"method.lora: {error}") from error
     kinds = torch.nn.Linear, torch.nn.Embedding, Conv1D
     layers = [name for name, module in modules.items() if isinstance(module, kinds)]
     for key, names, wanted in (("target_modules", layers, targets), ("modules_to_save", modules, saved)):

@@ -11,24 +11,22 @@ import time
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, TrainerCallback
+from transformers import TrainerCallback
 
 from rolellm.core.errors import DivergedError, RoleLLMError
-from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import JsonlAppender, write_jsonl
 from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
-from rolellm.models.load import list_stop_tokens
 from rolellm.training.examples import Example
 from rolellm.training.rows import NAMED
-from rolellm.training.run_folder import find_last_step, keep_newest, remove_foreign_files, seal_checkpoint
+from rolellm.training.run_folder import keep_newest, remove_foreign_files, seal_checkpoint
 from rolellm.training.schedule import EMPTY, Schedule
 
 
@@ -215,115 +213,6 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
 def _get_local_part(gradient: torch.Tensor) -> torch.Tensor:
     """This process's part of a gradient that several hold together."""
     return gradient.to_local() if hasattr(gradient, "to_local") else gradient
-
-
-#: Training prompts that are answered, maximum tokens of a reply, and the share of its start that a measure may fall to;
-#: lengths may not grow to its inverse either (our choice, after runs of a real base; dev/decisions.md).
-_PROMPTS: Final = 48
-_TOKENS: Final = 96
-_LEAST: Final = 2 / 3
-_SAMPLED: Final = "sample/"
-
-
-class CollapseCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
-    """Stops training when greedy replies to a few training prompts collapse, compared with those at the start.
-
-    The replies' measures go into ``metrics.jsonl``: ``sample/distinct`` is the share of different pairs of neighboring
-    tokens among all in all replies, so that going in circles counts, and one reply to everything; ``sample/length`` the
-    mean tokens of a reply; ``sample/ended`` the share of replies that end within `_TOKENS`. A check that passes saves
-    a checkpoint. Style is not measured here: that takes the role's other lines (`rolellm score --style`).
-
-    Args:
-        trainer: The trainer.
-        examples: What is trained on.
-        steps: Steps between checks.
-    """
-
-    def __init__(self, trainer: Any, examples: Sequence[Example], steps: int) -> None:
-        self._trainer, self._steps = trainer, steps
-        prompts = {tuple(example.prompt_ids) for example in examples}
-        self._prompts = sorted(prompts, key=lambda prompt: hash_json(prompt))[:_PROMPTS]
-        self._start: dict[str, float] = {}
-        self._latest: dict[str, float] = {}
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Measure the start, which goes with the first step; a resumed run finds it in its log."""
-        logged = next((entry for entry in state.log_history if f"{_SAMPLED}length" in entry), None)
-        if logged is None:
-            self._latest = self._measure_replies()
-            logged = {"step": state.global_step} | self._latest
-            state.log_history.append(logged)
-        self._start = {key: value for key, value in logged.items() if key.startswith(_SAMPLED)}
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Measure, and have a checkpoint saved.
-
-        Raises:
-            DivergedError: On every process; the last checkpoint is from before.
-        """
-        if state.global_step % self._steps:
-            return
-        self._latest = self._measure_replies()
-        for key, value in self._latest.items():
-            start = self._start[key]
-            if value < _LEAST * start or (key.endswith("length") and value > start / _LEAST):
-                raise self._describe_collapse(key, start, value, state.global_step)
-        control.should_save = True
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Add the measures to the step's line."""
-        if logs and "loss" in logs and self._latest:
-            state.log_history[-1] |= self._latest
-            self._latest = {}
-
-    def _describe_collapse(self, key: str, start: float, value: float, step: int) -> DivergedError:
-        name = key.removeprefix(_SAMPLED)
-        words = {
-            "distinct": f"repeat themselves: {value:.0%} of their pairs of tokens differ, {start:.0%} at the start",
-            "length": f"have {value:.0f} tokens, {start:.0f} at the start",
-            "ended": f"do not end: {value:.0%} do within {_TOKENS} tokens, {start:.0%} at the start",
-        }
-        run = Path(self._trainer.args.output_dir)
-        last = find_last_step(run)
-        before = f"the checkpoint before is {run / f'checkpoint-{last}'}"
-        kept = before if last else "no check passed, so go back to the base"
-        return DivergedError(
-            f"collapse of {name} at step {step}: replies to {len(self._prompts)} training prompts {words[name]}; "
-            f"training stopped, and {kept}. Lower training.learning_rate, raise training.beta, or look at the pairs or "
-            "rewards"
-        )
-
-    def _measure_replies(self) -> dict[str, float]:
-        trainer, model = self._trainer, self._trainer.accelerator.unwrap_model(self._trainer.model)
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        ends = list_stop_tokens(base.generation_config)
-        padding = trainer.processing_class.pad_token_id or 0
-        longest = max(map(len, self._prompts))
-        ids = [[padding] * (longest - len(prompt)) + list(prompt) for prompt in self._prompts]
-        mask = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in self._prompts]
-        config = GenerationConfig(max_new_tokens=_TOKENS, do_sample=False, eos_token_id=ends, pad_token_id=padding)
-        # A checkpoint's own defaults, such as a repetition penalty, would hide what is looked for.
-        own, base.generation_config, was_training = base.generation_config, GenerationConfig(), model.training
-        model.eval()
-        try:
-            with torch.no_grad(), trainer.compute_loss_context_manager():
-                tensors = (torch.tensor(rows, device=trainer.args.device) for rows in (ids, mask))
-                output = model.generate(
-                    **dict(zip(("input_ids", "attention_mask"), tensors, strict=True)), generation_config=config
-                )
-        finally:
-            base.generation_config = own
-            model.train(was_training)
-        replies = []
-        for row in output[:, longest:].tolist():
-            stop = next((place for place, token in enumerate(row) if token in ends), None)
-            replies.append((row[:stop], stop is not None))
-        pairs = [pair for reply, _ in replies for pair in pairwise(reply)]
-        return {
-            f"{_SAMPLED}distinct": round(len(set(pairs)) / max(1, len(pairs)), 4),
-            f"{_SAMPLED}length": sum(len(reply) for reply, _ in replies) / len(replies),
-            f"{_SAMPLED}ended": sum(is_ended for _, is_ended in replies) / len(replies),
-        }
 
 
 class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import RecipeError
+from rolellm.core.errors import ModelError, RecipeError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
-from rolellm.models.prompts.encode import PromptEncoder, encode_replies, find_end_token
+from rolellm.models.prompts.encode import PromptEncoder, TurnEncoder, encode_replies, find_end_token
 from rolellm.training.rows import NAMED, Conversation
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def encode(
 
     Raises:
         RecipeError: When a prompt alone fills ``max_length``, or a reply is blank, does not fit, or equals the one that
-            it is preferred to; names the rows of each kind.
+            it is preferred to; names the rows of each kind. When the chat template would not write all of a row.
 
     Warns:
         UserWarning: Names the rows that are left out, since TRL would read a special token in their text.
@@ -110,7 +110,7 @@ def encode(
     for chat, prompt, reply in _tokenize(chats, tokenizer):
         room = max_length - len(prompt)
         problem = _find_problem(chat, room, len(reply), f"training.max_length ({max_length})", trainer)
-        if problem is None and trainer != "sft" and _has_special(tokenizer, chat.messages, prompt):
+        if problem is None and trainer != "sft" and _has_special(tokenizer, chat, prompt):
             problem = _MISREAD
         if problem is None or (truncate_replies and trainer == "sft" and problem.startswith(_TOO_LONG)):
             row = None if trainer == "sft" else chat.to_row()
@@ -134,16 +134,25 @@ def _tokenize(
     A few thousand replies are tokenized together, for speed. Those of a row follow each other and share the prompt.
     """
     end, encode_prompt = find_end_token(tokenizer), PromptEncoder(tokenizer)
-    messages: tuple[dict[str, str], ...] = ()
+    encode_turns = TurnEncoder(tokenizer)
+    messages: tuple[dict[str, Any], ...] = ()
     prompt = array("i")
     with Progress("tokenizing", len(chats), unit="replies") as bar:
         for start in range(0, len(chats), _BLOCK):
             block = chats[start : start + _BLOCK]
             replies = iter(encode_replies(tokenizer, [text for chat in block for text in chat.replies.values()]))
             for chat in block:
+                texts = list(islice(replies, len(chat.replies)))
+                if not chat.is_plain:
+                    try:
+                        whole = encode_turns(chat.messages, list(chat.turns.values()), chat.options)
+                    except ModelError as error:
+                        raise RecipeError(f"row {chat.row_id}: {error}") from error
+                    yield chat, array("i", whole[0]), array("i", whole[1])
+                    continue
                 if chat.messages != messages or not prompt:
                     messages, prompt = chat.messages, array("i", encode_prompt(chat.messages))
-                yield chat, prompt, array("i", [*max(islice(replies, len(chat.replies)), key=len, default=[]), end])
+                yield chat, prompt, array("i", [*max(texts, key=len, default=[]), end])
             bar.advance(len(block))
 
 
@@ -152,9 +161,10 @@ _TOO_LONG = "a reply that does not fit"
 
 
 def _find_problem(chat: Conversation, room: int, length: int, limit: str, trainer: str) -> str | None:
-    if not all(text.strip() for text in chat.replies.values()):
+    turns = list(chat.turns.values())
+    if not all(turn["content"].strip() or "tool_calls" in turn for turn in turns):
         return "a blank reply, so not one token to train on"
-    if len(chat.replies) != len(set(chat.replies.values())):
+    if len(turns) > 1 and turns[0] == turns[1]:
         return "a chosen reply that equals the rejected one"
     if room < 1:
         return f"a prompt that alone fills {limit}; raise it or leave the rows out"
@@ -164,9 +174,11 @@ def _find_problem(chat: Conversation, room: int, length: int, limit: str, traine
     return None
 
 
-def _has_special(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]], prompt: Sequence[int]) -> bool:
+def _has_special(tokenizer: PreTrainedTokenizerBase, chat: Conversation, prompt: Sequence[int]) -> bool:
     """Tell if text of a prompt is a special token to TRL, which tokenizes the rows of its other trainers itself."""
-    return list(tokenizer.apply_chat_template(list(messages), add_generation_prompt=True)["input_ids"]) != list(prompt)
+    messages = list(chat.messages)
+    encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True, **chat.options)
+    return list(encoded["input_ids"]) != list(prompt)
 
 
 def _describe(problem: str, row_ids: Sequence[str]) -> str:

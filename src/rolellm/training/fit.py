@@ -30,7 +30,7 @@ from rolellm.models.load import add_stop_token
 from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.models.prompts.encode import find_end_token
 from rolellm.training import run_folder
-from rolellm.training.callbacks import CollapseCheck, Recorder, Sealer, StepCheck
+from rolellm.training.callbacks import Recorder, Sealer, StepCheck
 from rolellm.training.examples import IGNORED, Example, hash_examples
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
@@ -107,8 +107,7 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
         job: How, and where to.
 
     Raises:
-        DivergedError: When the loss or the gradient is not finite (names the rows), or replies to a few prompts
-            collapse (says which measure did).
+        DivergedError: When the loss or the gradient is not finite; names the rows.
         ModelError: With ``shared_prefix``, for a type of model that it is not known to be exact for.
         RecipeError: When a setting does not fit the model, or the run belongs to another checkpoint.
         KeyboardInterrupt: When it was asked to stop; the step was finished (with GRPO, those on the same samples), and
@@ -127,10 +126,7 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
         job.folder / run_folder.METRICS if job.writes_checkpoints else None,
         steps_per_epoch=schedule.steps_per_epoch,
     )
-    if training.collapse_steps is not None and (trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled):
-        raise RecipeError("training.collapse_steps: a model that several GPUs share does not answer; leave it out")
-    watch = [] if training.collapse_steps is None else [CollapseCheck(trainer, examples, training.collapse_steps)]
-    for callback in (StepCheck(trainer, examples, schedule), *watch, recorder, *job.callbacks):
+    for callback in (StepCheck(trainer, examples, schedule), recorder, *job.callbacks):
         trainer.add_callback(callback)
     if training.early_stopping_patience is not None:
         trainer.add_callback(EarlyStoppingCallback(training.early_stopping_patience))
@@ -205,12 +201,17 @@ def _choose_rows(examples: Sequence[Example], schedule: Schedule, job: Fit, toke
     order = schedule.order[schedule.order != EMPTY]
     if job.training.trainer == "grpo":
         # It samples by itself, epoch after epoch in the same order.
-        rows = Dataset.from_list([examples[number].row for number in order[: len(examples)]])
+        rows = _make_dataset([examples[number].row for number in order[: len(examples)]])
         return {"train_dataset": rows, "reward_funcs": list(job.rewards)}
     return {
-        "train_dataset": Dataset.from_list([examples[number].row for number in order]),
-        "eval_dataset": Dataset.from_list([example.row for example in job.held_out]) if job.held_out else None,
+        "train_dataset": _make_dataset([examples[number].row for number in order]),
+        "eval_dataset": _make_dataset([example.row for example in job.held_out]) if job.held_out else None,
     }
+
+
+def _make_dataset(rows: list[Any]) -> Dataset:
+    # As JSON where they differ: tools' arguments would get each other's names as keys.
+    return Dataset.from_list(rows, on_mixed_types="use_json")
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,7 +299,6 @@ class TrainingRecipe(_Section):
         group_by_length: Without ``shared_prefix``, batch replies of similar length.
         threads: CPU threads; torch's own choice by default.
         early_stopping_patience: Stop after N evaluations without improvement; needs ``eval_strategy``.
-        collapse_steps: Every N steps, answer a few training prompts and save a checkpoint; stop if replies collapse.
         bf16: Compute in bfloat16; by default, where the GPU can.
         save_steps: Steps between checkpoints; by default, an epoch.
     """
@@ -334,7 +333,6 @@ class TrainingRecipe(_Section):
     eval_strategy: Literal["no", "steps", "epoch"] = "no"
     eval_steps: Count | None = None
     early_stopping_patience: Count | None = None
-    collapse_steps: Count | None = None
     report_to: str | list[str] = "none"
 
     @field_validator("lr_scheduler_type")

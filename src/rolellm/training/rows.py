@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,9 @@ NAMED = 10
 
 # The columns of data sets that each trainer takes besides those of RoleBench, as TRL names them.
 _ROLEBENCH = ("role", "question", "references")
+_OPTIONS = ("tools", "chat_template_kwargs")
+# What no trainer of ours passes on.
+_REFUSED = ("functions", "image", "images", "video", "videos", "audio", "audios")
 _COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "sft": (("prompt", "completion"), ("messages",)),
     "dpo": (("prompt", "chosen", "rejected"),),
@@ -48,15 +52,37 @@ class Conversation:
             ``rejected``; none for GRPO.
         reference: Which of the row's references the reply is, counted from 0.
         role: Who speaks, where the data says so.
-        columns: What else TRL gets: KTO's ``label``; with GRPO, all other columns, which rewards get by name.
+        columns: What else TRL gets: ``tools`` and ``chat_template_kwargs``; KTO's ``label``; with GRPO, all other
+            columns, which rewards get by name.
+        extras: The turns of replies that have more than their text, such as ``tool_calls``, by the reply's name.
     """
 
     row_id: str
-    messages: tuple[dict[str, str], ...]
+    messages: tuple[dict[str, Any], ...]
     replies: Mapping[str, str]
     reference: int = 0
     role: str | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
+    extras: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def turns(self) -> dict[str, dict[str, Any]]:
+        """The replies as turns of the assistant, by name."""
+        texts = self.replies.items()
+        return {name: {"role": "assistant", "content": text, **self.extras.get(name, {})} for name, text in texts}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the chat template gets besides the turns."""
+        tools = self.columns.get("tools")
+        options = {"tools": tools} if tools else {}
+        return options | (self.columns.get("chat_template_kwargs") or {})
+
+    @property
+    def is_plain(self) -> bool:
+        """True where turns have texts only, and the chat template gets nothing else."""
+        keys: set[str] = set().union(*self.messages, *self.turns.values())
+        return not self.options and keys <= {"role", "content"}
 
     @property
     def question(self) -> str:
@@ -70,7 +96,7 @@ class Conversation:
 
     def to_row(self) -> dict[str, Any]:
         """Give the same in TRL's conversational format."""
-        replies = {name: [{"role": "assistant", "content": text}] for name, text in self.replies.items()}
+        replies = {name: [turn] for name, turn in self.turns.items()}
         return {"prompt": list(self.messages), **replies, **self.columns}
 
 
@@ -141,14 +167,16 @@ def read_dataset(dataset: Any, trainer: str = "sft") -> list[Row] | list[Convers
 
     Of RoleBench's columns, only ``role``, ``question`` and ``references`` are required. A plain ``prompt`` is a user's
     turn, and a plain reply the assistant's. Every assistant turn of ``messages`` is trained, each after the turns
-    before it. ``role`` may name who speaks, and ``id`` the row.
+    before it, unless its ``weight`` is 0. What else turns have, and the columns ``tools`` and ``chat_template_kwargs``,
+    are the chat template's. ``role`` may name who speaks, and ``id`` the row.
 
     Args:
         dataset: A `datasets.Dataset`, or any iterable of dicts.
         trainer: As in `rolellm.training.recipe.TrainingRecipe`.
 
     Raises:
-        DataError: When columns are missing (with those that it has), it has no rows, or a row has no reply.
+        DataError: When columns are missing (with those that it has), it has no rows, or a row has no reply or something
+            that cannot be trained on.
     """
     items = [dict(item) for item in dataset]
     columns = sorted(getattr(dataset, "column_names", None) or set().union(*items))
@@ -178,35 +206,82 @@ def _read_row(number: int, item: Mapping[str, Any]) -> Row:
 
 def _read_chats(number: int, item: Mapping[str, Any], form: Sequence[str], trainer: str) -> Iterator[Conversation]:
     row_id, role = str(item.get("id") or f"row/{number}"), item.get("role")
+    columns = _read_options(row_id, item, trainer)
     prompt = _read_turns(row_id, item[form[0]], "user")
     if trainer == "sft":
         turns = [*prompt, *(turn for name in form[1:] for turn in _read_turns(row_id, item[name], "assistant"))]
+        weights = [turn.pop("weight", turn["role"] == "assistant") for turn in turns]
         first = len(prompt) if len(form) > 1 else 1
-        replies = [index for index, turn in enumerate(turns) if turn["role"] == "assistant" and index >= first]
+        replies = [index for index, weight in enumerate(weights) if weight and index >= first]
         if not replies:
-            raise DataError(f"{row_id}: no assistant turn after the prompt, so there is nothing to train on")
+            raise DataError(f"{row_id}: no assistant turn after the prompt has a weight of 1, so none is trained")
         for index in replies:
-            yield Conversation(row_id, tuple(turns[:index]), {"completion": turns[index]["content"]}, role=role)
+            turn = turns[index]
+            texts, extras = {"completion": turn["content"]}, {"completion": turn}
+            yield Conversation(row_id, tuple(turns[:index]), texts, role=role, columns=columns, extras=extras)
         return
-    texts: dict[str, str] = {}
+    texts, extras = {}, {}
     for name in (name for name in form[1:] if name != "label"):
         turns = _read_turns(row_id, item[name], "assistant")
-        if len(turns) != 1 or turns[0]["role"] != "assistant":
+        if len(turns) != 1 or turns[0]["role"] != "assistant" or not turns[0].pop("weight", 1):
             raise DataError(f"{row_id}: {name} must be one reply, a text or one assistant message")
-        texts[name] = turns[0]["content"]
-    columns = {name: value for name, value in item.items() if name != "prompt"} if trainer == "grpo" else {}
+        texts[name], extras[name] = turns[0]["content"], turns[0]
+    for turn in prompt:
+        turn.pop("weight", None)
+    if trainer == "grpo":
+        columns = {name: value for name, value in item.items() if name != "prompt"}
     if trainer == "kto":
-        columns = {"label": bool(item["label"])}
-    yield Conversation(row_id, tuple(prompt), texts, role=role, columns=columns)
+        columns["label"] = bool(item["label"])
+    yield Conversation(row_id, tuple(prompt), texts, role=role, columns=columns, extras=extras)
 
 
-def _read_turns(row_id: str, value: Any, role: str) -> list[dict[str, str]]:
+def _read_options(row_id: str, item: Mapping[str, Any], trainer: str) -> dict[str, Any]:
+    """Read the columns that go to the chat template; those that no trainer can use are refused."""
+    refused = (*_REFUSED, *_OPTIONS) if trainer == "grpo" else _REFUSED
+    lost = [name for name in refused if item.get(name)]
+    if lost:
+        raise DataError(f"{row_id}: trainer {trainer} cannot use the column {', '.join(lost)}; remove it")
+    options = {name: _remove_missing(item[name]) for name in _OPTIONS if name in item}
+    if isinstance(options.get("tools"), str):
+        try:
+            options["tools"] = json.loads(options["tools"])
+        except ValueError as error:
+            raise DataError(f"{row_id}: tools is not valid JSON ({error})") from error
+    for name, kind in zip(_OPTIONS, (list, dict), strict=True):
+        if options.get(name) and not isinstance(options[name], kind):
+            raise DataError(f"{row_id}: {name} must be a {kind.__name__}")
+    return options
+
+
+def _read_turns(row_id: str, value: Any, role: str) -> list[dict[str, Any]]:
     """Read messages, or a text as one message of a role."""
-    turns = [{"role": role, "content": value}] if isinstance(value, str) else [dict(turn) for turn in value or ()]
-    for turn in turns:
-        if not isinstance(turn.get("content"), str):
-            raise DataError(f"{row_id}: expected messages with a role and a text as content, found {turn!a:.80}")
-    return [{"role": str(turn["role"]), "content": turn["content"]} for turn in turns]
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    return [_read_turn(row_id, turn) for turn in value or ()]
+
+
+def _read_turn(row_id: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Read a message, without what it leaves empty."""
+    items = _remove_missing(value).items()
+    turn = {name: item for name, item in items if item or name in ("content", "weight")}
+    if "tool_calls" in turn:
+        turn.setdefault("content", "")
+    if not isinstance(turn.get("content"), str) or not isinstance(turn.get("role"), str):
+        raise DataError(f"{row_id}: expected messages with a role and a text as content, found {turn!a:.80}")
+    weights = (0, 1) if turn["role"] == "assistant" else (0,)
+    if turn.get("weight", 0) not in weights:
+        raise DataError(
+            f"{row_id}: a weight of {turn['weight']!r:.20} on a turn of {turn['role']!r:.20}; an assistant turn takes "
+            "1 (train it) or 0 (only read it), others 0"
+        )
+    return turn
+
+
+def _remove_missing(value: Any) -> Any:
+    """Remove what is None, which `datasets` writes where a row lacks a key that others have."""
+    if isinstance(value, Mapping):
+        return {name: _remove_missing(item) for name, item in value.items() if item is not None}
+    return [_remove_missing(item) for item in value] if isinstance(value, list) else value
 
 
 def split_held_out(replies: Replies, share: float, seed: int) -> tuple[list[Any], list[Any]]:

@@ -259,7 +259,7 @@ def train(
     rewards = take_rewards(training)
     chosen = load_recipe(recipe, base=base, **training)
     functions = [find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
-    chosen, rows = _read_rows(chosen, train_dataset)
+    chosen, rows = read_replies(chosen, train_dataset)
     held_out = None if eval_dataset is None else data.read_dataset(eval_dataset, chosen.training.trainer)
     with _share_folder(_choose_folder(recipe, chosen.output, resume) if out is None else out) as folder:
         again = f"the same call with out={str(folder)!r}"
@@ -285,7 +285,7 @@ def _choose_folder(recipe: object, output: OutputRecipe, resume: bool) -> Path |
     return folder
 
 
-def _read_rows(recipe: Recipe, dataset: Any) -> tuple[Recipe, data.Replies | None]:
+def read_replies(recipe: Recipe, dataset: Any = None) -> tuple[Recipe, data.Replies | None]:
     """Read a dataset that was given or that the recipe names the file of, if any; with the recipe that says so."""
     if dataset is None and recipe.data.path is not None:
         if not recipe.data.path.is_file():

@@ -60,6 +60,15 @@ def test_what_is_no_text_is_refused(tmp_path: Path, data: bytes, encoding: str |
         assert word in str(caught.value)
 
 
+def test_a_line_as_long_as_a_library_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "script.txt"
+    file.write_text("Ada: Hello.\n" + "x" * ((1 << 22) + 1), encoding="utf-8")
+    with pytest.raises(ScriptError, match=r"script\.txt:2: a line has over 4,194,304 characters"):
+        read_source(file)
+    file.write_text("x" * (1 << 22) + "\n" + "x" * (1 << 22), encoding="utf-8")
+    assert read_source(file).length == (1 << 23) + 1
+
+
 def test_no_file_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ScriptError, match="cannot be read"):
         read_source(tmp_path / "none.txt")

@@ -130,7 +130,7 @@ def test_each_next_step_runs_as_it_is_printed(card: Path, command: Command) -> N
     (card.with_name("ada-data-2")).mkdir()
     done = command("role", "import-card", "ada.json", "--out", "ada")
     # The scripted model makes no more pairs of so short a card, so that fewer are asked for.
-    for stage in ("build", "instruct", "respond", "release", "stats"):
+    for stage in ("build", "instruct", "respond", "release", "audit"):
         (line,) = [line for line in done.out.splitlines() if line.startswith(("Go on with: ", "Inspect it with: "))]
         words = shlex.split(line.partition(": ")[2])[1:]
         more = {"build": ["--llm", "llm.yaml"], "instruct": ["--per-role", "4"], "respond": ["--limit", "2"]}

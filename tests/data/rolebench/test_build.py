@@ -14,6 +14,7 @@ from markdown_it import MarkdownIt
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.build import build
 from rolellm.data.rolebench.source import sample_folder
+from rolellm.data.rolebench.statistics import count_table_one
 from rolellm.scoring.score import score
 from rolellm.training.publish import _write_hub_results, read_scores
 
@@ -126,10 +127,12 @@ def test_command_builds_and_counts_what_it_set_aside(write_release, tmp_path, co
     assert command(*arguments, "--skip-bad").out.count("instruction-generalization-eng") == 4
 
 
-def test_stats_counts_what_is_there(write_release, command):
-    shown = command("data", "stats", "--data-dir", write_release(), "--json")
+def test_table_one_counts_what_is_there(write_release, command, tmp_path):
+    config = "instruction-generalization-eng"
+    words = ("data", "build", "--data-dir", write_release(), "--config", config, "--out", tmp_path / "out")
+    shown = command(*words, "--json")
     assert shown.code == 0, shown.err
-    table = shown.json
+    table = shown.json["table_one"]
     lines = {line["name"]: line for line in table["lines"]}
     assert lines["general, English: samples"] == {
         "name": "general, English: samples",
@@ -141,14 +144,12 @@ def test_stats_counts_what_is_there(write_release, command):
     assert lines["role-specific, English: samples"]["here"] == 1
     assert lines["general, Chinese: samples"]["here"] is None
     assert "rolebench-zh/general/train.jsonl" in table["missing"]
-    text = command("data", "stats", "--data-dir", write_release()).out
-    assert "missing: rolebench-zh/general/train.jsonl" in text
+    assert "missing: rolebench-zh/general/train.jsonl" in command(*words).out
 
 
 @pytest.mark.realdata
-def test_stats_of_the_real_release(real_release, command):
-    table = command("data", "stats", "--data-dir", real_release, "--json").json
-    lines = {line["name"]: line for line in table["lines"]}
+def test_table_one_of_the_real_release(real_release):
+    lines = {line["name"]: line for line in count_table_one(real_release)["lines"]}
     for name in ("general, Chinese: samples", "general, Chinese: instructions", "role-specific, Chinese: samples"):
         assert lines[name]["here"] == lines[name]["published"], name
     assert lines["general, English: instructions"]["here"] == 1500

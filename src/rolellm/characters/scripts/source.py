@@ -27,6 +27,9 @@ _FOREIGN: Final = {
 _SAMPLE: Final = 1 << 16
 #: The largest script, in bytes (our choice).
 _LARGEST: Final = 1 << 28
+#: The longest line, in characters (our choice): all of Shakespeare has 5.4 million. Readers copy a line several times.
+_LONGEST_LINE: Final = 1 << 22
+_LONG_LINE: Final = re.compile(rf"^.{{{_LONGEST_LINE + 1}}}", re.MULTILINE)
 _NAME_IT: Final = (
     "If it is a text at all, name its encoding (--set encoding=…), such as gb18030, big5, utf-16 or cp1252; or save it "
     "as UTF-8"
@@ -99,7 +102,11 @@ def read_source(path: str | Path, encoding: str | None = None) -> ScriptSource:
         raise ScriptError(f"{problem}. {_NAME_IT}", path=path) from error
     if encoding is None and "\0" in text[:_SAMPLE]:
         raise ScriptError("zero bytes: this is not a text file; give a plain text", path=path)
-    return make_source(text, encoding=name, path=file)
+    source = make_source(text, encoding=name, path=file)
+    if long := _LONG_LINE.search(source.text):
+        problem = f"a line has over {_LONGEST_LINE:,} characters, the maximum; put each speech on a line of its own"
+        raise ScriptError(problem, path=path, line=source.text.count("\n", 0, long.start()) + 1)
+    return source
 
 
 def make_source(decoded: str, *, encoding: str = "utf-8", path: Path | None = None) -> ScriptSource:

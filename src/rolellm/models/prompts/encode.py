@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rolellm.core.errors import ModelError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Whether a prompt is too long is checked where that matters, and said in words of ours.
 _QUIET: Final = {"verbose": False}
+_WAY_OUT: Final = "remove it from the rows, or tune a base whose template takes it"
 #: The most tokens of a reply in a talk, by default (our choice).
 REPLY_TOKENS: Final = 400
 
@@ -29,7 +30,7 @@ def limit_prompt(context: int, reply: int = REPLY_TOKENS) -> int:
     return context - min(reply, context // 4)
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]]) -> list[int]:
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, Any]], **options: Any) -> list[int]:
     """The tokens that ask a model for its reply, generation prompt included.
 
     For ordinary text they equal ``tokenizer.apply_chat_template(messages, add_generation_prompt=True)``. A tokenizer
@@ -38,6 +39,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[st
     Args:
         tokenizer: The model's tokenizer.
         messages: Objects with ``role`` and ``content``, as from `rolellm.models.prompts.render.make_messages`.
+        options: What else the chat template gets, such as ``tools``.
 
     Returns:
         Token ids, without padding.
@@ -45,7 +47,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[st
     Raises:
         ModelError: When the tokenizer has no end token, or its chat template refuses the messages.
     """
-    options: dict[str, Any] = {"add_generation_prompt": True, "sanitize_control_tokens": True}
+    options |= {"add_generation_prompt": True, "sanitize_control_tokens": True}
     ids: list[int] = _apply(tokenizer, messages, **options)["input_ids"]
     return ids
 
@@ -84,7 +86,7 @@ class PromptEncoder:
             self._heads[key] = self._encode_head(before, last["role"])
         head, ids = self._heads[key]
         if ids and not self._special.search(last["content"]):
-            text = self._render(messages)
+            text = _render(self._tokenizer, messages, add_generation_prompt=True)
             if text.startswith(head):
                 return [*ids, *self._plain(text[len(head) :])]
         return encode_prompt(self._tokenizer, messages)
@@ -93,19 +95,92 @@ class PromptEncoder:
         if any(self._special.search(message["content"]) for message in before):
             return "", []
         first, second = ([*before, {"role": role, "content": content}] for content in ("a", "b"))
-        text = self._render(first)
-        common = os.path.commonprefix([text, self._render(second)])  # noqa: RUF071  # Character by character is meant.
+        text, changed = (_render(self._tokenizer, turns, add_generation_prompt=True) for turns in (first, second))
+        common = os.path.commonprefix([text, changed])  # noqa: RUF071  # Character by character is meant.
         head = common[: max((match.start() for match in self._special.finditer(common)), default=0)]
         ids = self._plain(head)
         expected = encode_prompt(self._tokenizer, first)
         return (head, ids) if [*ids, *self._plain(text[len(head) :])] == expected else ("", [])
 
-    def _render(self, messages: Sequence[dict[str, str]]) -> str:
-        return str(_apply(self._tokenizer, messages, add_generation_prompt=True, tokenize=False))
-
     def _plain(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False, **_QUIET)["input_ids"]
         return ids
+
+
+class TurnEncoder:
+    """Encodes prompts and replies whose turns have more than a text, such as tool calls.
+
+    Args:
+        tokenizer: The model's tokenizer.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._end = find_end_token(tokenizer)
+        self._special = {token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special}
+        # Roles and keys of turns that the chat template is known to write.
+        self._taken: set[tuple[str, str]] = set()
+
+    def __call__(
+        self, messages: Sequence[dict[str, Any]], replies: Sequence[dict[str, Any]], options: Mapping[str, Any]
+    ) -> tuple[list[int], list[int]]:
+        """Encode a prompt, and the longest of its replies with its end token.
+
+        Args:
+            messages: The turns that ask for a reply.
+            replies: The assistant's turns; without any, the reply is the end token.
+            options: What else the chat template gets, such as ``tools``.
+
+        Raises:
+            ModelError: When the chat template refuses the turns, ignores what they have besides a text, or writes a
+                reply elsewhere than where it asks for one.
+        """
+        self._check_options(options)
+        for index, turn in enumerate(messages):
+            self._check_turn(messages[:index], turn, options)
+        prompt = encode_prompt(self._tokenizer, messages, **options)
+        longest = [self._end]
+        for reply in replies:
+            self._check_turn(messages, reply, options)
+            turns = [*messages, reply]
+            ids: list[int] = _apply(self._tokenizer, turns, sanitize_control_tokens=True, **options)["input_ids"]
+            if ids[: len(prompt)] != prompt:
+                raise ModelError(
+                    "the chat template does not write the reply after the prompt that asks for it, as with "
+                    "reasoning_content where thinking is off; remove what it writes before the reply"
+                )
+            longest = max(longest, self._end_reply(ids[len(prompt) :]), key=len)
+        return prompt, longest
+
+    def _check_options(self, options: Mapping[str, Any]) -> None:
+        from transformers.utils.chat_template_utils import _get_template_variables
+
+        template = self._tokenizer.get_chat_template(tools=options.get("tools"))
+        variables = _get_template_variables(template) - {"messages", "add_generation_prompt"}
+        ignored = sorted(options.keys() - variables)
+        if ignored:
+            raise ModelError(f"the chat template ignores {', '.join(ignored)}; {_WAY_OUT}")
+
+    def _check_turn(self, before: Sequence[dict[str, Any]], turn: dict[str, Any], options: Mapping[str, Any]) -> None:
+        # Results of tools are in the order of the calls; many templates need no ids.
+        for key in sorted(turn.keys() - {"role", "content", "tool_call_id"}):
+            if (turn["role"], key) in self._taken:
+                continue
+            bare = {name: value for name, value in turn.items() if name != key}
+            text = _render(self._tokenizer, [*before, turn], **options)
+            try:
+                is_ignored = text == _render(self._tokenizer, [*before, bare], **options)
+            except ModelError:
+                is_ignored = False
+            if is_ignored:
+                raise ModelError(f"the chat template ignores {key} of {turn['role']} turns; {_WAY_OUT}")
+            self._taken.add((turn["role"], key))
+
+    def _end_reply(self, ids: list[int]) -> list[int]:
+        """End a reply at the special token that the chat template closes it with, else with the tokenizer's own."""
+        length = max((number for number, token in enumerate(ids, start=1) if token in self._special), default=0)
+        is_closed = length and not self._tokenizer.decode(ids[length:]).strip()
+        return ids[:length] if is_closed else [*ids, self._end]
 
 
 def encode_replies(tokenizer: PreTrainedTokenizerBase, replies: Sequence[str]) -> list[list[int]]:
@@ -145,8 +220,8 @@ def encode_replies(tokenizer: PreTrainedTokenizerBase, replies: Sequence[str]) -
 
 def _find_lead(tokenizer: PreTrainedTokenizerBase) -> str:
     """White space that the chat template writes between a prompt and its reply."""
-    prompt = str(_apply(tokenizer, TURNS[:2], tokenize=False, add_generation_prompt=True))
-    before = str(_apply(tokenizer, TURNS, tokenize=False)).rpartition(REPLY)[0]
+    prompt = _render(tokenizer, TURNS[:2], add_generation_prompt=True)
+    before = _render(tokenizer, TURNS).rpartition(REPLY)[0]
     lead = before[len(prompt) :] if before.startswith(prompt) else ""
     return "" if lead.strip() else lead
 
@@ -166,7 +241,7 @@ def find_end_token(tokenizer: PreTrainedTokenizerBase) -> int:
     Raises:
         ModelError: When there is neither.
     """
-    after = str(_apply(tokenizer, TURNS, tokenize=False)).rpartition(REPLY)[2]
+    after = _render(tokenizer, TURNS).rpartition(REPLY)[2]
     added: dict[int, Any] = tokenizer.added_tokens_decoder
     special = {str(token): token_id for token_id, token in added.items() if token.special}
     for text in sorted(special, key=len, reverse=True):
@@ -181,7 +256,11 @@ def _get_eos(tokenizer: PreTrainedTokenizerBase) -> int:
     return int(tokenizer.eos_token_id)
 
 
-def _apply(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]], **options: Any) -> Any:
+def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, Any]], **options: Any) -> str:
+    return str(_apply(tokenizer, messages, tokenize=False, **options))
+
+
+def _apply(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, Any]], **options: Any) -> Any:
     import jinja2
 
     if "sanitize_control_tokens" not in tokenizer.apply_chat_template.__code__.co_varnames:
@@ -190,6 +269,6 @@ def _apply(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, str]
     template = None if tokenizer.chat_template else load_chat_template("rolellama")
     try:
         return tokenizer.apply_chat_template(list(messages), chat_template=template, tokenizer_kwargs=_QUIET, **options)
-    except (jinja2.TemplateError, ValueError) as error:
+    except (jinja2.TemplateError, ValueError, TypeError) as error:
         roles = ", ".join(message["role"] for message in messages)
         raise ModelError(f"the tokenizer's chat template cannot take the turns {roles}: {error}") from error

@@ -15,6 +15,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError, RoleLLMWarning
+from rolellm.core.limits import render_talks, run_limited
+from rolellm.models.prompts.render import load_chat_template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -26,6 +28,8 @@ TURNS = (
     {"role": "user", "content": "rolellm user"},
     {"role": "assistant", "content": REPLY},
 )
+# Exchanges of the longest conversation that a template's time is taken with.
+_PAIRS = 32
 # The names by which templates let thinking be switched off.
 _SWITCHES = ("enable_thinking", "thinking")
 _FOLD = (
@@ -44,10 +48,14 @@ def settle_template(tokenizer: PreTrainedTokenizerBase) -> None:
 
     Args:
         tokenizer: The model's tokenizer; one without a chat template is left alone.
+
+    Raises:
+        ModelError: When the template takes too long.
     """
     template = original = _get_template(tokenizer)
     if not template:
         return
+    check_time(tokenizer)
     if SYSTEM not in _render_pair(tokenizer, template)[0]:
         template = _FOLD + template
     for switch in _SWITCHES:
@@ -63,6 +71,28 @@ def settle_template(tokenizer: PreTrainedTokenizerBase) -> None:
         tokenizer.chat_template = template
     if _FOLD in _get_template(tokenizer):
         _say_folded(tokenizer.name_or_path or "the tokenizer")
+
+
+def check_time(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Check that a tokenizer's own chat template, which may be a stranger's, renders a few conversations in time.
+
+    Raises:
+        ModelError: When it does not.
+    """
+    template = _get_template(tokenizer)
+    if template in ("", load_chat_template()):
+        return
+    try:
+        _render_once(template, json.dumps(tokenizer.special_tokens_map))
+    except TimeoutError as error:
+        name = tokenizer.name_or_path or "the tokenizer"
+        raise ModelError(f"{name}: its chat template {error} for one prompt; use another model or template") from error
+
+
+@cache
+def _render_once(template: str, tokens: str) -> None:
+    system, *pair = TURNS
+    run_limited(render_talks, template, json.loads(tokens), [TURNS[:2], TURNS, [system, *pair * _PAIRS]])
 
 
 @cache

@@ -1,0 +1,152 @@
+"""Rows of one's own: what they say beyond texts reaches the chat template, is not trained, or is refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Dataset
+
+from rolellm.core.errors import DataError, RecipeError
+from rolellm.models.prompts.settle import settle_template
+from rolellm.training.examples import Example, encode
+from rolellm.training.rows import read_dataset
+
+from .test_chat_templates import QWEN3
+from .tokenizers import CHATML, make_tokenizer
+
+TOOLS = [{"type": "function", "function": {"name": "tide", "parameters": {"type": "object", "properties": {}}}}]
+CALL = [{"type": "function", "function": {"name": "tide", "arguments": {"port": "Nantucket <|im_end|>"}}}]
+MESSAGES: list[dict[str, Any]] = [
+    {"role": "system", "content": "You are Ahab."},
+    {"role": "user", "content": "When do we sail?"},
+    {"role": "assistant", "content": None, "tool_calls": CALL},
+    {"role": "tool", "content": "at six", "tool_call_id": "1"},
+    {"role": "assistant", "content": "At six, lad."},
+]
+USER, REPLY = {"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Aye."}
+NAMED = CHATML.replace("+ m['content']", "+ (m['name'] + ': ' if m.name else '') + m['content']")
+THINKING = CHATML.replace(
+    "+ m['content']", "+ ('<think>' + m.reasoning_content + '</think>' if m.reasoning_content else '') + m['content']"
+)
+
+
+def tokenizer_with(template: str) -> Any:
+    tokenizer = make_tokenizer("chatml", template)
+    tokenizer.add_tokens(["<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>"], special_tokens=True)
+    settle_template(tokenizer)
+    return tokenizer
+
+
+def published(name: str) -> str:
+    import trl
+
+    return (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
+
+
+def examples(rows: Any, template: str, trainer: str = "sft") -> tuple[list[Example], Any]:
+    tokenizer = tokenizer_with(template)
+    chats: Any = read_dataset(rows, trainer)
+    return encode(chats, tokenizer, max_length=4096, trainer=trainer), tokenizer
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "qwen3", "llama3_1"])
+@pytest.mark.parametrize("tools", [TOOLS, json.dumps(TOOLS)], ids=["list", "json"])
+def test_calls_of_tools_are_trained_as_the_template_writes_them(name: str, tools: Any) -> None:
+    rows = Dataset.from_list([{"messages": MESSAGES, "tools": tools}, {"messages": [USER, REPLY], "tools": None}])
+    (call, answer, plain), tokenizer = examples(rows, published(name))
+    for example, count in ((call, 2), (answer, 4)):
+        text = tokenizer.apply_chat_template(MESSAGES[:count], tools=TOOLS, add_generation_prompt=True, tokenize=False)
+        assert tokenizer.decode(list(example.prompt_ids)) == text
+        assert '"tide"' in text
+        whole = tokenizer.apply_chat_template(MESSAGES[: count + 1], tools=TOOLS, tokenize=False)
+        trained = tokenizer.decode(list(example.reply_ids))
+        assert text + trained == whole[: len(text + trained)]
+        assert not whole.removeprefix(text + trained).strip(), "all of the turn is trained"
+    # The token in a call's argument is text.
+    specials = [token for token in call.reply_ids if token in tokenizer.all_special_ids]
+    assert len(specials) <= 1
+    assert "tide" not in tokenizer.decode(list(plain.input_ids))
+
+
+def test_turns_of_weight_0_are_read_and_not_trained() -> None:
+    wrong = REPLY | {"content": "Nay.", "weight": 0}
+    rows = Dataset.from_list([{"messages": [USER, wrong, USER, REPLY | {"weight": 1}, USER, REPLY]}])
+    made, tokenizer = examples(rows, CHATML)
+    assert [tokenizer.decode(list(example.reply_ids)) for example in made] == ["Aye.<|im_end|>"] * 2
+    assert "Nay." in tokenizer.decode(list(made[0].prompt_ids))
+
+
+def test_what_a_template_takes_is_passed_to_it() -> None:
+    (named,), tokenizer = examples([{"messages": [USER | {"name": "Pip"}, REPLY]}], NAMED)
+    assert "Pip: Why?" in tokenizer.decode(list(named.prompt_ids))
+    (thought,), tokenizer = examples(
+        [{"prompt": "Why?", "completion": [REPLY | {"reasoning_content": "Hm."}]}], THINKING
+    )
+    assert tokenizer.decode(list(thought.reply_ids)) == "<think>Hm.</think>Aye.<|im_end|>"
+    switched = "{{ mood if mood else '' }}" + CHATML
+    rows = [{"prompt": "Why?", "completion": "Aye.", "chat_template_kwargs": {"mood": mood}} for mood in ("grim", None)]
+    (grim, unset), tokenizer = examples(Dataset.from_list(rows), switched)
+    assert tokenizer.decode(list(grim.prompt_ids)) == "grim" + tokenizer.decode(list(unset.prompt_ids))
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        pytest.param({"messages": [USER, REPLY | {"weight": 0}]}, "row/0: no assistant turn .* weight of 1", id="none"),
+        pytest.param({"messages": [USER, REPLY | {"weight": 0.5}]}, "row/0: a weight of 0.5 on a turn", id="half"),
+        pytest.param({"messages": [USER | {"weight": 1}, REPLY]}, "a weight of 1 on a turn of 'user'", id="user"),
+        pytest.param({"messages": [USER, REPLY], "images": ["a.png"]}, "cannot use the column images", id="images"),
+        pytest.param({"messages": [USER, REPLY], "tools": "{"}, "tools is not valid JSON", id="broken tools"),
+        pytest.param({"messages": [USER, REPLY], "tools": "{}", "id": "x"}, None, id="no tools"),
+        pytest.param({"messages": [USER, REPLY], "chat_template_kwargs": "a"}, "kwargs must be a dict", id="kwargs"),
+        pytest.param(
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "?"}]}, REPLY]},
+            "a text as content",
+            id="parts",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_trained_as_they_say_are_refused(item: dict[str, Any], words: str | None) -> None:
+    if words is None:
+        assert len(read_dataset([item])) == 1
+        return
+    with pytest.raises(DataError, match=words):
+        read_dataset([item])
+
+
+@pytest.mark.parametrize(
+    ("item", "template", "words"),
+    [
+        pytest.param({"messages": [USER | {"name": "Pip"}, REPLY]}, CHATML, "ignores name of user turns", id="name"),
+        pytest.param({"messages": [USER, REPLY | {"mood": "grim"}]}, CHATML, "ignores mood of assistant", id="unknown"),
+        pytest.param({"messages": [USER, REPLY], "tools": TOOLS}, CHATML, "ignores tools; remove", id="tools"),
+        pytest.param(
+            {"messages": [USER, REPLY], "chat_template_kwargs": {"enable_thinking": True}},
+            QWEN3,
+            "ignores enable_thinking",
+            id="a switch that is off",
+        ),
+        pytest.param(
+            {"messages": [USER, REPLY | {"reasoning_content": "Hm."}]},
+            published("qwen3"),
+            "does not write the reply after the prompt",
+            id="thoughts where thinking is off",
+        ),
+        pytest.param({"messages": MESSAGES[1:3]}, CHATML, "ignores tool_calls of assistant turns", id="tool_calls"),
+    ],
+)
+def test_what_the_template_would_ignore_is_refused(item: dict[str, Any], template: str, words: str) -> None:
+    with pytest.raises(RecipeError, match=f"row row/0: .*{words}"):
+        examples([item], template)
+
+
+def test_pairs_reach_trl_as_they_are() -> None:
+    call = {"role": "assistant", "content": "", "tool_calls": CALL}
+    rows = [{"prompt": [USER], "chosen": [call], "rejected": "Nay.", "tools": TOOLS}]
+    (example,), tokenizer = examples(rows, published("qwen2_5"), "dpo")
+    assert example.row is not None
+    assert example.row["chosen"] == [call] and example.row["tools"] == TOOLS
+    assert '"tide"' in tokenizer.decode(list(example.prompt_ids))
+    with pytest.raises(DataError, match="trainer grpo cannot use the column tools"):
+        read_dataset(rows, "grpo")
