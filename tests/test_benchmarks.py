@@ -21,7 +21,7 @@ SMALLEST = {
     "client.py": "--part 100 --latency 0.02",
     "generate.py": "--rows 2 --roles 1 --max-new-tokens 4 --batch-sizes 2 --turns 1",
     "intervals.py": "--runs 2",
-    "judging.py": "--judgements 30 --rows 40 --resamples 5",
+    "judging.py": "--judgements 30 --rows 40",
     "load.py": "--repeats 1",
     "memory.py": "--model llama-7b --tokens 64",
     "packs.py": "--rows 12 --replies 3",

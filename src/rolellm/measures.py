@@ -181,7 +181,6 @@ def style(
         data_dir: A local copy of the release.
     """
     from rolellm.data.rolebench.source import resolve_config
-    from rolellm.scoring.settings import name_intervals
     from rolellm.scoring.style import measure_file_style
 
     files = [Path(file) for file in ([predictions] if isinstance(predictions, str | Path) else predictions)]
@@ -199,5 +198,5 @@ def style(
         if part in measured
     ]
     columns = (*heads.values(), "Calibration error %")
-    table = Table(f"Style, {name_intervals(config)}", ("Language", "Measured"), columns, tuple(rows))
+    table = Table("Style", ("Language", "Measured"), columns, tuple(rows))
     return Findings(result, table, result["warnings"])

@@ -33,7 +33,7 @@ OPEN = {
     *("prompts", "model", "by_role", "by_category", "by_judge", "consistency_by_judge", "by_model", "by_reason"),
     *("usage", "dataset", "answered_by"),
 }
-ESTIMATE = {"mean", "ci95", "ci95_new_roles", "n", "questions"}
+ESTIMATE = {"mean", "ci95", "ci95_new_roles", "n", "questions", "method"}
 
 
 @pytest.fixture(scope="module")

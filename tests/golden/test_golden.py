@@ -25,7 +25,7 @@ TINY = (
     "--set base.warm.in_role=1 --set training.max_steps=4 --set training.per_device_train_batch_size=2"
 )
 FEW = '--config sample --role "Queen of Hearts" --subset role_specific --max-new-tokens 4 --batch-size 2'
-JUDGE = "judge tuned.jsonl base.jsonl --config sample --role 鲁智深 --limit 6 --resamples 200"
+JUDGE = "judge tuned.jsonl base.jsonl --config sample --role 鲁智深 --limit 6"
 
 GROUPS: dict[str, dict[str, Case]] = {
     "data": {

@@ -12,15 +12,12 @@ from rolellm.judging.diagnostics import measure_diagnostics
 from rolellm.judging.records import Comparison
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.verdicts import Tally
-from rolellm.scoring.settings import Bootstrap
 
 from ..judge_runs import Simulator, summarize
 
-QUICK = Bootstrap(resamples=400)
-
 
 def diagnosed(comparison: Any, judgements: Any) -> dict[str, Any]:
-    return dump(measure_diagnostics(Tally(comparison, judgements, QUICK), 0.01))
+    return dump(measure_diagnostics(Tally(comparison, judgements), 0.01))
 
 
 def contains(estimate: dict[str, Any], value: float) -> bool:
@@ -141,7 +138,7 @@ def test_a_judge_of_places_has_its_rates_withheld_and_is_called_unfit() -> None:
         made.comparison(),
         made.pairs(),
         [{"name": "judge", "prompts": {}, "flagged": []}],
-        JudgingSettings(resamples=100),
+        JudgingSettings(),
     )
     _, a, b, null = (one["pairwise"] for one in result["models"])
     for one in (a, b):
@@ -162,7 +159,7 @@ def test_a_jury_with_one_unfit_judge_still_judges() -> None:
     made = unfit()
     sound = Simulator({"a": 2.0, "b": -2.0, "null": -99.0}, questions=40, canaries=("null",), noise=0.1)
     judgements = [*made.pairs("places"), *sound.pairs("one"), *sound.pairs("two")]
-    result = summarize(made.comparison(), judgements, [], JudgingSettings(resamples=100))
+    result = summarize(made.comparison(), judgements, [], JudgingSettings())
     assert result["valid"] and "the judge places is not fit" in result["problems"][0]
     assert [one["pairwise"]["win_rate"]["mean"] for one in result["models"][1:]] == [1, 0, 0]
 
@@ -170,6 +167,6 @@ def test_a_jury_with_one_unfit_judge_still_judges() -> None:
 @pytest.mark.parametrize("tie", [0.0, 1.0], ids=["no ties", "ties"])
 def test_a_judge_who_guesses_without_a_taste_is_not_called_unfit(tie: float) -> None:
     made = Simulator({"a": 0.0}, questions=150, tie=tie)
-    result = summarize(made.comparison(), made.pairs(), [], JudgingSettings(resamples=100))
+    result = summarize(made.comparison(), made.pairs(), [], JudgingSettings())
     assert result["valid"] and result["problems"] == []
     assert contains(result["models"][1]["pairwise"]["win_rate"], 0.5)

@@ -14,7 +14,7 @@ from rolellm.scoring.statistics.intervals import estimate_proportion
 
 from ..judge_runs import Simulator, summarize
 
-QUICK = JudgingSettings(resamples=400)
+QUICK = JudgingSettings()
 JUDGES = [
     {"name": "judge", "prompts": {"pairwise": {"hash": "abc"}}, "model": {"model": "m"}, "family": None, "flagged": []}
     | {"certificate": None}

@@ -76,7 +76,7 @@ def test_again_asks_nobody_and_says_the_same(tmp_path: Path) -> None:
     second = judge(tmp_path, comparison("weak", "strong"))
     assert second["spent"]["calls"] == 0 and second["spent"]["from_journal"] == first["spent"]["calls"]
     assert {**second, "spent": None} == {**first, "spent": None}
-    assert judge(tmp_path, comparison("weak", "strong"), resamples=50)["spent"]["calls"] == 0
+    assert judge(tmp_path, comparison("weak", "strong"))["spent"]["calls"] == 0
 
 
 def test_one_more_model_asks_for_its_own_pairs_and_the_new_lists_only(tmp_path: Path) -> None:

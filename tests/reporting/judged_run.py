@@ -103,14 +103,13 @@ def write_run(
     judgements: Sequence[Judgement],
     *,
     config: str | None = "instruction-generalization-eng",
-    resamples: int = 200,
     judges: Sequence[Mapping[str, Any]] | None = None,
 ) -> Path:
     """The folder of a finished run."""
     who = list(
         judges if judges is not None else (judge(name) for name in dict.fromkeys(one.judge for one in judgements))
     )
-    options = JudgingSettings(resamples=resamples)
+    options = JudgingSettings()
     judging_records.write_run(
         folder,
         comparison,

@@ -32,7 +32,7 @@ def result() -> dict[str, Any]:
     comparison = make_comparison(make_rows())
     judges = [judge("llama-judge"), judge("other-judge")]
     judged = draw_judgements(comparison, ["llama-judge", "other-judge"])
-    return summarize(comparison, judged, judges, JudgingSettings(resamples=50), DatasetName("sample", "test"))
+    return summarize(comparison, judged, judges, JudgingSettings(), DatasetName("sample", "test"))
 
 
 def test_baseline_first_canaries_last_and_each_marked_for_what_it_is(result: dict[str, Any]) -> None:

@@ -63,8 +63,7 @@ def measure_length_effect(tally: Tally) -> Biases:
     coefficient = None
     if pairs:
         rows, wins, lengths, base_lengths = (list(column) for column in zip(*pairs, strict=True))
-        questions = tally.look_up(rows)[0]
-        coefficient = fit_length_control(wins, lengths, base_lengths, questions, tally.settings).coefficient
+        coefficient = fit_length_control(wins, lengths, base_lengths, *tally.look_up(rows)).coefficient
     return {"longer_preferred": tally.estimate(longer), "length_coefficient": coefficient}
 
 

@@ -1,7 +1,8 @@
 """The result of a judging run: what `rolellm.judge` returns, ``result.json`` holds and a report shows.
 
 A figure without data is ``None``, never 0. Shares run from 0 to 1. In JSON, the fields are the keys, and a figure with
-intervals is an object of ``mean``, ``ci95``, ``ci95_new_roles``, ``n`` and ``questions``.
+intervals is an object of ``mean``, ``ci95``, ``ci95_new_roles``, ``n``, ``questions`` and
+``method``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rolellm.core.settings import dump
 from rolellm.core.table import Interval, Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.judging.records import Design, SystemKind
-from rolellm.scoring.settings import has_held_out_roles, name_intervals
+from rolellm.scoring.settings import has_held_out_roles
 from rolellm.scoring.statistics.intervals import Measured, select_intervals
 
 Number = FiniteFloat | None
@@ -40,7 +41,7 @@ class Pairwise:
         losses: Share of rows below ½.
         lc_win_rate: Win rate at equal length: σ(θ) of the fit P(win) = σ(θ + φ tanh(d / s)), with d the answer's
             characters minus the baseline's and s their standard deviation (the length term of AlpacaEval 2, arXiv
-            2404.04475). Its interval is from resampled questions.
+            2404.04475).
         marginal_length_coefficient: φ; above 0, the longer answer is preferred.
         length_problem: Why there is no win rate at equal length.
         consistency: Share of pairs whose two orders agree.
@@ -327,7 +328,7 @@ class JudgingResult(Result):
 
     def tables(self) -> tuple[Table]:
         """Build the table of the systems."""
-        title = f"{self.rows:,} rows, against {self.baseline or 'no baseline'}; {name_intervals(self.config)}"
+        title = f"{self.rows:,} rows, against {self.baseline or 'no baseline'}"
         measures = [model.measures() for model in self.leading.models]
         columns = [name for name in MEASURES if any(values[name] is not None for values in measures)]
         rows = tuple(

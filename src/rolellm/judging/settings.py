@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rolellm.core.settings import Field, dump, settings
-from rolellm.scoring.settings import Bootstrap
 
 _UNSAID = ("judges", "jury", "data_dir", "skip_bad", "budget")
 
 
 @settings
-class JudgingSettings(Bootstrap):
+class JudgingSettings:
     """Answers to judge, and how.
 
     Attributes:
@@ -27,7 +26,7 @@ class JudgingSettings(Bootstrap):
         canaries: Also judge a null model and an echo.
         shown: Maximum characters of an answer to show to a judge.
         max_unscored: Maximum share of missing verdicts.
-        seed: Random seed for the sample, the orders, and the bootstrap.
+        seed: Random seed for the sample and the orders.
         skip_bad: Set bad lines of prediction files aside and count them.
         budget: US dollars that the run folder may cost in all; needs prices.
     """

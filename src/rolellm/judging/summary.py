@@ -36,10 +36,10 @@ def summarize_judgements(
         comparison: Rows, systems and answers.
         judgements: In any order, with and without a verdict.
         judges: The judge models.
-        settings: Resamples, seed, and the largest share of missing verdicts.
+        settings: The largest share of missing verdicts.
         dataset: The dataset to name in the result.
     """
-    tally, dataset = Tally(comparison, judgements, settings), dataset or DatasetName()
+    tally, dataset = Tally(comparison, judgements), dataset or DatasetName()
     result = JudgingResult(
         tuple(judges),
         tuple(_build_figures(tally, judges)),
@@ -94,8 +94,7 @@ def _measure_pairs(tally: Tally, name: str) -> Pairwise:
             list(wins.values()),
             [lengths[row] for row in wins],
             [base_lengths[row] for row in wins],
-            [tally.questions[row] for row in wins],
-            tally.settings,
+            *tally.look_up(list(wins)),
         )
     by_role, by_category = tally.estimate_groups(wins, SHARE)
     return Pairwise(

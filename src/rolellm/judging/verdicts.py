@@ -26,7 +26,6 @@ from typing import Final, Literal, NamedTuple
 from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.judging.records import Comparison, Design, Judgement, get_category
-from rolellm.scoring.settings import Bootstrap
 from rolellm.scoring.statistics.intervals import (
     SHARE,
     ClusteredSample,
@@ -296,12 +295,11 @@ class Tally(RowClusters):
     Attributes:
         comparison: Rows, systems and answers.
         judgements: All of them.
-        settings: The bootstrap behind length-controlled rates.
     """
 
-    def __init__(self, comparison: Comparison, judgements: Sequence[Judgement], settings: Bootstrap) -> None:
+    def __init__(self, comparison: Comparison, judgements: Sequence[Judgement]) -> None:
         super().__init__(comparison.rows)
-        self.comparison, self.judgements, self.settings = comparison, judgements, settings
+        self.comparison, self.judgements = comparison, judgements
 
     @cached_property
     def verdicts(self) -> Verdicts:
