@@ -29,7 +29,10 @@ def unguarded(source: str) -> list[str]:
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in LOADERS):
             continue
         given = {word.arg: ast.unparse(word.value) for word in call.keywords}
-        if ast.unparse(call.func.value) not in ("PeftModel", "PeftConfig") and given.get("trust_remote_code") != "False":
+        if (
+            ast.unparse(call.func.value) not in ("PeftModel", "PeftConfig")
+            and given.get("trust_remote_code") != "False"
+        ):
             found.append(ast.unparse(call))
     return found
 

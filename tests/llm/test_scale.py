@@ -264,7 +264,7 @@ def test_a_budget_holds_over_all_workers(cluster: str, tmp_path: Path, llm_serve
 #: What each command writes, and what to ask of it; the rows of two roles, or sessions with them.
 ROLES = ("queen of hearts", "long john silver")
 ROWS = ("--config", "sample", "--role", ROLES[0], "--role", ROLES[1])
-FEW = ("--judge", "role-pair", "--limit", "2", "--set", "canaries=false", "--set", "name_probe=0")
+FEW = ("--judge", "role-pair", "--limit", "2", "--set", "canaries=false")
 SHORT = ("--limit", "6", "--set", "system_template=short.txt", "--max-new-tokens", "8")
 LOCAL = ("generate", *ROWS, *SHORT, "--out", "out.jsonl")
 BY_COMMAND = {

@@ -344,7 +344,7 @@ def build_requests(
 def _describe_failure(judgement: Judgement, failure: Failure) -> dict[str, Any]:
     """Describe a request without a verdict, with its transcript."""
     return {
-        **{name: getattr(judgement, name) for name in ("row", "judge", "design", "order", "named")},
+        **{name: getattr(judgement, name) for name in ("row", "judge", "design", "order")},
         **{name: getattr(failure, name) for name in ("kind", "reason", "attempts", "refused")},
         "messages": [asdict(message) for message in failure.request.messages],
         "reply": failure.reply and failure.reply.text,
@@ -379,7 +379,6 @@ def make_judgement(
         ask.order,
         reply.ranks,
         reply.reasons,
-        ask.named,
         None if failure is None else f"{failure.kind}: {failure.reason}",
         touched or {},
         outcome.key if isinstance(outcome, Answer) else "",

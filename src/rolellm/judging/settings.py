@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rolellm.core.settings import Advanced, Field, dump, settings
-from rolellm.scoring.settings import Bootstrap
 
 _UNSAID = ("judges", "jury", "data_dir", "skip_bad", "budget")
 
 
 @settings
-class JudgingSettings(Bootstrap):
+class JudgingSettings:
     """Answers to judge, and how.
 
     Attributes:
@@ -24,11 +23,10 @@ class JudgingSettings(Bootstrap):
         subset: Judge only this subset.
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
         rotations: How many rotations of each list to judge.
-        name_probe: Rows to judge again with names shown, to measure the effect of names.
         canaries: Also judge a null model and an echo.
         shown: Maximum characters of an answer to show to a judge.
         max_unscored: Maximum share of missing verdicts.
-        seed: Random seed for the sample, the orders, and the bootstrap.
+        seed: Random seed for the sample and the orders.
         skip_bad: Set bad lines of prediction files aside and count them.
         budget: US dollars that the run folder may cost in all; needs prices.
     """
@@ -41,7 +39,6 @@ class JudgingSettings(Bootstrap):
     subset: Literal["general", "role_specific"] | None = None
     data_dir: Path | None = None
     rotations: Advanced[int] = Field(2, ge=1)
-    name_probe: Advanced[int] = Field(50, ge=0)
     canaries: Advanced[bool] = True
     shown: Advanced[int] = Field(8000, ge=1)
     max_unscored: Advanced[float] = Field(0.01, ge=0, le=1)

@@ -48,18 +48,16 @@ class BuildSettings(SamplingSettings):
         picked_by: Who picks catchphrases; count takes the phrases said most often and asks no model.
         description: Your own description, in the second person.
         rewrite: Have the model describe the character anew where a card or a person did.
-        check_knowledge: First ask what the model knows of the role, for you to read.
-        work: The work's name, for the knowledge check.
         excerpt_tokens: Script tokens in the prompt.
     """
 
     # No role of the release has more than 3; `--catchphrases` also takes "none".
     catchphrases: int = Field(default=3, ge=0, le=20, json_schema_extra={"cli": False})
-    picked_by: Advanced[Literal["model", "count"]] = "model"
+    picked_by: Advanced[Literal["model", "count"]] = Field(
+        default="model", json_schema_extra={"flag": "catchphrases-by"}
+    )
     description: str | None = Field(default=None, json_schema_extra={"cli": False})
     rewrite: bool = False
-    check_knowledge: Advanced[bool] = False
-    work: str | None = Field(default=None, json_schema_extra={"cli": False})
     excerpt_tokens: Advanced[int] = Field(default=6000, ge=200)
 
     def __post_init__(self) -> None:

@@ -148,8 +148,11 @@ class Section:
         return {name: replace(table, note=self._note(name, table)) for name, table in self.tables().items()}
 
     def _note(self, name: str, table: Table) -> str:
-        note = table.note if name != "scores" or recipe(self.reports) in table.note else ""
-        return note or ". ".join([self._recipe(name), *list_absent(self.reports)])
+        shared = recipe(self.reports)
+        if shared and shared in table.note:
+            return table.note
+        note = "" if name == "scores" else table.note
+        return ". ".join(filter(None, [self._recipe(name), *list_absent(self.reports), note]))
 
     def _recipe(self, name: str) -> str:
         data = self.options and self.judged and self.options.dataset_fingerprint

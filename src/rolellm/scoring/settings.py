@@ -19,11 +19,6 @@ def has_held_out_roles(config: str | None) -> bool:
     return (config or "").startswith("role-generalization")
 
 
-def name_intervals(config: str | None) -> str:
-    """Name the intervals that come first with a config."""
-    return f"95 % intervals for {'new' if has_held_out_roles(config) else 'these'} roles"
-
-
 @settings
 class DataSettings:
     """The rows: where RoleBench is, and what is noted of them with each figure.
@@ -39,19 +34,6 @@ class DataSettings:
     split: str | None = Field(default=None, json_schema_extra=_OWN)
     dataset_fingerprint: str | None = Field(default=None, json_schema_extra=_OWN)
     data_dir: Path | None = Field(default=None, json_schema_extra=_OWN)
-
-
-@settings
-class Bootstrap:
-    """The bootstrap behind the intervals of what has no closed form.
-
-    Attributes:
-        resamples: Bootstrap resamples over questions, for length-controlled rates.
-        seed: Random seed for the bootstrap.
-    """
-
-    resamples: Advanced[int] = Field(default=2000, ge=1)
-    seed: Advanced[int] = Field(default=0, ge=0)
 
 
 @settings
