@@ -145,7 +145,7 @@ def test_what_set_refuses(place: Path, override: str, message: str, command: Com
         pytest.param(("role", "parse", "script.txt", "--role", "Fox", "--out", "llm.yaml/x.jsonl"), id="parse"),
         pytest.param(("instruct", "fox", "--llm", "llm.yaml", "--out", "llm.yaml"), id="instruct"),
         pytest.param((*RESPOND, "--out", "llm.yaml"), id="respond"),
-        pytest.param(("role", "export-card", "fox", "--out", "llm.yaml/card.json"), id="export-card"),
+        pytest.param(("role", "card", "fox", "--out", "llm.yaml/card.json"), id="card"),
     ],
 )
 def test_a_file_in_the_place_of_a_folder(
@@ -218,7 +218,7 @@ def test_no_room_for_the_files_that_a_run_ends_with(place: Path) -> None:
 
 
 def test_json_does_nothing_to_a_terminal_and_loses_nothing(place: Path, command: Command) -> None:
-    done = command("role", "show", place / "fox", "--json")
+    done = command("role", "card", place / "fox", "--json")
     assert all(character == "\n" or character.isprintable() for character in done.out)
     assert done.json["description"] == f"You are a fox. {STEERING}"
 
@@ -253,9 +253,9 @@ def test_ctrl_c_belongs_to_the_program_that_imports_the_library(tmp_path: Path) 
 
 def test_a_screen_that_knows_ascii_only(place: Path) -> None:
     write_character(Profile("狐狸", "zh", description="你是一只狐狸。\U0001f98a"), place / "fox")
-    done = rolellm(place, "role", "show", "fox", PYTHONIOENCODING="ascii")
+    done = rolellm(place, "role", "card", "fox", PYTHONIOENCODING="ascii")
     assert done.returncode == 0 and "\\u72d0\\u72f8" in done.stdout
-    done = rolellm(place, "role", "show", "fox", "--json", PYTHONIOENCODING="ascii")
+    done = rolellm(place, "role", "card", "fox", "--json", PYTHONIOENCODING="ascii")
     assert json.loads(done.stdout)["description"] == "你是一只狐狸。\U0001f98a"
 
 
@@ -268,7 +268,7 @@ def test_nothing_that_is_printed_holds_the_token_for_the_hub(
     monkeypatch.setenv("HF_TOKEN", token)
     assert huggingface_hub.get_token() == token
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
-    monkeypatch.setattr(sys, "argv", ["rolellm", "role", "show", str(tmp_path / token)])
+    monkeypatch.setattr(sys, "argv", ["rolellm", "role", "card", str(tmp_path / token)])
     with mock.patch.dict(os.environ), pytest.raises(SystemExit):
         main()
     shown = capsys.readouterr().err + warnings.formatwarning(UserWarning(f"it says {token}"), UserWarning, "", 0)

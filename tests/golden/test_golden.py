@@ -74,19 +74,19 @@ GROUPS: dict[str, dict[str, Case]] = {
         "build dry run": Case(
             f"role build queen.jsonl --role {QUEEN} --out never --llm dear.yaml --dry-run --json", after=("parse",)
         ),
-        "import-card": Case("role import-card tobin.json --out tobin --json", left=("tobin",), exact=("*/card.json",)),
+        "import a card": Case("role card tobin.json --out tobin --json", left=("tobin",), exact=("*/card.json",)),
         "build of a card": Case(
             "role build tobin --out tobin-built --rewrite --llm rules.yaml --json",
-            after=("import-card",),
+            after=("import a card",),
             left=("tobin-built",),
         ),
-        "export-card": Case(
-            "role export-card tobin --out again.json --json", after=("import-card",), left=("again.json",), exact=("*",)
+        "write a card": Case(
+            "role card tobin --out again.json --json", after=("import a card",), left=("again.json",), exact=("*",)
         ),
-        "export-card as a picture": Case(
-            "role export-card queen --out queen.png --spec v3 --json", after=("build",), left=("queen.png",)
+        "write a card as a picture": Case(
+            "role card queen --out queen.png --spec v3 --json", after=("build",), left=("queen.png",)
         ),
-        "show": Case("role show tobin --json", after=("import-card",)),
+        "show a character": Case("role card tobin --json", after=("import a card",)),
         "instruct": Case(
             "instruct queen --llm rules.yaml --per-role 20 --chunk-tokens 300 --json",
             after=("build",),
@@ -138,12 +138,12 @@ GROUPS: dict[str, dict[str, Case]] = {
         "second role asked": Case(
             "instruct silver --llm rules.yaml --per-role 20 --json", after=("second role built",)
         ),
-        "show after all stages": Case(
-            "role show queen --json", after=("instruct", "respond", "respond to own questions")
+        "show a character after all stages": Case(
+            "role card queen --json", after=("instruct", "respond", "respond to own questions")
         ),
         "release": Case(
             'role release queen silver --held-out "Long John Silver" --out made --json',
-            after=("show after all stages", "second role asked"),
+            after=("show a character after all stages", "second role asked"),
             left=("made",),
             exact=("*.jsonl",),
         ),
@@ -224,7 +224,7 @@ FAILURES = {
     "data push: no owner": "data push rolebench --config sample",
     "role parse: no script": "role parse none.txt --role Fox --out never.jsonl",
     "role build: mistyped settings": f"role build queen.jsonl --role {QUEEN} --out never --llm mistyped.yaml",
-    "role import-card: not a card": "role import-card bad.jsonl --out never",
+    "role card: not a card": "role card bad.jsonl --out never",
     "role release: no character": "role release nowhere --out never",
     "role release: shares": "role release nowhere --out never --test-share 2",
     "train: no such recipe": "train smoke-gpu",
