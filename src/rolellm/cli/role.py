@@ -1,4 +1,4 @@
-"""Make a role: read its script, build its profile, its card, its data set."""
+"""Make a role: script, profile, card, data set."""
 
 from __future__ import annotations
 
