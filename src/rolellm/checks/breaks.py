@@ -106,8 +106,8 @@ def is_echo(reply: str, message: str) -> bool:
 def shows_ignorance(reply: str, language: Language) -> bool:
     """Tell whether a reply has a marker of not knowing what it was asked.
 
-    The markers agreed with hand labels on 119 of 128 replies of a 0.5B model; of 2,284 replies of the release in English
-    0.8 % have one, of 1,774 in Chinese 0.5 %.
+    The markers agreed with hand labels on 119 of 128 replies of a 0.5B model; of the release's replies,
+    0.8 % of 2,284 in English have one, and 0.5 % of 1,774 in Chinese.
     """
     text = " ".join(reply.replace("’", "'").split())
     return any(pattern.search(text) for pattern in _compile_ignorance(language))
