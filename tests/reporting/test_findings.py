@@ -12,6 +12,7 @@ from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
 from rolellm.reporting.findings import Evidence, describe_character_tests
 from rolellm.reporting.page import PageContent
+from rolellm.reporting.section import Section
 from rolellm.scoring.score_report import ScoreReport
 
 from ..judge_runs import Simulator, summarize
@@ -80,6 +81,13 @@ def judge_systems(strengths: dict[str, float], questions: int = 40, certificate:
     made = Simulator({**strengths, "null": -4.0}, canaries=("null",), questions=questions)
     judges = [{"name": "judge", "prompts": {"pairwise": {}}, "certificate": certificate}]
     return JudgingResult.from_dict(summarize(made.comparison(), made.pairs(), judges, JudgingSettings()))
+
+
+def test_scores_that_do_not_compare_make_no_claim() -> None:
+    reports = make_scores([5.0], "instruction-generalization-english")
+    before = reports["before"]
+    odd = reports | {"before": replace(before, options=replace(before.options, protocol="paper"))}
+    assert Section("", reports).evidence.describe_scores() != [] == Section("", odd).evidence.describe_scores()
 
 
 def test_the_table_of_eval_has_the_intervals_for_new_roles() -> None:

@@ -92,6 +92,18 @@ def test_rows_of_one_question_count_together() -> None:
     assert less < 0.6 * width
 
 
+def test_new_roles_are_less_sure_where_roles_differ() -> None:
+    truth, held = float(sigmoid(0.0)), np.zeros(2)
+    for seed in range(60):
+        draw = np.random.default_rng(seed)
+        parts = [judged(100 * seed + role, 40, theta=draw.normal(0, 1), phi=1.0) for role in range(3)]
+        outcomes, own, other = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        rate = fit_length_control(outcomes, own, other, [*range(40)] * 3, np.arange(3).repeat(40).tolist()).rate
+        assert rate is not None and rate.ends is not None and rate.new_roles is not None
+        held += [low <= truth <= high for low, high in (rate.ends, rate.new_roles)]
+    assert held[0] < 40 and held[1] >= 54, held
+
+
 long, short = [200.0] * 20 + [100.0] * 20, [100.0] * 20 + [200.0] * 20
 won = [1.0, 0.0] * 20
 
