@@ -107,7 +107,7 @@ def test_a_judge_that_does_not_mind_padding_is_fit() -> None:
         pytest.param(lambda first, second, own: len(first) - len(second) if own in first and own in second
                      else prefer_own(first, second, own), "Padding wins 100 %", id="prefers-padding"),
         pytest.param(prefer("{"), "Echo wins 100 %", id="prefers-the-echo"),
-        pytest.param(lambda first, second, own: -prefer_own(first, second, own), "Another question", id="prefers-losers"),
+        pytest.param(lambda first, second, own: -prefer_own(first, second, own), "Another question", id="likes-losers"),
     ],
 )  # fmt: skip
 def test_a_fault_is_caught(lead: Lead, problem: str) -> None:
