@@ -154,10 +154,14 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
 
 def _describe_rewards(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Say what training did to its own rewards."""
-    clauses = [
-        "{name} {change}{0} ({before:.3f} → {after:.3f})".format("" if reward["weight"] else ", only watched", **reward)
-        for reward in changes
-    ]
+    clauses = []
+    for reward in changes:
+        low, high = reward["difference"]
+        watched = "" if reward["weight"] else ", only watched"
+        figures = "{before:.3f} → {after:.3f}, difference {0:+.3f} to {1:+.3f}, n = {steps} steps".format(
+            low, high, **reward
+        )
+        clauses.append(f"{reward['name']} {reward['change']}{watched} ({figures})")
     if clauses:
         yield f"Rewards, from the first quarter of the steps to the last: {', '.join(clauses)}."
 

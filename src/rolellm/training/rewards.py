@@ -341,8 +341,9 @@ def measure_changes(
 
     Returns:
         For each reward its ``name``, its ``weight`` (0 for one that was only watched), its mean ``before`` (over the
-        first quarter of the steps) and ``after`` (over the last), and the ``change``: ``rises`` or ``falls`` where the
-        two differ by two standard errors, else ``holds``.
+        first quarter of the steps) and ``after`` (over the last), the ``steps`` of a quarter, and the ``change``:
+        ``rises`` or ``falls`` where 0 is outside the ``difference`` (two standard errors to either side), else
+        ``holds``.
     """
     names = [match[1] for key in (metrics[0] if metrics else {}) if (match := re.fullmatch("rewards/(.+)/mean", key))]
     changes = []
@@ -355,7 +356,10 @@ def measure_changes(
         gain, error = last.mean() - first.mean(), np.sqrt((first.var(ddof=1) + last.var(ddof=1)) / quarter)
         change = "holds" if abs(gain) <= 2 * error else "rises" if gain > 0 else "falls"
         means = {"before": float(first.mean()), "after": float(last.mean())}
-        changes.append({"name": name, "weight": weight, **means, "change": change})
+        difference = [float(gain - 2 * error), float(gain + 2 * error)]
+        changes.append(
+            {"name": name, "weight": weight, **means, "difference": difference, "steps": quarter, "change": change}
+        )
     return changes
 
 
