@@ -200,4 +200,4 @@ def test_steps_on_the_same_samples_are_steps_of_the_same_epoch() -> None:
     steps = steps_of(schedule)
     assert (schedule.step_size, schedule.steps_per_epoch, len(steps)) == (2, 10, 20)
     assert steps[0] == steps[1] != steps[2]
-    assert sorted(sum(steps[:10:2], [])) == list(range(10))
+    assert sorted(number for step in steps[:10:2] for number in step) == list(range(10))
