@@ -127,7 +127,12 @@ def test_windows_and_the_curve(tmp_path: Path) -> None:
         (6, 10, 0.5),
         (11, 12, 0.5),
     ]
-    assert one["windows"][0]["in_character"] | {"ci95": 0} == {"mean": 0.95, "n": 20, "ci95": 0}
+    assert one["windows"][0]["in_character"] | {"ci95": 0} == {
+        "mean": 0.95,
+        "n": 20,
+        "ci95": 0,
+        "method": "Wilson's by session",
+    }
     low, high = one["windows"][0]["in_character"]["ci95"]
     assert low < 0.95 < high <= 1
     assert (one["half_life"]["turns"], one["broken"], one["first_breaks"]) == (7, 2, {"says_ai": 2})

@@ -178,7 +178,7 @@ def test_few_rows_decide_nothing() -> None:
 def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
     data = rolellm.load_rolebench("sample", "test").select(range(8))
     answers = data.add_column("prediction", [texts[0] for texts in data["references"]])
-    options: dict[str, Any] = {"llm": WORDS_LLM, "resamples": 20, "name_probe": 0, "judges": ["role-pair"]}
+    options: dict[str, Any] = {"llm": WORDS_LLM, "judges": ["role-pair"]}
     before = rolellm.judge({"a": answers}, data, out=tmp_path / "before", **options)
     assert before.certificates == (
         "judge words: not examined; examine it with `rolellm judge --certify`, in this folder",
@@ -214,7 +214,7 @@ def add_label(run: JudgeRun, row: Row, names: tuple[str, ...], ranks: tuple[floa
 def test_people_are_compared_with(tmp_path: Path) -> None:
     data = rolellm.load_rolebench("sample", "test").select(range(36))
     good = data.add_column("prediction", [texts[0] for texts in data["references"]])
-    options: dict[str, Any] = {"resamples": 20, "name_probe": 0, "judges": ["role-pair"], "out": tmp_path / "run"}
+    options: dict[str, Any] = {"judges": ["role-pair"], "out": tmp_path / "run"}
     rolellm.judge({"good": good}, data, llm=WORDS_LLM, **options)
     run = read_run(tmp_path / "run")
     with pytest.raises(SettingsError, match="nobody has ranked"):

@@ -34,7 +34,7 @@ from ..judge_runs import summarize
 from .simulated_judge import Preferences, outside, scripted_judge
 
 JUDGES = load_judges()
-SETTINGS = JudgingSettings(rotations=3, name_probe=0, resamples=50)
+SETTINGS = JudgingSettings(rotations=3)
 QUIET = RunOptions(show_progress=False, max_attempts=2)
 EN = {"subset": "role_specific", "references": ("Grapes.",), "role_description": "You are a fox."}
 ROWS = [
@@ -209,7 +209,7 @@ def test_a_judge_that_obeys_anything_is_given_away_by_the_echo(tmp_path: Path) -
     more = [replace(row, id=f"{row.id}-more", question=f"{row.question} And now?") for row in ROWS]
     found = comparison(FAIR, canaries=True, rows=[*ROWS, *more])
     run = judged(tmp_path / "naive", found, scripted_judge(Preferences(naive)))
-    result = summarize(found, run, [{"name": "judge", "prompts": {}, "flagged": []}], JudgingSettings(resamples=200))
+    result = summarize(found, run, [{"name": "judge", "prompts": {}, "flagged": []}], JudgingSettings())
     models = {one["name"]: one for one in result["models"]}
     assert models[ECHO]["pairwise"]["win_rate"]["mean"] == 1 and models[NULL_MODEL]["pairwise"]["win_rate"]["mean"] == 0
     assert models[ECHO]["listwise"]["average_rank"]["mean"] == 1

@@ -25,9 +25,9 @@ def comparison(row: Row = ROW, answers: tuple[str, ...] = ("Very.", "As a fox.",
     return Comparison([row], people, {name: {row.id: text} for name, text in zip(NAMES, answers, strict=True)})
 
 
-def request(found: Comparison, order: tuple[str, ...] = NAMES, *, named: bool = False, limit: int = 8000) -> Request:
+def request(found: Comparison, order: tuple[str, ...] = NAMES, *, limit: int = 8000) -> Request:
     judge = LISTS if len(order) > 2 else PAIRS
-    return build_judge_request(prepare_material(found, found.rows[0], limit), VerdictRequest(0, judge, order, named))
+    return build_judge_request(prepare_material(found, found.rows[0], limit), VerdictRequest(0, judge, order))
 
 
 def fences(found: Request) -> dict[str, str]:
@@ -47,16 +47,11 @@ def test_everything_stands_behind_a_fence_under_letters() -> None:
     }
 
 
-def test_no_name_is_shown_but_in_the_probe() -> None:
+def test_no_name_is_shown() -> None:
     def words(found: Request) -> str:
         return "".join(message.content for message in found.messages)
 
     assert not any(name in words(request(comparison())) for name in NAMES)
-    probe = words(request(comparison(), ("Zed-7B", "base"), named=True))
-    assert "A is Zed-7B, B is base" in probe
-    assert fences(request(comparison(), ("Zed-7B", "base"), named=True)) == fences(
-        request(comparison(), ("Zed-7B", "base"))
-    )
 
 
 def test_both_orders_share_their_beginning_and_their_mark() -> None:
@@ -109,4 +104,4 @@ def test_what_is_planned_can_be_asked() -> None:
     found = comparison()
     asks = plan_verdicts(found, [LISTS, PAIRS], JudgingSettings(rotations=3))
     made = [build_judge_request(prepare_material(found, ROW, 100), ask) for ask in asks]
-    assert len({one.prompt_hash for one in made}) == len(made) == 3 + 2 * 2 * 2
+    assert len({one.prompt_hash for one in made}) == len(made) == 3 + 2 * 2

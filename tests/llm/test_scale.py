@@ -264,8 +264,8 @@ def test_a_budget_holds_over_all_workers(cluster: str, tmp_path: Path, llm_serve
 #: What each command writes, and what to ask of it; the rows of two roles, or sessions with them.
 ROLES = ("queen of hearts", "long john silver")
 ROWS = ("--config", "sample", "--role", ROLES[0], "--role", ROLES[1])
-FEW = ("--judge", "role-pair", "--limit", "2", "--no-canaries", "--name-probe", "0")
-SHORT = ("--limit", "6", "--system-template", "short.txt", "--max-new-tokens", "8")
+FEW = ("--judge", "role-pair", "--limit", "2", "--set", "canaries=false")
+SHORT = ("--limit", "6", "--set", "system_template=short.txt", "--max-new-tokens", "8")
 LOCAL = ("generate", *ROWS, *SHORT, "--out", "out.jsonl")
 BY_COMMAND = {
     "generate": ("out.jsonl", ("generate", "--llm", "llm.yaml", *ROWS, "--out", "out.jsonl")),
@@ -289,7 +289,7 @@ def test_a_command_says_the_same_with_workers(
 ) -> None:
     written, words = BY_COMMAND[name]
     server, found = llm_server(), {}
-    for place, more in (("alone", ()), ("together", ("--ray", cluster, "--workers", "2"))):
+    for place, more in (("alone", ()), ("together", ("--set", f"ray={cluster}", "--set", "workers=2"))):
         server.reset()
         folder = tmp_path / place
         folder.mkdir()
@@ -314,9 +314,9 @@ def test_a_command_says_the_same_with_workers(
 
 
 def test_ray_and_batches_exclude_each_other() -> None:
-    with pytest.raises(SettingsError, match="--batch"):
+    with pytest.raises(SettingsError, match="batch=true"):
         RunOptions(ray="local", batch=True)
-    with pytest.raises(SettingsError, match="--ray"):
+    with pytest.raises(SettingsError, match="ray="):
         RunOptions(workers=2)
 
 

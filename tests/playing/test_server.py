@@ -360,6 +360,7 @@ def _check_local(client: openai.OpenAI, process: Any) -> None:
     whole = go_on("Why?", length=6)
     assert begun + go_on("Why?", begun, length=5, extra_body={"continue_final_message": True}) == whole
     assert go_on("Why?", length=6, stop=whole[2]) == whole.partition(whole[2])[0]
+    assert go_on("Why?", length=6, stop=[]) == whole
     with pytest.raises(openai.BadRequestError, match="leave out stop or stream"):
         ask(client, "Why?", model="queen of hearts", stop="x", stream=True)
     with pytest.raises(openai.BadRequestError, match="ignores n, response_format, tools; leave that out"):

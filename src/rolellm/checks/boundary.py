@@ -20,7 +20,7 @@ from rolellm.checks.breaks import find_breaks
 from rolellm.checks.check import Check
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile
-from rolellm.core.settings import Field, dump, settings
+from rolellm.core.settings import Advanced, Field, dump, settings
 from rolellm.data.rolebench.release import load_profiles
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.llm.json_reply import accept_json, make_object_schema
@@ -68,9 +68,9 @@ class BoundarySettings:
     """
 
     world_year: int | None = None
-    show_script: bool = False
-    moments: int = Field(default=3, ge=0, le=100)
-    per_kind: int = Field(default=20, ge=1)
+    show_script: Advanced[bool] = False
+    moments: Advanced[int] = Field(default=3, ge=0, le=100)
+    per_kind: Advanced[int] = Field(default=20, ge=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,7 +272,8 @@ def _encode_share(value: Interval) -> dict[str, Any]:
 def estimate_metric(measured: Iterable[Measured], name: str, roles: Mapping[str, str]) -> Interval:
     """A measure's mean over replies that have it, with intervals over sessions, and over the roles of sessions."""
     cases = [(reply.values[name], reply.session, roles[reply.session]) for reply in measured if name in reply.values]
-    return estimate_share(ClusteredSample(*map(list, zip(*cases, strict=True))), SHARE)
+    share = estimate_share(ClusteredSample(*map(list, zip(*cases, strict=True))), SHARE)
+    return share._replace(method=share.method.replace("question", "session"))
 
 
 def read_systems(sources: Sequence[str]) -> dict[str, list[Talk]]:

@@ -111,14 +111,13 @@ def _print(result: JudgingResult, folder: Path, as_json: bool) -> None:
 def show_result(result: JudgingResult) -> None:
     """Print it: first what a reader must know before the figures."""
     from rolellm.reporting.tables import bias_table, main_table
-    from rolellm.scoring.settings import name_intervals
 
     for problem in result.problems:
         typer.echo(make_visible(f"warning: {problem}"))
     for line in result.certificates:
         say(line)
     against = f"against {result.baseline}" if result.baseline else "without a baseline"
-    title, result = f"{result.rows:,} rows, {against}; {name_intervals(result.config)}", result.leading
+    title, result = f"{result.rows:,} rows, {against}", result.leading
     for table in (main_table(title, {}, result, None), bias_table(result)):
         if table.rows:
             show_table(table)

@@ -70,7 +70,7 @@ def grade_reply() -> Scorer:
     It is asked twice, with the answers in both orders, as by ``rolellm judge --judge role-pair``, and the score is the
     mean. Without two verdicts, or without RoleGPT's reply, the row is not scored.
     """
-    settings = read(JudgingSettings, {"judges": ("role-pair",), "canaries": False, "name_probe": 0})
+    settings = read(JudgingSettings, {"judges": ("role-pair",), "canaries": False})
     judges = load_judges(["role-pair"])
     accept = accept_verdicts({model.settings.parser: model for model in judges})
 

@@ -300,13 +300,12 @@ class Certifying(Step[Examination]):
 
     def _list_pairs(self, form: Form, judge: Judge) -> Iterator[AskedPair]:
         """Every pair in both orders; those with another role's reply are asked again, then those that people ranked."""
-        settings = replace(self.settings, name_probe=0)
-        for ask in plan_verdicts(self.comparison, [judge], settings):
+        for ask in plan_verdicts(self.comparison, [judge], self.settings):
             for again in (False, True) if OTHER_ROLE in ask.order else (False,):
                 yield AskedPair(self.comparison, ask, form, again)
         if self.labelled is not None:
             comparison = self._select_ranked(self.labelled.comparison)
-            for ask in plan_verdicts(comparison, [judge], settings):
+            for ask in plan_verdicts(comparison, [judge], self.settings):
                 yield AskedPair(comparison, ask, form, labelled=True)
 
     def _select_ranked(self, whole: Comparison) -> Comparison:

@@ -179,7 +179,7 @@ def _describe_unscored(unscored: Unscored, folder: Path) -> str:
         f"{unscored.count:,} of {unscored.of:,} verdicts are missing ({unscored.share:.1%}; at most "
         f"{unscored.limit:.1%} may be), most often: {reason:.200}. They count for nothing; "
         f"{folder / UNSCORED} lists them with their transcripts. Try a model that follows a schema, or --retry-failed; "
-        "--max-unscored allows more"
+        "--set max_unscored=… allows more"
     )
 
 
@@ -344,7 +344,7 @@ def build_requests(
 def _describe_failure(judgement: Judgement, failure: Failure) -> dict[str, Any]:
     """Describe a request without a verdict, with its transcript."""
     return {
-        **{name: getattr(judgement, name) for name in ("row", "judge", "design", "order", "named")},
+        **{name: getattr(judgement, name) for name in ("row", "judge", "design", "order")},
         **{name: getattr(failure, name) for name in ("kind", "reason", "attempts", "refused")},
         "messages": [asdict(message) for message in failure.request.messages],
         "reply": failure.reply and failure.reply.text,
@@ -379,7 +379,6 @@ def make_judgement(
         ask.order,
         reply.ranks,
         reply.reasons,
-        ask.named,
         None if failure is None else f"{failure.kind}: {failure.reason}",
         touched or {},
         outcome.key if isinstance(outcome, Answer) else "",

@@ -11,7 +11,6 @@ The rules, our choices where no source is named:
   where more vote win than loss, a loss where more vote loss, else a tie. A vote for a tie counts for neither.
 - A system's rank in a row is the mean of its ranks over the rotations that a judge saw, then over the judges. Ranks
   are among the models: a canary ranked above one of them does not change its rank, or attackers would set the scale.
-- A judgement made with the names shown is a probe of the names' effect, and counts in no outcome.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from typing import Final, Literal, NamedTuple
 from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.judging.records import Comparison, Design, Judgement, get_category
-from rolellm.scoring.settings import Bootstrap
 from rolellm.scoring.statistics.intervals import (
     SHARE,
     ClusteredSample,
@@ -193,8 +191,8 @@ def vote_majority(means: Sequence[float], *, jury: bool) -> float:
 
 
 def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canaries: Collection[str] = ()) -> Verdicts:
-    """Bring the judgements of each pair and list together; probes with names are left out."""
-    ordered = sorted((judgement for judgement in judgements if not judgement.named), key=_get_sort_key)
+    """Bring the judgements of each pair and list together."""
+    ordered = sorted(judgements, key=_get_sort_key)
     orders: dict[tuple[str, str, str], tuple[list[float], list[float]]] = {}
     leads: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     lists: list[Judgement] = []
@@ -296,13 +294,12 @@ class Tally(RowClusters):
 
     Attributes:
         comparison: Rows, systems and answers.
-        judgements: All of them, probes with names too.
-        settings: The bootstrap behind length-controlled rates.
+        judgements: All of them.
     """
 
-    def __init__(self, comparison: Comparison, judgements: Sequence[Judgement], settings: Bootstrap) -> None:
+    def __init__(self, comparison: Comparison, judgements: Sequence[Judgement]) -> None:
         super().__init__(comparison.rows)
-        self.comparison, self.judgements, self.settings = comparison, judgements, settings
+        self.comparison, self.judgements = comparison, judgements
 
     @cached_property
     def verdicts(self) -> Verdicts:

@@ -93,26 +93,23 @@ class Guard:
 
     Attributes:
         llm: The model.
-        format_name: One of `FORMATS`; by default the one that the model's name goes with, else ``rubric``.
     """
 
     llm: LLM
-    format_name: str | None = None
 
     @classmethod
-    def of(cls, source: object, format_name: str | None = None) -> Guard:
+    def of(cls, source: object) -> Guard:
         """The guard that a user names.
 
         Args:
             source: A settings file with the keys of `GuardSettings`, or anything else that `LLM.of` takes.
-            format_name: One of `FORMATS`, in place of the file's.
 
         Raises:
             SettingsError: For settings that cannot be used.
         """
         if isinstance(source, str | Path | Mapping):
             source = load_settings(source, GuardSettings)
-        return cls(LLM.of(source), format_name)
+        return cls(LLM.of(source))
 
     @property
     def settings(self) -> GuardSettings:
@@ -131,7 +128,7 @@ class Guard:
         Raises:
             SettingsError: For an unknown one.
         """
-        name = self.format_name or self.settings.format
+        name = self.settings.format
         if name is not None and name not in FORMATS:
             raise SettingsError(f"no guard format {name!r}{describe_alternatives(name, FORMATS)}")
         forms = map(load_format, [name] if name else FORMATS)

@@ -136,6 +136,8 @@ async def _complete(request: Request) -> Relay:
     try:
         if request.app.state.ignored is not None:
             stops = _check_fields(body, request.app.state.ignored)
+            # It fails at an empty list.
+            sent["stop"] = stops or None
         # It may count many tokens.
         if player is None:
             await run_sync(_check_length, next(iter(players.values())), body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rolellm.characters.settings import SamplingSettings
-from rolellm.core.settings import Field, settings
+from rolellm.core.settings import Advanced, Field, settings
 from rolellm.models.prompts.encode import REPLY_TOKENS
 
 
@@ -18,8 +18,8 @@ class PromptLimits:
         system_template: Your own system template, with {role} and {description}.
     """
 
-    context: int | None = Field(default=None, ge=1)
-    system_template: Path | None = None
+    context: Advanced[int | None] = Field(default=None, ge=1)
+    system_template: Advanced[Path | None] = None
 
 
 @settings

@@ -8,7 +8,7 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from rolellm.core.errors import SettingsError
-from rolellm.core.table import SIGNS, Table, TableRow
+from rolellm.core.table import SIGNS, Table, TableRow, describe_intervals
 from rolellm.reporting.plots import curve_svg
 from rolellm.runs import Run
 from rolellm.scoring.statistics.intervals import read_interval
@@ -56,7 +56,9 @@ def life_table(systems: Mapping[str, Any]) -> Table:
         kinds = ", ".join(f"{kind.replace('_', ' ')} {count}" for kind, count in system["first_breaks"].items())
         counts = (str(system["sessions"]), str(system["roles"]), str(system["broken"]))
         rows.append(TableRow((name,), (*counts, _format_half_life(system), kinds or "none")))
-    return Table("How long roles last", ("System",), heads, tuple(rows), left=("First breaks",))
+    curves = (read_interval(step["unbroken"]) for system in systems.values() for step in system["curve"])
+    note = describe_intervals(("Half-life in turns", share) for share in curves)
+    return Table("How long roles last", ("System",), heads, tuple(rows), note, left=("First breaks",))
 
 
 def _format_half_life(system: Mapping[str, Any]) -> str:

@@ -287,16 +287,13 @@ def standing_plots(judged: JudgingResult) -> list[str]:
 
 
 def habit_plots(judged: JudgingResult) -> list[str]:
-    """Plot what an unbiased judge would not show: positions, lengths and names that change verdicts."""
+    """Plot what an unbiased judge would not show: positions and lengths that change verdicts."""
     biases = judged.diagnostics.biases
     half = Scale("Preference, whoever wrote it", "percent; 50 means no bias", digits=1, times=100, center=0.5)
     preferred = [
         ("the first answer shown", biases.get("first_preferred")),
         ("the longer answer", biases.get("longer_preferred")),
     ]
-    named = Scale(
-        "Effect of the name", "points of win rate; 0 means none", low=-0.05, high=0.05, digits=1, times=100, center=0
-    )
     agree = Scale("Both orders agree", "percent of pairs", digits=1, times=100)
     mean_ranks = judged.diagnostics.mean_rank_by_position
     middle = (1 + len(mean_ranks)) / 2
@@ -305,7 +302,7 @@ def habit_plots(judged: JudgingResult) -> list[str]:
     by_place = [(f"shown at position {at}", Interval(mean)) for at, mean in enumerate(mean_ranks, start=1)]
     return [
         *_plot([Dot(name, score, 5) for name, score in preferred if score], half),
-        *_plot_measures(judged, {"consistency": agree, "name_effect": named}),
+        *_plot_measures(judged, {"consistency": agree}),
         *_plot([Dot(name, score, 5) for name, score in by_place if len(mean_ranks) > 1], ranks),
     ]
 

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 
 from rolellm.scoring.statistics.intervals import Interval, add_ends, compute_t_quantile, estimate_proportion
 
+_METHOD = "Kaplan and Meier's (log-log) by session"
+
 
 def estimate_survival(turns: Sequence[int], failed: Sequence[bool]) -> list[Interval]:
     """The Kaplan-Meier curve.
@@ -38,7 +40,7 @@ def estimate_survival(turns: Sequence[int], failed: Sequence[bool]) -> list[Inte
         share = Interval(round(survival, 12), n=at_risk, clusters=at_risk)
         if len(turns) > 1:
             low, high = _compute_ends(survival, greenwood, at_risk, highest)
-            share, highest = add_ends(share, [(low, high)]), high
+            share, highest = add_ends(share, [(low, high)], _METHOD), high
         curve.append(share)
     return curve
 
