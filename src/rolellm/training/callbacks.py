@@ -26,7 +26,7 @@ from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
 from rolellm.training.examples import Example
 from rolellm.training.rows import NAMED
-from rolellm.training.run_folder import mark_complete, remove_foreign_files
+from rolellm.training.run_folder import list_checkpoints, mark_complete, remove_checkpoints, remove_foreign_files
 from rolellm.training.schedule import EMPTY, Schedule
 
 
@@ -216,21 +216,23 @@ def _get_local_part(gradient: torch.Tensor) -> torch.Tensor:
 
 
 class CheckpointMarker(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
-    """Marks each checkpoint as complete once all processes have written their part; stops on request.
+    """Marks each checkpoint as complete once all processes have written their part, removes old ones; stops on request.
 
     GRPO trains several steps on the same sampled replies, which TRL keeps out of checkpoints. A checkpoint or a stop
     that falls between such steps waits for the last of them.
 
     Args:
         trainer: The trainer.
+        limit: Number of checkpoints to keep.
         facts: As for `rolellm.training.run_folder.mark_complete`.
         request: Looked at after each step; what one process was asked, all do.
     """
 
-    def __init__(self, trainer: Any, facts: Mapping[str, Any], request: threading.Event) -> None:
+    def __init__(self, trainer: Any, limit: int, facts: Mapping[str, Any], request: threading.Event) -> None:
         self._trainer, self._accelerator = trainer, trainer.accelerator
         self.stopped = False
         self._is_due = False
+        self._limit = limit
         self._facts = facts
         self._request = request
 
@@ -262,7 +264,10 @@ class CheckpointMarker(TrainerCallback):  # type: ignore[misc]  # transformers s
         """Mark the checkpoint that was just written."""
         self._accelerator.wait_for_everyone()
         if state.is_world_process_zero:
-            folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+            run = Path(args.output_dir)
+            folder = run / f"checkpoint-{state.global_step}"
             remove_foreign_files(folder)
             mark_complete(folder, self._facts)
+            # Not by the trainer, which removes an old one before the new one is complete.
+            remove_checkpoints(list_checkpoints(run)[self._limit :])
         self._accelerator.wait_for_everyone()

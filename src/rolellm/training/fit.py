@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
             moment = "after the last step on these samples" if training.trainer == "grpo" else "after this step"
             plan = f"stopping {moment}, with a checkpoint"
             with note_stop_requests(plan, is_single=is_single) as request:
-                marker = CheckpointMarker(trainer, facts, request)
+                marker = CheckpointMarker(trainer, training.save_total_limit, facts, request)
                 trainer.add_callback(marker)
                 trainer.train(resume_from_checkpoint=None if start is None else str(start))
             if marker.stopped and trainer.state.global_step < trainer.state.max_steps:
@@ -275,11 +276,12 @@ def _raise_recipe_errors() -> Iterator[None]:
 
 
 def _find_start(job: Fit, facts: Mapping[str, Any]) -> Path | None:
-    """Find where all processes go on from, as the first one sees it; other checkpoints are removed."""
+    """Find where all processes go on from, as the first one sees it; what lies beyond is cleared away."""
     checkpoint: list[Path | None] = [None]
     if join_processes(job.training).is_main_process:
         checkpoint = [run_folder.find_checkpoint(job.folder, facts)]
-        run_folder.remove_checkpoints(job.folder, keep=checkpoint[0])
+        newer = takewhile(lambda folder: folder != checkpoint[0], run_folder.list_checkpoints(job.folder))
+        run_folder.remove_checkpoints(newer)
     return broadcast_object_list(checkpoint)[0]  # type: ignore[no-any-return]  # accelerate ships no types
 
 
@@ -309,7 +311,6 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
         "data_seed": training.seed,
         "save_strategy": "steps" if job.writes_checkpoints else "no",
         "save_steps": training.save_steps or schedule.steps_per_epoch,
-        "save_total_limit": training.save_total_limit,
         "eval_strategy": "no" if evaluated == "no" else "steps",
         "eval_steps": training.eval_steps if evaluated == "steps" else schedule.steps_per_epoch,
         # Early stopping goes by it; its count has to survive a resumed run.

@@ -301,7 +301,6 @@ class TrainingRecipe(_Section):
         early_stopping_patience: Stop after N evaluations without improvement; needs ``eval_strategy``.
         bf16: Compute in bfloat16; by default, where the GPU can.
         save_steps: Steps between checkpoints; by default, an epoch.
-        save_total_limit: Checkpoints to keep; two at least, since an old one goes before a new one is complete.
     """
 
     library = "trl.{trainer}Config"
@@ -330,7 +329,7 @@ class TrainingRecipe(_Section):
     threads: Count | None = None
     seed: int = Field(default=42, ge=0)
     save_steps: Count | None = None
-    save_total_limit: int = Field(default=2, ge=2)
+    save_total_limit: Count = 2
     eval_strategy: Literal["no", "steps", "epoch"] = "no"
     eval_steps: Count | None = None
     early_stopping_patience: Count | None = None

@@ -149,7 +149,7 @@ def claim_folder(run: Path, recipe: Recipe, start: Start, commit: str | None = N
     if start != "resume":
         # From then on the folder holds no finished run.
         (run / MANIFEST).unlink(missing_ok=True)
-        remove_checkpoints(run)
+        remove_checkpoints(list_checkpoints(run))
         for file in _list_files(run, (METRICS, *_MODEL)):
             file.unlink()
     # Last: until then, the old one says whose the rest is.
@@ -273,16 +273,11 @@ def find_last_step(run: Path) -> int:
     return next(map(get_step, _list_complete(run)), 0)
 
 
-def remove_checkpoints(run: Path, keep: Path | None = None) -> None:
-    """Remove all checkpoints of a run but the one that it goes on from.
-
-    So the trainer, which keeps the newest by their times, never keeps the remains of a kill in place of a whole one.
-    """
-    for folder in list_checkpoints(run):
-        if folder != keep:
-            # First, so that a kill within leaves no mark on half of the files.
-            (folder / MARK).unlink(missing_ok=True)
-            shutil.rmtree(folder)
+def remove_checkpoints(folders: Iterable[Path]) -> None:
+    """Remove checkpoints so that a kill within leaves no mark on half of the files."""
+    for folder in folders:
+        (folder / MARK).unlink(missing_ok=True)
+        shutil.rmtree(folder)
 
 
 def _list_complete(run: Path) -> Iterator[Path]:
