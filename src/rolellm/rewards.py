@@ -26,8 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from scipy.special import expit
 
-from rolellm.checks.boundary import shows_ignorance
-from rolellm.checks.breaks import AGAIN, find_breaks, is_echo
+from rolellm.checks.breaks import AGAIN, find_breaks, is_echo, shows_ignorance
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile, Row, Subset
