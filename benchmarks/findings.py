@@ -131,7 +131,7 @@ class Evaluation:
             system.name: {row.id: "x" * length for row, length in zip(rows, of_system, strict=True)}
             for system, of_system in zip(SYSTEMS, lengths, strict=True)
         }
-        settings = read(JudgingSettings, {"resamples": 1})
+        settings = read(JudgingSettings, {})
         comparison = Comparison(rows, list(SYSTEMS), answers)
         return summarize_judgements(comparison, judgements, JUDGES, settings, DatasetName(self.config)).leading
 
