@@ -42,9 +42,9 @@ _SHOWN = """
     role base questions instructions recipe
     llm_file base_url model adapter api_key_env budget retry_failed dry_run temperature max_tokens max_new_tokens
     rewrite per_role min_confidence replies strategy test_share held_out language turns script
-    persona world_year judges jury baseline sample roles subset data_dir config split anonymous annotator audit system
+    persona world_year judges jury baseline sample roles subset data_dir config split annotator audit system
     port overwrite profile strict protocol missing limit web against votes share private branch title
-    prompts samples pushes balance
+    prompts samples balance
 """
 SHOWN = frozenset(_SHOWN.split())
 _Command = Callable[..., Any]
