@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rolellm.cli.llm_options import AskedForAll, estimate_if_dry, make_llm, run_or_estimate
+from rolellm.cli.llm_options import AskedForAll, check_missing, estimate_if_dry, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import build_next_line, check_missing, print_json, print_result, print_table, resumable, say
+from rolellm.cli.output import build_next_line, print_json, print_result, print_table, resumable, say
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.foreign import read_text
 from rolellm.core.records import Language
 from rolellm.core.sanitize import label
+from rolellm.core.settings import Advanced
 from rolellm.llm.llm import ModelOptions
 from rolellm.making.settings import BuildSettings, SplitRule
 
@@ -51,9 +52,9 @@ def run_role_parse(
     alias: list[str] | None = None,
     format: Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"] | None = None,
     language: Language | None = None,
-    encoding: Annotated[str | None, typer.Option(hidden=True)] = None,
-    columns: Annotated[str | None, typer.Option(hidden=True)] = None,
-    layout: Annotated[Literal["turns", "release"], typer.Option(hidden=True)] = "turns",
+    encoding: Advanced[str | None] = None,
+    columns: Advanced[str | None] = None,
+    layout: Advanced[Literal["turns", "release"]] = "turns",
     as_json: AsJson = False,
 ) -> None:
     """Read a script for one role: who says what, in which scene, and where in the source.
@@ -100,7 +101,7 @@ def run_role_parse(
     else:
         _show(parsed, out, counts)
     if counts:
-        check_missing(context, counts["failed"], counts["requests"])
+        check_missing(context, call_options, counts["failed"], counts["requests"])
 
 
 def _check_script_out(out: Path, script: Path) -> None:
@@ -113,13 +114,16 @@ def _check_script_out(out: Path, script: Path) -> None:
 def _parse_columns(text: str | None) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.split(",")] if text else []
     if not all(column.strip() and name.strip() for column, _, name in pairs):
-        raise SettingsError(f"--columns {text}: expected pairs such as speaker=name,text=line")
+        raise SettingsError(f"--set columns={text}: expected pairs such as speaker=name,text=line")
     return {column.strip(): name.strip() for column, _, name in pairs}
 
 
 def _show(parsed: ParsedScript, out: Path, counts: Mapping[str, Any]) -> None:
     kinds = parsed.to_dict()["turns"]
     score = f"score {parsed.format_scores[parsed.format]:.2f}" if parsed.format_scores else "as named"
+    speakers = [f"{name} {count:,}" for name, count in parsed.others.items()]
+    if len(speakers) > _SPEAKERS:
+        speakers[_SPEAKERS:] = [f"{len(speakers) - _SPEAKERS} more"]
     rows = [
         ("read as", f"{parsed.format} ({score})"),
         ("encoding, language", f"{parsed.encoding}, {parsed.language}"),
@@ -127,16 +131,12 @@ def _show(parsed: ParsedScript, out: Path, counts: Mapping[str, Any]) -> None:
         *kinds.items(),
         (f"{parsed.role}'s", sum(parsed.own.values())),
         *((f"  as {name}", count) for name, count in parsed.own.items()),
+        ("other speakers", ", ".join(speakers) or "none"),
         ("speaker not found", len(parsed.unattributed)),
         ("names without words", len(parsed.empty)),
     ]
     say(str(parsed.source.path))
     print_table("Found", ("", "turns"), rows)
-    other_speakers = list(parsed.others.items())
-    if other_speakers:
-        more = [(f"{len(other_speakers) - _SPEAKERS} more", sum(count for _, count in other_speakers[_SPEAKERS:]))]
-        speaker_rows = [*other_speakers[:_SPEAKERS], *(more if len(other_speakers) > _SPEAKERS else [])]
-        print_table("Other speakers", ("name", "speeches"), speaker_rows)
     _show_places("Speaker not found", parsed.unattributed)
     _show_places("Empty", parsed.empty)
     if counts:
@@ -226,7 +226,7 @@ def run_role_build(
         print_json(_summarize_build(run))
     else:
         _show_build(run, start)
-    check_missing(context, run.failed, run.asked)
+    check_missing(context, call_options, run.failed, run.asked)
     if not as_json:
         say(f"Go on with: {build_next_line(context, 'rolellm', 'instruct', str(run.folder.parent))}")
 
