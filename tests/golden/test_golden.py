@@ -24,7 +24,7 @@ TINY = (
     "--set base.tiny.layers=1 --set base.tiny.heads=2 --set base.tiny.vocab_size=700 --set base.warm.alone=1 "
     "--set base.warm.in_role=1 --set training.max_steps=4 --set training.per_device_train_batch_size=2"
 )
-FEW = '--config sample --role "Queen of Hearts" --subset role_specific --max-new-tokens 4 --batch-size 2'
+FEW = '--config sample --role "Queen of Hearts" --subset role_specific --max-new-tokens 4 --set batch_size=2'
 JUDGE = "judge tuned.jsonl base.jsonl --config sample --role 鲁智深 --limit 6"
 
 GROUPS: dict[str, dict[str, Case]] = {
@@ -54,7 +54,7 @@ GROUPS: dict[str, dict[str, Case]] = {
             "role parse lu.txt --role 鲁智深 --out lu.jsonl --json", left=("lu.jsonl",), exact=("*",)
         ),
         "parse into the layout of the release": Case(
-            f"role parse queen.txt --role {QUEEN} --alias King --layout release --out released.jsonl --json",
+            f"role parse queen.txt --role {QUEEN} --alias King --set layout=release --out released.jsonl --json",
             left=("released.jsonl",),
             exact=("*",),
         ),
@@ -66,7 +66,7 @@ GROUPS: dict[str, dict[str, Case]] = {
         ),
         "build without a model": Case(
             f"role build queen.jsonl --role {QUEEN} --out own --description description.txt"
-            " --catchphrases-by count --json",
+            " --set picked_by=count --json",
             after=("parse",),
             left=("own",),
             exact=("*/dialogue.jsonl",),
@@ -88,16 +88,16 @@ GROUPS: dict[str, dict[str, Case]] = {
         ),
         "show a character": Case("role card tobin --json", after=("import a card",)),
         "instruct": Case(
-            "instruct queen --llm rules.yaml --per-role 20 --chunk-tokens 300 --json",
+            "instruct queen --llm rules.yaml --per-role 20 --set chunk_tokens=300 --json",
             after=("build",),
             left=("queen/instruct",),
         ),
         "instruct with another filter": Case(
-            "instruct queen --llm rules.yaml --per-role 20 --chunk-tokens 300 --min-confidence high --json",
+            "instruct queen --llm rules.yaml --per-role 20 --set chunk_tokens=300 --min-confidence high --json",
             after=("instruct", "release"),
         ),
         "instruct over HTTP": Case(
-            "instruct queen --base-url {llm} --model rules --per-role 20 --chunk-tokens 300 --out http --json",
+            "instruct queen --base-url {llm} --model rules --per-role 20 --set chunk_tokens=300 --out http --json",
             after=("build",),
             left=("http",),
         ),
@@ -186,11 +186,11 @@ GROUPS: dict[str, dict[str, Case]] = {
     "judge": {
         "judge": Case(f"{JUDGE} --llm words.yaml --out judged --json", left=("judged",)),
         "judge in pairs": Case(
-            f"{JUDGE} --llm words.yaml --judge role-pair --no-canaries --out pairs --json",
+            f"{JUDGE} --llm words.yaml --judge role-pair --set canaries=false --out pairs --json",
             left=("pairs",),
         ),
         "jury": Case(
-            f"{JUDGE} --llm jury.yaml --jury --judge role-pair --no-canaries --out jury --json",
+            f"{JUDGE} --llm jury.yaml --jury --judge role-pair --set canaries=false --out jury --json",
             left=("jury",),
         ),
         "dry run": Case(f"{JUDGE} --llm dear-words.yaml --dry-run --json"),

@@ -158,7 +158,10 @@ def test_stopped_while_a_batch_is_on_its_way_it_is_collected_later(tmp_path: Pat
 
 def test_only_an_endpoint_takes_batches(tmp_path: Path) -> None:
     model = ScriptedModel(lambda request: "x", rules_hash="0")
-    with Client(tmp_path, [model], OPTIONS) as client, pytest.raises(SettingsError, match="--batch takes one endpoint"):
+    with (
+        Client(tmp_path, [model], OPTIONS) as client,
+        pytest.raises(SettingsError, match="batch=true takes one endpoint"),
+    ):
         client.ask(asked(1))
 
 

@@ -1,4 +1,4 @@
-"""Make a role: read its script, build its profile, its card, its data set."""
+"""Make a role: script, profile, card, data set."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rolellm.cli.llm_options import AskedForAll, estimate_if_dry, make_llm, run_or_estimate
+from rolellm.cli.llm_options import AskedForAll, check_missing, estimate_if_dry, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import build_next_line, check_missing, print_json, print_result, print_table, resumable, say
+from rolellm.cli.output import build_next_line, print_json, print_result, print_table, resumable, say
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.foreign import read_text
 from rolellm.core.records import Language
 from rolellm.core.sanitize import label
+from rolellm.core.settings import Advanced
 from rolellm.llm.llm import ModelOptions
 from rolellm.making.settings import BuildSettings, SplitRule
 
@@ -51,9 +52,9 @@ def run_role_parse(
     alias: list[str] | None = None,
     format: Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"] | None = None,
     language: Language | None = None,
-    encoding: Annotated[str | None, typer.Option(hidden=True)] = None,
-    columns: Annotated[str | None, typer.Option(hidden=True)] = None,
-    layout: Annotated[Literal["turns", "release"], typer.Option(hidden=True)] = "turns",
+    encoding: Advanced[str | None] = None,
+    columns: Advanced[str | None] = None,
+    layout: Advanced[Literal["turns", "release"]] = "turns",
     as_json: AsJson = False,
 ) -> None:
     """Read a script for one role: who says what, in which scene, and where in the source.
@@ -100,7 +101,7 @@ def run_role_parse(
     else:
         _show(parsed, out, counts)
     if counts:
-        check_missing(context, counts["failed"], counts["requests"])
+        check_missing(context, call_options, counts["failed"], counts["requests"])
 
 
 def _check_script_out(out: Path, script: Path) -> None:
@@ -113,7 +114,7 @@ def _check_script_out(out: Path, script: Path) -> None:
 def _parse_columns(text: str | None) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.split(",")] if text else []
     if not all(column.strip() and name.strip() for column, _, name in pairs):
-        raise SettingsError(f"--columns {text}: expected pairs such as speaker=name,text=line")
+        raise SettingsError(f"--set columns={text}: expected pairs such as speaker=name,text=line")
     return {column.strip(): name.strip() for column, _, name in pairs}
 
 
@@ -226,7 +227,7 @@ def run_role_build(
         print_json(_summarize_build(run))
     else:
         _show_build(run, start)
-    check_missing(context, run.failed, run.asked)
+    check_missing(context, call_options, run.failed, run.asked)
     if not as_json:
         say(f"Go on with: {build_next_line(context, 'rolellm', 'instruct', str(run.folder.parent))}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from rolellm.core.settings import Field, dump, settings
+from rolellm.core.settings import Advanced, Field, dump, settings
 
 _UNSAID = ("judges", "jury", "data_dir", "skip_bad", "budget")
 
@@ -38,12 +38,12 @@ class JudgingSettings:
     roles: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "role"})
     subset: Literal["general", "role_specific"] | None = None
     data_dir: Path | None = None
-    rotations: int = Field(2, ge=1)
-    canaries: bool = True
-    shown: int = Field(8000, ge=1)
-    max_unscored: float = Field(0.01, ge=0, le=1)
-    seed: int = Field(default=0, ge=0)
-    skip_bad: bool = False
+    rotations: Advanced[int] = Field(2, ge=1)
+    canaries: Advanced[bool] = True
+    shown: Advanced[int] = Field(8000, ge=1)
+    max_unscored: Advanced[float] = Field(0.01, ge=0, le=1)
+    seed: Advanced[int] = Field(default=0, ge=0)
+    skip_bad: Advanced[bool] = False
     budget: float | None = Field(None, ge=0, json_schema_extra={"cli": False})
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class LabelSettings:
 
     annotator: str | None = None
     sample: int = Field(50, ge=1, json_schema_extra={"flag": "limit"})
-    seed: int = Field(default=0, ge=0)
+    seed: Advanced[int] = Field(default=0, ge=0)
     audit: bool = False
     system: str | None = None
     port: int = Field(0, ge=0, le=65535)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from rolellm.core.settings import Field, settings
+from rolellm.core.settings import Advanced, Field, settings
 from rolellm.models.local_model import Decoding
 
 Protocol = Literal["rouge-score", "paper"]
@@ -59,14 +59,14 @@ class GenerateSettings(Decoding, DataSettings):
 
     model: str = Field(default="", json_schema_extra=_OWN)
     adapter: str | None = Field(default=None, json_schema_extra=_OWN)
-    batch_size: int = Field(default=64, ge=1)
-    batch_tokens: int = Field(default=16_384, ge=1)
-    system_template: Path | None = None
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    batch_size: Advanced[int] = Field(default=64, ge=1)
+    batch_tokens: Advanced[int] = Field(default=16_384, ge=1)
+    system_template: Advanced[Path | None] = None
+    device: Advanced[Literal["auto", "cpu", "cuda"]] = "auto"
+    dtype: Advanced[Literal["auto", "float32", "bfloat16", "float16"]] = "auto"
     overwrite: bool = False
     profile: ProfileKind | None = None
-    retrieved: int | None = Field(default=None, ge=1)
+    retrieved: Advanced[int | None] = Field(default=None, ge=1)
     strict: bool = False
     ray: str | None = Field(default=None, json_schema_extra=_OWN)
     workers: int | None = Field(default=None, ge=1, json_schema_extra=_OWN)
@@ -86,11 +86,11 @@ class ScoreOptions(DataSettings):
     """
 
     protocol: Protocol = "rouge-score"
-    tokenizer: str | None = None
+    tokenizer: Advanced[str | None] = None
     missing: Literal["skip", "zero"] = "skip"
     strict: bool = False
     skip_bad: bool = False
-    processes: int = Field(default=1, ge=1)
+    processes: Advanced[int] = Field(default=1, ge=1)
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:

@@ -64,8 +64,8 @@ def test_without_a_model(here: Path, call: Command) -> None:
     own = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--description", "own.txt")
     done = call(*own)
     assert done.code == 2 and "no model is named" in done.err
-    assert call(*own, "--catchphrases-by", "count", "--dry-run", "--json").json["requests"] == 0
-    done = call(*own, "--catchphrases-by", "count", "--json")
+    assert call(*own, "--set", "picked_by=count", "--dry-run", "--json").json["requests"] == 0
+    done = call(*own, "--set", "picked_by=count", "--json")
     assert done.result["description"] == "You are Aunt to a child named Rose and keep the light."
     assert done.json["catchphrases"] == ["Count the steps, child!"]
     assert done.json["spent"]["calls"] == 0
@@ -172,7 +172,7 @@ def test_what_cannot_be_done(here: Path, call: Command, words: tuple[str, ...], 
 
 def test_an_endpoint_that_does_not_answer_is_named(here: Path, call: Command) -> None:
     # Port 9 of this machine discards; nothing listens there.
-    server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--max-attempts", "1")
+    server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--set", "max_attempts=1")
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", *server)
     assert done.code == 1
     assert "after 1 attempts of 127.0.0.1:9/m: nothing answers at the address. Fix the model's settings" in done.err
