@@ -19,6 +19,7 @@ SMALLEST = {
     "audit.py": f"--data-dir {SAMPLE} --rows 300",
     "cleaning.py": f"--data-dir {SAMPLE}",
     "client.py": "--part 100 --latency 0.02",
+    "findings.py": "--runs 2 --questions 4",
     "generate.py": "--rows 2 --roles 1 --max-new-tokens 4 --batch-sizes 2 --turns 1",
     "intervals.py": "--runs 2",
     "judging.py": "--judgements 30 --rows 40",

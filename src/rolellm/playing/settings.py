@@ -30,6 +30,7 @@ class PlaySettings(PromptLimits, SamplingSettings):
         max_tokens: Maximum tokens per reply.
     """
 
+<<<<<<< HEAD
     max_tokens: Advanced[int] = Field(default=REPLY_TOKENS, ge=1)
 
 
@@ -46,3 +47,6 @@ class ConverseSettings(PlaySettings):
     turns: int = Field(default=20, ge=1, le=1000)
     script: Path | None = None
     persona: str | None = None
+=======
+    max_tokens: int = Field(default=REPLY_TOKENS, ge=1)
+>>>>>>> main
