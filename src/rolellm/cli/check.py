@@ -109,8 +109,7 @@ def run_check_safety(
     role: list[str] | None = None,
     guard: Path | None = None,
     out: Path = Path("safety"),
-    as_json: AsJson = False,
-) -> None:
+) -> Run[Any]:
     """Measure what tuning did to refusals, with roles and without; exit code 1 when a loss is decided.
 
     Args:
@@ -120,24 +119,11 @@ def run_check_safety(
         guard: YAML settings of a guard model or a judge that reads the replies; defaults to rules.
         out: Folder for replies.jsonl and the journals: a second run sends only new messages.
     """
-    from rolellm.checks.safety import find_losses
     from rolellm.measures import plan_safety
 
     options = dump(safety) | dump(settings)
     llm, step = plan_safety(model, against, roles=role or (), guard=guard, options=call_options, **options)
-    run = run_or_estimate(invocation, step, llm, out)
-    print_result(run, _show_safety, as_json)
-    if find_losses(run.summary) or not run.summary["changes"]:
-        raise typer.Exit(1)
-
-
-def _show_safety(run: Run[Any]) -> None:
-    from rolellm.reporting.safety_section import describe_safety, safety_table
-
-    for sentence in describe_safety(run.summary):
-        say(sentence)
-    show_table(safety_table(run.summary))
-    say(f"Replies: {run.folder / 'replies.jsonl'}")
+    return run_or_estimate(invocation, step, llm, out)
 
 
 @app.command("reward")

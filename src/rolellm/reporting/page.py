@@ -26,7 +26,7 @@ from rolellm.core.table import Table, TableRow
 from rolellm.making.audit import Audit, load_consequences
 from rolellm.reporting.browse import BrowsePart, browse
 from rolellm.reporting.check_sections import drift_view, tests_view
-from rolellm.reporting.safety_section import safety_view
+from rolellm.reporting.safety_section import SafetySection
 from rolellm.reporting.section import Section
 from rolellm.reporting.templates import generate_page
 
@@ -50,7 +50,7 @@ class PageContent:
         made: Roles that were made from scripts, as `rolellm.demo.making.make_roles` returns them.
         drift: Systems over many turns.
         tests: A character's tests.
-        safety: Checks of safety, as `rolellm.reporting.safety_section.read_safety` reads them.
+        safety: Checks of safety.
     """
 
     title: str
@@ -63,7 +63,7 @@ class PageContent:
     made: Mapping[str, Any] = field(default_factory=dict)
     drift: DriftResult | None = None
     tests: TestsResult | None = None
-    safety: Sequence[Mapping[str, Any]] = ()
+    safety: Sequence[SafetySection] = ()
 
 
 def write_page(out: Path, content: PageContent) -> Path:
@@ -142,7 +142,7 @@ def page_pieces(content: PageContent) -> Iterator[str]:
         origins=[(part, facts(part.manifest) if part.manifest else (), _list_origins(part)) for part in content.parts],
         drift=drift_view(content.drift) if content.drift else None,
         tests=tests_view(content.tests) if content.tests else None,
-        safety=[safety_view(run) for run in content.safety],
+        safety=content.safety,
         made_table=Markup(made_table(content.made).to_html()) if content.made else "",
     )
 
