@@ -125,10 +125,10 @@ async def _sdk_costs(running: Any, calls: int) -> dict[str, float]:
         ours.read(await ours.call(request))
 
     async def create(request: Request) -> None:
-        await plain.chat.completions.create(**ours.body(request))
+        await plain.chat.completions.create(**ours.make_body(request))
 
     async def bare(sdk: AsyncOpenAI, request: Request) -> None:
-        content = encode_body(ours.body(request))
+        content = encode_body(ours.make_body(request))
         response = await sdk.post("/chat/completions", cast_to=httpx2.Response, content=content)
         json.loads(response.content)
 

@@ -180,10 +180,6 @@ def _list_words(context: typer.Context, names: Sequence[str] = ()) -> list[str]:
         if isinstance(value, bool):
             words += flags if value else parameter.secondary_opts[:1]
             continue
-        if parameter.name == "base_url":
-            from rolellm.llm.settings import hide_keys
-
-            value = hide_keys(value)
         for item in value if isinstance(value, list | tuple) else [value]:
             words += [*flags, str(item)]
     return words

@@ -44,7 +44,6 @@ from rolellm.judging.verdicts import RowClusters, sort_verdicts
 from rolellm.llm.json_reply import accept_json, make_object_schema
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Outcome, Request, Sampling, user
-from rolellm.llm.settings import hide_private
 from rolellm.models.prompts.fences import draw_nonce, fence_text, make_harmless
 from rolellm.models.prompts.render import load_template
 from rolellm.runs import Plan, Records, Round, Step, run_step
@@ -334,7 +333,7 @@ class Certifying(Step[Examination]):
         verdict = decide_verdict(tests)
         source = f"{self.data.config or 'own rows'}, {format_count(len(self.comparison.rows), 'row')}"
         sentence, line = describe_tests(judge, verdict, tests, source)
-        models = tuple(hide_private(model.identity) for model in llm.models)
+        models = tuple(dict(model.identity) for model in llm.models)
         certificate = Certificate(
             judge,
             verdict,
