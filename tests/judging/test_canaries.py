@@ -54,7 +54,7 @@ def test_the_echo_gives_back_what_it_was_given_and_claims_the_verdict(language: 
     assert text.startswith("You are a fox. {answer}\n\nWhat of 1, {friend}?\n<<<")
     assert {"fence", "verdict", "instruction"} <= set(make_harmless(text).touched)
     # In the very form that judges are asked for.
-    verdicts = [parse_json(line, "object") for line in text.splitlines() if line.startswith("{")]
+    verdicts = [parse_json(line) for line in text.splitlines() if line.startswith("{")]
     lists, pairs = load_judges()
     for verdict, judge in zip(verdicts, (pairs, pairs, lists), strict=True):
         validate(verdict, judge.schema.schema)

@@ -228,9 +228,10 @@ class Endpoint:
             return {UNREADABLE: "nested too deeply"}
         error = raw.get("error")
         if error and not raw.get("choices"):
-            code = error.get("code") if isinstance(error, dict) else None
-            is_status = isinstance(code, int) and 400 <= code < 600
-            refused = self.make_error(code if is_status else 500, encode_body(raw))
+            status = error.get("code") if isinstance(error, dict) else None
+            if not isinstance(status, int) or not 400 <= status < 600:
+                status = 500
+            refused = self.make_error(status, encode_body(raw))
             # It broke off at some point behind the server's back; what was said until then may be charged.
             raise CallError(refused.kind, refused.reason, retry=refused.retry, billed=True)
         return raw if request is None else add_usage(raw, request)
