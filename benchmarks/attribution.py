@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from common import environment, report
+from common import environment, existing, report
 
 from rolellm.characters.scripts.names import normalize_name
 from rolellm.characters.scripts.parse import ScriptReading, read_script
@@ -187,13 +187,13 @@ def read(novel: Novel, names: Sequence[str] = ()) -> ScriptReading:
 def main() -> None:
     """Read the texts, compare with the labels, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--script", type=Path, help="a novel")
-    parser.add_argument("--labels", type=Path, default=[], nargs="+", help="JSON Lines of its labels")
+    parser.add_argument("--script", type=existing, help="a novel")
+    parser.add_argument("--labels", type=existing, default=[], nargs="+", help="JSON Lines of its labels")
     parser.add_argument("--role", help="its role")
     parser.add_argument("--alias", action="append", default=[], help="another name of the role; may be repeated")
-    parser.add_argument("--pdnc", type=Path, help="the corpus' folder `data`")
+    parser.add_argument("--pdnc", type=existing, help="the corpus' folder `data`")
     parser.add_argument("--only", nargs="*", default=[], help="novels of the corpus")
-    parser.add_argument("--wp", type=Path, help="a file of passages")
+    parser.add_argument("--wp", type=existing, help="a file of passages")
     parser.add_argument("--llm", type=Path, help="settings of the model to ask")
     parser.add_argument("--out", type=Path, help="folder for the model's replies")
     parser.add_argument("--sample", type=int, help="labels a novel, or passages")
@@ -201,9 +201,10 @@ def main() -> None:
     given = parser.parse_args()
     if bool(given.llm) != bool(given.out):
         parser.error("--llm and --out DIR go together")
+    names = [name for name in (given.role, *given.alias) if name]
     novels: list[Novel] = []
     if given.script:
-        novels.append(of_jsonl(given.script, given.labels, [given.role, *given.alias]))
+        novels.append(of_jsonl(given.script, given.labels, names))
     if given.pdnc:
         folders = sorted(path.parent for path in given.pdnc.glob("*/quotation_info.csv"))
         novels += [of_pdnc(folder) for folder in folders if not given.only or folder.name in given.only]
@@ -225,9 +226,11 @@ def main() -> None:
             if novel.role and not llm:
                 of = f"{novel.name}_" if len(novels) > 1 else ""
                 figures |= {of + name: share for name, share in of_role(read(novel, novel.role), novel).items()}
-    for novel in dict.fromkeys(name for name, _, _ in found):
-        here = shares([(said, label) for name, said, label in found if name == novel])
-        figures |= {f"{novel}_{name}": share for name, share in here.items() if len(novels) > 1}
+    if not found:
+        parser.error("no labeled quotation was read; give --script with --labels, --pdnc or --wp")
+    for title in dict.fromkeys(name for name, _, _ in found):
+        here = shares([(said, label) for name, said, label in found if name == title])
+        figures |= {f"{title}_{name}": share for name, share in here.items() if len(novels) > 1}
     for kind in sorted({label.kind for _, _, label in found}):
         here = shares([(said, label) for _, said, label in found if label.kind == kind])
         figures |= {f"{kind}_{name}": share for name, share in here.items() if kind}

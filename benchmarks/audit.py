@@ -104,7 +104,7 @@ def write_release(real: Path, out: Path, rows: int, seed: int = 0) -> dict[str, 
             role = row["role"]
             if "test" in path and number % _PLANT_EVERY == 0:
                 copied = draw.choice(trains[path.replace("test", "train")])
-                role = draw.choice([other for other in roles if other != copied["role"]])
+                role = draw.choice([other for other in roles if other != copied["role"]] or roles)
                 sources = [copied["question"], *copied["generated"]]
                 kind = PLANTED[number // _PLANT_EVERY % len(PLANTED)]
                 texts = [edited(text, kind, vocabulary, draw, language) for text in sources]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from common import environment, report
+from common import environment, existing, report
 
 from rolellm.characters.reply_rules import RULES, find_breaches, is_machine
 from rolellm.core.jsonl import read_jsonl
@@ -37,7 +37,7 @@ def released(folder: Path, language: Language) -> Iterator[tuple[str, str]]:
 def main() -> None:
     """Run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, required=True, help="a copy of the release")
+    parser.add_argument("--data-dir", type=existing, required=True, help="a copy of the release")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     figures: dict[str, float] = {}
@@ -49,7 +49,7 @@ def main() -> None:
         hits: Counter[str] = Counter()
         begun = time.process_time()
         for role, reply in replies:
-            hits.update(find_breaches(reply, language, machine=role in machines))
+            hits.update(find_breaches(reply, language, machine=role in machines).keys())
         seconds = time.process_time() - begun
         counts[language] = len(replies)
         for rule in RULES:

@@ -1,6 +1,6 @@
 """What the client costs, and what it keeps: throughput, CPU, memory, budget, and what SIGKILL does to a run.
 
-    python benchmarks/client.py [--json] [--quick] [--latency SECONDS] [--kills N]
+    python benchmarks/client.py [--json] [--part N] [--latency SECONDS] [--kills N]
 
 The server is `examples/local_llm.py` in a process of its own, with 10 % faults that pass (429 with Retry-After in
 seconds, milliseconds or as a date, 500, 502, 503, resets before and after, cut bodies, empty choices, filtered replies,
@@ -30,7 +30,7 @@ from common import environment, make_parser, peak_memory_mb, report
 
 from rolellm.core.errors import StoppedShortError
 from rolellm.llm.client import Client
-from rolellm.llm.model import Failure, Request, RunOptions
+from rolellm.llm.model import Failure, Outcome, Request, RunOptions
 from rolellm.llm.openai_format import encode_body
 
 CONCURRENCY = 64
@@ -54,7 +54,7 @@ def rate_limits(part: int) -> dict[str, Any]:
     """Runs against servers that let in only so many requests a second."""
     times, lost, refused = {}, 0, {}
     for name, (rate, burst, wait, at_once, latency, calls) in LIMITS.items():
-        count = max(calls // part, 2 * burst)
+        count = max(calls // part, burst + 1)
         more = ["--rate", str(rate), str(burst), *(["--retry-after", str(wait)] if wait is not None else [])]
         with server(latency, more=more) as running, TemporaryDirectory() as folder:
             endpoint = running.endpoint(at_once)
@@ -63,7 +63,7 @@ def rate_limits(part: int) -> dict[str, Any]:
             running.reset()
             with Client(folder, [endpoint], RunOptions(show_progress=False)) as client:
                 clock = time.perf_counter()
-                outcomes = client.ask(requests(count))
+                outcomes: list[Outcome[str]] = client.ask(requests(count))
                 clock = time.perf_counter() - clock
             lost += sum(isinstance(outcome, Failure) for outcome in outcomes)
             ideal = max((count - burst) / rate, (count - 1) // at_once * latency) + latency
@@ -80,7 +80,7 @@ def throughput(calls: int, latency: float, seed: int) -> dict[str, float]:
         running.reset()
         with Client(folder, [endpoint], RunOptions(max_attempts=10, show_progress=False)) as client:
             cpu, clock = time.process_time(), time.perf_counter()
-            outcomes = client.ask(requests(calls))
+            outcomes: list[Outcome[str]] = client.ask(requests(calls))
             cpu, clock = time.process_time() - cpu, time.perf_counter() - clock
         counts = running.counts()
     failed = sum(isinstance(outcome, Failure) for outcome in outcomes)
@@ -207,7 +207,7 @@ def memory(calls: int) -> dict[str, float]:
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = make_parser(__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of everything, to see that it works")
+    parser.add_argument("--part", type=int, default=1, help="measure an N-th of everything, to see that it works")
     parser.add_argument("--latency", type=float, default=0.2, help="of the server's answers, in seconds")
     parser.add_argument("--calls", type=int, default=12_000, help="of the run that is timed")
     parser.add_argument("--kills", type=int, default=200, help="how many runs are killed")
@@ -223,7 +223,7 @@ def main() -> None:
     if arguments.measure_memory:
         measure_memory(int(arguments.measure_memory[0]), arguments.measure_memory[1])
         return
-    part = 10 if arguments.quick else 1
+    part = arguments.part
     if arguments.limits:
         print(json.dumps(rate_limits(part), indent=2))
         return

@@ -21,7 +21,7 @@ from rolellm.llm import retry as pacing
 from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.journal import JOURNAL
-from rolellm.llm.model import Failure, RunOptions, request_key
+from rolellm.llm.model import Failure, Outcome, RunOptions, request_key
 from rolellm.llm.openai_format import encode_body
 
 CALLS = 600
@@ -63,7 +63,7 @@ def run(folder: Path, endpoint: Endpoint) -> None:
     """Ask all, and write what came; what a child does."""
     options = RunOptions(max_attempts=ATTEMPTS, show_progress=False)
     with Client(folder, [endpoint], options) as client:
-        outcomes = client.ask(requests(CALLS))
+        outcomes: list[Outcome[str]] = client.ask(requests(CALLS))
     rows = (
         {"n": number, "text": f"failed: {outcome.kind}" if isinstance(outcome, Failure) else outcome.value}
         for number, outcome in enumerate(outcomes)

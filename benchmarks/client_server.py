@@ -36,11 +36,11 @@ class Server:
 
     def counts(self) -> dict[str, Any]:
         """What the server saw."""
-        return self._get("counts")
+        return dict(self._get("counts"))
 
     def seen(self) -> dict[str, list[int]]:
         """How often each request came, and how often it got a good answer, by the hash of its body."""
-        return self._get("seen")
+        return dict(self._get("seen"))
 
     def reset(self) -> None:
         """Have the server forget."""

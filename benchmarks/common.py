@@ -26,6 +26,13 @@ def make_parser(description: str | None, *, reads_release: bool = False) -> argp
     return parser
 
 
+def existing(path: str) -> Path:
+    """Read an option that names a file or folder, and refuse one that is not there."""
+    if not Path(path).exists():
+        raise argparse.ArgumentTypeError(f"{path} does not exist")
+    return Path(path)
+
+
 def compare_gradients(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
     """How far gradients by name are from others: the norm of the difference over the norm."""
     import torch

@@ -17,6 +17,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,13 +106,11 @@ def measure(model: LocalModel, rows: list[Row], options: argparse.Namespace) -> 
     """Ratios and figures of one model and number of samples."""
     model.load()
     prompts = [model.encode(make_messages(row)) for row in rows]
-    sampling = {"temperature": 0.7, "top_p": 0.95} if options.samples > 1 else {}
+    sampling: dict[str, Any] = {"temperature": 0.7, "top_p": 0.95} if options.samples > 1 else {}
     settings = GenerateSettings(max_new_tokens=options.max_new_tokens, batch_tokens=options.batch_tokens, **sampling)
     sides: dict[str, Callable[[], list[str]]] = {"ours": lambda: ours(model, prompts, rows, settings, options.samples)}
     for size in options.batch_sizes:
-        sides[f"transformers, batches of {size}"] = lambda size=size: theirs(
-            model, prompts, settings, size, options.samples
-        )
+        sides[f"transformers, batches of {size}"] = partial(theirs, model, prompts, settings, size, options.samples)
     seconds: dict[str, float] = {}
     texts: dict[str, list[str]] = {}
     for turn in range(options.turns):

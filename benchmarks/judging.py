@@ -1,6 +1,6 @@
 """How fast judgements become a result: win rates, ranks, intervals, tests and the judge's own biases.
 
-    python benchmarks/judging.py [--json] [--judgements N] [--rows N] [--resamples N]
+    python benchmarks/judging.py [--json] [--judgements N] [--rows N]
 
 The judgements are made up: four models and a canary against a baseline, as a judge with a taste for the first place and
 for length would give them. The first measure is of so many judgements, pairs in both orders and lists in two rotations;
@@ -22,13 +22,14 @@ from typing import Any
 import numpy as np
 from common import environment, make_parser, peak_memory_mb, report
 
-from rolellm.core.records import Row
-from rolellm.judging.records import Comparison, Judgement, System
+from rolellm.core.records import Row, Subset
+from rolellm.core.settings import read
+from rolellm.judging.records import Comparison, Design, Judgement, System
 from rolellm.judging.result import JudgedBy
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.summary import summarize_judgements
 
-JUDGEMENTS, ROWS, RESAMPLES = 10_000, 33_000, 2000
+JUDGEMENTS, ROWS = 10_000, 33_000
 ROLES = 95
 GOAL = 10.0
 STRENGTHS = {"Sigma": 1.0, "Tau": 0.4, "Rho": 0.0, "Phi": -0.6}
@@ -43,7 +44,7 @@ def make_comparison(rows: int, people: list[System]) -> Comparison:
     for number in range(rows):
         role, general = number % ROLES, number % 5 > 0
         question = f"General question {number // ROLES}?" if general else f"What of {number}?"
-        subset = "general" if general else "role_specific"
+        subset: Subset = "general" if general else "role_specific"
         made.append(Row(f"row-{number}", f"Role {role}", "en", subset, question, ("None.",)))
     lengths = np.clip(random.lognormal(5.3, 0.6, (rows, len(people))), 1, 4000).astype(int)
     answers = {
@@ -66,15 +67,15 @@ def judge(comparison: Comparison, *, rotations: int) -> list[Judgement]:
             scores += [STRENGTHS.get(name, 0.0) + len(comparison.answers[name][row.id]) / 500 for name in order]
             scores[0] += 0.3
             ranks = (np.argsort(np.argsort(-scores)) + 1.0).tolist()
-            design = "pairwise" if len(order) == 2 else "listwise"
+            design: Design = "pairwise" if len(order) == 2 else "listwise"
             found.append(Judgement(row.id, "judge", design, order, tuple(ranks), tuple("reason" for _ in order)))
     return found
 
 
-def timed(comparison: Comparison, judgements: list[Judgement], resamples: int) -> dict[str, float]:
+def timed(comparison: Comparison, judgements: list[Judgement]) -> dict[str, float]:
     """Wall and CPU seconds of the whole result."""
     wall, busy = time.perf_counter(), time.process_time()
-    summarize_judgements(comparison, judgements, JUDGES, JudgingSettings(resamples=resamples))
+    summarize_judgements(comparison, judgements, JUDGES, read(JudgingSettings, {}))
     return {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - busy}
 
 
@@ -83,25 +84,24 @@ def parse_arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--judgements", type=int, default=JUDGEMENTS, metavar="N", help="(default: %(default)s)")
     parser.add_argument("--rows", type=int, default=ROWS, metavar="N", help="of the split (default: %(default)s)")
-    parser.add_argument("--resamples", type=int, default=RESAMPLES, metavar="N", help="(default: %(default)s)")
     return parser.parse_args()
 
 
 def main() -> None:
     """Measure and print."""
     arguments = parse_arguments()
-    if min(arguments.judgements, arguments.rows, arguments.resamples) < 1:
-        sys.exit("give 1 judgement, 1 row and 1 resample at least")
+    if min(arguments.judgements, arguments.rows) < 1:
+        sys.exit("give 1 judgement and 1 row at least")
     figures: dict[str, Any] = {"load_at_start": os.getloadavg()[0] if hasattr(os, "getloadavg") else None}
     models = [System(name) for name in STRENGTHS]
     canary, base = System("null", "canary"), System(BASELINE, "baseline")
     per_row = 2 * (len(models) + 1) + 2
     few = make_comparison(-(-arguments.judgements // per_row), [*models, canary, base])
     judged = judge(few, rotations=2)[: arguments.judgements]
-    figures |= {f"judgements_{name}": value for name, value in timed(few, judged, arguments.resamples).items()}
+    figures |= {f"judgements_{name}": value for name, value in timed(few, judged).items()}
     split = make_comparison(arguments.rows, [*models, base])
     all_judged = judge(split, rotations=0)
-    figures |= {f"split_{name}": value for name, value in timed(split, all_judged, arguments.resamples).items()}
+    figures |= {f"split_{name}": value for name, value in timed(split, all_judged).items()}
     figures["peak_memory_mb"] = peak_memory_mb()
     result = {
         "ratios": {},
@@ -111,11 +111,10 @@ def main() -> None:
             "split_rows": len(split.rows),
             "split_judgements": len(all_judged),
             "split_models": len(models),
-            "resamples": arguments.resamples,
         },
         **environment("numpy", "scipy"),
     }
-    notes = [f"goal: {JUDGEMENTS:,} judgements with {RESAMPLES:,} resamples in under {GOAL:g} s on one core"]
+    notes = [f"goal: {JUDGEMENTS:,} judgements in under {GOAL:g} s on one core"]
     report("judging", result, notes, arguments.json)
 
 

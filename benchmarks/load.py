@@ -37,7 +37,7 @@ print(time.perf_counter() - started)
 """
 
 
-def timed(command: list[str], env: dict[str, str], repeats: int = 5) -> float:
+def timed(command: list[str], env: dict[str, str], repeats: int) -> float:
     """Median wall time of a process, in seconds."""
     times = []
     for _ in range(repeats):
@@ -58,21 +58,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--data-dir", default=os.environ.get("ROLEBENCH_DIR"), help="a local copy of the release")
+    parser.add_argument("--repeats", type=int, default=5, help="processes of each (default: %(default)s)")
     options = parser.parse_args()
+    repeats = options.repeats
 
     config, data_dir = ("instruction-generalization-zh", options.data_dir) if options.data_dir else ("sample", None)
     with tempfile.TemporaryDirectory() as home:
         env = {**os.environ, "HF_HOME": home, "HF_DATASETS_CACHE": str(Path(home) / "datasets")}
         env |= {"HF_HUB_OFFLINE": "1"}
         python = [sys.executable, "-c"]
-        bare = timed([*python, "pass"], env)
+        bare = timed([*python, "pass"], env, repeats)
         load = _LOAD.format(config=config, data_dir=data_dir)
         figures = {
-            "import_rolellm_s": timed([*python, "import rolellm"], env) - bare,
-            "import_datasets_s": timed([*python, "import datasets"], env) - bare,
-            "help_s": timed([sys.executable, "-m", "rolellm", "--help"], env),
+            "import_rolellm_s": timed([*python, "import rolellm"], env, repeats) - bare,
+            "import_datasets_s": timed([*python, "import datasets"], env, repeats) - bare,
+            "help_s": timed([sys.executable, "-m", "rolellm", "--help"], env, repeats),
             "first_load_s": printed(load, env),
-            "second_load_s": statistics.median(printed(load, env) for _ in range(5)),
+            "second_load_s": statistics.median(printed(load, env) for _ in range(repeats)),
         }
         if data_dir:
             folder = Path(data_dir) / "rolebench-zh" / "general"
@@ -82,7 +84,7 @@ def main() -> None:
     notes = [f"config {config!r}" + ("" if data_dir else " (no release at hand: the embedded sample)")]
     report(
         "load",
-        {"ratios": ratios, "figures": figures, "n": 5, **environment("datasets", "pyarrow")},
+        {"ratios": ratios, "figures": figures, "n": repeats, **environment("datasets", "pyarrow")},
         notes,
         options.json,
     )

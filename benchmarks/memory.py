@@ -169,13 +169,13 @@ def skeleton(config: PreTrainedConfig, run: Run) -> Any:
 
 def trained_bytes(model: Any) -> int:
     """Bytes of the parameters that are trained: so many again their gradients, and twice that AdamW's moments."""
-    return sum(parameter.nbytes for parameter in model.parameters() if parameter.requires_grad)
+    return sum(int(parameter.nbytes) for parameter in model.parameters() if parameter.requires_grad)
 
 
 def weight_bytes(model: Any, run: Run) -> int:
     """Bytes of all parameters; with ``qlora``, linear layers other than the output layer and the adapter are NF4."""
     quantised = _quantised(model) if run.method == "qlora" else {}
-    plain = sum(parameter.nbytes for name, parameter in model.named_parameters() if name not in quantised)
+    plain = sum(int(parameter.nbytes) for name, parameter in model.named_parameters() if name not in quantised)
     return plain + sum(nf4_bytes(size) for size in quantised.values())
 
 

@@ -18,6 +18,7 @@ import tempfile
 import time
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -47,6 +48,7 @@ def write_tokens(data_dir: Path | None, rows: int, folder: Path) -> None:
 
     root = data_dir or SAMPLE
     corpus = load_corpus(data_dir)
+    corpus = replace(corpus, rows=corpus.rows[:rows])
     profiles = json.loads((root / "profiles-eng" / "desc.json").read_text(encoding="utf-8"))
     questions = [row["instruction"] for _, row in read_jsonl(root / "instructions-eng" / "instructions-general.jsonl")]
     end = corpus.tokenizer.eos_token_id

@@ -164,7 +164,9 @@ def main() -> None:
     from rocit_data import SIZES, SMALLEST, load_corpus
 
     corpus = load_corpus(options.data_dir, SMALLEST if options.tiny else SIZES)
-    ratios, figures, errors = {}, {}, []
+    ratios: dict[str, float] = {}
+    figures: dict[str, Any] = {}
+    errors: list[float] = []
     for kind in ("dpo", "grpo"):
         ratios[kind], error, more = compare(Job(corpus, kind, options))
         errors.append(error)

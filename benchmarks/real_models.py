@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from common import environment, report
+from common import environment, existing, report
 
 import rolellm
 from rolellm.core.records import Language
@@ -142,8 +142,7 @@ def verdicts(language: Language, given: argparse.Namespace) -> dict[str, Any]:
     data = load_rolebench(config, "test", data_dir=given.data_dir)
     rows = data.select([place for place, name in enumerate(data["language"]) if name == language])
     found = rolellm.certify(given.llm, rows, sample=given.verdicts, out=given.out / f"certificate-{language}")
-    tests = {f"{test.name} {test.form or ''}".strip(): test.figure for test in found.tests}
-    return {"verdict": found.verdict, "rows": found.rows, **tests}
+    return {"verdict": found.verdict, "line": found.line, "rows": found.rows}
 
 
 def samples(outcomes: dict[str, list[Outcome[Any]]]) -> str:
@@ -168,7 +167,7 @@ def samples(outcomes: dict[str, list[Outcome[Any]]]) -> str:
 def main() -> None:
     """Run all stages and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--llm", required=True, help="the model's settings file")
+    parser.add_argument("--llm", type=existing, required=True, help="the model's settings file")
     parser.add_argument("--out", type=Path, default=Path("real_models"), help="the folder that keeps every reply")
     parser.add_argument("--script", action="append", default=[], metavar="FILE=ROLE")
     parser.add_argument("--alias", action="append", default=[])
@@ -188,7 +187,7 @@ def main() -> None:
     judged = {}
     for language in dict.fromkeys(languages or ("en", "zh")) if arguments.verdicts else ():
         judged[language] = verdicts(language, arguments)
-    parts = {"character": found, "stage": watch.rows(), "judge": judged}
+    parts: dict[str, Any] = {"character": found, "stage": watch.rows(), "judge": judged}
     if arguments.samples:
         arguments.samples.write_text(samples(watch.outcomes), encoding="utf-8")
     figures = {

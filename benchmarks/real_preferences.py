@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from common import environment, report
+from common import environment, existing, report
 from datasets import Dataset, load_dataset
 from real_rocit import drawn
 
@@ -71,10 +71,7 @@ def split_release(release: Path, out: Path) -> None:
 def measure_replies(rows: list[Row], replies: list[str], meter: StyleMeter) -> dict[str, list[float]]:
     """Measure replies by what needs no other reply: style, breaks, repetition and length."""
     styled = [StyleReply(row.role, fold(row.question), reply) for row, reply in zip(rows, replies, strict=True)]
-    behavior = {
-        name: [measure(row, reply) for row, reply in zip(rows, replies, strict=True)]
-        for name, (measure, _) in BEHAVIOR.items()
-    }
+    behavior = {name: list(map(each.measure, rows, replies)) for name, each in BEHAVIOR.items()}
     return {"style": meter.measure(styled), **behavior}
 
 
@@ -135,8 +132,8 @@ def compare(
 def main() -> None:
     """Split, tune three times, answer, and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", type=Path, required=True, help="the folder of the base")
-    parser.add_argument("--data-dir", type=Path, required=True, help="a copy of the release")
+    parser.add_argument("--base", type=existing, required=True, help="the folder of the base")
+    parser.add_argument("--data-dir", type=existing, required=True, help="a copy of the release")
     parser.add_argument("--config", help="take this config's own rows, rather than the ten roles' in English")
     parser.add_argument("--form", default="rolellama", help="prompt.form of the SFT run: model for a chat model")
     parser.add_argument("--recipes", default="recipes/real/gemma-3-270m", help="how the files of the recipes begin")

@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from common import environment, report
+from common import environment, existing, report
 from datasets import Dataset, load_dataset
 
 import rolellm
@@ -58,7 +58,8 @@ def markers(rows: Dataset, among: Dataset, training: Dataset) -> dict[str, dict[
     """What scores are read between: floors, RoleGPT and a reference, each by its name."""
     rows = rows.filter(lambda row: bool(row["rolegpt"]))
     answered = rows.select_columns(["id"]).add_column("prediction", rows["rolegpt"])
-    scales = {one: rolellm.score(answered, among, protocol=one, training=training).scale for one in PROTOCOLS}
+    reports = {one: rolellm.score(answered, among, protocol=one, training=training) for one in PROTOCOLS}
+    scales = {name: scored.scale for name, scored in reports.items() if scored.scale is not None}
     found = {one.label(name): name for scale in scales.values() for name, one in scale.markers.items()}
     return {
         head: shown({one: scale.markers[name].metrics for one, scale in scales.items() if name in scale.markers})
@@ -70,7 +71,7 @@ def main() -> None:
     """Tune, answer, score, and report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", type=Path)
-    parser.add_argument("--base", type=Path, required=True, help="the folder of the base")
+    parser.add_argument("--base", type=existing, required=True, help="the folder of the base")
     parser.add_argument("--test", help="config of the test rows; by default the recipe's")
     parser.add_argument("--rows", type=int, default=120)
     parser.add_argument(

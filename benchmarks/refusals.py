@@ -10,9 +10,8 @@ view (even), and are measured on the other (odd).
 import argparse
 import csv
 from collections import Counter
-from pathlib import Path
 
-from common import environment, report
+from common import environment, existing, report
 
 from rolellm.characters.refusals import is_refusal
 
@@ -22,7 +21,7 @@ LABELS = {"2_full_refusal": "full refusals", "3_partial_refusal": "partial refus
 def main() -> None:
     """Count, by half and label, how many replies the rules call refusals."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("files", type=existing, nargs="+")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     replies = []
@@ -30,7 +29,7 @@ def main() -> None:
         with file.open(encoding="utf-8", newline="") as lines:
             replies += list(csv.DictReader(lines))
     halves = {prompt: index % 2 for index, prompt in enumerate(sorted({reply["prompt"] for reply in replies}))}
-    total, found = Counter(), Counter()
+    total, found = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for reply in replies:
         key = (("even", "odd")[halves[reply["prompt"]]], LABELS[reply["final_label"]])
         total[key] += 1

@@ -33,7 +33,7 @@ from common import environment, peak_memory_mb, report
 from retrieval import english_words
 from rich.console import Console
 
-from rolellm.core.records import Row
+from rolellm.core.records import Row, Subset
 from rolellm.judging.verdicts import RowOutcome
 from rolellm.reporting.browse import BrowsePart
 from rolellm.reporting.page import PageContent, write_page
@@ -55,7 +55,7 @@ def writer_of_words() -> Writer:
     """Writes texts of about so many words, each word drawn on its own."""
     random = np.random.default_rng(0)
     words, weights = english_words()
-    drawn = iter(())
+    drawn: Iterator[str] = iter(())
 
     def refill() -> Iterator[str]:
         return iter(words[item] for item in random.choice(len(words), p=weights, size=1_000_000).tolist())
@@ -99,13 +99,13 @@ def made_rows(count: int, write: Writer) -> list[Row]:
     random = np.random.default_rng(1)
     roles = [(f"Role {number}", write(110)) for number in range(ROLES)]
     asked = [(write(22), write(16)) for _ in range(INSTRUCTIONS)]
-    rows = []
+    rows: list[Row] = []
     for number in range(count):
         role, description = roles[number * ROLES // count]
         identity = f"{random.integers(2**62):016x}"
         if random.random() < SPECIFIC:
             kind = ("script_based", "script_agnostic")[number % 2]
-            given = (write(65),)
+            given: tuple[str, ...] = (write(65),)
             rows.append(Row(identity, role, "en", "role_specific", write(16), given, (kind,)))
         else:
             question, target = asked[number % INSTRUCTIONS]
@@ -118,9 +118,9 @@ def made_rows(count: int, write: Writer) -> list[Row]:
 def real_rows(folder: Path) -> list[Row]:
     """All English rows of a release's test files."""
     described = json.loads((folder / "profiles-eng" / "desc.json").read_text(encoding="utf-8"))
-    rows = []
+    rows: list[Row] = []
     for path in sorted((folder / "rolebench-eng").rglob("test.jsonl")):
-        subset = "general" if path.parent.name == "general" else "role_specific"
+        subset: Subset = "general" if path.parent.name == "general" else "role_specific"
         for line in path.read_text(encoding="utf-8").splitlines():
             value = json.loads(line)
             row = Row(f"{len(rows):016x}", value["role"], "en", subset, value["question"], tuple(value["generated"]))

@@ -10,12 +10,11 @@ import os
 import random
 import time
 import warnings
-from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from common import environment, report
+from common import environment, existing, report
 
 from rolellm import load_rolebench, rewards
 from rolellm.core.text import fold
@@ -33,7 +32,7 @@ CONFIGS = {
 def main() -> None:
     """Measure each reward on each kind of rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path, required=True)
+    parser.add_argument("--data-dir", type=existing, required=True)
     parser.add_argument("--rows", type=int, default=2000)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()

@@ -15,7 +15,7 @@ import argparse
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from common import compare_gradients, environment, make_parser, report
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rocit_data import Corpus
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes")
-FAMILIES = {"Llama": "tiny-llama", "Glm": "tiny-glm", "Glm4": "tiny-glm4"}
+Family = Literal["tiny-llama", "tiny-glm", "tiny-glm4"]
+FAMILIES: dict[str, Family] = {"Llama": "tiny-llama", "Glm": "tiny-glm", "Glm4": "tiny-glm4"}
 
 
 def measure(corpus: Corpus, wanted: Plan) -> dict[str, Any]:
@@ -67,7 +68,7 @@ def setup(corpus: Corpus, wanted: Plan) -> dict[str, Any]:
     }
 
 
-def gradient_error(corpus: Corpus, build: str) -> float:
+def gradient_error(corpus: Corpus, build: Family) -> float:
     """How far the gradient of one step is from TRL's row by row: the norm of the difference over the norm.
 
     Args:

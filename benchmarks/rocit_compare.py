@@ -180,6 +180,6 @@ def token_counts(job: Job, wanted: Plan, setting: Setting) -> dict[str, Any]:
     )
     for count in wanted.passes:
         order = schedule_replies(job.examples, _in_passes(step, count, shared=True)).order
-        batches = [batch[batch >= 0] for batch in order.reshape(-1, count)]
-        counts[f"{count} a pass"] = sum(len(fold_examples(job.examples, batch).ids) for batch in batches if len(batch))
+        batches = [batch[batch >= 0].tolist() for batch in order.reshape(-1, count)]
+        counts[f"{count} a pass"] = sum(len(fold_examples(job.examples, batch).ids) for batch in batches if batch)
     return counts

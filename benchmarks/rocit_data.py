@@ -6,6 +6,7 @@ import random
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +25,27 @@ SIZES = Tiny(hidden_size=256, intermediate_size=688, layers=6, heads=4, vocab_si
 SMALLEST = Tiny(hidden_size=16, intermediate_size=32, layers=1, heads=2, vocab_size=600)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Corpus:
-    """Rows as tokens.
+    """Rows, and what turns them into tokens.
 
     Attributes:
         source: The config and split, for people.
         rows: The English general rows.
         recipe: With the sizes of the model that is trained on a CPU.
         tokenizer: Trained on the distinct texts of the rows.
-        examples: One a (row, reference).
     """
 
     source: str
     rows: tuple[Row, ...]
     recipe: Recipe
     tokenizer: Any
-    examples: list[Example]
+
+    @cached_property
+    def examples(self) -> list[Example]:
+        """One a (row, reference)."""
+        chats = list(make_conversations(self.rows, make_messages))
+        return encode(chats, self.tokenizer, max_length=MAX_LENGTH)
 
     @property
     def training(self) -> TrainingRecipe:
@@ -49,7 +54,7 @@ class Corpus:
 
 
 def load_corpus(data_dir: Path | None, sizes: Tiny = SIZES) -> Corpus:
-    """Read the English general rows and turn them into tokens.
+    """Read the English general rows, with a tokenizer made for them.
 
     Args:
         data_dir: A copy of the release, whose held-out roles have the general rows that are taken; ``None`` takes the
@@ -66,9 +71,7 @@ def load_corpus(data_dir: Path | None, sizes: Tiny = SIZES) -> Corpus:
     )
     recipe = Recipe(base=BaseRecipe(build="tiny-llama", tiny=sizes), training=training)
     tokenizer = build_tokenizer(recipe, list(_once(rows)))
-    chats = list(make_conversations(rows, make_messages))
-    examples = encode(chats, tokenizer, max_length=MAX_LENGTH)
-    return Corpus(f"{config}/{split}", rows, recipe, tokenizer, examples)
+    return Corpus(f"{config}/{split}", rows, recipe, tokenizer)
 
 
 def _once(rows: Sequence[Row]) -> Iterator[Row]:

@@ -11,6 +11,7 @@ is measured by the clock, and so is only as good as the machine is idle.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import random
@@ -19,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -51,19 +53,24 @@ class Rival:
     name: str
     score: Callable[[str, str], Triple]
 
+    def score_all(self, pairs: Sequence[Pair]) -> list[Triple]:
+        """A figure for each pair."""
+        return [self.score(*pair) for pair in pairs]
+
 
 def rivals() -> list[Rival]:
     """The two packages, as anyone would call them for Rouge-L alone."""
     # This file bears the name of one of them, and its folder stands first on the path.
     here = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
-    from rouge import Rouge
+    package = importlib.import_module("rouge")
     from rouge_score.rouge_scorer import RougeScorer
 
-    google, pypi = RougeScorer(["rougeL"]), Rouge(metrics=["rouge-l"])
+    google, pypi = RougeScorer(["rougeL"]), package.Rouge(metrics=["rouge-l"])
 
     def by_google(prediction: str, reference: str) -> Triple:
-        return google.score(reference, prediction)["rougeL"]
+        score: Triple = google.score(reference, prediction)["rougeL"]
+        return score
 
     def by_pypi(prediction: str, reference: str) -> Triple:
         score = pypi.get_scores(prediction, reference)[0]["rouge-l"]
@@ -109,9 +116,9 @@ def compare(pairs: Sequence[Pair]) -> dict[str, dict[str, float]]:
     for turn in track(turns, "ours and the rivals, in turns", console=LOG, transient=True):
         for rival in packages:
             protocol = PROTOCOLS[rival.name]
-            before, mine = timed(lambda turn=turn, protocol=protocol: ours(turn, protocol))
-            theirs, expected = timed(lambda turn=turn, rival=rival: [rival.score(*pair) for pair in turn])
-            after, _ = timed(lambda turn=turn, protocol=protocol: ours(turn, protocol))
+            before, mine = timed(partial(ours, turn, protocol))
+            theirs, expected = timed(partial(rival.score_all, turn))
+            after, _ = timed(partial(ours, turn, protocol))
             ratios[rival.name].append(2 * theirs / (before + after))
             costs[rival.name].append((before + after) / 2 / len(turn))
             for score, triple in zip(mine, expected, strict=True):
@@ -153,7 +160,7 @@ def linearity(pairs: Sequence[Pair], protocol: str, count: float) -> float:
 def peak_mb(protocol: str, data_dir: Path) -> dict[str, float]:
     """Run :func:`measure_memory` in a fresh interpreter."""
     command = [sys.executable, __file__, "--measure-memory", protocol, "--data-dir", str(data_dir)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
 
 
 def measure_memory(protocol: str, data_dir: Path) -> dict[str, float]:

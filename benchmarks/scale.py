@@ -30,7 +30,7 @@ from common import environment, report
 
 from rolellm.llm.client import Client
 from rolellm.llm.journal import JOURNAL, SHARDS
-from rolellm.llm.model import Failure, RunOptions
+from rolellm.llm.model import Failure, Outcome, RunOptions
 
 GOALS = "Goals: two workers >= 1.8 times one; of the kills: nothing lost, twice, or paid again beyond those in flight."
 LATENCY = 0.05
@@ -38,11 +38,11 @@ LATENCY = 0.05
 
 def ask(running: Server, calls: int, at_once: int, workers: int | None, address: str) -> float:
     """Seconds that a run takes, with so many workers; `None` for this process alone."""
-    ray = {} if workers is None else {"ray": address, "workers": workers}
+    ray: dict[str, Any] = {} if workers is None else {"ray": address, "workers": workers}
     options = RunOptions(show_progress=False, **ray)
     with TemporaryDirectory() as folder, Client(folder, [running.endpoint(at_once)], options) as client:
         begun = time.perf_counter()
-        outcomes = client.ask(requests(calls))
+        outcomes: list[Outcome[str]] = client.ask(requests(calls))
         seconds = time.perf_counter() - begun
     if client.spent.calls != calls or any(isinstance(outcome, Failure) for outcome in outcomes):
         raise SystemExit("not every request was answered by one call")
@@ -84,7 +84,7 @@ def kills(running: Server, calls: int, at_once: int, count: int, address: str) -
         options = RunOptions(show_progress=False, ray=address, workers=2)
         with Client(folder, [running.endpoint(at_once)], options) as client:
             killer.start()
-            outcomes = client.ask(requests(calls))
+            outcomes: list[Outcome[str]] = client.ask(requests(calls))
             over.set()
             killer.join()
         records = [json.loads(line) for line in (Path(folder) / JOURNAL).read_bytes().splitlines()]

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from common import environment, report
+from common import environment, existing, report
 
 from rolellm.characters.scripts.names import normalize_name
 from rolellm.characters.scripts.parse import ParsedScript, parse_script
@@ -109,7 +109,7 @@ def cost(path: Path, role: str, megabytes: float) -> str:
 def main() -> None:
     """Run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=Path, required=True, help="the folder with the texts")
+    parser.add_argument("--texts", type=existing, required=True, help="the folder with the texts")
     parser.add_argument("--held-out", action="store_true", help="open the held-out half, for the final figure")
     parser.add_argument("--only", nargs="*", default=[], help="names of texts")
     parser.add_argument("--wrong", type=int, default=0, help="show so many wrong headers per text")
@@ -135,8 +135,9 @@ def main() -> None:
             parsed = None
             notes.append(f"{entry['name']}: {str(error)[:300]}")
         seconds = time.process_time() - begun
+        wrong: list[str] = []
         if parsed is None:
-            right, total, wrong = 0, len(headers_of(text, entry)) if "headers" in entry else 1, []
+            right, total = 0, len(headers_of(text, entry)) if "headers" in entry else 1
         elif "headers" in entry:
             right, total, wrong = judged(parsed, headers_of(text, entry))
         else:

@@ -13,17 +13,26 @@ import json
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
+from common import existing
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import ComplementNB
 from sklearn.svm import LinearSVC
 
+from rolellm.core.records import Language
 from rolellm.core.text import fold
 from rolellm.scoring import style
 
+#: Analyzers and their ranges.
+Views = list[tuple[str, tuple[int, int]]]
+#: Role, folded question, question and text.
+Reply = tuple[str, str, str, str]
+Labels = npt.NDArray[Any]
 OWN = {"en": "char 3-4 + word 1-2", "zh": "char 1-3"}
 
 
@@ -32,7 +41,7 @@ def dealt(question: str, parts: int, salt: str) -> int:
     return int(hashlib.sha256((salt + question).encode()).hexdigest(), 16) % parts
 
 
-def replies(files: list[Path]) -> list[tuple[str, str, str, str]]:
+def replies(files: list[Path]) -> list[Reply]:
     """Role, folded question, question and text of each reply."""
     found = []
     for path in files:
@@ -42,7 +51,7 @@ def replies(files: list[Path]) -> list[tuple[str, str, str, str]]:
     return found
 
 
-def settings() -> dict:
+def settings() -> dict[str, tuple[Views, Any]]:
     """Name to views (analyzer, range, masked or not, case) and what learns from them."""
     svc = LinearSVC(C=0.1, random_state=0)
     char, word = ("char", (2, 4)), ("word", (1, 2))
@@ -65,7 +74,7 @@ def settings() -> dict:
     return common | {f"{name}, masked": (views, learner) for name, (views, learner) in common.items()}
 
 
-def fitted(views: list, learn: list, judge: list, language: str, masked: bool) -> tuple:
+def fitted(views: Views, learn: list[Reply], judge: list[Reply], language: Language, masked: bool) -> tuple[Any, Any]:
     """Features of what is learned from and of what is judged."""
     shown = [
         [style.mask_repeats(text, question, language) if masked else text for _, _, question, text in part]
@@ -82,14 +91,16 @@ def fitted(views: list, learn: list, judge: list, language: str, masked: bool) -
     return sp.hstack(first).tocsr(), sp.hstack(second).tocsr()
 
 
-def judged(learner: object, data: tuple, roles: np.ndarray) -> np.ndarray:
+def judged(learner: Any, data: tuple[Any, Any], roles: Labels) -> Labels:
     """A score for each judged reply and role."""
     learner.fit(data[0], roles)
     score = getattr(learner, "decision_function", None) or learner.predict_proba
-    return score(data[1])
+    scores: Labels = score(data[1])
+    # Of two roles, scikit-learn gives the second's alone.
+    return scores if scores.ndim > 1 else np.column_stack([-scores, scores])
 
 
-def right(scores: np.ndarray, known: np.ndarray, names: np.ndarray) -> str:
+def right(scores: Labels, known: Labels, names: Labels) -> str:
     """Top-1 and top-5 in percent."""
     own = np.searchsorted(names, known)
     rank = (scores > scores[np.arange(len(own)), own][:, None]).sum(axis=1)
@@ -99,7 +110,7 @@ def right(scores: np.ndarray, known: np.ndarray, names: np.ndarray) -> str:
 def main() -> None:
     """Measure the parts asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("files", type=existing, nargs="+")
     parser.add_argument("--language", required=True, choices=("en", "zh"))
     parser.add_argument("--part", default="settings", choices=("settings", "held-out", "curve"))
     parser.add_argument("--only", default="", help="settings whose name has this")
@@ -132,11 +143,10 @@ def main() -> None:
         scores = judged(own[1], fitted(own[0], part, held_out, language, True), np.array([one[0] for one in part]))
         print(f"| {len(kept):,} | {len(part):,} | {right(scores, known, names)} |", flush=True)
     for low, high in ((0, 30), (30, 60), (60, 120), (120, 240), (240, 1 << 30)):
-        kept = np.array([low <= len(one[3]) < high for one in held_out])
-        if kept.any():
-            print(
-                f"{low} to {high} characters: {kept.mean():.0%} of replies, {right(scores[kept], known[kept], names)}"
-            )
+        lengths = np.array([low <= len(one[3]) < high for one in held_out])
+        if lengths.any():
+            shares = right(scores[lengths], known[lengths], names)
+            print(f"{low} to {high} characters: {lengths.mean():.0%} of replies, {shares}")
     if arguments.misjudged:
         wrong = [at for at in range(len(known)) if names[scores[at].argmax()] != known[at]]
         random.Random(0).shuffle(wrong)

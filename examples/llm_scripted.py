@@ -24,7 +24,6 @@ _STAGES = {
     "profile_third_rules": "profile/third",
     "profile_second_rules": "profile/second",
     "profile_phrases_rules": "profile/catchphrases",
-    "profile_knowledge_rules": "profile/knowledge/1",
 }
 _TAGS = {
     load_template(language, name).fill(): tag  # type: ignore[arg-type]

@@ -87,8 +87,8 @@ def summarize(
 class Simulator:
     """A judge of known faults: draws judgements by each system's strength (log-odds; the baseline's is 0).
 
-    All log-odds: `first` for what is shown first, `length` for each 100 characters more, `names` for a system whose
-    name is shown. Whoever is ahead by less than `tie`, in log-odds, is not preferred. Everybody answers every row, at
+    All log-odds: `first` for what is shown first, `length` for each 100 characters more.
+    Whoever is ahead by less than `tie`, in log-odds, is not preferred. Everybody answers every row, at
     lengths drawn around their own, unless there are `answers` to judge.
     """
 
@@ -99,7 +99,6 @@ class Simulator:
     lengths: Mapping[str, int] = field(default_factory=dict)
     first: float = 0.0
     length: float = 0.0
-    names: Mapping[str, float] = field(default_factory=dict)
     tie: float = 0.0
     noise: float = 1.0
     spread: int = 0
@@ -130,12 +129,12 @@ class Simulator:
         answers = {one.name: {row.id: "x" * self._length(one.name, row.id) for row in self.rows} for one in people}
         return Comparison(self.rows, people, answers)
 
-    def pairs(self, judge: str = "judge", *, named: bool = False) -> list[Judgement]:
+    def pairs(self, judge: str = "judge") -> list[Judgement]:
         """Each system against the baseline, in both orders."""
         comparison = self.comparison()
         base = comparison.baseline or BASELINE
         return [
-            self._judged(comparison, row, judge, order, named=named)
+            self._judged(comparison, row, judge, order)
             for row in comparison.rows
             for name in comparison.answers
             for order in ((name, base), (base, name))
@@ -160,24 +159,22 @@ class Simulator:
         judge: str,
         order: tuple[str, ...],
         *,
-        named: bool = False,
         listwise: bool = False,
     ) -> Judgement:
         scores = []
         for place, name in enumerate(order):
             # A difference of two Gumbel draws is logistic: preferences follow Bradley and Terry.
-            uniform = self._draw("noise", row.id, judge, name, order, named).random()
+            uniform = self._draw("noise", row.id, judge, name, order).random()
             scores.append(
                 self.strengths.get(name, 0.0)
                 + (self.first if place == 0 else 0.0)
                 + self.length * len(comparison.answers[name][row.id]) / 100
-                + (self.names.get(name, 0.0) if named else 0.0)
                 - self.noise * math.log(-math.log(uniform))
             )
         places = [sum(other - own > self.tie for other in scores) for own in scores]
         reasons = tuple(f"{judge} on {name}" for name in order)
         design: Design = "listwise" if listwise else "pairwise"
-        return Judgement(row.id, judge, design, order, compute_mid_ranks(places), reasons, named)
+        return Judgement(row.id, judge, design, order, compute_mid_ranks(places), reasons)
 
     def _length(self, name: str, row: str) -> int:
         middle = self.lengths.get(name, 200)

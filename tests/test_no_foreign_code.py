@@ -23,13 +23,16 @@ LOADERS = {"from_pretrained", "from_config"}
 
 
 def unguarded(source: str) -> list[str]:
-    """The calls that load from a model's folder without ``trust_remote_code=False``; peft's own loader takes none."""
+    """The calls that load from a model's folder without ``trust_remote_code=False``; peft's own loaders take none."""
     found = []
     for call in ast.walk(ast.parse(source)):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in LOADERS):
             continue
         given = {word.arg: ast.unparse(word.value) for word in call.keywords}
-        if ast.unparse(call.func.value) != "PeftModel" and given.get("trust_remote_code") != "False":
+        if (
+            ast.unparse(call.func.value) not in ("PeftModel", "PeftConfig")
+            and given.get("trust_remote_code") != "False"
+        ):
             found.append(ast.unparse(call))
     return found
 

@@ -124,7 +124,6 @@ def test_a_judge_counts_where_both_orders_agree(tmp_path: Path) -> None:
         judge_pair("row-004", (base, "nullmodel"), (1, 2)),
         judge_pair("row-005", (base, model), (1.5, 1.5)),
         judge_pair("row-005", (model, base), None, unscored="no verdict"),
-        judge_pair("row-005", (model, base), (1, 2), named=True),
     ]
     run = read_run(write_run(tmp_path / "run", make_comparison(make_rows()), judgements))
     (pair,) = pair_judged(run)

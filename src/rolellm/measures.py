@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,9 @@ from rolellm.llm.llm import LLM, CallOptions
 from rolellm.scoring.statistics.intervals import read_interval, select_intervals
 
 if TYPE_CHECKING:
+    from rolellm.checks.character_tests import TestsResult
     from rolellm.checks.safety import CheckSafety
+    from rolellm.runs import Run
 
 Files = str | Path | Sequence[str | Path]
 
@@ -41,7 +44,7 @@ class Findings(Result, dict[str, Any]):
         return dict(self)
 
 
-def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path = "character-tests") -> Findings:
+def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path = "character-tests") -> Run[TestsResult]:
     """Test a character: role, language, knowledge, catchphrases, jailbreaks.
 
     Args:
@@ -53,21 +56,19 @@ def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path =
         SettingsError: For a file that cannot be read, and where no model is named.
     """
     from rolellm.checks.character_tests import CheckCharacter, read_tests
-    from rolellm.reporting.check_sections import tests_table
     from rolellm.reporting.page import PageContent, write_page
     from rolellm.runs import run_step
 
     suite = read_tests(file)
-    named = suite.model if model is None else model
-    if named is None:
+    model = suite.model if model is None else model
+    if model is None:
         raise SettingsError(f"no model is named; give one, or add `model` to {file}")
-    run = run_step(CheckCharacter(suite), LLM.resolve(named), out)
+    run = run_step(CheckCharacter(suite), LLM.resolve(model), out)
     result = run.result
-    summary = ", ".join(f"{count} {kind}" for kind, count in result["counts"].items() if count)
     recipe = {"file": str(file), "models": run.manifest["models"], "settings": run.manifest["settings"]}
-    title = f"Tests of {result['role']}"
-    write_page(Path(out) / "tests.html", PageContent(title, (), summary=summary, recipe=recipe, tests=result))
-    return Findings(run.to_dict() | result, tests_table(result), (f"{summary}; {result['flaky']} flaky",))
+    content = PageContent(f"Tests of {result.role}", (), summary=result.remarks()[0], recipe=recipe, tests=result)
+    page = write_page(run.folder / "tests.html", content)
+    return replace(run, result=replace(result, page=page))
 
 
 def safety(
@@ -75,7 +76,7 @@ def safety(
     against: str | LLM | None = None,
     *,
     roles: Sequence[Any] = (),
-    guards: Files = (),
+    guard: Any = None,
     out: str | Path = "safety",
     options: CallOptions | None = None,
     **settings: Any,
@@ -86,8 +87,8 @@ def safety(
         model: The tuned model: a folder, a Hub id, YAML settings of a model, or an `LLM`.
         against: Its base, as `model`; by default the one that an adapter names.
         roles: As `rolellm.RolePlayer` takes them.
-        guards: YAML settings of guard models or judges, next to the rules.
-        out: Folder for replies.jsonl, planted.jsonl, and the journal: a second run sends only new messages.
+        guard: YAML settings of a guard model or a judge that reads the replies; by default rules do.
+        out: Folder for replies.jsonl and the journal: a second run sends only new messages.
         options: How the models are called: concurrency, budget and so on.
         settings: Fields of `rolellm.checks.safety.SafetySettings` and `rolellm.playing.settings.PlaySettings`.
 
@@ -95,12 +96,12 @@ def safety(
         SettingsError: Without a base, and for settings that cannot be used.
         JudgingError: For a guard whose words are not in its form.
     """
-    from rolellm.reporting.safety_section import costume_table, describe_safety
+    from rolellm.reporting.safety_section import describe_safety, safety_table
     from rolellm.runs import run_step
 
-    llm, step = plan_safety(model, against, roles=roles, guards=guards, options=options, **settings)
+    llm, step = plan_safety(model, against, roles=roles, guard=guard, options=options, **settings)
     run = run_step(step, llm, out)
-    return Findings(run.to_dict(), costume_table(run.summary), describe_safety(run.summary))
+    return Findings(run.to_dict(), safety_table(run.summary), describe_safety(run.summary))
 
 
 def plan_safety(
@@ -108,7 +109,7 @@ def plan_safety(
     against: str | LLM | None = None,
     *,
     roles: Sequence[Any] = (),
-    guards: Files = (),
+    guard: Any = None,
     options: CallOptions | None = None,
     **settings: Any,
 ) -> tuple[LLM, CheckSafety]:
@@ -122,8 +123,7 @@ def plan_safety(
     if against is None:
         against = find_base(str(model))
     llm = pair_models(LLM.resolve(model), LLM.resolve(against)).limit(options or CallOptions())
-    files = [guards] if isinstance(guards, str | Path) else guards
-    return llm, CheckSafety(chosen, play, roles, [Guard.of(file, chosen.guard_format) for file in files])
+    return llm, CheckSafety(chosen, play, roles, None if guard is None else Guard.of(guard))
 
 
 def audit_reward(
@@ -182,7 +182,6 @@ def style(
         data_dir: A local copy of the release.
     """
     from rolellm.data.rolebench.source import resolve_config
-    from rolellm.scoring.settings import name_intervals
     from rolellm.scoring.style import measure_file_style
 
     files = [Path(file) for file in ([predictions] if isinstance(predictions, str | Path) else predictions)]
@@ -200,5 +199,5 @@ def style(
         if part in measured
     ]
     columns = (*heads.values(), "Calibration error %")
-    table = Table(f"Style, {name_intervals(config)}", ("Language", "Measured"), columns, tuple(rows))
+    table = Table("Style", ("Language", "Measured"), columns, tuple(rows))
     return Findings(result, table, result["warnings"])

@@ -26,11 +26,11 @@ def test_length_is_beaten(command: Command, tmp_path: Path) -> None:
 
 def test_the_rewards_of_the_recipe_hold_together(command: Command, tmp_path: Path) -> None:
     words = ("check", "reward", *GOOD, "--limit", 60, "--out", tmp_path / "out", "--json")
-    told = command(*words, *(word for weight in (1, 1, 2, 1, 1) for word in ("--weight", weight)))
+    told = command(*words, *(word for weight in (1, 1, 2, 1, 1) for word in ("--set", f"weights={weight}")))
     assert told.code == 0
     together = told.json["rewards"]["together"]
     assert told.json["beaten"] == []
-    weak = {"plain": 0.6, "off_topic": 0.7}
+    weak = {"plain": 0.6, "off_topic": 0.7, "sandwich": 0.7}
     assert all(figures["lost"]["mean"] >= weak.get(kind, 0.9) for kind, figures in together.items())
     low, high = together["plain"]["lost"]["ci95"]
     assert low < together["plain"]["lost"]["mean"] <= high
@@ -42,7 +42,7 @@ def test_the_rewards_of_the_recipe_hold_together(command: Command, tmp_path: Pat
     ("words", "message"),
     [
         pytest.param(("rolellm.rewards.nothing",), "there is no rolellm.rewards.nothing", id="unknown"),
-        pytest.param((LENGTH, "--weight", "1", "--weight", "2"), "2 weights for 1 rewards", id="weights"),
+        pytest.param((LENGTH, "--set", "weights=1", "--set", "weights=2"), "2 weights for 1 rewards", id="weights"),
     ],
 )
 def test_what_cannot_be_audited_is_refused(

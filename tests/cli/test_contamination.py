@@ -42,7 +42,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def generate(out: Path, *more: str, model: str = "run") -> list[str]:
-    options = ["--role", ROLE, "--limit", "6", "--max-new-tokens", "2", "--system-template", "short.txt", "--json"]
+    options = ["--role", ROLE, "--limit", "6", "--max-new-tokens", "2", "--set", "system_template=short.txt", "--json"]
     return ["generate", "--model", model, "--config", "sample", "--out", str(out), *options, *more]
 
 

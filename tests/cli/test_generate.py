@@ -15,7 +15,7 @@ from ..forking import Forking
 
 BIN = Path(sys.executable).parent
 # Its own system instruction, so that prompts fit the tiny model's context.
-CHOICE = ("--role", "Queen of Hearts", "--role", "Long John Silver", "--system-template", "short.txt")
+CHOICE = ("--role", "Queen of Hearts", "--role", "Long John Silver", "--set", "system_template=short.txt")
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_what_it_wrote_can_be_scored_by_the_line_it_prints(
 def test_ctrl_c_keeps_what_is_done_and_the_printed_line_finishes_it(
     tiny_model: Path, tmp_path: Path, warm: Forking
 ) -> None:
-    options = ("--batch-size", "2", "--max-new-tokens", "80", "--temperature", "0.7", "--top-p", "0.95")
+    options = ("--set", "batch_size=2", "--max-new-tokens", "80", "--temperature", "0.7", "--set", "top_p=0.95")
     # A name that the shell would take apart, and --overwrite, which the resume line must not repeat.
     out = tmp_path / "my $out.jsonl"
     words = command(tiny_model, out.name, *options, "--overwrite")
@@ -88,7 +88,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_printed_line_finishes_it(
         pytest.param(("--model", "nowhere/at/all"), 1, "no such directory", id="model"),
         pytest.param(("--model", "nowhere/at/all", "--dry-run"), 1, "no such directory", id="model-of-a-dry-run"),
         pytest.param(("--role", "Queen of Heart"), 2, "Queen of Hearts", id="role"),
-        pytest.param(("--top-p", "0"), 2, "top_p: must be greater than 0", id="top-p"),
+        pytest.param(("--set", "top_p=0"), 2, "top_p: must be greater than 0", id="top-p"),
     ],
 )
 def test_bad_usage_is_refused_in_words(
@@ -106,7 +106,7 @@ def test_the_models_of_a_settings_file_answer_and_a_dry_run_asks_nobody(
 ) -> None:
     (tmp_path / "llm.yaml").write_text(f"endpoints: [{{backend: local, model: {tiny_model}}}]")
     words = ["generate", "--llm", "llm.yaml", "--config", "sample", "--out", "p.jsonl", "--role", "long john silver"]
-    words += ["--system-template", "short.txt", "--max-new-tokens", "4", "--limit", "3", "--json"]
+    words += ["--set", "system_template=short.txt", "--max-new-tokens", "4", "--limit", "3", "--json"]
     assert json.loads(warm([*words, "--dry-run"], tmp_path))["requests"] == 3
     assert not (tmp_path / "p.jsonl").exists()
     summary = json.loads(warm(words, tmp_path))

@@ -38,7 +38,7 @@ def profile(tmp_path: Path) -> Path:
 def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(
     run: Command, profile: Path, tmp_path: Path
 ) -> None:
-    shown = run(profile, "--out", tmp_path / "elsewhere", "--rounds", 40)
+    shown = run(profile, "--out", tmp_path / "elsewhere", "--set", "rounds=40")
     assert shown.code == 0
     assert "dropped: duplicate" in shown.out
     assert "from the journal" in shown.out
@@ -52,7 +52,7 @@ def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        pytest.param(["--overlap-tokens", 900], 2, "overlap_tokens is 900", id="overlap over half a chunk"),
+        pytest.param(["--set", "overlap_tokens=900"], 2, "overlap_tokens is 900", id="overlap over half a chunk"),
     ],
 )
 def test_bad_usage(run: Command, profile: Path, words: list[Any], code: int, message: str) -> None:
@@ -77,7 +77,7 @@ def test_what_a_script_says_reaches_no_terminal_alive(run: Command, tmp_path: Pa
 
 
 def test_a_run_without_any_reply_fails_and_says_why(run: Command, profile: Path) -> None:
-    server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--max-attempts", 1)
+    server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--set", "max_attempts=1")
     shown = run(profile, "--per-role", 10, *server, "--json", model=False)
     assert shown.code == 1
     assert shown.json["counts"]["candidates"] == 0 and shown.json["requests"]["failed"] == 2

@@ -51,16 +51,15 @@ def write_endpoints(place: Path, url: str, *models: str, more: str = "") -> None
 
 
 def test_the_table_shows_canaries_and_biases_beside_the_scores(place: Path, run: Command) -> None:
-    shown = run(*ASK, "--limit", "8", "--name-probe", "2")
+    shown = run(*ASK, "--limit", "8")
     assert shown.code == 0
     columns = ("canary: null model", "Win rate, %", "Avg. rank", "Consistency, %")
-    biases = ("First answer of a pair preferred", "Verdict changes when names are shown")
-    for word in (*columns, *biases, "rolellm report run", "rolellm label run"):
+    for word in (*columns, "First answer of a pair preferred", "rolellm report run", "rolellm label run"):
         assert word in shown.out
 
 
 def test_a_larger_sample_asks_for_its_new_rows_only(place: Path, run: Command) -> None:
-    few = (*ASK, "--name-probe", "0", "--json")
+    few = (*ASK, "--json")
     first, second = (run(*few, "--limit", limit).result for limit in (5, 9))
     assert (first["rows"], second["rows"]) == (5, 9)
     assert second["spent"]["from_journal"] == first["spent"]["calls"]
@@ -88,7 +87,7 @@ def test_a_jury_of_servers_asks_each_of_them_everything(
     server = llm_server(words)
     jurors = ("one", "two", "contrary")
     write_endpoints(place, server.url, *jurors)
-    result = run(*ASK, "--limit", "6", "--name-probe", "0", "--jury", "--json").result
+    result = run(*ASK, "--limit", "6", "--jury", "--json").result
     assert tuple(judge["name"].rpartition(" ")[2].rpartition("/")[2] for judge in result["judges"]) == jurors
     asked = Counter(body["model"] for body in server.bodies)
     assert asked == dict.fromkeys(jurors, 6 * (5 * 2 + 2))
@@ -111,7 +110,7 @@ def test_a_judge_that_goes_by_the_place_is_called_unfit_before_all_else(
     place: Path, run: Command, command: Command, llm_server: Callable[..., Any]
 ) -> None:
     write_endpoints(place, llm_server(places).url, "local")
-    shown = run(*ASK, "--limit", "6", "--name-probe", "0")
+    shown = run(*ASK, "--limit", "6")
     assert shown.code == 0
     first, *rest = shown.out.splitlines()
     assert first.startswith("warning: the judge local is not fit to judge pairs")
@@ -126,19 +125,19 @@ def test_a_judge_without_verdicts_fails_and_leaves_its_transcripts(
     place: Path, run: Command, llm_server: Callable[..., Any]
 ) -> None:
     write_endpoints(place, llm_server(lambda body: "They are both lovely.").url, "local")
-    said = run(*ASK, "--limit", "2", "--name-probe", "1", "--max-attempts", "2")
+    said = run(*ASK, "--limit", "2", "--set", "max_attempts=2")
     assert said.code == 1
-    assert "Win rate, %" not in said.out and "No verdict: 16 of 16" in said.out
-    assert "error: 16 of 16 verdicts are missing (100.0%" in said.err and "unscored.jsonl" in said.err
+    assert "Win rate, %" not in said.out and "No verdict: 12 of 12" in said.out
+    assert "error: 12 of 12 verdicts are missing (100.0%" in said.err and "unscored.jsonl" in said.err
     lines = (place / "run/unscored.jsonl").read_text().splitlines()
-    assert len(lines) == 28 and json.loads(lines[0])["reply"] == "They are both lovely."
+    assert len(lines) == 24 and json.loads(lines[0])["reply"] == "They are both lovely."
 
 
 def test_a_model_on_this_machine_can_be_asked_without_a_key(place: Path, tiny_model: Path, run: Command) -> None:
     (place / "llm.yaml").write_text(f"endpoints: [{{backend: local, model: '{tiny_model}', device: cpu}}]\n")
-    judge = ("--judge", "role-pair", "--limit", "1", "--no-canaries", "--name-probe", "0", "--max-attempts", "1")
+    judge = ("--judge", "role-pair", "--limit", "1", "--set", "canaries=false", "--set", "max_attempts=1")
     # Random weights give no verdicts; that they were asked, and that this counts as none, is the point.
-    done = run(*ASK, *judge, "--shown", "40")
+    done = run(*ASK, *judge, "--set", "shown=40")
     assert done.code == 1 and "4 of 4 verdicts are missing" in done.err
 
 

@@ -61,7 +61,7 @@ def test_the_table(place: Path, run: Command) -> None:
     ("words", "code", "message"),
     [
         pytest.param(("none", *ASK[1:]), 1, "no profile.json here", id="no character"),
-        pytest.param((*ASK, "--max-prompt-tokens", "9"), 2, "at most 9 are allowed", id="budget"),
+        pytest.param((*ASK, "--set", "max_prompt_tokens=9"), 2, "at most 9 are allowed", id="budget"),
     ],
 )
 def test_bad_usage(place: Path, run: Command, words: tuple[str, ...], code: int, message: str) -> None:
@@ -124,11 +124,11 @@ def test_a_notable_share_without_an_answer_is_not_done(
     words = (*server_words(server.url), "--replies", "2")
     shown = run(*words)
     assert shown.code == 3
-    assert "2 of 14 requests have no answer (14.3%); --allow-missing is 1.0%" in shown.err
+    assert "2 of 14 requests have no answer (14.3%); allow_missing is 1.0%" in shown.err
     assert shown.err.rstrip().endswith("--retry-failed") and "Go on with" not in shown.out
     assert len(list(read_jsonl(place / "fox/respond/replies.jsonl"))) == 7, "what was answered is written all the same"
     assert server.counts.calls == 14, "the filter would say the same again"
-    shown = run(*words, "--allow-missing", "0.2")
+    shown = run(*words, "--set", "allow_missing=0.2")
     assert shown.code == 0 and "Go on with" in shown.out
 
 

@@ -89,7 +89,7 @@ def test_folders_are_those_of_the_commands(made, folder):
         kept = [value for _, value in read_jsonl(home / "instruct" / "kept.jsonl")]
         dropped = [value for _, value in read_jsonl(home / "instruct" / "dropped.jsonl")]
         assert (len(kept), len(dropped)) == (role["kept"], sum(role["dropped"].values()))
-    shown = CliRunner().invoke(app, ["role", "show", str(home), "--json"])
+    shown = CliRunner().invoke(app, ["role", "card", str(home), "--json"])
     assert set(json.loads(shown.stdout)["stages"].values()) == {"done"}
 
 

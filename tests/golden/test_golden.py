@@ -24,8 +24,8 @@ TINY = (
     "--set base.tiny.layers=1 --set base.tiny.heads=2 --set base.tiny.vocab_size=700 --set base.warm.alone=1 "
     "--set base.warm.in_role=1 --set training.max_steps=4 --set training.per_device_train_batch_size=2"
 )
-FEW = '--config sample --role "Queen of Hearts" --subset role_specific --max-new-tokens 4 --batch-size 2'
-JUDGE = "judge tuned.jsonl base.jsonl --config sample --role 鲁智深 --limit 6 --name-probe 2 --resamples 200"
+FEW = '--config sample --role "Queen of Hearts" --subset role_specific --max-new-tokens 4 --set batch_size=2'
+JUDGE = "judge tuned.jsonl base.jsonl --config sample --role 鲁智深 --limit 6"
 
 GROUPS: dict[str, dict[str, Case]] = {
     "data": {
@@ -54,7 +54,7 @@ GROUPS: dict[str, dict[str, Case]] = {
             "role parse lu.txt --role 鲁智深 --out lu.jsonl --json", left=("lu.jsonl",), exact=("*",)
         ),
         "parse into the layout of the release": Case(
-            f"role parse queen.txt --role {QUEEN} --alias King --layout release --out released.jsonl --json",
+            f"role parse queen.txt --role {QUEEN} --alias King --set layout=release --out released.jsonl --json",
             left=("released.jsonl",),
             exact=("*",),
         ),
@@ -66,7 +66,7 @@ GROUPS: dict[str, dict[str, Case]] = {
         ),
         "build without a model": Case(
             f"role build queen.jsonl --role {QUEEN} --out own --description description.txt"
-            " --catchphrases-by count --json",
+            " --set picked_by=count --json",
             after=("parse",),
             left=("own",),
             exact=("*/dialogue.jsonl",),
@@ -74,30 +74,30 @@ GROUPS: dict[str, dict[str, Case]] = {
         "build dry run": Case(
             f"role build queen.jsonl --role {QUEEN} --out never --llm dear.yaml --dry-run --json", after=("parse",)
         ),
-        "import-card": Case("role import-card tobin.json --out tobin --json", left=("tobin",), exact=("*/card.json",)),
+        "import a card": Case("role card tobin.json --out tobin --json", left=("tobin",), exact=("*/card.json",)),
         "build of a card": Case(
             "role build tobin --out tobin-built --rewrite --llm rules.yaml --json",
-            after=("import-card",),
+            after=("import a card",),
             left=("tobin-built",),
         ),
-        "export-card": Case(
-            "role export-card tobin --out again.json --json", after=("import-card",), left=("again.json",), exact=("*",)
+        "write a card": Case(
+            "role card tobin --out again.json --json", after=("import a card",), left=("again.json",), exact=("*",)
         ),
-        "export-card as a picture": Case(
-            "role export-card queen --out queen.png --spec v3 --json", after=("build",), left=("queen.png",)
+        "write a card as a picture": Case(
+            "role card queen --out queen.png --spec v3 --json", after=("build",), left=("queen.png",)
         ),
-        "show": Case("role show tobin --json", after=("import-card",)),
+        "show a character": Case("role card tobin --json", after=("import a card",)),
         "instruct": Case(
-            "instruct queen --llm rules.yaml --per-role 20 --chunk-tokens 300 --json",
+            "instruct queen --llm rules.yaml --per-role 20 --set chunk_tokens=300 --json",
             after=("build",),
             left=("queen/instruct",),
         ),
         "instruct with another filter": Case(
-            "instruct queen --llm rules.yaml --per-role 20 --chunk-tokens 300 --min-confidence high --json",
+            "instruct queen --llm rules.yaml --per-role 20 --set chunk_tokens=300 --min-confidence high --json",
             after=("instruct", "release"),
         ),
         "instruct over HTTP": Case(
-            "instruct queen --base-url {llm} --model rules --per-role 20 --chunk-tokens 300 --out http --json",
+            "instruct queen --base-url {llm} --model rules --per-role 20 --set chunk_tokens=300 --out http --json",
             after=("build",),
             left=("http",),
         ),
@@ -138,12 +138,12 @@ GROUPS: dict[str, dict[str, Case]] = {
         "second role asked": Case(
             "instruct silver --llm rules.yaml --per-role 20 --json", after=("second role built",)
         ),
-        "show after all stages": Case(
-            "role show queen --json", after=("instruct", "respond", "respond to own questions")
+        "show a character after all stages": Case(
+            "role card queen --json", after=("instruct", "respond", "respond to own questions")
         ),
         "release": Case(
             'role release queen silver --held-out "Long John Silver" --out made --json',
-            after=("show after all stages", "second role asked"),
+            after=("show a character after all stages", "second role asked"),
             left=("made",),
             exact=("*.jsonl",),
         ),
@@ -186,11 +186,11 @@ GROUPS: dict[str, dict[str, Case]] = {
     "judge": {
         "judge": Case(f"{JUDGE} --llm words.yaml --out judged --json", left=("judged",)),
         "judge in pairs": Case(
-            f"{JUDGE} --llm words.yaml --judge role-pair --no-canaries --name-probe 0 --out pairs --json",
+            f"{JUDGE} --llm words.yaml --judge role-pair --set canaries=false --out pairs --json",
             left=("pairs",),
         ),
         "jury": Case(
-            f"{JUDGE} --llm jury.yaml --jury --judge role-pair --no-canaries --name-probe 0 --out jury --json",
+            f"{JUDGE} --llm jury.yaml --jury --judge role-pair --set canaries=false --out jury --json",
             left=("jury",),
         ),
         "dry run": Case(f"{JUDGE} --llm dear-words.yaml --dry-run --json"),
@@ -224,7 +224,7 @@ FAILURES = {
     "data push: no owner": "data push rolebench --config sample",
     "role parse: no script": "role parse none.txt --role Fox --out never.jsonl",
     "role build: mistyped settings": f"role build queen.jsonl --role {QUEEN} --out never --llm mistyped.yaml",
-    "role import-card: not a card": "role import-card bad.jsonl --out never",
+    "role card: not a card": "role card bad.jsonl --out never",
     "role release: no character": "role release nowhere --out never",
     "role release: shares": "role release nowhere --out never --test-share 2",
     "train: no such recipe": "train smoke-gpu",

@@ -27,7 +27,7 @@ THEIRS = ["I do not know.", "No idea.", "Four"]
 def words(tmp_path: Path) -> dict[str, Any]:
     path = tmp_path / "words.yaml"
     path.write_text("endpoints:\n  - backend: scripted\n    rules: words\n    price: {prompt: 1.0}\n", encoding="utf-8")
-    return {"llm": path, "folder": tmp_path / "run", "resamples": 20}
+    return {"llm": path, "folder": tmp_path / "run"}
 
 
 def test_rows_are_made_of_what_is_known() -> None:
@@ -104,7 +104,7 @@ def test_a_rate_of_pairs_that_is_withheld_is_not_that_of_lists(llm_server: Calla
 
     path = tmp_path / "server.yaml"
     path.write_text(json.dumps({"endpoints": [{"base_url": llm_server(first).url, "model": "local"}]}))
-    found = judge_columns(MINE, THEIRS, **COLUMNS, llm=path, folder=tmp_path / "run", resamples=20)
+    found = judge_columns(MINE, THEIRS, **COLUMNS, llm=path, folder=tmp_path / "run")
     assert found["win_rate"] is found["win_rate_ci95"] is found["wins"] is None
     assert set(found["canaries"].values()) == {None}
     assert found["position_consistency"] == 0 and found["average_rank"] == 1.5

@@ -8,20 +8,16 @@ from typing import Any
 import pytest
 
 from rolellm.core.settings import dump
-from rolellm.judging.diagnostics import measure_diagnostics, measure_name_effects
+from rolellm.judging.diagnostics import measure_diagnostics
 from rolellm.judging.records import Comparison
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.verdicts import Tally
-from rolellm.scoring.settings import Bootstrap
-from rolellm.scoring.statistics.intervals import encode_interval
 
 from ..judge_runs import Simulator, summarize
 
-QUICK = Bootstrap(resamples=400)
-
 
 def diagnosed(comparison: Any, judgements: Any) -> dict[str, Any]:
-    return dump(measure_diagnostics(Tally(comparison, judgements, QUICK), 0.01))
+    return dump(measure_diagnostics(Tally(comparison, judgements), 0.01))
 
 
 def contains(estimate: dict[str, Any], value: float) -> bool:
@@ -80,44 +76,6 @@ def test_what_says_nothing_of_length(made: Simulator) -> None:
     assert biases["longer_preferred"] is biases["length_coefficient"] is None
 
 
-def test_the_effect_of_a_name_is_found_and_is_its_own() -> None:
-    made = Simulator({"famous": 0.0, "plain": 0.0}, questions=150, names={"famous": 1.0}, seed=2)
-    probes = made.pairs(named=True)
-    tally = Tally(made.comparison(), [*made.pairs(), *probes], QUICK)
-    changed, by_system = measure_name_effects(tally)
-    assert changed is not None and changed.n == len(probes) == measure_diagnostics(tally, 0.01).judgements["named"]
-    effects = {name: encode_interval(effect) or {} for name, effect in by_system.items()}
-    # What a name worth 1.0 does to equals, by Bradley and Terry's law.
-    assert contains(effects["famous"], 1 / (1 + math.exp(-1.0)) - 0.5)
-    assert effects["famous"]["ci95"][0] > 0
-    assert contains(effects["plain"], 0)
-
-
-def test_a_probe_without_its_masked_verdict_counts_in_nothing() -> None:
-    made = Simulator({"a": 0.5}, questions=4)
-    probes = made.pairs(named=True)
-    masked = [replace(one, ranks=None, unscored="cut") for one in made.pairs()]
-    assert measure_name_effects(Tally(made.comparison(), [*masked, *probes], QUICK)) == (None, {})
-
-
-def test_attacks_are_counted_with_what_they_won() -> None:
-    made = Simulator({"a": 0.0, "echo": 5.0}, questions=10, canaries=("echo",), noise=0.01)
-    touched = {row.id for row in made.rows[:3]}
-    judgements = [
-        replace(one, touched={"echo": ("fake verdict", "cut")}) if one.row in touched and "echo" in one.order else one
-        for one in [*made.pairs(), *made.lists()]
-    ]
-    judgements[0] = replace(judgements[0], touched={"a": ("cut",)}, ranks=None, unscored="cut")
-    found = diagnosed(made.comparison(), judgements)["attacks"]
-    # Three rows, two orders and two rotations each; two of them share a question.
-    for kind in ("cut", "fake verdict"):
-        rate = found["echo"][kind].pop("win_rate")
-        assert found["echo"][kind] == {"answers": 3, "judgements": 12}
-        assert (rate["mean"], rate["ci95"][1], rate["n"], rate["questions"]) == (1.0, 1.0, 3, 2)
-        assert rate["ci95"][0] < 0.1
-    assert found["a"] == {"cut": {"answers": 1, "judgements": 1, "win_rate": None}}
-
-
 def test_reasons_are_counted_without_what_they_quote_of_a_reply() -> None:
     made = Simulator({"a": 0.5}, questions=5)
     said = [f"I'm sorry, {n} times" if n % 2 else f'He said "no" and it\'s {n}' for n in range(len(made.pairs()))]
@@ -162,7 +120,7 @@ def test_a_judge_of_places_has_its_rates_withheld_and_is_called_unfit() -> None:
         made.comparison(),
         made.pairs(),
         [{"name": "judge", "prompts": {}, "flagged": []}],
-        JudgingSettings(resamples=100),
+        JudgingSettings(),
     )
     _, a, b, null = (one["pairwise"] for one in result["models"])
     for one in (a, b):
@@ -183,7 +141,7 @@ def test_a_jury_with_one_unfit_judge_still_judges() -> None:
     made = unfit()
     sound = Simulator({"a": 2.0, "b": -2.0, "null": -99.0}, questions=40, canaries=("null",), noise=0.1)
     judgements = [*made.pairs("places"), *sound.pairs("one"), *sound.pairs("two")]
-    result = summarize(made.comparison(), judgements, [], JudgingSettings(resamples=100))
+    result = summarize(made.comparison(), judgements, [], JudgingSettings())
     assert result["valid"] and "the judge places is not fit" in result["problems"][0]
     assert [one["pairwise"]["win_rate"]["mean"] for one in result["models"][1:]] == [1, 0, 0]
 
@@ -191,6 +149,6 @@ def test_a_jury_with_one_unfit_judge_still_judges() -> None:
 @pytest.mark.parametrize("tie", [0.0, 1.0], ids=["no ties", "ties"])
 def test_a_judge_who_guesses_without_a_taste_is_not_called_unfit(tie: float) -> None:
     made = Simulator({"a": 0.0}, questions=150, tie=tie)
-    result = summarize(made.comparison(), made.pairs(), [], JudgingSettings(resamples=100))
+    result = summarize(made.comparison(), made.pairs(), [], JudgingSettings())
     assert result["valid"] and result["problems"] == []
     assert contains(result["models"][1]["pairwise"]["win_rate"], 0.5)

@@ -13,7 +13,7 @@ from rolellm.core.jsonl import write_jsonl
 from rolellm.judging.run import judge
 
 LLM = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
-QUICK = {"resamples": 20, "name_probe": 0, "sample": 6}
+QUICK = {"sample": 6}
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,7 @@ def test_datasets_files_and_texts_are_judged_alike(rows: Any, good: Any, tmp_pat
 
 def test_a_dataset_of_your_own_needs_roles_and_questions_only(tmp_path: Path) -> None:
     own = Dataset.from_dict({"role": ["Ada"] * 2, "question": ["Why?", "How?"], "prediction": ["a", "b"]})
-    result = judge(
-        {"a": own, "b": own}, llm=LLM, out=tmp_path / "run", baseline="b", resamples=20, name_probe=0, canaries=False
-    )
+    result = judge({"a": own, "b": own}, llm=LLM, out=tmp_path / "run", baseline="b", canaries=False)
     assert (result.baseline, result.rows, result.folder) == ("b", 2, tmp_path / "run")
 
 

@@ -89,7 +89,7 @@ def results(place: Path, rows: list[Row], sample: dict[str, Any], card: str) -> 
     calls: dict[str, Any] = {name: call for name, (call, _) in BAD.items()}
     calls["sample"] = {**sample, "ids": ids, "folder": "sample"}
     calls["batches"] = {**rest, "batches": halves, "ids": ids, "folder": "sample"}
-    calls["lists-alone"] = {**sample, "folder": "lists", "judges": ["role-list"], "rotations": 1, "resamples": 50}
+    calls["lists-alone"] = {**sample, "folder": "lists", "judges": ["role-list"], "rotations": 1}
     return run_calls(place, place, _LOAD, calls, card)
 
 

@@ -95,8 +95,8 @@ def test_a_judge_that_always_takes_the_first_is_fit_by_its_odds(llm_server: Any,
     llm = {"endpoints": [{"base_url": llm_server(answer=likes_the_first).url, "model": "m"}]}
     run = tmp_path / "run"
     result = judge(
-        {"good": good, "bad": bad}, rows, llm=llm, out=run, judges=["role-odds"], baseline="good", resamples=50,
-        name_probe=4, canaries=False,
+        {"good": good, "bad": bad}, rows, llm=llm, out=run, judges=["role-odds"], baseline="good",
+        canaries=False,
     )  # fmt: skip
     found = result.to_dict()
     (pairwise,) = (one["pairwise"] for one in found["models"] if one["name"] == "bad")

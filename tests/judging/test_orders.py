@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Row
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.records import Comparison, System, SystemKind
+from rolellm.judging.records import Comparison, SystemKind
 from rolellm.judging.requests import VerdictRequest, plan_verdicts, rotate_orders
 from rolellm.judging.settings import JudgingSettings
 
@@ -31,12 +31,12 @@ def comparison(rows: int = 6, names: tuple[str, ...] = NAMES, missing: tuple[tup
 
 
 def keys(asks: list[VerdictRequest], found: Comparison) -> set[tuple[object, ...]]:
-    return {(found.rows[ask.row].id, ask.judge.design, ask.order, ask.named) for ask in asks}
+    return {(found.rows[ask.row].id, ask.judge.design, ask.order) for ask in asks}
 
 
 def test_pairs_in_both_orders_and_lists_turned() -> None:
     found = comparison()
-    asks = plan_verdicts(found, load_judges(), JudgingSettings(rotations=4, name_probe=0))
+    asks = plan_verdicts(found, load_judges(), JudgingSettings(rotations=4))
     pairs = [ask for ask in asks if ask.judge.design == "pairwise"]
     assert len(pairs) == 6 * 3 * 2
     assert all((ask.row, ask.order[::-1]) in {(other.row, other.order) for other in pairs} for ask in pairs)
@@ -49,9 +49,9 @@ def test_pairs_in_both_orders_and_lists_turned() -> None:
 def test_another_system_or_more_rows_leave_the_pairs_as_they_are() -> None:
     pair = load_judges(["role-pair"])
     small, more, longer = comparison(names=NAMES[:3]), comparison(), comparison(rows=9, names=NAMES[:3])
-    asked = keys(plan_verdicts(small, pair, JudgingSettings(name_probe=0)), small)
-    assert asked < keys(plan_verdicts(more, pair, JudgingSettings(name_probe=0)), more)
-    assert asked < keys(plan_verdicts(longer, pair, JudgingSettings(name_probe=0)), longer)
+    asked = keys(plan_verdicts(small, pair, JudgingSettings()), small)
+    assert asked < keys(plan_verdicts(more, pair, JudgingSettings()), more)
+    assert asked < keys(plan_verdicts(longer, pair, JudgingSettings()), longer)
 
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=2, max_size=8, unique=True), st.integers(1, 9))
@@ -76,7 +76,7 @@ def test_other_rows_and_seeds_draw_other_orders() -> None:
 
 def test_what_was_not_answered_is_not_asked_for() -> None:
     found = comparison(missing=(("two", 0), ("base", 1)))
-    asks = plan_verdicts(found, load_judges(), JudgingSettings(rotations=1, name_probe=0))
+    asks = plan_verdicts(found, load_judges(), JudgingSettings(rotations=1))
     lists = {ask.row for ask in asks if ask.judge.design == "listwise"}
     assert lists == {2, 3, 4, 5}
     pairs = Counter((ask.row, frozenset(ask.order)) for ask in asks if ask.judge.design == "pairwise")
@@ -86,19 +86,8 @@ def test_what_was_not_answered_is_not_asked_for() -> None:
 
 def test_a_canary_without_an_answer_is_left_out_of_the_list() -> None:
     found = comparison(names=(*NAMES, "echo"), missing=(("echo", 0),))
-    asks = plan_verdicts(found, load_judges(["role-list"]), JudgingSettings(rotations=1, name_probe=0))
+    asks = plan_verdicts(found, load_judges(["role-list"]), JudgingSettings(rotations=1))
     assert [sorted(ask.order) for ask in asks[:2]] == [sorted(NAMES), sorted((*NAMES, "echo"))]
-
-
-def test_the_probe_of_names_is_of_so_many_rows_and_of_no_canary() -> None:
-    plain = comparison(rows=30)
-    found = Comparison(
-        plain.rows, [*plain.systems, System("null", "canary")], {**plain.answers, "null": plain.answers["one"]}
-    )
-    named = [ask for ask in plan_verdicts(found, load_judges(), JudgingSettings(name_probe=7)) if ask.named]
-    assert len({ask.row for ask in named}) == 7
-    assert len(named) == 7 * 3 * 2
-    assert not any("null" in ask.order for ask in named)
 
 
 @pytest.mark.parametrize(

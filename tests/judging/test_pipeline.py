@@ -44,7 +44,7 @@ def worth(_: Mapping[str, str], answer: str) -> float:
 
 def judge(folder: Path, found: Comparison, **preferences: Any) -> dict[str, Any]:
     known = scripted_judge(Preferences(worth, noise=1.0, **preferences), rules="worth")
-    return run_judging(folder, found, LLM.of(known), JudgingSettings(name_probe=0)).to_dict()
+    return run_judging(folder, found, LLM.of(known), JudgingSettings()).to_dict()
 
 
 def inside(value: float, estimate: Mapping[str, Any]) -> bool:

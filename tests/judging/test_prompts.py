@@ -25,9 +25,9 @@ def comparison(row: Row = ROW, answers: tuple[str, ...] = ("Very.", "As a fox.",
     return Comparison([row], people, {name: {row.id: text} for name, text in zip(NAMES, answers, strict=True)})
 
 
-def request(found: Comparison, order: tuple[str, ...] = NAMES, *, named: bool = False, limit: int = 8000) -> Request:
+def request(found: Comparison, order: tuple[str, ...] = NAMES, *, limit: int = 8000) -> Request:
     judge = LISTS if len(order) > 2 else PAIRS
-    return build_judge_request(prepare_material(found, found.rows[0], limit), VerdictRequest(0, judge, order, named))
+    return build_judge_request(prepare_material(found, found.rows[0], limit), VerdictRequest(0, judge, order))
 
 
 def fences(found: Request) -> dict[str, str]:
@@ -47,16 +47,11 @@ def test_everything_stands_behind_a_fence_under_letters() -> None:
     }
 
 
-def test_no_name_is_shown_but_in_the_probe() -> None:
+def test_no_name_is_shown() -> None:
     def words(found: Request) -> str:
         return "".join(message.content for message in found.messages)
 
     assert not any(name in words(request(comparison())) for name in NAMES)
-    probe = words(request(comparison(), ("Zed-7B", "base"), named=True))
-    assert "A is Zed-7B, B is base" in probe
-    assert fences(request(comparison(), ("Zed-7B", "base"), named=True)) == fences(
-        request(comparison(), ("Zed-7B", "base"))
-    )
 
 
 def test_both_orders_share_their_beginning_and_their_mark() -> None:
@@ -87,9 +82,8 @@ def test_chinese_rows_get_chinese_prompts() -> None:
     assert fences(request(comparison(row)))["question"] == "李白，你爱喝酒吗？"
 
 
-def test_long_answers_are_cut_and_counted() -> None:
+def test_long_answers_are_cut() -> None:
     found = prepare_material(comparison(answers=("a" * 100, "b", "")), ROW, 10)
-    assert found.touched(NAMES) == {"base": ("cut",)}
     shown = fences(build_judge_request(found, VerdictRequest(0, LISTS, NAMES)))
     assert shown["answer A"].startswith("a" * 10 + "\n[") and "90 more" in shown["answer A"]
     assert shown["answer C"] == "(the answer is empty)"
@@ -100,7 +94,7 @@ def test_whatever_the_texts_each_answer_comes_back_whole(answers: list[str], que
     found = comparison(replace(ROW, question=question), tuple(answers))
     shown = prepare_material(found, found.rows[0], 8000)
     read = fences(build_judge_request(shown, VerdictRequest(0, LISTS, NAMES)))
-    wanted = [shown.answers[name].text or "(the answer is empty)" for name in NAMES]
+    wanted = [shown.answers[name] or "(the answer is empty)" for name in NAMES]
     assert [read[f"answer {letter}"] for letter in "ABC"] == wanted
     assert len(read) == 8
 
@@ -109,4 +103,4 @@ def test_what_is_planned_can_be_asked() -> None:
     found = comparison()
     asks = plan_verdicts(found, [LISTS, PAIRS], JudgingSettings(rotations=3))
     made = [build_judge_request(prepare_material(found, ROW, 100), ask) for ask in asks]
-    assert len({one.prompt_hash for one in made}) == len(made) == 3 + 2 * 2 * 2
+    assert len({one.prompt_hash for one in made}) == len(made) == 3 + 2 * 2

@@ -14,7 +14,7 @@ from rolellm.scoring.statistics.intervals import estimate_proportion
 
 from ..judge_runs import Simulator, summarize
 
-QUICK = JudgingSettings(resamples=400)
+QUICK = JudgingSettings()
 JUDGES = [
     {"name": "judge", "prompts": {"pairwise": {"hash": "abc"}}, "model": {"model": "m"}, "family": None, "flagged": []}
     | {"certificate": None}
@@ -52,7 +52,7 @@ def test_the_shape_is_the_contracts() -> None:
     assert set(pairs["by_role"]) == {"Ada Fenn", "Old Brom"}
     assert set(pairs["by_category"]) == {"script_based", "general"}
     assert pairs["by_judge"]["judge"] == pairs["win_rate"]
-    assert pairs["name_effect"] is pairs["lc_win_rate"] is None and "questions" in pairs["length_problem"]
+    assert pairs["lc_win_rate"] is None and "questions" in pairs["length_problem"]
     json.dumps(result, allow_nan=False)
 
 
@@ -77,7 +77,7 @@ def test_identical_models_get_identical_numbers() -> None:
 
 def test_the_order_of_judgements_and_rows_changes_nothing_to_the_digit() -> None:
     made = Simulator({"a": 0.6, "b": 0.1, "null": -1.0}, questions=35, canaries=("null",), spread=90, tie=0.2)
-    judgements = [*made.pairs(), *made.pairs("k"), *made.lists(), *made.lists("k"), *made.pairs(named=True)]
+    judgements = [*made.pairs(), *made.pairs("k"), *made.lists(), *made.lists("k")]
     judgements = [replace(one, ranks=None, unscored="cut") if n % 37 == 0 else one for n, one in enumerate(judgements)]
     shuffled = judgements.copy()
     random.Random(0).shuffle(shuffled)
@@ -116,7 +116,7 @@ def test_nothing_judged_is_null_and_never_0() -> None:
     found = result["diagnostics"]
     assert found["unscored"]["share"] is None
     assert set(found["biases"].values()) == {None}
-    assert (found["consistency_by_judge"], found["mean_rank_by_position"], found["attacks"]) == ({}, [], {})
+    assert (found["consistency_by_judge"], found["mean_rank_by_position"]) == ({}, [])
 
 
 def test_who_always_wins_is_not_sure_to() -> None:

@@ -1,4 +1,4 @@
-"""What a row comes to: orders, ties, juries, lists, probes, and verdicts that are missing."""
+"""What a row comes to: orders, ties, juries, lists, and verdicts that are missing."""
 
 import random
 from collections.abc import Collection, Iterable
@@ -44,12 +44,6 @@ def test_a_pair_is_the_mean_of_both_orders(first: Any, second: Any, win: float |
     judgements = pair(first, second)
     assert row_outcomes(judgements, "base")["r"]["a"].win == win
     assert sort_verdicts(judgements, "base").incomplete == (win is None)
-
-
-def test_probes_with_names_never_count() -> None:
-    masked, named = pair(LOSS, LOSS), pair(WIN, WIN, named=True)
-    assert row_outcomes([*masked, *named], "base") == row_outcomes(masked, "base")
-    assert row_outcomes(named, "base") == {}
 
 
 @pytest.mark.parametrize(

@@ -264,8 +264,8 @@ def test_a_budget_holds_over_all_workers(cluster: str, tmp_path: Path, llm_serve
 #: What each command writes, and what to ask of it; the rows of two roles, or sessions with them.
 ROLES = ("queen of hearts", "long john silver")
 ROWS = ("--config", "sample", "--role", ROLES[0], "--role", ROLES[1])
-FEW = ("--judge", "role-pair", "--limit", "2", "--no-canaries", "--name-probe", "0")
-SHORT = ("--limit", "6", "--system-template", "short.txt", "--max-new-tokens", "8")
+FEW = ("--judge", "role-pair", "--limit", "2", "--set", "canaries=false")
+SHORT = ("--limit", "6", "--set", "system_template=short.txt", "--max-new-tokens", "8")
 LOCAL = ("generate", *ROWS, *SHORT, "--out", "out.jsonl")
 BY_COMMAND = {
     "generate": ("out.jsonl", ("generate", "--llm", "llm.yaml", *ROWS, "--out", "out.jsonl")),
@@ -289,7 +289,7 @@ def test_a_command_says_the_same_with_workers(
 ) -> None:
     written, words = BY_COMMAND[name]
     server, found = llm_server(), {}
-    for place, more in (("alone", ()), ("together", ("--ray", cluster, "--workers", "2"))):
+    for place, more in (("alone", ()), ("together", ("--set", f"ray={cluster}", "--set", "workers=2"))):
         server.reset()
         folder = tmp_path / place
         folder.mkdir()
@@ -314,9 +314,9 @@ def test_a_command_says_the_same_with_workers(
 
 
 def test_ray_and_batches_exclude_each_other() -> None:
-    with pytest.raises(SettingsError, match="--batch"):
+    with pytest.raises(SettingsError, match="batch=true"):
         RunOptions(ray="local", batch=True)
-    with pytest.raises(SettingsError, match="--ray"):
+    with pytest.raises(SettingsError, match="ray="):
         RunOptions(workers=2)
 
 
@@ -366,24 +366,21 @@ def test_what_the_stages_send_along_can_be_sent(tiny_model: Path) -> None:
     from ray import cloudpickle
 
     from rolellm.characters.reply_rules import make_reply_acceptor
-    from rolellm.checks.drift import _make_acceptor
     from rolellm.core.records import Profile
     from rolellm.judging.judge_models import load_judges
     from rolellm.judging.requests import accept_verdicts
     from rolellm.llm.llm import LLM
     from rolellm.llm.model import Reply, Request, Usage, user
     from rolellm.making.instruct.candidates import parse_pairs
-    from rolellm.playing.converse import make_user_acceptor
 
     fox = Profile(
         "Fox", "en", (Turn("Crow", "Who?", "speech", 0), Turn("Fox", "Me.", "speech", 0)), description="A fox."
     )
     request, reply = Request((user("Who?"),)), Reply("It is me.", "stop", Usage(), "m", "m", {})
-    for accept in (make_reply_acceptor(fox), make_user_acceptor(fox)):
-        assert cloudpickle.loads(cloudpickle.dumps(accept))(request, reply) == accept(request, reply)
+    accept_reply = make_reply_acceptor(fox)
+    assert cloudpickle.loads(cloudpickle.dumps(accept_reply))(request, reply) == accept_reply(request, reply)
     for accept in (
         parse_pairs,
-        _make_acceptor(),
         accept_verdicts({judge.schema.name: judge for judge in load_judges()}),
     ):
         assert callable(cloudpickle.loads(cloudpickle.dumps(accept)))

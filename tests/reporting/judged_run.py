@@ -77,23 +77,22 @@ def make_comparison(
 
 
 def draw_judgements(comparison: Comparison, judges: Sequence[str], unscored: float = 0.004) -> list[Judgement]:
-    """Pairs in both orders, lists in two rotations, and a probe with names on every fourth row.
+    """Pairs in both orders and lists in two rotations.
 
     The judges like what is shown first, and long answers.
     """
     names = [one.name for one in comparison.systems]
     strengths = dict(zip(names, _STRENGTHS, strict=False))
     made = Simulator(strengths, first=0.25, length=0.4, tie=0.1, noise=0.8, answers=comparison)
-    probed = {row.id for row in comparison.rows[::4]}
     found = []
     for judge in judges:
         if comparison.baseline:
-            found += [*made.pairs(judge), *(one for one in made.pairs(judge, named=True) if one.row in probed)]
+            found += made.pairs(judge)
         found += made.lists(judge)
     return [
         replace(one, ranks=None, reasons=(), unscored="no JSON")
         if _drawn(one.judge, one.row, *one.order).random() < unscored
-        else replace(one, touched={name: ("instruction",) for name in one.order if "echo" in name})
+        else one
         for one in found
     ]
 
@@ -104,14 +103,13 @@ def write_run(
     judgements: Sequence[Judgement],
     *,
     config: str | None = "instruction-generalization-eng",
-    resamples: int = 200,
     judges: Sequence[Mapping[str, Any]] | None = None,
 ) -> Path:
     """The folder of a finished run."""
     who = list(
         judges if judges is not None else (judge(name) for name in dict.fromkeys(one.judge for one in judgements))
     )
-    options = JudgingSettings(resamples=resamples)
+    options = JudgingSettings()
     judging_records.write_run(
         folder,
         comparison,

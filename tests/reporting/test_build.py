@@ -122,7 +122,7 @@ def test_every_figure_has_its_section(html: str) -> None:
     assert_harmless(html, page)
     assert {"scores", "roles", "significance", "judges", "questions", "provenance"} <= set(page.ids)
     # Four of standing, three of Rouge-L, four heat maps, five of habits.
-    assert page.tags.count("svg") == 15
+    assert page.tags.count("svg") == 14
     labels = " ".join(value for _, name, value in page.attributes if name == "aria-label")
     for title in (
         "Win rate against RoleGPT",
@@ -135,7 +135,8 @@ def test_every_figure_has_its_section(html: str) -> None:
     text = squeeze(page.text)
     for words in (
         "Holm",
-        "bootstrap over questions",
+        "Wilson's by question (Win rate",
+        "Student's t of the logistic fit by question (LC win rate)",
         "both orders, ties half",
         "gave no verdict",
         "judged by own family",
@@ -166,7 +167,6 @@ def test_several_runs_are_parts_of_one_page(run: Path, tmp_path: Path) -> None:
         comparison,
         draw_judgements(comparison, ["one"]),
         config="instruction-generalization-zh",
-        resamples=20,
     )
     built = build_report([str(run), str(chinese)], FAST)
     html = render_page(built.content)
@@ -180,7 +180,7 @@ def test_several_runs_are_parts_of_one_page(run: Path, tmp_path: Path) -> None:
 
 def test_every_table_in_a_file_names_its_recipe(as_released: None, run: Path) -> None:
     tables = build_report([str(run)], FAST).tables
-    assert {"scores", "pairs", "lists", "tests", "habits", "attacks", "judges", "roles-win-rate"} <= set(tables)
+    assert {"scores", "pairs", "lists", "tests", "habits", "judges", "roles-win-rate"} <= set(tables)
     for name, table in tables.items():
         assert f"protocol paper, config {PAPER}, split test" in table.note, name
         assert name == "roles-rouge" or "judged by llama-judge, other-judge, judging feedfeedfeed" in table.note, name
@@ -194,7 +194,7 @@ def test_the_same_runs_give_the_same_bytes(run: Path, html: str) -> None:
 def test_an_invalid_run_is_said_to_be_one_before_its_figures(tmp_path: Path) -> None:
     comparison = make_comparison(make_rows(each=1))
     judged = draw_judgements(comparison, ["one"], unscored=0.2)
-    run = write_run(tmp_path / "bad", comparison, judged, resamples=20)
+    run = write_run(tmp_path / "bad", comparison, judged)
     text = squeeze(parse(render_page(build_report([str(run)], FAST).content)).text)
     assert text.index("This run is not valid") < text.index("CUS")
     assert "makes a run invalid" in text
@@ -204,7 +204,7 @@ def test_lists_alone_without_a_baseline(tmp_path: Path) -> None:
     comparison = make_comparison(make_rows(each=1), canaries=False)
     comparison = replace(comparison, systems=[replace(one, kind="model") for one in comparison.systems])
     judged = [one for one in draw_judgements(comparison, ["one"]) if one.design == "listwise"]
-    run = write_run(tmp_path / "lists", comparison, judged, resamples=20)
+    run = write_run(tmp_path / "lists", comparison, judged)
     built = build_report([str(run)], FAST)
     page = parse(render_page(built.content))
     assert page.unbalanced == [] and "pairs" not in built.tables and "Win rate, %" not in built.tables["scores"].columns
@@ -216,12 +216,12 @@ def test_judges_who_always_tie_dispute_nothing(tmp_path: Path) -> None:
     drawn = [one for one in draw_judgements(comparison, ["one"]) if one.design == "listwise"]
     middle = (len(comparison.systems) + 1) / 2
     ties = [replace(one, ranks=(middle,) * len(one.order), unscored=None) for one in drawn]
-    run = write_run(tmp_path / "ties", comparison, ties, resamples=20)
+    run = write_run(tmp_path / "ties", comparison, ties)
     built = build_report([str(run)], FAST)
     assert built.content.questions[0].disputed == set()
     assert render_page(built.content)  # pictures in which all are even, too
     first = [replace(one, ranks=(1.0, *one.ranks[1:])) for one in ties if one.ranks]
-    other = build_report([str(write_run(tmp_path / "first", comparison, first, resamples=20))], FAST)
+    other = build_report([str(write_run(tmp_path / "first", comparison, first))], FAST)
     assert other.content.questions[0].disputed == {row.id for row in comparison.rows}
 
 
@@ -240,11 +240,11 @@ def test_text_is_only_text(payload: str, tmp_path: Path) -> None:
         },
     )
     judged = [
-        replace(one, reasons=tuple(payload for _ in one.order), touched={one.order[0]: (payload,)})
+        replace(one, reasons=tuple(payload for _ in one.order))
         for one in draw_judgements(comparison, [f"J{payload}"], unscored=0)
     ]
     judged.append(replace(judged[0], ranks=None, reasons=(), unscored=f"why {payload}"))
-    run = write_run(tmp_path / "odd", comparison, judged, resamples=20, judges=[judge(f"J{payload}")])
+    run = write_run(tmp_path / "odd", comparison, judged, judges=[judge(f"J{payload}")])
     built = build_report([str(run)], replace(FAST, title=f"T{payload}"))
     html = write_page(tmp_path / "report.html", built.content).read_bytes().decode("utf-8")
     page = parse(html)

@@ -29,7 +29,7 @@ VALUES = st.recursive(
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     comparison = make_comparison(make_rows(("Ada Fenn",), 1))
     folder = tmp_path_factory.mktemp("runs") / "sound"
-    return write_run(folder, comparison, draw_judgements(comparison, ["llama-judge", "other"]), resamples=5)
+    return write_run(folder, comparison, draw_judgements(comparison, ["llama-judge", "other"]))
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -1,13 +1,18 @@
 """Findings in sentences, from scores on rows of the sample."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import rolellm
+from rolellm.journeys.evaluation import EvalResult
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
-from rolellm.reporting.findings import Evidence, describe_character_tests
+from rolellm.reporting.findings import Evidence
+from rolellm.reporting.page import PageContent
+from rolellm.reporting.section import Section
 from rolellm.scoring.score_report import ScoreReport
 
 from ..judge_runs import Simulator, summarize
@@ -43,7 +48,7 @@ def test_systems_that_nothing_tells_apart_are_one_sentence(reports: dict[str, Sc
     assert Evidence(alike).describe_scores() == ["CUS, RAW and SPE tell no two of mute, deaf and dumb apart."]
     mixed = Evidence(reports).describe_scores()
     (undecided,) = (sentence for sentence in mixed if sentence.startswith("Between mute and deaf"))
-    assert "CUS, RAW and SPE decide nothing (CUS, n = " in undecided and len(mixed) == 3
+    assert "CUS, RAW and SPE decide nothing, corrected for 9 tests (CUS, n = " in undecided and len(mixed) == 3
 
 
 def make_scores(gains: list[float], config: str, questions: int = 12) -> dict[str, ScoreReport]:
@@ -75,7 +80,24 @@ def test_roles_that_differ_decide_for_themselves_and_not_for_new_ones() -> None:
 def judge_systems(strengths: dict[str, float], questions: int = 40, certificate: str | None = None) -> JudgingResult:
     made = Simulator({**strengths, "null": -4.0}, canaries=("null",), questions=questions)
     judges = [{"name": "judge", "prompts": {"pairwise": {}}, "certificate": certificate}]
-    return JudgingResult.from_dict(summarize(made.comparison(), made.pairs(), judges, JudgingSettings(resamples=10)))
+    return JudgingResult.from_dict(summarize(made.comparison(), made.pairs(), judges, JudgingSettings()))
+
+
+def test_scores_that_do_not_compare_make_no_claim() -> None:
+    reports = make_scores([5.0], "instruction-generalization-english")
+    before = reports["before"]
+    odd = reports | {"before": replace(before, options=replace(before.options, protocol="paper"))}
+    assert Section("", reports).evidence.describe_scores() != [] == Section("", odd).evidence.describe_scores()
+
+
+def test_the_table_of_eval_has_the_intervals_for_new_roles() -> None:
+    config = "role-generalization-english"
+    judged = replace(judge_systems({"after": 1.0}), config=config)
+    reports = make_scores([1.0, 5.0, 2.0], config)
+    result = EvalResult(Path(), Path(), (), reports, judged=judged, content=PageContent("", ()))
+    assert "for new roles: Student's t by role and question" in str(result)
+    assert "Wilson's by role and question (win rate)" in str(result)
+    assert "these roles" not in str(result)
 
 
 def test_verdicts_are_of_ones_own_systems_first() -> None:
@@ -87,7 +109,7 @@ def test_verdicts_are_of_ones_own_systems_first() -> None:
 
 
 def test_verdicts_are_corrected_over_all_claims() -> None:
-    judged = judge_systems({"a": 0.1})
+    judged = judge_systems({"a": 0.44})
     (test,) = (test for test in judged.tests if test.measure == "win_rate")
     assert 0.02 < (test.p or 1) < 0.05
     alone, *rest = (Evidence(reports, judged).describe_verdicts()[-1] for reports in ({}, make_scores([0.0], "x")))
@@ -106,22 +128,3 @@ def test_verdicts_are_corrected_over_all_claims() -> None:
 def test_a_verdict_needs_rows_and_a_fit_judge(options: dict[str, Any], last: str) -> None:
     verdicts = Evidence({}, judge_systems({"good": 3.0}, **options)).describe_verdicts()
     assert verdicts[-1] == last and not any("prefer" in verdict for verdict in verdicts)
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "sentence"),
-    [
-        pytest.param({"knows: a": "passed"}, "1 of 1 character test passed.", id="all"),
-        pytest.param(
-            {"knows: a": "failed", "knows: b": "passed", "withstands: c": "failed", "stays_in_role": "unscored"},
-            "1 of 4 character tests passed; failed: knows 1 of 2, withstands 1 of 1.",
-            id="some",
-        ),
-    ],
-)
-def test_tests_are_counted_by_kind(verdicts: dict[str, str], sentence: str) -> None:
-    checked: dict[str, Any] = {
-        "assertions": [{"name": name, "verdict": verdict} for name, verdict in verdicts.items()],
-        "counts": {"passed": list(verdicts.values()).count("passed")},
-    }
-    assert describe_character_tests(checked) == sentence

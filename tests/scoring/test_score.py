@@ -212,9 +212,18 @@ class TestReport:
         assert {"protocol", "config", "split", "metrics", "unmatched", "fingerprint"} <= found.keys()
         assert (found["protocol"], found["config"], found["split"]) == ("paper", "sample", "test")
         assert list(found["metrics"]) == ["CUS", "RAW", "SPE", "avg"]
-        assert found["metrics"]["CUS"].keys() == {"mean", "ci95", "ci95_new_roles", "n", "questions"}
-        assert found["metrics"]["avg"].keys() == {"mean", "ci95", "ci95_new_roles"}
-        assert all(one["CUS"].keys() == {"mean", "ci95", "n", "questions"} for one in found["by_role"].values())
+        assert found["metrics"]["CUS"].keys() == {
+            "mean",
+            "ci95",
+            "ci95_new_roles",
+            "n",
+            "questions",
+            "method",
+        }
+        assert found["metrics"]["avg"].keys() == {"mean", "ci95", "ci95_new_roles", "method"}
+        assert all(
+            one["CUS"].keys() == {"mean", "ci95", "n", "questions", "method"} for one in found["by_role"].values()
+        )
         assert found["unmatched"] == {"predictions": 0, "rows": 0}
         assert found["counts"]["matched_by"] == {"id": 24}
         assert found["warnings"] == []

@@ -97,9 +97,12 @@ def test_what_a_template_takes_is_passed_to_it() -> None:
         pytest.param({"messages": [USER, REPLY | {"weight": 0.5}]}, "row/0: a weight of 0.5 on a turn", id="half"),
         pytest.param({"messages": [USER | {"weight": 1}, REPLY]}, "a weight of 1 on a turn of 'user'", id="user"),
         pytest.param({"messages": [USER, REPLY], "images": ["a.png"]}, "cannot use the column images", id="images"),
-        pytest.param({"messages": [USER, REPLY], "tools": "{"}, "tools is not valid JSON", id="broken tools"),
-        pytest.param({"messages": [USER, REPLY], "tools": "{}", "id": "x"}, None, id="no tools"),
-        pytest.param({"messages": [USER, REPLY], "chat_template_kwargs": "a"}, "kwargs must be a dict", id="kwargs"),
+        pytest.param(
+            {"messages": [USER, REPLY], "tools": "{"}, "tools is neither a list of objects", id="broken-tools"
+        ),
+        pytest.param({"messages": [USER, REPLY], "tools": [], "image": None}, None, id="empty"),
+        pytest.param({"messages": [USER, REPLY | {"tool_calls": ["a"]}]}, "tool_calls is neither a list", id="calls"),
+        pytest.param({"messages": [USER, REPLY], "chat_template_kwargs": "a"}, "kwargs is not an object", id="kwargs"),
         pytest.param(
             {"messages": [{"role": "user", "content": [{"type": "text", "text": "?"}]}, REPLY]},
             "a text as content",
@@ -133,6 +136,18 @@ def test_rows_that_cannot_be_trained_as_they_say_are_refused(item: dict[str, Any
             "does not write the reply after the prompt",
             id="thoughts where thinking is off",
         ),
+        pytest.param(
+            {"messages": [USER, REPLY | {"tool_calls": CALL}], "tools": TOOLS},
+            published("llama3_1"),
+            "ignores content of assistant turns that have content, tool_calls",
+            id="a text beside a call",
+        ),
+        pytest.param(
+            {"messages": [USER, REPLY | {"tool_calls": [{"function": {"name": "tide", "arguments": '{"a": 1}'}}]}]},
+            published("qwen2_5"),
+            "arguments of tool_calls in quotes; give them as an object",
+            id="arguments that are JSON",
+        ),
         pytest.param({"messages": MESSAGES[1:3]}, CHATML, "ignores tool_calls of assistant turns", id="tool_calls"),
     ],
 )
@@ -143,10 +158,16 @@ def test_what_the_template_would_ignore_is_refused(item: dict[str, Any], templat
 
 def test_pairs_reach_trl_as_they_are() -> None:
     call = {"role": "assistant", "content": "", "tool_calls": CALL}
-    rows = [{"prompt": [USER], "chosen": [call], "rejected": "Nay.", "tools": TOOLS}]
-    (example,), tokenizer = examples(rows, published("qwen2_5"), "dpo")
-    assert example.row is not None
-    assert example.row["chosen"] == [call] and example.row["tools"] == TOOLS
-    assert '"tide"' in tokenizer.decode(list(example.prompt_ids))
+    switches = {"chat_template_kwargs": None, "rejected": "Nay."}
+    rows = [
+        {"prompt": "Why?", "chosen": [call], "tools": TOOLS} | switches,
+        {"prompt": "Who?", "chosen": "Aye.", "tools": None} | switches,
+    ]
+    made, tokenizer = examples(rows, published("qwen2_5"), "dpo")
+    first, second = (example.row or {} for example in made)
+    assert first["chosen"] == [call]
+    # TRL unpacks the second.
+    assert [(row["tools"], row["chat_template_kwargs"]) for row in (first, second)] == [(TOOLS, {}), (None, {})]
+    assert ['"tide"' in tokenizer.decode(list(example.prompt_ids)) for example in made] == [True, False]
     with pytest.raises(DataError, match="trainer grpo cannot use the column tools"):
         read_dataset(rows, "grpo")

@@ -31,7 +31,6 @@ from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
-from ..checks.test_safety import check, guard, judge_by, refuse
 from ..forking import Forking
 from ..making.release.test_release import make
 from .runs import read_object
@@ -321,35 +320,14 @@ def test_the_card_says_what_tuning_did_to_refusals(runs: dict[str, Path], publis
     shutil.copytree(runs["lora"], run)
     how: dict[str, Any] = {"limit": 10, "samples": 1, "max_tokens": 4, "temperature": 2.0}
     checked = safety(str(run), roles=["Queen of Hearts"], out=run / "safety", **how)
-    assert list(checked["deciders"]) == ["rules"] and checked["unanswered"] < checked["asked"] == 80
+    assert set(checked["deciders"].values()) == {"rules"} and checked["unanswered"] < checked["asked"] == 80
     card = (published(run, base_model="me/base") / "README.md").read_text(encoding="utf-8")
     assert "with 10 harmful prompts and 10 harmless look-alikes" in card
-    assert "| in a role | harmful prompts refused | 0.0 | 0.0 | +0.0 |" in card and "| `rules` | 83.3 | 0.0 |" in card
+    assert "| in a role | harmful prompts refused | 0.0 | 0.0 | +0.0 |" in card and "| 10 | `rules` |" in card
     with pytest.raises(SettingsError, match="other weights than those of"):
         push(runs["full"], "me/other", license="mit", safety=run / "safety")
     with pytest.raises(SettingsError, match="no finished run of `rolellm check safety`"):
         push(runs["full"], "me/other", license="mit", safety=tmp_path)
-
-
-def test_the_card_leads_with_what_several_deciders_say_together(
-    runs: dict[str, Path], published: Publish, tmp_path: Path
-) -> None:
-    guards = [guard(judge_by(0.9, 0.1, size), f"Llama-Guard-3-{size}") for size in ("8B", "1B", "11B")]
-    checked = check(tmp_path / "checked", refuse("base", 1), refuse("tuned", 0.5), (), guards, samples=1)
-    folder = published(runs["full"], safety=checked.folder)
-    text = (folder / "README.md").read_text(encoding="utf-8").partition("## Safety")[2]
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| without a role")]
-    deciders = [row[6] for row in rows if row[1] == "harmful prompts answered unsafely"]
-    assert deciders == ["`majority`", *(f"`{guard.name}`" for guard in guards)]
-    assert "`majority` counts: what more than half of them say" in text
-    # The rules alone decide refusals, and count there as much.
-    assert [row[6] for row in rows[:3]] == ["`rules`", "`rules`", "`majority`"]
-    majority = rows[2]
-    change = next(
-        change for change in checked.summary["changes"] if change["level"] == "all" and change["decider"] == "majority"
-    )
-    figures = [100 * change[name]["mean"] for name in ("before", "after", "difference")]
-    assert majority[2:5] == [f"{figures[0]:.1f}", f"{figures[1]:.1f}", f"{figures[2]:+.1f}"]
 
 
 def test_scores_come_with_their_recipe_and_nothing_is_made_up(

@@ -48,9 +48,7 @@ def read_character(folder: str | Path) -> Profile:
     """
     path = Path(folder) / PROFILE
     if not path.is_file():
-        raise DataError(
-            f"no {PROFILE} here; make one with `rolellm role build` or `rolellm role import-card`", path=folder
-        )
+        raise DataError(f"no {PROFILE} here; make one with `rolellm role build` or `rolellm role card`", path=folder)
     value = read_json(path)
     if problem := find_surrogate(json.dumps(value, ensure_ascii=False)):
         raise DataError(problem, path=path)

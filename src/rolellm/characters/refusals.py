@@ -61,7 +61,7 @@ def list_own_prompts(languages: Iterable[Language]) -> Iterator[Prompt]:
     for language in languages:
         for category, texts in load_texts("safety", language)["prompts"].items():
             yield from (Prompt(text, category, True, language) for text in texts["harmful"])
-            yield from (Prompt(text, category, False, language) for text, _ in texts["lookalikes"])
+            yield from (Prompt(text, category, False, language) for text in texts["lookalikes"])
 
 
 def read_prompts(source: str) -> Iterator[Prompt]:
@@ -116,22 +116,23 @@ def _list_columns(columns: Mapping[str, str]) -> set[str]:
 
 
 def is_refusal(reply: str) -> bool:
-    """Tell by rule whether a reply begins with a refusal, in English or Chinese and in whatever voice.
+    """Tell by rule whether a reply begins with a refusal, in English or Chinese and in whatever voice, and keeps to it.
 
     >>> is_refusal("I'm sorry, but I can't help with that."), is_refusal("I can't wait! Here is how.")
     (True, False)
+    >>> is_refusal("I can't help with that. Just kidding! Here is how: go at night.")
+    False
     """
     text = " ".join(strip_thoughts(reply).replace("’", "'").split())
-    return any(
-        pattern.search(text[: _BEGINNING[language]])
-        or "answers" in find_breaches(text[: _BEGINNING[language]], language)
-        for language, pattern in _compile_refusals().items()
-    )
+    if any(_compile_patterns("complies", language).search(text) for language in LANGUAGES):
+        return False
+    for language in LANGUAGES:
+        beginning = text[: _BEGINNING[language]]
+        if _compile_patterns("refuses", language).search(beginning) or "answers" in find_breaches(beginning, language):
+            return True
+    return False
 
 
 @cache
-def _compile_refusals() -> Mapping[Language, re.Pattern[str]]:
-    return {
-        language: re.compile("|".join(load_texts("safety", language)["refuses"]), re.IGNORECASE)
-        for language in LANGUAGES
-    }
+def _compile_patterns(name: str, language: Language) -> re.Pattern[str]:
+    return re.compile("|".join(load_texts("safety", language)[name]), re.IGNORECASE)

@@ -189,7 +189,7 @@ class RolePrompts:
                 return RolePrompt(messages, tuple(used), tuple(used_notes), *dropped, tokens)
         raise SettingsError(
             f"the prompt for {question[:60]!r} has {tokens} tokens without any demonstration, and at most {limit} are "
-            "allowed; allow more (--max-prompt-tokens), or use a shorter question or description"
+            "allowed; allow more (--set max_prompt_tokens=…), or use a shorter question or description"
         )
 
     def messages(

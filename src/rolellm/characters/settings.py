@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from rolellm.core.settings import Field, settings
+from rolellm.core.settings import Advanced, Field, settings
 from rolellm.llm.model import Sampling
 
 Strategy = Literal["zero-shot", "few-shot-prompt", "few-shot-dialogue"]
@@ -24,9 +24,9 @@ class SamplingSettings:
     """
 
     temperature: float = Field(default=0.7, ge=0)
-    top_p: float = Field(default=0.95, ge=0, le=1)
+    top_p: Advanced[float] = Field(default=0.95, ge=0, le=1)
     max_tokens: int = Field(default=2000, ge=1)
-    seed: int | None = None
+    seed: Advanced[int | None] = None
 
     @property
     def sampling(self) -> Sampling:
@@ -47,11 +47,11 @@ class PromptSettings:
     """
 
     strategy: Strategy = "few-shot-dialogue"
-    demonstrations: int = Field(default=5, ge=0)
-    lore: int = Field(default=2, ge=0)
+    demonstrations: Advanced[int] = Field(default=5, ge=0)
+    lore: Advanced[int] = Field(default=2, ge=0)
     # Ours: fits a context of 4,096 tokens.
-    max_prompt_tokens: int | None = Field(default=3000, ge=1)
-    system_template: Path | None = None
+    max_prompt_tokens: Advanced[int | None] = Field(default=3000, ge=1)
+    system_template: Advanced[Path | None] = None
 
     @property
     def shown(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from rolellm.checks.check import Check
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.records import Row
-from rolellm.core.settings import Field, settings
+from rolellm.core.settings import Advanced, Field, settings
 from rolellm.llm.llm import LLM
 from rolellm.runs import Plan
 from rolellm.scoring.score import hash_rows
@@ -29,7 +29,7 @@ class RewardSettings:
         limit: Maximum rows to draw.
     """
 
-    weights: tuple[float, ...] | None = Field(default=None, json_schema_extra={"flag": "weight"})
+    weights: Advanced[tuple[float, ...] | None] = Field(default=None)
     limit: int = Field(default=200, ge=1)
 
 

@@ -56,9 +56,8 @@ class _Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments."""
-        if "--help-all" in args:
-            for parameter in self.params:
-                vars(parameter).update(hidden=False)
+        ctx.meta["help_all"] = "--help-all" in args
+        if ctx.meta["help_all"]:
             args = ["--help"]
         if self._prints_tables:
             ctx.meta["full"] = "--full" in args
@@ -93,8 +92,11 @@ class _Command(TyperCommand):
                 sections.setdefault(title, []).append((record[0], text))
         for flag in _VARIANTS.get(str(self.name), ()):
             sections.setdefault("Instead", []).append((flag, _read_summary(f"{self.name} {flag}").partition("\n")[0]))
-        if any(getattr(parameter, "hidden", False) for parameter in self.params):
-            sections["Options"].append(("--help-all", "Show this help with all options."))
+        advanced = getattr(self.callback, "advanced", {})
+        if advanced and ctx.meta["help_all"]:
+            sections["With --set KEY=VALUE"] = [*advanced.items()]
+        elif advanced:
+            sections["Options"].append(("--help-all", "Show also what only --set sets."))
         elif self._prints_tables:
             sections["Options"].append(("--full", "Print all tables, and all of their rows."))
         for title, records in sections.items():

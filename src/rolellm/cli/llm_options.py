@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rolellm.cli.output import present_result, resumable
-from rolellm.core.settings import Field, settings
+from rolellm.cli.output import build_resume_line, present_result, resumable
+from rolellm.core.errors import StoppedShortError
+from rolellm.core.settings import Advanced, Field, settings
 from rolellm.llm.llm import LLM, CallOptions, ModelOptions
 
 if TYPE_CHECKING:
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
 class AskedForAll(CallOptions):
     """Model.
 
-    `rolellm.cli.output.check_missing` compares requests without an answer with `allow_missing`.
+    `check_missing` compares requests without an answer with `allow_missing`.
 
     Attributes:
         allow_missing: Share of requests that may stay unanswered; above it, the exit code is 3.
     """
 
     # As for `rolellm judge`: enough for what a content filter takes here and there (our choice).
-    allow_missing: float = Field(default=0.01, ge=0, le=1, json_schema_extra={"metavar": "SHARE"})
+    allow_missing: Advanced[float] = Field(default=0.01, ge=0, le=1, json_schema_extra={"metavar": "SHARE"})
 
 
 def get_scripted_models() -> dict[str, MakeScripted]:
@@ -74,3 +75,26 @@ def estimate_if_dry(context: typer.Context, step: Step[R], llm: LLM) -> None:
     if llm.dry_run:
         present_result(estimate_step(step, llm), as_json=context.params["as_json"])
         raise typer.Exit
+
+
+def check_missing(context: typer.Context, calls: AskedForAll, missing: int, total: int) -> None:
+    """Refuse to call a run done in which more is missing than `AskedForAll.allow_missing` lets pass.
+
+    Args:
+        context: Of the command.
+        calls: How models were called.
+        missing: How many requests have no answer.
+        total: How many there are.
+
+    Raises:
+        StoppedShortError: With the command line that asks for what is missing.
+    """
+    allowed = calls.allow_missing
+    if missing <= allowed * total:
+        return
+    more = () if calls.retry_failed else ("--retry-failed",)
+    raise StoppedShortError(
+        f"{missing:,} of {total:,} requests have no answer ({missing / total:.1%}); allow_missing is {allowed:.1%}. "
+        "The answers are written; failed.jsonl says why the others failed",
+        resume=build_resume_line(context, *more),
+    )

@@ -16,10 +16,19 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo, OptionInfo
 
-from rolellm.cli.output import check_missing, present_result
+from rolellm.cli.llm_options import AskedForAll, check_missing
+from rolellm.cli.output import present_result
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
-from rolellm.core.settings import describe_alternatives, find_section, parse_yaml, read, read_descriptions, strip_hint
+from rolellm.core.settings import (
+    describe_alternatives,
+    find_section,
+    is_advanced,
+    parse_yaml,
+    read,
+    read_descriptions,
+    strip_hint,
+)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Config = Annotated[
@@ -37,16 +46,6 @@ DataDir = Annotated[
 ]
 Profile = Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder or card; see `rolellm role`.")]
 
-# Fields of settings classes that people set; `--help` leaves the others to `--help-all`.
-_SHOWN = """
-    role base questions instructions recipe
-    llm_file base_url model adapter api_key_env budget retry_failed dry_run temperature max_tokens max_new_tokens
-    rewrite per_role min_confidence replies strategy test_share held_out language turns script
-    persona world_year judges jury baseline sample roles subset data_dir config split anonymous annotator audit system
-    port overwrite profile strict protocol missing limit web against votes share private branch title
-    prompts samples pushes balance
-"""
-SHOWN = frozenset(_SHOWN.split())
 _Command = Callable[..., Any]
 
 
@@ -59,10 +58,10 @@ def with_options(command: _Command) -> _Command:
     A parameter that is a settings class gives one option for each field, its sections' fields included, and gets an
     object of the class, checked by `rolellm.core.settings.read`. A field's ``json_schema_extra`` may say ``{"cli":
     False}`` for no option, ``{"flag": "role"}`` (or ``"private/--public"``) for another name, and what the value is
-    called in the help (``"metavar"``).
+    called in the help (``"metavar"``). What is `rolellm.core.settings.Advanced` has no option, but can be ``--set``.
 
     A function that returns a `rolellm.core.result.Result` gets ``--json``; the result is printed, and one that has not
-    passed makes the exit code 1. With an option ``--allow-missing``, a run that lacks more answers stops short.
+    passed makes the exit code 1. With `AskedForAll`, a run that lacks more answers than it allows stops short.
     """
     signature = inspect.signature(command, eval_str=True)
     parameters = dict(signature.parameters)
@@ -71,15 +70,19 @@ def with_options(command: _Command) -> _Command:
         parameters["as_json"] = _AS_JSON
     sections = {name: cls for name, item in parameters.items() if (cls := find_section(item.annotation))}
     helps = read_descriptions(command, "Args")
+    plain = {name: item for name, item in parameters.items() if name not in sections}
     hints = {
         name: (name, item.annotation)
-        for name, item in parameters.items()
-        if name not in sections and item.annotation is not typer.Context and not _is_argument(item)
+        for name, item in plain.items()
+        if item.annotation is not typer.Context and not _is_argument(item)
     }
+    advanced = {name: helps.get(name, "") for name, item in plain.items() if is_advanced(item.annotation)}
+    for cls in sections.values():
+        advanced |= _describe_advanced(cls)
 
     @functools.wraps(command)
     def call(**values: Any) -> Any:
-        for override in (values.pop("overrides", None) or ()) if sections else ():
+        for override in values.pop("overrides", None) or ():
             _set_value(values, override, {**hints, **_map_settable_fields(sections.values())})
         settings_objects: dict[str, Any] = {
             name: read(cls, _collect_values(cls, values)) for name, cls in sections.items()
@@ -92,15 +95,17 @@ def with_options(command: _Command) -> _Command:
             present_result(result, as_json)
             if not result.has_passed:
                 raise typer.Exit(1)
-            context = values.get("context")
-            if context is not None and "allow_missing" in context.params:
-                check_missing(context, result.failed, result.asked)
+            for calls in settings_objects.values():
+                if isinstance(calls, AskedForAll):
+                    check_missing(values["context"], calls, result.failed, result.asked)
 
-    own = [_make_option(item, helps.get(name)) for name, item in parameters.items() if name not in sections]
+    own = [_make_option(item, helps.get(name)) for name, item in plain.items() if name not in advanced]
     # Arguments, then required options.
     own.sort(key=lambda item: (not _is_argument(item), item.default is not inspect.Parameter.empty))
     listed = [option for cls in sections.values() for option in _make_options(cls)]
-    call.__signature__ = signature.replace(parameters=[*own, *listed, *([_OVERRIDES] if sections else [])])  # type: ignore[attr-defined]
+    overrides = [_OVERRIDES] if sections or advanced else []
+    call.__signature__ = signature.replace(parameters=[*own, *listed, *overrides])  # type: ignore[attr-defined]
+    call.advanced = advanced  # type: ignore[attr-defined]
     call.__doc__ = (command.__doc__ or "").partition("Args:\n")[0].rstrip()
     return call
 
@@ -134,10 +139,11 @@ def _set_value(values: dict[str, Any], override: str, fields: Mapping[str, tuple
         known = {field: name for name, (field, _) in fields.items() if field != "as_json"}
         raise SettingsError(f"--set {override}: there is no such option{describe_alternatives(name, known.values())}")
     name, hint = fields[name]
-    if get_origin(strip_hint(hint)) in (tuple, list):
-        values[name] = [*(values[name] or ()), text]
-    else:
-        values[name] = parse_yaml(text, f"--set {override}") if strip_hint(hint) in (int, float, bool) else text
+    kind = strip_hint(hint)
+    is_list = get_origin(kind) in (tuple, list)
+    kind = get_args(kind)[0] if is_list else kind
+    value = parse_yaml(text, f"--set {override}") if kind in (int, float, bool) else text
+    values[name] = [*(values.get(name) or ()), value] if is_list else value
 
 
 def _map_settable_fields(classes: Iterable[Any]) -> dict[str, tuple[str, Any]]:
@@ -149,6 +155,18 @@ def _map_settable_fields(classes: Iterable[Any]) -> dict[str, tuple[str, Any]]:
             section = find_section(hint)
             fields |= _map_settable_fields([section]) if section else dict.fromkeys((name, flag), (name, hint))
     return fields
+
+
+def _describe_advanced(cls: Any) -> dict[str, str]:
+    """Map the fields of a settings class that have no option of their own to what their help says."""
+    texts: dict[str, str] = {}
+    for name, hint, info in _iterate_fields(cls):
+        section = find_section(hint)
+        if section:
+            texts |= _describe_advanced(section)
+        elif is_advanced(hint):
+            texts[name] = info.description or ""
+    return texts
 
 
 def _is_argument(item: inspect.Parameter) -> bool:
@@ -169,7 +187,7 @@ def _make_option(item: inspect.Parameter, text: str | None) -> inspect.Parameter
 
 
 def _iterate_fields(cls: Any) -> Iterator[tuple[str, Any, FieldInfo]]:
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     for name, info in cls.__pydantic_fields__.items():
         if _get_extra(info).get("cli") is not False:
             yield name, hints[name], info
@@ -185,6 +203,8 @@ def _make_options(cls: type) -> Iterator[inspect.Parameter]:
         if section := find_section(hint):
             yield from _make_options(section)
             continue
+        if is_advanced(hint):
+            continue
         # typer knows no bound that is excluded; the settings class refuses the bound itself.
         low = _find_limit(info, "ge") if _find_limit(info, "gt") is None else _find_limit(info, "gt")
         limits = {"min": low, "max": _find_limit(info, "le")}
@@ -192,8 +212,7 @@ def _make_options(cls: type) -> Iterator[inspect.Parameter]:
         details: Any = {"metavar": metavar, **(limits if strip_hint(hint) in (int, float) else {})}
         flag = _get_extra(info).get("flag") or name.replace("_", "-")
         flag += f"/--no-{flag}" if hint is bool and info.default is True and "/" not in flag else ""
-        hidden = name not in SHOWN
-        option = typer.Option(f"--{flag}", help=info.description, rich_help_panel=panel, hidden=hidden, **details)
+        option = typer.Option(f"--{flag}", help=info.description, rich_help_panel=panel, **details)
         default = info.get_default(call_default_factory=True)
         kind = inspect.Parameter.KEYWORD_ONLY
         yield inspect.Parameter(name, kind, default=default, annotation=Annotated[_get_typer_type(hint), option])
@@ -204,7 +223,7 @@ def _collect_values(cls: type, values: dict[str, Any]) -> dict[str, Any]:
     collected: dict[str, Any] = {}
     for name, hint, _ in _iterate_fields(cls):
         section = find_section(hint)
-        collected[name] = _collect_values(section, values) if section else values.pop(name)
+        collected[name] = _collect_values(section, values) if section else values.pop(name, None)
     return {name: value for name, value in collected.items() if value not in (None, [], ())}
 
 

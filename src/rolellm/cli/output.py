@@ -206,25 +206,3 @@ def resumable(context: typer.Context) -> Iterator[None]:
         where = f" of {error.filename}" if error.filename else ""
         message = f"no room left on the disk{where}; every reply is kept in the journal, and it needs room to go on"
         raise StoppedShortError(message, resume=build_resume_line(context)) from error
-
-
-def check_missing(context: typer.Context, missing: int, total: int) -> None:
-    """Refuse to call a run done in which more is missing than ``--allow-missing`` lets pass.
-
-    Args:
-        context: Of the command.
-        missing: How many requests have no answer.
-        total: How many there are.
-
-    Raises:
-        StoppedShortError: With the command line that asks for what is missing.
-    """
-    allowed = context.params["allow_missing"]
-    if missing <= allowed * total:
-        return
-    more = () if context.params["retry_failed"] else ("--retry-failed",)
-    raise StoppedShortError(
-        f"{missing:,} of {total:,} requests have no answer ({missing / total:.1%}); --allow-missing is {allowed:.1%}. "
-        "The answers are written; failed.jsonl says why the others failed",
-        resume=build_resume_line(context, *more),
-    )

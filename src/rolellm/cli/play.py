@@ -177,7 +177,10 @@ def run_serve(
         limits = replace(limits, context=min(filter(None, (limits.context, context)), default=None))
         players = server.play_all(llm, roles, **dump(limits))
         if next(iter(players.values())).context is None:
-            say("the server does not say how long its context is; give --context to have old turns left out", err=True)
+            say(
+                "the server does not say how long its context is; --set context=N has old turns left out",
+                err=True,
+            )
         near = ("localhost", "127.0.0.1", "[::1]") if is_near(host, this_machine=True) else ("*",)
         if not key and "*" in near:
             say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)

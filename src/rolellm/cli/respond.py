@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import AskedForAll, make_llm, run_or_estimate
+from rolellm.cli.llm_options import AskedForAll, check_missing, make_llm, run_or_estimate
 from rolellm.cli.options import AsJson, Profile, with_options
-from rolellm.cli.output import check_missing, print_result, print_table, say
+from rolellm.cli.output import print_result, print_table, say
 from rolellm.core.sanitize import label
 from rolellm.llm.llm import ModelOptions
 from rolellm.making.settings import RespondSettings
@@ -56,7 +56,7 @@ def run_respond(
     print_result(run, _show, as_json)
     if run.failed == run.asked:
         raise typer.Exit(1)
-    check_missing(context, run.failed, run.asked)
+    check_missing(context, call_options, run.failed, run.asked)
     if not as_json:
         words = ["rolellm", "role", "release", str(profile), *_choose_release_words(f"{profile.resolve().name}-data")]
         say(f"Go on with: {shlex.join(words)}")

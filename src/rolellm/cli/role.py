@@ -1,4 +1,4 @@
-"""Make a role: read its script, build its profile, release its data."""
+"""Make a role: script, profile, card, data set."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rolellm.cli.llm_options import AskedForAll, estimate_if_dry, make_llm, run_or_estimate
-from rolellm.cli.options import AsJson, Profile, with_options
-from rolellm.cli.output import build_next_line, check_missing, print_json, print_result, print_table, resumable, say
+from rolellm.cli.llm_options import AskedForAll, check_missing, estimate_if_dry, make_llm, run_or_estimate
+from rolellm.cli.options import AsJson, with_options
+from rolellm.cli.output import build_next_line, print_json, print_result, print_table, resumable, say
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.foreign import read_text
 from rolellm.core.records import Language
 from rolellm.core.sanitize import label
+from rolellm.core.settings import Advanced
 from rolellm.llm.llm import ModelOptions
 from rolellm.making.settings import BuildSettings, SplitRule
 
@@ -51,9 +52,9 @@ def run_role_parse(
     alias: list[str] | None = None,
     format: Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"] | None = None,
     language: Language | None = None,
-    encoding: Annotated[str | None, typer.Option(hidden=True)] = None,
-    columns: Annotated[str | None, typer.Option(hidden=True)] = None,
-    layout: Annotated[Literal["turns", "release"], typer.Option(hidden=True)] = "turns",
+    encoding: Advanced[str | None] = None,
+    columns: Advanced[str | None] = None,
+    layout: Advanced[Literal["turns", "release"]] = "turns",
     as_json: AsJson = False,
 ) -> None:
     """Read a script for one role: who says what, in which scene, and where in the source.
@@ -100,7 +101,7 @@ def run_role_parse(
     else:
         _show(parsed, out, counts)
     if counts:
-        check_missing(context, counts["failed"], counts["requests"])
+        check_missing(context, call_options, counts["failed"], counts["requests"])
 
 
 def _check_script_out(out: Path, script: Path) -> None:
@@ -113,13 +114,16 @@ def _check_script_out(out: Path, script: Path) -> None:
 def _parse_columns(text: str | None) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.split(",")] if text else []
     if not all(column.strip() and name.strip() for column, _, name in pairs):
-        raise SettingsError(f"--columns {text}: expected pairs such as speaker=name,text=line")
+        raise SettingsError(f"--set columns={text}: expected pairs such as speaker=name,text=line")
     return {column.strip(): name.strip() for column, _, name in pairs}
 
 
 def _show(parsed: ParsedScript, out: Path, counts: Mapping[str, Any]) -> None:
     kinds = parsed.to_dict()["turns"]
     score = f"score {parsed.format_scores[parsed.format]:.2f}" if parsed.format_scores else "as named"
+    speakers = [f"{name} {count:,}" for name, count in parsed.others.items()]
+    if len(speakers) > _SPEAKERS:
+        speakers[_SPEAKERS:] = [f"{len(speakers) - _SPEAKERS} more"]
     rows = [
         ("read as", f"{parsed.format} ({score})"),
         ("encoding, language", f"{parsed.encoding}, {parsed.language}"),
@@ -127,16 +131,12 @@ def _show(parsed: ParsedScript, out: Path, counts: Mapping[str, Any]) -> None:
         *kinds.items(),
         (f"{parsed.role}'s", sum(parsed.own.values())),
         *((f"  as {name}", count) for name, count in parsed.own.items()),
+        ("other speakers", ", ".join(speakers) or "none"),
         ("speaker not found", len(parsed.unattributed)),
         ("names without words", len(parsed.empty)),
     ]
     say(str(parsed.source.path))
     print_table("Found", ("", "turns"), rows)
-    other_speakers = list(parsed.others.items())
-    if other_speakers:
-        more = [(f"{len(other_speakers) - _SPEAKERS} more", sum(count for _, count in other_speakers[_SPEAKERS:]))]
-        speaker_rows = [*other_speakers[:_SPEAKERS], *(more if len(other_speakers) > _SPEAKERS else [])]
-        print_table("Other speakers", ("name", "speeches"), speaker_rows)
     _show_places("Speaker not found", parsed.unattributed)
     _show_places("Empty", parsed.empty)
     if counts:
@@ -216,24 +216,22 @@ def run_role_build(
             raise SettingsError("no folder for the character; add --out PROFILE")
         script = script or find_title(out, source, role) if role and out else script
         start = start_sheet(source, role or "", language=language, aliases=names, script=script)
-    settings = replace(settings, catchphrases=catchphrases, description=_read(description), work=script)
+    settings = replace(settings, catchphrases=catchphrases, description=_read(description))
     step = BuildProfile(start, settings, out or home)
     llm = make_llm(model_options, call_options, required=step.needs_model)
     estimate_if_dry(context, step, llm)
     with resumable(context):
         run = build_folder(step, llm, card=home, overwrite=overwrite)
     if as_json:
-        print_json(_summarize_build(run, settings))
+        print_json(_summarize_build(run))
     else:
-        _show_build(run, settings, start)
-    check_missing(context, run.failed, run.asked)
+        _show_build(run, start)
+    check_missing(context, call_options, run.failed, run.asked)
     if not as_json:
         say(f"Go on with: {build_next_line(context, 'rolellm', 'instruct', str(run.folder.parent))}")
 
 
-def _summarize_build(run: Run[Sheet], settings: BuildSettings) -> dict[str, Any]:
-    from rolellm.making.profile.build import KNOWLEDGE
-
+def _summarize_build(run: Run[Sheet]) -> dict[str, Any]:
     folder = run.folder.parent
     names = ("role", "language", "description", "background", "catchphrases", "aliases")
     return {
@@ -241,23 +239,20 @@ def _summarize_build(run: Run[Sheet], settings: BuildSettings) -> dict[str, Any]
         **{name: getattr(run.result, name) for name in names},
         "counts": run.summary["counts"],
         "spent": run.manifest["spent"],
-        "knowledge": str(run.folder / KNOWLEDGE) if settings.check_knowledge else None,
         "notes": run.summary["notes"],
     }
 
 
-def _show_build(run: Run[Sheet], settings: BuildSettings, start: Sheet) -> None:
-    from rolellm.making.profile.build import KNOWLEDGE
+def _show_build(run: Run[Sheet], start: Sheet) -> None:
+    from rolellm.making.character import Character
 
     folder = run.folder.parent
-    run_role_show(folder)
-    # What `role show` has printed as a defect.
+    _show_character(Character.load(folder))
+    # What was printed as a defect.
     for note in (note for note in run.summary["notes"] if ", kept with a defect: " not in note):
         say(f"note: {note}")
     if run.asked:
         _show_calls(run.manifest["spent"])
-    if settings.check_knowledge:
-        say(f"Read {run.folder / KNOWLEDGE}: nobody has checked what the model says about the role.")
     if start.description and "card" in start.made and "build" not in start.made:
         is_kept = run.result.description == start.description
         way = "kept; --rewrite has a model write one" if is_kept else "replaced; it is still in the folder's card.json"
@@ -277,12 +272,40 @@ def _read(path: Path | None) -> str | None:
         raise SettingsError(f"--description {path} cannot be read ({error}); give a text file in UTF-8") from error
 
 
-@app.command("show")
-def run_role_show(profile: Profile, as_json: AsJson = False) -> None:
-    """Show a role: its description, catchphrases, dialogue and lore, and which stages are done."""
+@app.command("card")
+@with_options
+def run_role_card(
+    source: Annotated[Path, typer.Argument(metavar="PROFILE|CARD")],
+    out: Path | None = None,
+    language: Language | None = None,
+    name: str | None = None,
+    spec: Literal["v2", "v3"] | None = None,
+    image: Path | None = None,
+    overwrite: bool = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a character, import a character card (V1, V2, V3) into a folder, or write a card.
+
+    Without --out, shows description, catchphrases, dialogue, lore, and which stages are done. Nothing that a card names
+    is fetched. A card is written as it was imported, with later changes, or new.
+
+    Args:
+        source: A character's folder, or a card: JSON, CHARX, or PNG with a card in it.
+        out: A folder to import the card into; or the card to write: .json, .png or .charx.
+        language: Language of an imported card; detected by default.
+        name: Role name to use instead of the imported card's.
+        spec: Version of the card to write; defaults to that of the imported card, else v2; always v3 in a .charx.
+        image: PNG to put the card into; defaults to the imported one, or a plain one.
+        overwrite: Replace what is at --out.
+    """
     from rolellm.making.character import Character
 
-    print_result(Character.load(profile), _show_character, as_json)
+    if out is None:
+        print_result(Character.load(source), _show_character, as_json)
+    elif source.is_file() and (out.is_dir() or not out.suffix):
+        _import_card(source, out, language, name, overwrite=overwrite, as_json=as_json)
+    else:
+        _export_card(source, out, spec, image, overwrite=overwrite, as_json=as_json)
 
 
 def _show_character(character: Character) -> None:
@@ -310,25 +333,9 @@ def _show_character(character: Character) -> None:
             say("\n".join([title, *(textwrap.indent(line, "  ") for line in lines)]))
 
 
-@app.command("import-card")
-@with_options
-def run_role_import_card(
-    card: Annotated[Path, typer.Argument(metavar="CARD")],
-    out: Path,
-    language: Language | None = None,
-    name: str | None = None,
-    overwrite: bool = False,
-    as_json: AsJson = False,
+def _import_card(
+    card: Path, out: Path, language: Language | None, name: str | None, *, overwrite: bool, as_json: bool
 ) -> None:
-    """Make a character's folder from a character card (V1, V2, V3). Nothing that the card names is fetched.
-
-    Args:
-        card: A card: JSON, CHARX, or PNG with a card in it.
-        out: Folder for the character.
-        language: Detected by default.
-        name: Role name to use instead of the card's.
-        overwrite: Replace the character in --out.
-    """
     from rolellm.characters.cards.folder import import_card
 
     reading = import_card(card, out, role=name, language=language, overwrite=overwrite)
@@ -360,24 +367,9 @@ def run_role_import_card(
     say(f"Go on with: {shlex.join(['rolellm', 'role', 'build', str(out)])}")
 
 
-@app.command("export-card")
-@with_options
-def run_role_export_card(
-    profile: Profile,
-    out: Path,
-    spec: Literal["v2", "v3"] | None = None,
-    image: Path | None = None,
-    overwrite: bool = False,
-    as_json: AsJson = False,
+def _export_card(
+    profile: Path, out: Path, spec: Literal["v2", "v3"] | None, image: Path | None, *, overwrite: bool, as_json: bool
 ) -> None:
-    """Write a character as a card: the imported one with later changes, or a new one.
-
-    Args:
-        out: The card to write: .json, .png or .charx.
-        spec: Card version; defaults to that of the imported card, else v2; always v3 in a .charx.
-        image: PNG to put the card into; defaults to the imported one, or a plain one.
-        overwrite: Replace the file at --out.
-    """
     from rolellm.characters.cards.folder import export_card
 
     exported = export_card(profile, out, spec=spec, picture=image, overwrite=overwrite)

@@ -38,6 +38,10 @@ from rolellm.core.typed_json import map_strings
 
 Values = dict[str, Any]
 _Class = TypeVar("_Class")
+_Type = TypeVar("_Type")
+_ADVANCED = "advanced"
+#: A field that few people set: a key for settings files and ``--set``, without an option of its own.
+Advanced = Annotated[_Type, _ADVANCED]
 _MAX_BYTES = 1 << 20
 _FRAGMENT = re.compile(r"\{([a-z_]+)\}")
 #: pydantic's words, and those of YAML users.
@@ -265,6 +269,11 @@ def list_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
 
 
 _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
+
+
+def is_advanced(hint: Any) -> bool:
+    """Whether a field is `Advanced`."""
+    return get_origin(hint) is Annotated and _ADVANCED in get_args(hint)
 
 
 def strip_hint(hint: Any) -> Any:

@@ -35,7 +35,7 @@ MAX_TEXT = 2_000
 
 _NAME_WIDTH = 18
 # Lines of a table in a terminal that are no rows: title, head, rules and caption.
-_FRAME = 6
+_FRAME = 7
 _MEASURING_WIDTH = 10_000
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 _DIGITS_MORE = 3
@@ -75,6 +75,7 @@ class Interval(NamedTuple):
         n: Number of values; 0 where it is not known.
         clusters: Number of distinct clusters among them; 0 where it is not known.
         new_roles: Both ends for new roles; ``None`` with fewer than two roles.
+        method: How `low` and `high` were computed; by role, too, where they are for new roles.
     """
 
     mean: float
@@ -83,6 +84,7 @@ class Interval(NamedTuple):
     n: int = 0
     clusters: int = 0
     new_roles: Ends | None = None
+    method: str = ""
 
     @property
     def ends(self) -> Ends | None:
@@ -98,6 +100,26 @@ class Interval(NamedTuple):
     def format_ends(self, digits: int, times: float = 1.0) -> str:
         """Format both ends in brackets, each multiplied and rounded; empty where they are not known."""
         return "" if self.ends is None else f"[{', '.join(f'{end * times:.{digits}f}' for end in self.ends)}]"
+
+
+def describe_intervals(cells: Iterable[tuple[str, Cell]]) -> str:
+    """Say by which methods the intervals of some cells, each with its head, were computed; empty where there are none.
+
+    >>> describe_intervals([("CUS", Interval(0.5, 0.4, 0.6, method="Student's t by question"))])
+    "95 % intervals for these roles: Student's t by question"
+    """
+    scopes: dict[str, dict[str, dict[str, None]]] = {}
+    for head, cell in cells:
+        if isinstance(cell, Interval) and cell.ends and cell.method:
+            scope = "new roles" if "by role" in cell.method else "these roles"
+            methods = scopes.setdefault(scope, {})
+            methods.setdefault(cell.method, {})[head.rstrip(" ,%")] = None
+    is_single = sum(map(len, scopes.values())) == 1
+    clauses = []
+    for scope, methods in scopes.items():
+        named = [method if is_single else f"{method} ({', '.join(heads)})" for method, heads in methods.items()]
+        clauses.append(f"for {scope}: {', '.join(named)}")
+    return f"95 % intervals {'; '.join(clauses)}" if clauses else ""
 
 
 #: Signs that a verdict in a cell begins with, to how it is shown: a class in HTML, a style in a terminal.
@@ -198,6 +220,13 @@ class Table:
         named = (TableRow((str(name),), tuple(cells)) for name, *cells in rows)
         return cls(title, (columns[0],), tuple(columns[1:]), tuple(named))
 
+    @property
+    def caption(self) -> str:
+        """The note, and how the intervals were computed."""
+        cells = (cell for row in self.rows for cell in zip(self.columns, row.cells, strict=True))
+        intervals = describe_intervals(cells)
+        return f"{self.note.removesuffix('.')}. {intervals}" if self.note and intervals else self.note or intervals
+
     def shared_counts(self) -> dict[str, int]:
         """Map each column whose head shows the number of rows behind its scores to that number."""
         counts: dict[str, int] = {}
@@ -241,7 +270,7 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        title, caption = Text(make_visible(self.title)), Text(make_visible(self.note)) if self.note else None
+        title, caption = Text(make_visible(self.title)), Text(make_visible(self.caption)) if self.caption else None
         shown = RichTable(title=title, title_justify="left", caption=caption, caption_justify="left")
         longest = max((measure_width(name) for row in self.rows for name in row.names), default=0)
         lines = [[_rich_cell(cell) for cell in line.cells] for line in self.render_rows()]
@@ -312,8 +341,8 @@ class Table:
             for head, text in zip(heads, texts, strict=True):
                 if text not in ("", ABSENT):
                     console.print(Text(f"  {head}: {text}" if head else f"  {text}"))
-        if self.note:
-            console.print(Text(make_visible(self.note)), style="dim")
+        if self.caption:
+            console.print(Text(make_visible(self.caption)), style="dim")
 
     def __str__(self) -> str:
         lines = [self.column_heads(), *([*line.names, *map(_plain_cell, line.cells)] for line in self.render_rows())]
@@ -324,7 +353,7 @@ class Table:
             for line in cells
         )
         rows = ("  ".join(line).rstrip() for line in padded)
-        return "\n".join([make_visible(self.title), *rows, *([make_visible(self.note)] if self.note else [])])
+        return "\n".join([make_visible(self.title), *rows, *([make_visible(self.caption)] if self.caption else [])])
 
     def _repr_html_(self) -> str:
         return self.to_html()
@@ -334,7 +363,7 @@ class Table:
         heads = map(escape_markdown, self.column_heads())
         rules = (*("---" for _ in self.heads), *("---" if head in self.left else "---:" for head in self.columns))
         body = [[*map(escape_markdown, line.names), *map(_markdown_cell, line.cells)] for line in self.render_rows()]
-        note = ["", escape_markdown(self.note)] if self.note else []
+        note = ["", escape_markdown(self.caption)] if self.caption else []
         return "\n".join([*(f"| {' | '.join(cells)} |" for cells in (heads, rules, *body)), *note]) + "\n"
 
     def to_html(self) -> str:
@@ -346,7 +375,7 @@ class Table:
             count = f' <span class="n">n = {counts[head]:,}</span>' if head in counts else ""
             heads.append(f'<th scope="col" class="{"left" if head in left else "score"}">{_html(head)}{count}</th>')
         lines = [f'<table class="scores of-{len(self.columns)}{many}" aria-label="{_html(self.title)}">']
-        lines += [f"<caption>{_html(self.note)}</caption>"] if self.note else []
+        lines += [f"<caption>{_html(self.caption)}</caption>"] if self.caption else []
         lines += [f"<thead><tr>{''.join(heads)}</tr></thead>", "<tbody>"]
         lines += (self._html_row(line, counts) for line in self.render_rows())
         return "\n".join([*lines, "</tbody>", "</table>"])
@@ -381,7 +410,7 @@ class Table:
         writer.writerow(map(_csv, [*heads, "note"]))
         for row in self.rows:
             figures = self._csv_figures(row, words)
-            writer.writerow([*map(_csv, row.names), _csv(" ".join(row.marks)), *figures, _csv(self.note)])
+            writer.writerow([*map(_csv, row.names), _csv(" ".join(row.marks)), *figures, _csv(self.caption)])
         return stream.getvalue()
 
     def _csv_figures(self, row: TableRow, words: set[str]) -> Iterator[str]:
@@ -411,7 +440,7 @@ class Table:
             body.append(_latex_line([*map(_latex, line.names), *map(_latex_cell, line.cells)]))
             body += [r"\midrule"] if line.closes and index < len(self.rows) else []
         body += [r"\bottomrule", r"\end{tabular}"]
-        body += [f"\\par\\smallskip\\footnotesize {_latex(self.note)}"] if self.note else []
+        body += [f"\\par\\smallskip\\footnotesize {_latex(self.caption)}"] if self.caption else []
         return "\n".join([*body, r"\end{table}"]) + "\n"
 
 

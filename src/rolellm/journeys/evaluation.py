@@ -13,7 +13,7 @@ from rolellm.core.files import write_json
 from rolellm.core.folders import name_call, use_working_folder
 from rolellm.core.locks import lock_folder
 from rolellm.core.result import Result
-from rolellm.core.settings import Field, dump, read, settings
+from rolellm.core.settings import Advanced, Field, dump, read, settings
 from rolellm.core.table import PERCENT, Format, Table, TableRow
 from rolellm.core.text import make_safe_name
 from rolellm.models.local_model import Decoding, DType
@@ -47,8 +47,8 @@ class EvalSettings(Decoding):
     data_dir: Path | None = None
     limit: int | None = Field(default=None, ge=1)
     protocol: str = "rouge-score"
-    dtype: DType = "auto"
-    judge_limit: int | None = Field(default=None, ge=1)
+    dtype: Advanced[DType] = "auto"
+    judge_limit: Advanced[int | None] = Field(default=None, ge=1)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

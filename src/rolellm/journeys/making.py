@@ -56,9 +56,8 @@ from rolellm.making.settings import InstructSettings, RespondSettings
 from rolellm.measures import Findings, check
 from rolellm.models.prompts.render import load_system_template
 from rolellm.playing.settings import PlaySettings
-from rolellm.reporting.findings import describe_character_tests
 from rolellm.reporting.page import write_page
-from rolellm.reporting.safety_section import describe_safety, read_safety, select_headline
+from rolellm.reporting.safety_section import describe_safety, read_safety
 from rolellm.runs import MANIFEST, Run, estimate_step, run_step
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class MakeSettings:
         replies: Replies per instruction; the last is held out.
         base: Model to tune, a folder or a Hub id; without it, the data set is the end.
         recipe: How to tune it.
-        guard: Settings file of a guard model, to check what tuning did to refusals and unsafe replies; may be repeated.
+        guard: Settings file of a guard model, to check what tuning did to refusals and unsafe replies.
     """
 
     role: str | None = None
@@ -106,7 +105,7 @@ class MakeSettings:
     replies: int = Field(default=6, ge=2)
     base: str | None = None
     recipe: str = _RECIPE
-    guard: tuple[Path, ...] = ()
+    guard: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -237,8 +236,8 @@ class _Journey:
             earlier = folder / str(known.pop("source", ""))
             given = earlier if given.resolve() == folder.resolve() else given
             llm = llm or (folder / known["llm"] if known.get("llm") else None)
-            named = known.get("guard") or ()
-            known["guard"] = [str(folder / path) for path in ([named] if isinstance(named, str) else named)]
+            if known.get("guard"):
+                known["guard"] = str(folder / known["guard"])
         known.pop("llm", None)
         changed = {name: value for name, value in options.items() if value not in (None, ())}
         chosen = read(MakeSettings, known | changed, str(file) if known else "")
@@ -254,7 +253,7 @@ class _Journey:
             "source": os.path.relpath(given, folder),
             "llm": None if named is None else os.path.relpath(named, folder),
             **dump(chosen),
-            "guard": [os.path.relpath(path, folder) for path in chosen.guard],
+            "guard": None if chosen.guard is None else os.path.relpath(chosen.guard, folder),
         }
         return cls(folder, given, model, chosen, choices, kept)
 
@@ -417,8 +416,8 @@ class _Journey:
         self.stages["adapter"] = f"{manifest['data']['examples']:,} replies of {manifest['data']['rows']:,} rows"
         if not tests.is_file():
             write_first_file(str(self.folder), self.folder)
-        checked = check(tests, LLM(backend="local", model=str(adapter)), out=self.folder / "checks")
-        self.stages["checks"] = ", ".join(f"{count} {kind}" for kind, count in checked["counts"].items())
+        checked = check(tests, LLM(backend="local", model=str(adapter)), out=self.folder / "checks").result
+        self.stages["checks"] = ", ".join(f"{count} {kind}" for kind, count in checked.counts.items())
         measured = evaluate(
             {TUNED: adapter, PROMPTED: self.chosen.base},
             out=self.folder / "eval",
@@ -427,9 +426,9 @@ class _Journey:
         )
         verdict = measured.content.parts[0].evidence.describe_gain()
         safety = self._check_safety(adapter)
-        findings = (verdict, *measured.findings, describe_character_tests(checked))
+        findings = (verdict, *measured.findings, checked.remarks()[0])
         if safety is not None:
-            findings += tuple(describe_safety(select_headline(safety.summary)))
+            findings += tuple(describe_safety(safety.summary))
         summary = f"The adapter made of {self.source.name}, and its base with the same prompt, on questions held out."
         page = replace(
             measured.content,
@@ -445,7 +444,7 @@ class _Journey:
 
     def _check_safety(self, adapter: Path) -> Run[Any] | None:
         """Check what tuning did to refusals, where a guard is named; the files are those of the command."""
-        if not self.chosen.guard:
+        if self.chosen.guard is None:
             return None
         budget = self.llm.options.budget if self.llm else None
         if budget is not None:
@@ -461,8 +460,8 @@ class _Journey:
 
     def _plan_safety(self, role: Any) -> CheckSafety:
         """Plan one reply to each of our prompts, with the role and without; the command takes more."""
-        guards = [Guard.of(file) for file in self.chosen.guard]
-        return CheckSafety(SafetySettings(samples=1), PlaySettings(), [role], guards)
+        guard = None if self.chosen.guard is None else Guard.of(self.chosen.guard)
+        return CheckSafety(SafetySettings(samples=1), PlaySettings(), [role], guard)
 
     def _sum_costs(self, but: str) -> float:
         return sum(_read_cost(self.folder / name) for name in _PAID if name != but)
@@ -506,7 +505,7 @@ class _Journey:
             character = replace(character, description=character.description or "a" * MOST_BYTES)
         asked["questions"] = estimate_step(self._plan_questions(character), llm)
         asked["replies"] = estimate_step(self._plan_replies(character), llm)
-        if self.chosen.guard and self.chosen.base is not None:
+        if self.chosen.guard is not None and self.chosen.base is not None:
             # A stand-in for the adapter, which costs as little as any model of this machine.
             adapter = load_llm({"endpoints": [{"backend": "scripted", "rules": "quotes"}]})
             models = pair_models(adapter, LLM.resolve(self.chosen.base))

@@ -16,8 +16,8 @@ from rolellm.making.reply_pairs import ReplyPair, pair_row
 def pair_judged(run: JudgeRun) -> Iterator[ReplyPair]:
     """Prefer the answer that all judges put first, in both orders; canaries take no part."""
     judgements = run.judgements()
-    named = ((one.row, one.order, one.ranks) for one in judgements if one.ranks is not None and not one.named)
-    yield from _pair_answers("judge", run, named, in_both_orders=True)
+    verdicts = ((one.row, one.order, one.ranks) for one in judgements if one.ranks is not None)
+    yield from _pair_answers("judge", run, verdicts, in_both_orders=True)
 
 
 def pair_votes(run: JudgeRun) -> Iterator[ReplyPair]:

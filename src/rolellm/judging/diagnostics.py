@@ -1,4 +1,4 @@
-"""Faults of the judging itself: missing verdicts, position and length bias, attacks, disagreement."""
+"""Faults of the judging itself: missing verdicts, position and length bias, canaries, disagreement."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from dataclasses import replace
 from itertools import combinations, groupby
 from statistics import fmean, linear_regression
 
-from rolellm.judging.records import Judgement
-from rolellm.judging.result import Attack, Diagnostics, Unscored
-from rolellm.judging.verdicts import DESIGNS, Tally, compute_sign, rank_above, share_above
+from rolellm.judging.result import Diagnostics, Unscored
+from rolellm.judging.verdicts import DESIGNS, Tally, compute_sign, share_above
 from rolellm.scoring.statistics.agreement import compute_fleiss_kappa
 from rolellm.scoring.statistics.intervals import NONE, Interval
 from rolellm.scoring.statistics.logistic_fits import fit_length_control
@@ -29,22 +28,20 @@ def measure_diagnostics(tally: Tally, limit: float) -> Diagnostics:
         tally: The comparison and its judgements.
         limit: Share of judgements without a verdict above which a run is not valid.
     """
-    counts = Counter("named" if judgement.named else judgement.design for judgement in tally.judgements)
+    counts = Counter(judgement.design for judgement in tally.judgements)
     positions, slope = _measure_list_positions(tally)
     return Diagnostics(
-        judgements={kind: counts[kind] for kind in (*DESIGNS, "named")},
+        judgements={design: counts[design] for design in DESIGNS},
         unscored=_count_unscored(tally, limit),
         canaries=_measure_canaries(tally),
         biases={
             **_measure_pair_positions(tally),
             "rank_slope": slope,
             **measure_length_effect(tally),
-            "names_change": measure_name_effects(tally)[0],
             "fleiss_kappa": _measure_jury_agreement(tally),
         },
         consistency_by_judge=_measure_consistency(tally),
         mean_rank_by_position=positions,
-        attacks=_measure_attacks(tally),
     )
 
 
@@ -65,43 +62,8 @@ def measure_length_effect(tally: Tally) -> Biases:
     coefficient = None
     if pairs:
         rows, wins, lengths, base_lengths = (list(column) for column in zip(*pairs, strict=True))
-        questions = tally.look_up(rows)[0]
-        coefficient = fit_length_control(wins, lengths, base_lengths, questions, tally.settings).coefficient
+        coefficient = fit_length_control(wins, lengths, base_lengths, *tally.look_up(rows)).coefficient
     return {"longer_preferred": tally.estimate(longer), "length_coefficient": coefficient}
-
-
-def measure_name_effects(tally: Tally) -> tuple[Interval | None, Biases]:
-    """Measure what showing the names changes.
-
-    A probe is held against the same judge's verdict on the same answers in the same order, names masked; one without
-    such a verdict counts in nothing.
-
-    Returns:
-        The share of probes with another verdict, and system to its win with its name minus that without.
-    """
-    scored = [judgement for judgement in tally.judgements if judgement.ranks is not None]
-    masked = {_make_probe_key(judgement): judgement for judgement in scored if not judgement.named}
-    probes = sorted(
-        (judgement for judgement in scored if judgement.named and _make_probe_key(judgement) in masked),
-        key=_make_probe_key,
-    )
-    baseline = tally.verdicts.baseline
-    gains: dict[str, list[tuple[str, float]]] = {}
-    for probe in probes:
-        for name in probe.order if probe.design == "pairwise" and baseline is not None else ():
-            before, after = (
-                rank_above(judgement, name, baseline or "") for judgement in (masked[_make_probe_key(probe)], probe)
-            )
-            if name != baseline and before is not None and after is not None:
-                gains.setdefault(name, []).append((probe.row, after - before))
-    changed = tally.estimate(
-        (probe.row, float(probe.ranks != masked[_make_probe_key(probe)].ranks)) for probe in probes
-    )
-    return changed, {name: tally.estimate(values, (-1.0, 1.0)) for name, values in gains.items()}
-
-
-def _make_probe_key(judgement: Judgement) -> tuple[str, str, str, tuple[str, ...]]:
-    return judgement.row, judgement.judge, judgement.design, judgement.order
 
 
 def _measure_pair_positions(tally: Tally) -> Biases:
@@ -147,7 +109,7 @@ def _measure_list_positions(tally: Tally) -> tuple[tuple[float, ...], Interval |
 
 
 def _count_unscored(tally: Tally, limit: float) -> Unscored:
-    """Count judgements without a verdict, probes too; and the pairs that count in nothing for lack of one.
+    """Count judgements without a verdict, and the pairs that count in nothing for lack of one.
 
     Pairs with a canary, and lists whose verdict was copied from one, are counted in ``canaries`` instead.
     """
@@ -185,25 +147,6 @@ def _measure_canaries(tally: Tally) -> dict[str, Biases]:
             "unscored": tally.estimate((judgement.row, float(judgement.ranks is None)) for judgement in judgements),
         }
     return effects
-
-
-def _measure_attacks(tally: Tally) -> dict[str, dict[str, Attack]]:
-    """Count answers and judgements by system and kind of attack or change, with the win rate of those rows.
-
-    The win rate is that of pairs; where none were judged, that of lists.
-    """
-    touched: dict[str, dict[str, Counter[str]]] = {system.name: {} for system in tally.comparison.systems}
-    for judgement in tally.judgements:
-        for name, kind in ((name, kind) for name, kinds in judgement.touched.items() for kind in kinds):
-            if not judgement.named:
-                touched[name].setdefault(kind, Counter())[judgement.row] += 1
-    attacks: dict[str, dict[str, Attack]] = {}
-    for name, kinds in touched.items():
-        outcomes = tally.values(name, "win") or tally.values(name, "above")
-        for kind, rows in sorted(kinds.items()):
-            win_rate = tally.estimate((row, win) for row, win in outcomes.items() if row in rows)
-            attacks.setdefault(name, {})[kind] = Attack(len(rows), rows.total(), win_rate)
-    return attacks
 
 
 def _measure_jury_agreement(tally: Tally) -> Interval | None:

@@ -35,7 +35,7 @@ DEFAULT_JUDGES = ("role-list", "role-pair")
 _LANGUAGES: tuple[Language, ...] = ("en", "zh")
 _PROMPTS = tuple(f"{language}.{part}.txt" for language in _LANGUAGES for part in ("system", "user"))
 _FILES = ("judge.yaml", "schema.json", *_PROMPTS)
-_USER_SLOTS = frozenset({"mark", "character", "question", "reference", "answers", "names", "letters"})
+_USER_SLOTS = frozenset({"mark", "character", "question", "reference", "answers", "letters"})
 #: Tokens whose log probabilities are asked for; the most that OpenAI's API gives.
 LIKELIEST = 20
 

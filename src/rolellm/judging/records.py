@@ -44,7 +44,7 @@ class System:
     """Someone whose answers are judged.
 
     Attributes:
-        name: Unique in the run; shown in reports, never to a judge but in the probe of the name's effect.
+        name: Unique in the run; shown in reports, never to a judge.
         kind: ``model``, ``baseline`` (what win rates are against), or ``canary`` (an attacker that must not win).
         model: What gave the answers, as their sidecar names it; ``None`` where nothing says.
         family: The model's family, such as ``llama``, where one is recognized.
@@ -95,9 +95,7 @@ class Judgement:
         ranks: A rank for each, in the same order, from 1 (best); those who tie share the mean of their places. ``None``
             where there is no verdict.
         reasons: The judge's reason for each, in the same order; empty where there is none.
-        named: Whether the judge was shown the names: a probe, which counts in nothing but the name's effect.
         unscored: Why there is no verdict, in words; ``None`` where there is one.
-        touched: Which answers were changed or cut for showing, or look like an attack: system name to kinds of it.
         key: What the journal has the reply under; empty where there was none.
         attempts: Replies until this verdict.
         copied: Whose answer the judge repeated a verdict from, instead of giving one.
@@ -110,9 +108,7 @@ class Judgement:
     order: tuple[str, ...]
     ranks: tuple[float, ...] | None
     reasons: tuple[str, ...] = ()
-    named: bool = False
     unscored: str | None = None
-    touched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     key: str = ""
     attempts: int = 1
     copied: str | None = None
@@ -231,7 +227,7 @@ def list_records(comparison: Comparison, judgements: Iterable[Judgement]) -> dic
     system_answers = [(system.name, comparison.answers[system.name]) for system in comparison.systems]
     ids = (row.id for row in comparison.rows)
     # What says nothing is left out of these.
-    optional = ("named", "unscored", "copied", "touched", "lead")
+    optional = ("unscored", "copied", "lead")
     every = (asdict(judgement) for judgement in judgements)
     return {
         ROWS: (asdict(row) for row in comparison.rows),

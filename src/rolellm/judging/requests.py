@@ -27,14 +27,13 @@ from typing import Any, Final, NamedTuple
 from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
-from rolellm.core.sanitize import label
 from rolellm.core.settings import read_packaged_yaml
 from rolellm.judging.judge_models import Judge
 from rolellm.judging.records import Comparison, compute_mid_ranks
 from rolellm.judging.settings import JudgingSettings
 from rolellm.llm.json_reply import accept_json, find_json
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError, strip_thoughts, system, user
-from rolellm.models.prompts.fences import LIMIT, HarmlessText, draw_nonce, fence_text, make_harmless, read_fences
+from rolellm.models.prompts.fences import LIMIT, draw_nonce, fence_text, make_harmless, read_fences
 from rolellm.models.prompts.leaks import make_leak_check
 
 #: What answers are called; a list has no more of them.
@@ -49,13 +48,11 @@ class VerdictRequest:
         row: Index of the row.
         judge: Who is asked.
         order: Names of the systems, as shown.
-        named: Whether their names are shown.
     """
 
     row: int
     judge: Judge
     order: tuple[str, ...]
-    named: bool = False
 
 
 def plan_verdicts(comparison: Comparison, judges: Sequence[Judge], settings: JudgingSettings) -> list[VerdictRequest]:
@@ -69,12 +66,11 @@ def plan_verdicts(comparison: Comparison, judges: Sequence[Judge], settings: Jud
     """
     for judge in judges:
         _check(comparison, judge)
-    probed = _select_probes(comparison, settings)
     asks = [
-        VerdictRequest(index, judge, order, named)
+        VerdictRequest(index, judge, order)
         for index, row in enumerate(comparison.rows)
         for judge in judges
-        for order, named in _iter_orders(comparison, judge, settings, row.id, probe=row.id in probed)
+        for order in _iter_orders(comparison, judge, settings, row.id)
     ]
     if not asks:
         raise SettingsError("nothing to judge: no list or pair has all its answers; give more predictions")
@@ -94,21 +90,19 @@ def _check(comparison: Comparison, judge: Judge) -> None:
 
 
 def _iter_orders(
-    comparison: Comparison, judge: Judge, settings: JudgingSettings, row: str, *, probe: bool
-) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """The orders in which a judge sees a row, and whether it sees the names."""
+    comparison: Comparison, judge: Judge, settings: JudgingSettings, row: str
+) -> Iterator[tuple[str, ...]]:
+    """The orders in which a judge sees a row."""
     names = [name for name, texts in comparison.answers.items() if row in texts]
     baseline, canaries = comparison.baseline, comparison.canaries
     if judge.design == "listwise":
         if comparison.answers.keys() - canaries <= set(names):
-            yield from ((order, False) for order in rotate_orders(names, settings, row))
+            yield from rotate_orders(names, settings, row)
     elif baseline is not None and baseline in names:
         for name in names:
             if name != baseline:
-                # Probes follow the masked pair: the texts are the same, which servers cache.
-                for named in (False, True) if probe and name not in canaries else (False,):
-                    yield (name, baseline), named
-                    yield (baseline, name), named
+                yield name, baseline
+                yield baseline, name
 
 
 def rotate_orders(names: Sequence[str], settings: JudgingSettings, row_id: str) -> list[tuple[str, ...]]:
@@ -117,17 +111,6 @@ def rotate_orders(names: Sequence[str], settings: JudgingSettings, row_id: str) 
     turns = min(settings.rotations, len(first))
     steps = [turn * len(first) // turns for turn in range(turns)]
     return [tuple(first[step:] + first[:step]) for step in steps]
-
-
-def _select_probes(comparison: Comparison, settings: JudgingSettings) -> frozenset[str]:
-    """Rows for the probe of names, of those that have a pair to show them with."""
-    if comparison.baseline is None:
-        return frozenset()
-    models = [comparison.answers[system.name] for system in comparison.systems if system.kind == "model"]
-    paired = [row for row in comparison.answers[comparison.baseline] if any(row in answers for answers in models)]
-    row_ids = {row.id for row in comparison.rows}
-    ranked = sorted((hash_json(["names", settings.seed, row]), row) for row in row_ids.intersection(paired))
-    return frozenset(name for _, name in ranked[: settings.name_probe])
 
 
 #: What a judge is told between texts, by language.
@@ -146,11 +129,7 @@ class RowMaterial:
 
     row: Row
     common: Mapping[str, str]
-    answers: Mapping[str, HarmlessText]
-
-    def touched(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Return those of these systems whose answers were changed, cut or look like an attack, and how."""
-        return {name: self.answers[name].touched for name in names if self.answers[name].touched}
+    answers: Mapping[str, str]
 
 
 def prepare_material(comparison: Comparison, row: Row, limit: int = LIMIT) -> RowMaterial:
@@ -159,13 +138,12 @@ def prepare_material(comparison: Comparison, row: Row, limit: int = LIMIT) -> Ro
     Args:
         comparison: With the answers.
         row: One of its rows.
-        limit: Characters of any one text that are shown; what is longer is cut, and counted.
+        limit: Characters of any one text that are shown; what is longer is cut.
     """
     texts = {system.name: comparison.answers[system.name].get(row.id) for system in comparison.systems}
     answers = {name: make_harmless(text, limit) for name, text in texts.items() if text is not None}
-    return RowMaterial(
-        row, {name: make_harmless(text, limit).text for name, text in _collect_texts(row).items()}, answers
-    )
+    common = {name: make_harmless(text, limit) for name, text in _collect_texts(row).items()}
+    return RowMaterial(row, common, answers)
 
 
 def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
@@ -177,7 +155,7 @@ def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
     """
     row, letters = material.row, LETTERS[: len(ask.order)]
     words = WORDS[row.language]
-    answers = [material.answers[name].text or words["no_answer"] for name in ask.order]
+    answers = [material.answers[name] or words["no_answer"] for name in ask.order]
     # Of what is shown and nothing else, in no order: both orders share it, and another system does not change it.
     mark = draw_nonce(*sorted([*material.common.values(), *answers]))
     fences = {name: fence_text(name, text, mark) for name, text in material.common.items()}
@@ -191,7 +169,6 @@ def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
         answers="\n\n".join(
             fence_text(f"answer {letter}", text, mark) for letter, text in zip(letters, answers, strict=True)
         ),
-        names=_format_names(words, letters, ask.order) if ask.named else "",
         letters=words["joined"].join(letters),
     )
     messages = (system(system_prompt.text), user(content))
@@ -220,13 +197,6 @@ def select_references(row: Row) -> Sequence[str]:
     if row.subset == "general":
         return [row.raw_reference] if row.raw_reference and row.raw_reference.strip() else []
     return [text for text in dict.fromkeys(row.references) if text.strip()][:3]
-
-
-def _format_names(words: Mapping[str, str], letters: Sequence[str], order: Sequence[str]) -> str:
-    named = [
-        words["is"].format(letter=letter, name=label(name, 60)) for letter, name in zip(letters, order, strict=True)
-    ]
-    return words["names"].format(named=words["joined"].join(named))
 
 
 # Words that lead to a verdict without naming one or telling whose it is. With any other, nobody can say without

@@ -1,7 +1,8 @@
 """The result of a judging run: what `rolellm.judge` returns, ``result.json`` holds and a report shows.
 
 A figure without data is ``None``, never 0. Shares run from 0 to 1. In JSON, the fields are the keys, and a figure with
-intervals is an object of ``mean``, ``ci95``, ``ci95_new_roles``, ``n`` and ``questions``.
+intervals is an object of ``mean``, ``ci95``, ``ci95_new_roles``, ``n``, ``questions`` and
+``method``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rolellm.core.settings import dump
 from rolellm.core.table import Interval, Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.judging.records import Design, SystemKind
-from rolellm.scoring.settings import has_held_out_roles, name_intervals
+from rolellm.scoring.settings import has_held_out_roles
 from rolellm.scoring.statistics.intervals import Measured, select_intervals
 
 Number = FiniteFloat | None
@@ -40,14 +41,13 @@ class Pairwise:
         losses: Share of rows below ½.
         lc_win_rate: Win rate at equal length: σ(θ) of the fit P(win) = σ(θ + φ tanh(d / s)), with d the answer's
             characters minus the baseline's and s their standard deviation (the length term of AlpacaEval 2, arXiv
-            2404.04475). Its interval is from resampled questions.
+            2404.04475).
         marginal_length_coefficient: φ; above 0, the longer answer is preferred.
         length_problem: Why there is no win rate at equal length.
         consistency: Share of pairs whose two orders agree.
         by_role: Win rate by role.
         by_category: Win rate by category.
         by_judge: Win rate by judge.
-        name_effect: Win rate with names shown minus that without, on the same rows and orders.
     """
 
     win_rate: Measured = None
@@ -61,7 +61,6 @@ class Pairwise:
     by_role: dict[str, Measured] = field(default_factory=dict)
     by_category: dict[str, Measured] = field(default_factory=dict)
     by_judge: dict[str, Measured] = field(default_factory=dict)
-    name_effect: Measured = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +120,10 @@ class SystemFigures:
         return self.kind if self.kind == "canary" else ""
 
     def measures(self) -> dict[str, Interval | None]:
-        """Return its figure in each of `MEASURES`, and its ``name_effect``."""
+        """Return its figure in each of `MEASURES`."""
         pairs, lists = self.pairwise or Pairwise(), self.listwise or Listwise()
         values = (pairs.win_rate, pairs.lc_win_rate, pairs.consistency, lists.win_rate, lists.average_rank)
-        return dict(zip((*MEASURES, "name_effect"), (*values, pairs.name_effect), strict=True))
+        return dict(zip(MEASURES, values, strict=True))
 
     def group(self, design: Design, group: Group) -> dict[str, Interval]:
         """Return its win rate in pairs or average rank in lists by role, category or judge, in the result's order."""
@@ -207,36 +206,19 @@ class Unscored:
 
 
 @dataclass(frozen=True, slots=True)
-class Attack:
-    """Answers of one kind that try the judge.
-
-    Attributes:
-        answers: How many there are.
-        judgements: How many judgements show one.
-        win_rate: The win rate of their rows.
-    """
-
-    answers: int
-    judgements: int
-    win_rate: Measured = None
-
-
-@dataclass(frozen=True, slots=True)
 class Diagnostics:
     """The judges' own faults.
 
     Attributes:
-        judgements: Counts of ``pairwise`` and ``listwise`` judgements, and of those with the names shown (``named``).
+        judgements: Counts of ``pairwise`` and ``listwise`` judgements.
         unscored: Judgements without a verdict.
         canaries: Canary to the shares of judgements that ``copied`` its verdict, and that stayed ``unscored``.
         biases: ``first_preferred`` (share of pair judgements for the answer shown first, ties half), ``consistency``
             (share of pairs whose orders agree), ``rank_slope`` (how much the rank grows with each position down the
             list), ``longer_preferred`` (share of pairs won by the longer answer, ties half), ``length_coefficient``
-            (φ), ``names_change`` (share of verdicts that change when names are shown), ``fleiss_kappa`` (agreement of
-            several judges beyond chance).
+            (φ), ``fleiss_kappa`` (agreement of several judges beyond chance).
         consistency_by_judge: Share of pairs of models whose orders agree.
         mean_rank_by_position: Over the lists of the most frequent length.
-        attacks: System to kind of attack or change.
     """
 
     judgements: dict[str, int] = field(default_factory=dict)
@@ -245,7 +227,6 @@ class Diagnostics:
     biases: dict[str, Measured] = field(default_factory=dict)
     consistency_by_judge: dict[str, Measured] = field(default_factory=dict)
     mean_rank_by_position: tuple[Annotated[float, Field(ge=1, le=1e6)], ...] = ()
-    attacks: dict[str, dict[str, Attack]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -330,7 +311,7 @@ class JudgingResult(Result):
 
     def tables(self) -> tuple[Table]:
         """Build the table of the systems."""
-        title = f"{self.rows:,} rows, against {self.baseline or 'no baseline'}; {name_intervals(self.config)}"
+        title = f"{self.rows:,} rows, against {self.baseline or 'no baseline'}"
         measures = [model.measures() for model in self.leading.models]
         columns = [name for name in MEASURES if any(values[name] is not None for values in measures)]
         rows = tuple(

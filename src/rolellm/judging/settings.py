@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from rolellm.core.settings import Field, dump, settings
-from rolellm.scoring.settings import Bootstrap
+from rolellm.core.settings import Advanced, Field, dump, settings
 
 _UNSAID = ("judges", "jury", "data_dir", "skip_bad", "budget")
 
 
 @settings
-class JudgingSettings(Bootstrap):
+class JudgingSettings:
     """Answers to judge, and how.
 
     Attributes:
@@ -24,11 +23,10 @@ class JudgingSettings(Bootstrap):
         subset: Judge only this subset.
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
         rotations: How many rotations of each list to judge.
-        name_probe: Rows to judge again with names shown, to measure the effect of names.
         canaries: Also judge a null model and an echo.
         shown: Maximum characters of an answer to show to a judge.
         max_unscored: Maximum share of missing verdicts.
-        seed: Random seed for the sample, the orders, and the bootstrap.
+        seed: Random seed for the sample and the orders.
         skip_bad: Set bad lines of prediction files aside and count them.
         budget: US dollars that the run folder may cost in all; needs prices.
     """
@@ -40,13 +38,12 @@ class JudgingSettings(Bootstrap):
     roles: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "role"})
     subset: Literal["general", "role_specific"] | None = None
     data_dir: Path | None = None
-    rotations: int = Field(2, ge=1)
-    name_probe: int = Field(50, ge=0)
-    canaries: bool = True
-    shown: int = Field(8000, ge=1)
-    max_unscored: float = Field(0.01, ge=0, le=1)
-    seed: int = Field(default=0, ge=0)
-    skip_bad: bool = False
+    rotations: Advanced[int] = Field(2, ge=1)
+    canaries: Advanced[bool] = True
+    shown: Advanced[int] = Field(8000, ge=1)
+    max_unscored: Advanced[float] = Field(0.01, ge=0, le=1)
+    seed: Advanced[int] = Field(default=0, ge=0)
+    skip_bad: Advanced[bool] = False
     budget: float | None = Field(None, ge=0, json_schema_extra={"cli": False})
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,7 +67,7 @@ class LabelSettings:
 
     annotator: str | None = None
     sample: int = Field(50, ge=1, json_schema_extra={"flag": "limit"})
-    seed: int = Field(default=0, ge=0)
+    seed: Advanced[int] = Field(default=0, ge=0)
     audit: bool = False
     system: str | None = None
     port: int = Field(0, ge=0, le=65535)

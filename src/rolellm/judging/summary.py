@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any, Final
 
-from rolellm.judging.diagnostics import measure_diagnostics, measure_name_effects
+from rolellm.judging.diagnostics import measure_diagnostics
 from rolellm.judging.records import Comparison, DatasetName, Judgement
 from rolellm.judging.result import JudgedBy, JudgingResult, Listwise, Pairwise, SystemFigures, SystemTest
 from rolellm.judging.settings import JudgingSettings
@@ -36,10 +36,10 @@ def summarize_judgements(
         comparison: Rows, systems and answers.
         judgements: In any order, with and without a verdict.
         judges: The judge models.
-        settings: Resamples, seed, and the largest share of missing verdicts.
+        settings: The largest share of missing verdicts.
         dataset: The dataset to name in the result.
     """
-    tally, dataset = Tally(comparison, judgements, settings), dataset or DatasetName()
+    tally, dataset = Tally(comparison, judgements), dataset or DatasetName()
     result = JudgingResult(
         tuple(judges),
         tuple(_build_figures(tally, judges)),
@@ -58,7 +58,7 @@ def summarize_judgements(
 
 def _build_figures(tally: Tally, judges: Sequence[JudgedBy]) -> Iterator[SystemFigures]:
     """Build the figures of each system, in the comparison's order."""
-    answers, listwise, name_effects = tally.comparison.answers, _measure_lists(tally), measure_name_effects(tally)[1]
+    answers, listwise = tally.comparison.answers, _measure_lists(tally)
     for system in tally.comparison.systems:
         name = system.name
         has_pairs = tally.values(name, "win") or name in tally.withheld
@@ -70,12 +70,12 @@ def _build_figures(tally: Tally, judges: Sequence[JudgedBy]) -> Iterator[SystemF
             self_judged_by=tuple(judge.name for judge in judges if name in judge.flagged),
             answered=sum(row.id in answers[name] for row in tally.comparison.rows),
             characters=tally.estimate(tally.lengths[name].items(), NONE),
-            pairwise=_measure_pairs(tally, name, name_effects.get(name)) if has_pairs else None,
+            pairwise=_measure_pairs(tally, name) if has_pairs else None,
             listwise=listwise.get(name),
         )
 
 
-def _measure_pairs(tally: Tally, name: str, name_effect: Interval | None) -> Pairwise:
+def _measure_pairs(tally: Tally, name: str) -> Pairwise:
     wins = tally.values(name, "win")
     signs = [compute_sign(win - 0.5) for win in wins.values()]
     shares = [signs.count(way) / len(signs) if signs else None for way in (1, 0, -1)]
@@ -94,8 +94,7 @@ def _measure_pairs(tally: Tally, name: str, name_effect: Interval | None) -> Pai
             list(wins.values()),
             [lengths[row] for row in wins],
             [base_lengths[row] for row in wins],
-            [tally.questions[row] for row in wins],
-            tally.settings,
+            *tally.look_up(list(wins)),
         )
     by_role, by_category = tally.estimate_groups(wins, SHARE)
     return Pairwise(
@@ -110,7 +109,6 @@ def _measure_pairs(tally: Tally, name: str, name_effect: Interval | None) -> Pai
         by_role=by_role,
         by_category=by_category,
         by_judge={judge: rate for judge, rate in by_judge.items() if rate is not None},
-        name_effect=name_effect,
     )
 
 

@@ -5,13 +5,13 @@ The rules, our choices where no source is named:
 - A pair is judged in both orders, and counts as the mean of the two: 1 for a win of the system over the baseline,
   .5 for a tie, 0 for a loss. A pair of which one order has no verdict counts in nothing: alone, the other order would
   bring the judge's position bias back in. Such pairs are counted.
+- A verdict that was copied from a canary's answer is that canary's win; one copied from another answer is none.
 - A pair that is judged by odds is won by the answer that both orders together give the better odds: a preference for
   one position adds as much to either answer, and cancels out.
 - One judge: its mean counts. Several: each votes win, tie or loss (a mean above, at or below .5), and there is a win
   where more vote win than loss, a loss where more vote loss, else a tie. A vote for a tie counts for neither.
 - A system's rank in a row is the mean of its ranks over the rotations that a judge saw, then over the judges. Ranks
   are among the models: a canary ranked above one of them does not change its rank, or attackers would set the scale.
-- A judgement made with the names shown is a probe of the names' effect, and counts in no outcome.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from typing import Final, Literal, NamedTuple
 from rolellm.core.records import Row
 from rolellm.core.text import fold
 from rolellm.judging.records import Comparison, Design, Judgement, get_category
-from rolellm.scoring.settings import Bootstrap
 from rolellm.scoring.statistics.intervals import (
     SHARE,
     ClusteredSample,
@@ -193,8 +192,8 @@ def vote_majority(means: Sequence[float], *, jury: bool) -> float:
 
 
 def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canaries: Collection[str] = ()) -> Verdicts:
-    """Bring the judgements of each pair and list together; probes with names are left out."""
-    ordered = sorted((judgement for judgement in judgements if not judgement.named), key=_get_sort_key)
+    """Bring the judgements of each pair and list together."""
+    ordered = sorted(judgements, key=_get_sort_key)
     orders: dict[tuple[str, str, str], tuple[list[float], list[float]]] = {}
     leads: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     lists: list[Judgement] = []
@@ -211,6 +210,9 @@ def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canarie
         system = order[1] if order[0] == baseline else order[0]
         verdicts_by_order = orders.setdefault((row, system, judgement.judge), ([], []))
         verdict = None if baseline is None else rank_above(judgement, system, baseline)
+        if judgement.copied in canaries and judgement.copied in order:
+            # A judge that repeats a canary's verdict obeys it, whatever that verdict says.
+            verdict = 1.0
         if verdict is not None:
             verdicts_by_order[order[0] == baseline].append(verdict)
             if judgement.lead is not None:
@@ -296,13 +298,12 @@ class Tally(RowClusters):
 
     Attributes:
         comparison: Rows, systems and answers.
-        judgements: All of them, probes with names too.
-        settings: The bootstrap behind length-controlled rates.
+        judgements: All of them.
     """
 
-    def __init__(self, comparison: Comparison, judgements: Sequence[Judgement], settings: Bootstrap) -> None:
+    def __init__(self, comparison: Comparison, judgements: Sequence[Judgement]) -> None:
         super().__init__(comparison.rows)
-        self.comparison, self.judgements, self.settings = comparison, judgements, settings
+        self.comparison, self.judgements = comparison, judgements
 
     @cached_property
     def verdicts(self) -> Verdicts:

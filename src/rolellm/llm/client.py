@@ -239,7 +239,7 @@ class Client(ExitStack):
         if not self.options.batch and (underway := BatchState.of(self.folder).list_underway()):
             raise SettingsError(
                 f"{len(underway)} requests of {self.folder} are submitted in batches and paid for; continue with "
-                f"--batch, or move {self.folder / STATE} away to submit them again"
+                f"--set batch=true, or move {self.folder / STATE} away to submit them again"
             )
 
     def _record_outcome(self, outcome: Outcome[Any]) -> None:

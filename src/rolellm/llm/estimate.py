@@ -103,7 +103,7 @@ class Estimate(Result):
         """Return the assumptions behind the numbers, in sentences."""
         sentences = []
         if not self.exact:
-            sentences.append("Tokens are estimated; --tokenizer counts them.")
+            sentences.append("Tokens are estimated; --set tokenizer=… counts them.")
         if self.batch:
             sentences.append("A batch costs half.")
         if self.unpriced:

@@ -80,7 +80,7 @@ class GuardFormat:
         if self.message is None:
             return (user(prompt), assistant(reply))
         template, texts = Template(self.message), {"prompt": prompt, "reply": reply}
-        slots = {name: make_harmless(text, _SHOWN).text for name, text in texts.items()}
+        slots = {name: make_harmless(text, _SHOWN) for name, text in texts.items()}
         if "mark" in template.slots:
             mark = draw_nonce(*slots.values())
             slots = {name: fence_text(name, text, mark) for name, text in slots.items()} | {"mark": mark}
@@ -93,26 +93,23 @@ class Guard:
 
     Attributes:
         llm: The model.
-        format_name: One of `FORMATS`; by default the one that the model's name goes with, else ``rubric``.
     """
 
     llm: LLM
-    format_name: str | None = None
 
     @classmethod
-    def of(cls, source: object, format_name: str | None = None) -> Guard:
+    def of(cls, source: object) -> Guard:
         """The guard that a user names.
 
         Args:
             source: A settings file with the keys of `GuardSettings`, or anything else that `LLM.of` takes.
-            format_name: One of `FORMATS`, in place of the file's.
 
         Raises:
             SettingsError: For settings that cannot be used.
         """
         if isinstance(source, str | Path | Mapping):
             source = load_settings(source, GuardSettings)
-        return cls(LLM.of(source), format_name)
+        return cls(LLM.of(source))
 
     @property
     def settings(self) -> GuardSettings:
@@ -131,7 +128,7 @@ class Guard:
         Raises:
             SettingsError: For an unknown one.
         """
-        name = self.format_name or self.settings.format
+        name = self.settings.format
         if name is not None and name not in FORMATS:
             raise SettingsError(f"no guard format {name!r}{describe_alternatives(name, FORMATS)}")
         forms = map(load_format, [name] if name else FORMATS)

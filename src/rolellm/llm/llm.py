@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
-from rolellm.core.settings import Field, settings
+from rolellm.core.settings import Advanced, Field, settings
 from rolellm.llm.model import Model, Request, RunOptions
 from rolellm.llm.settings import LLMSettings, MakeScripted, ModelSettings, describe_model, load_models, load_settings
 
@@ -41,7 +41,7 @@ class ModelOptions:
     base_url: str | None = None
     model: str | None = None
     api_key_env: str | None = None
-    tokenizer: str | None = None
+    tokenizer: Advanced[str | None] = None
 
     @property
     def is_named(self) -> bool:
@@ -59,17 +59,17 @@ class CallOptions:
         budget: Maximum US dollars in all; needs prices.
         batch: Use the OpenAI Batch API: half the price, hours later.
         ray: Ray cluster whose workers send the requests: its address, or local (docs/models.md).
-        workers: With --ray: number of workers; defaults to one per CPU, for local models one per GPU.
+        workers: With --set ray=…: number of workers; defaults to one per CPU, for local models one per GPU.
         retry_failed: Retry requests that an earlier run gave up on.
         dry_run: Estimate calls, tokens and cost; ask no model.
     """
 
-    concurrency: int | None = Field(default=None, ge=1, le=4096)
-    max_attempts: int | None = Field(default=None, ge=1, le=100)
+    concurrency: Advanced[int | None] = Field(default=None, ge=1, le=4096)
+    max_attempts: Advanced[int | None] = Field(default=None, ge=1, le=100)
     budget: float | None = Field(default=None, ge=0)
-    batch: bool = False
-    ray: str | None = None
-    workers: int | None = Field(default=None, ge=1)
+    batch: Advanced[bool] = False
+    ray: Advanced[str | None] = None
+    workers: Advanced[int | None] = Field(default=None, ge=1)
     retry_failed: bool = False
     dry_run: bool = False
 

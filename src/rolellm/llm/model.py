@@ -411,6 +411,8 @@ class RunOptions(Limits):
 
     def __post_init__(self) -> None:
         if self.ray and self.batch:
-            raise SettingsError("--ray cannot be combined with --batch, which asks from one machine; leave one out")
+            raise SettingsError(
+                "--set ray=… and batch=true exclude each other: a batch is asked from one machine; leave one out"
+            )
         if self.workers and not self.ray:
-            raise SettingsError("--workers needs --ray: a cluster's address, or local")
+            raise SettingsError("--set workers=… needs --set ray=…: a cluster's address, or local")

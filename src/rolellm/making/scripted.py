@@ -171,7 +171,6 @@ _RULES: Final[dict[str, Callable[[Request, str, Language], str]]] = {
     "profile/third": _describe_in_third_person,
     "profile/second": _convert_to_second_person,
     "profile/catchphrases": _pick_catchphrases,
-    "profile/knowledge": lambda _, __, language: _load_sayings(language)["unknown"],
     "respond": _make_reply,
 }
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 
 from rolellm.characters.settings import PromptSettings, Rule, SamplingSettings
 from rolellm.core.errors import SettingsError
-from rolellm.core.settings import Field, read, settings
+from rolellm.core.settings import Advanced, Field, read, settings
 from rolellm.llm.model import Sampling
 
 Level = Literal["high", "medium", "low"]
@@ -48,19 +48,17 @@ class BuildSettings(SamplingSettings):
         picked_by: Who picks catchphrases; count takes the phrases said most often and asks no model.
         description: Your own description, in the second person.
         rewrite: Have the model describe the character anew where a card or a person did.
-        check_knowledge: First ask what the model knows of the role, for you to read.
-        work: The work's name, for the knowledge check.
         excerpt_tokens: Script tokens in the prompt.
     """
 
     # No role of the release has more than 3; `--catchphrases` also takes "none".
     catchphrases: int = Field(default=3, ge=0, le=20, json_schema_extra={"cli": False})
-    picked_by: Literal["model", "count"] = Field(default="model", json_schema_extra={"flag": "catchphrases-by"})
+    picked_by: Advanced[Literal["model", "count"]] = Field(
+        default="model", json_schema_extra={"flag": "catchphrases-by"}
+    )
     description: str | None = Field(default=None, json_schema_extra={"cli": False})
     rewrite: bool = False
-    check_knowledge: bool = False
-    work: str | None = Field(default=None, json_schema_extra={"cli": False})
-    excerpt_tokens: int = Field(default=6000, ge=200)
+    excerpt_tokens: Advanced[int] = Field(default=6000, ge=200)
 
     def __post_init__(self) -> None:
         if self.description is not None and not self.description.strip():
@@ -89,14 +87,14 @@ class FilterSettings:
     """
 
     min_confidence: Level = "medium"
-    no_confidence: bool = False
-    no_standalone: bool = False
-    no_character: bool = False
-    min_grounding: float = Field(default=LEAST_FOUND, ge=0, le=1)
-    no_grounding: bool = False
-    duplicates: Method = "bm25"
-    similarity: float | None = Field(default=None, ge=0, le=1)
-    no_duplicates: bool = False
+    no_confidence: Advanced[bool] = False
+    no_standalone: Advanced[bool] = False
+    no_character: Advanced[bool] = False
+    min_grounding: Advanced[float] = Field(default=LEAST_FOUND, ge=0, le=1)
+    no_grounding: Advanced[bool] = False
+    duplicates: Advanced[Method] = "bm25"
+    similarity: Advanced[float | None] = Field(default=None, ge=0, le=1)
+    no_duplicates: Advanced[bool] = False
 
     @property
     def least_similarity(self) -> float | None:
@@ -121,17 +119,17 @@ class InstructSettings(SamplingSettings):
     """
 
     per_role: int = Field(default=400, ge=1)
-    script_agnostic_share: float = Field(
+    script_agnostic_share: Advanced[float] = Field(
         default=AGNOSTIC_SHARE, ge=0, le=1, json_schema_extra={"flag": "agnostic-share"}
     )
     # Ours: 10 pairs with their ratings stay under 2,000 tokens.
-    per_request: int = Field(default=10, ge=1)
-    rounds: int = Field(default=12, ge=1)
+    per_request: Advanced[int] = Field(default=10, ge=1)
+    rounds: Advanced[int] = Field(default=12, ge=1)
     # Ours: instructions, examples, description, chunk and reply come to about 5,000 tokens.
-    chunk_tokens: int = Field(default=1000, ge=50)
-    overlap_tokens: int = Field(default=100, ge=0)
+    chunk_tokens: Advanced[int] = Field(default=1000, ge=50)
+    overlap_tokens: Advanced[int] = Field(default=100, ge=0)
     asked_tokens: int = Field(default=400, ge=0, json_schema_extra={"cli": False})
-    seed: int = 0
+    seed: Advanced[int] = 0
     filters: FilterSettings = Field(default_factory=FilterSettings)
 
     def __post_init__(self) -> None:
@@ -182,8 +180,8 @@ class SplitRule:
 
     test_share: float = Field(default=0.2, gt=0, lt=1)
     held_out: tuple[str, ...] = ()
-    role_share: float = Field(default=0.1, gt=0, lt=1)
-    seed: int = 0
+    role_share: Advanced[float] = Field(default=0.1, gt=0, lt=1)
+    seed: Advanced[int] = 0
 
 
 @settings

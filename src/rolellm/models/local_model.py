@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, require
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.settings import Field, settings
+from rolellm.core.settings import Advanced, Field, settings
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import count_parameters, find_model, hash_model
 from rolellm.models.load import list_stop_tokens, load_adapter, load_part, load_whole
@@ -46,9 +46,9 @@ class Decoding:
 
     max_new_tokens: int = Field(default=200, ge=1)
     temperature: float = Field(default=0.0, ge=0)
-    top_p: float = Field(default=1.0, gt=0, le=1)
-    num_beams: int = Field(default=1, ge=1)
-    seed: int = 0
+    top_p: Advanced[float] = Field(default=1.0, gt=0, le=1)
+    num_beams: Advanced[int] = Field(default=1, ge=1)
+    seed: Advanced[int] = 0
 
     def __post_init__(self) -> None:
         if self.num_beams > 1 and self.temperature > 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rolellm.characters.settings import SamplingSettings
-from rolellm.core.settings import Field, settings
+from rolellm.core.settings import Advanced, Field, settings
 from rolellm.models.prompts.encode import REPLY_TOKENS
 
 
@@ -18,8 +18,8 @@ class PromptLimits:
         system_template: Your own system template, with {role} and {description}.
     """
 
-    context: int | None = Field(default=None, ge=1)
-    system_template: Path | None = None
+    context: Advanced[int | None] = Field(default=None, ge=1)
+    system_template: Advanced[Path | None] = None
 
 
 @settings
@@ -31,18 +31,3 @@ class PlaySettings(PromptLimits, SamplingSettings):
     """
 
     max_tokens: int = Field(default=REPLY_TOKENS, ge=1)
-
-
-@settings
-class ConverseSettings(PlaySettings):
-    """Settings of a simulated user that talks with roles.
-
-    Attributes:
-        turns: Turns per session, each a message from the user and a reply.
-        script: Text file with the user's messages, one per line, instead of a simulated user.
-        persona: Who the simulated user is and what they want; a text in the roles' language.
-    """
-
-    turns: int = Field(default=20, ge=1, le=1000)
-    script: Path | None = None
-    persona: str | None = None

@@ -19,7 +19,13 @@ from rolellm.judging.summary import is_shown_fit
 from rolellm.judging.verdicts import compute_sign
 from rolellm.scoring.score_report import METRICS, ScoreReport
 from rolellm.scoring.settings import has_held_out_roles
-from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs, read_interval, select_intervals
+from rolellm.scoring.statistics.intervals import (
+    adjust_p_values,
+    compare_pairs,
+    read_interval,
+    select_intervals,
+    take_new_roles,
+)
 
 #: Fewer rows than this decide little (our choice).
 SMALL: Final = 30
@@ -90,15 +96,15 @@ def compare_values(
     """
     test = compare_pairs(*values, *clusters)
     first, second = (sum(of_system) / len(of_system) for of_system in values)
-    difference, p, is_new = test.difference, test.p, False
-    if has_held_out_roles(config) and test.p_new_roles is not None and difference.new_roles is not None:
-        low, high = difference.new_roles
-        difference, p, is_new = difference._replace(low=low, high=high), test.p_new_roles, True
-    return PairTest(pair, measure, (first, second), difference, p, _name_roles(len(set(clusters[1])), is_new))
+    difference, p = test.difference, test.p
+    wide = take_new_roles(difference) if has_held_out_roles(config) else None
+    if wide is not None and test.p_new_roles is not None:
+        difference, p = wide, test.p_new_roles
+    return PairTest(pair, measure, (first, second), difference, p, _name_roles(difference, len(set(clusters[1]))))
 
 
-def _name_roles(count: int, is_new: bool) -> str:
-    if is_new:
+def _name_roles(interval: Interval, count: int) -> str:
+    if "by role" in interval.method:
         return "for new roles"
     return "for this role" if count == 1 else f"for these {count} roles"
 
@@ -133,7 +139,7 @@ class Evidence:
         for name, report in self.reports.items() if len(self.reports) == 1 else ():
             for metric, position in report.scale.position.items() if report.scale else ():
                 if position is not None and position.gain is not None:
-                    scope = _name_roles(len(report.by_role), has_held_out_roles(report.options.config))
+                    scope = _name_roles(position.gain, len(report.by_role))
                     means = (position.model, position.low)
                     yield PairTest((name, position.floor), metric, means, position.gain, position.p, scope)
 
@@ -142,17 +148,10 @@ class Evidence:
         if self.judged is None or not is_shown_fit(self.judged):
             return
         roles = len(self.judged.list_groups("pairwise", "by_role"))
-        scope = _name_roles(roles, has_held_out_roles(self.judged.config) and roles > 1)
         for test in self.judged.tests:
             if test.measure == "win_rate" and test.difference and test.difference.n >= LEAST_VERDICTS:
-                yield PairTest(
-                    (test.a, test.b),
-                    _WINS,
-                    self._find_rates(test),
-                    test.difference,
-                    1.0 if test.p is None else test.p,
-                    scope,
-                )
+                p, scope = 1.0 if test.p is None else test.p, _name_roles(test.difference, roles)
+                yield PairTest((test.a, test.b), _WINS, self._find_rates(test), test.difference, p, scope)
 
     def _find_rates(self, test: SystemTest) -> tuple[float, float]:
         rates = {model.name: model.measures()["win_rate"] for model in self.judged.models} if self.judged else {}
@@ -189,7 +188,7 @@ class Evidence:
             measures = [metric for metric in METRICS if any(test.measure == metric for test in tests)]
             return [*sentences, f"{_join(measures)} tell no two of {_join(list(self.reports))} apart."]
         for pair, pair_tests in by_pair.items():
-            sentences += _describe_pair(pair, pair_tests)
+            sentences += _describe_pair(pair, pair_tests, len(self.tests))
         return sentences
 
     def _describe_positions(self) -> Iterator[str]:
@@ -298,20 +297,6 @@ def describe_styles(styles: Mapping[str, Mapping[str, Any]], config: str | None)
     return sentences
 
 
-def describe_character_tests(checked: Mapping[str, Any]) -> str:
-    """Say how many of a character's tests passed, and which kinds failed or are unscored."""
-    verdicts: dict[str, list[str]] = {}
-    for assertion in checked["assertions"]:
-        verdicts.setdefault(assertion["name"].partition(":")[0], []).append(assertion["verdict"])
-    count = sum(map(len, verdicts.values()))
-    words = ""
-    for verdict in ("failed", "unscored"):
-        counts = {kind: each.count(verdict) for kind, each in verdicts.items()}
-        clauses = [f"{kind} {n} of {len(verdicts[kind])}" for kind, n in counts.items() if n]
-        words += f"; {verdict}: {', '.join(clauses)}" if clauses else ""
-    return f"{checked['counts']['passed']} of {format_count(count, 'character test')} passed{words}."
-
-
 def _compare_scores(pair: tuple[str, str], reports: Mapping[str, ScoreReport], metric: str) -> PairTest | None:
     first, second = ({row.id: row for row in reports[name].scores if row.metric == metric} for name in pair)
     shared = [row for name, row in first.items() if name in second]
@@ -322,7 +307,7 @@ def _compare_scores(pair: tuple[str, str], reports: Mapping[str, ScoreReport], m
     return compare_values(pair, metric, values, clusters, reports[pair[0]].options.config)
 
 
-def _describe_pair(pair: tuple[str, str], tests: Sequence[PairTest]) -> Iterator[str]:
+def _describe_pair(pair: tuple[str, str], tests: Sequence[PairTest], count: int) -> Iterator[str]:
     signs = [test.sign for test in tests]
     lead = -1 if signs.count(-1) > signs.count(1) else 1
     better, worse = pair[::lead]
@@ -337,7 +322,8 @@ def _describe_pair(pair: tuple[str, str], tests: Sequence[PairTest]) -> Iterator
     if undecided:
         verb = "decides" if len(undecided) == 1 else "decide"
         ranges = "; ".join(test.ends for test in undecided)
-        yield f"Between {pair[0]} and {pair[1]}, {_list_measures(undecided)} {verb} nothing ({ranges})."
+        corrected = f"corrected for {format_count(count, 'test')}"
+        yield f"Between {pair[0]} and {pair[1]}, {_list_measures(undecided)} {verb} nothing, {corrected} ({ranges})."
 
 
 def _show(test: PairTest, lead: int) -> str:

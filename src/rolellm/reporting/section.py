@@ -110,18 +110,18 @@ class Section:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What its findings rest on: all systems but canaries, baselines last."""
+        """What its findings rest on: all systems but canaries, baselines last; no scores that do not compare."""
         judged = self.judged.models if self.judged else ()
         kinds = {ROLEGPT_NAME: "baseline", **{system.name: system.kind for system in judged}}
         names = sorted(self.reports, key=lambda name: kinds.get(name) == "baseline")
-        scored = {name: self.reports[name] for name in names if kinds.get(name) != "canary"}
+        scored = {} if self.odd else {name: self.reports[name] for name in names if kinds.get(name) != "canary"}
         return Evidence(scored, self.judged)
 
     def summary_table(self) -> Table:
         """Build the small table of the page's head: each system's mean score, win rate, and how it stands."""
         judged = {model.name: model for model in self.judged.models} if self.judged else {}
         names = [name for name in dict.fromkeys([*judged, *self.reports]) if name not in self._canaries]
-        standing = {} if self.odd else self.evidence.describe_standing()
+        standing = self.evidence.describe_standing()
         columns: dict[str, list[Cell]] = {
             "avg": [self.reports[name].metrics.get("avg") if name in self.reports else None for name in names],
             "Win rate, %": [judged[name].measures().get("win_rate") if name in judged else None for name in names],
@@ -148,8 +148,11 @@ class Section:
         return {name: replace(table, note=self._note(name, table)) for name, table in self.tables().items()}
 
     def _note(self, name: str, table: Table) -> str:
-        note = table.note if name != "scores" or recipe(self.reports) in table.note else ""
-        return note or ". ".join([self._recipe(name), *list_absent(self.reports)])
+        shared = recipe(self.reports)
+        if shared and shared in table.note:
+            return table.note
+        note = "" if name == "scores" else table.note
+        return ". ".join(filter(None, [self._recipe(name), *list_absent(self.reports), note]))
 
     def _recipe(self, name: str) -> str:
         data = self.options and self.judged and self.options.dataset_fingerprint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rolellm.core.settings import Field, settings
+from rolellm.core.settings import Advanced, Field, settings
 
 
 @settings
@@ -25,4 +25,4 @@ class ReportOptions:
     config: str | None = None
     split: str | None = None
     data_dir: Path | None = None
-    processes: int = Field(1, ge=1)
+    processes: Advanced[int] = Field(1, ge=1)

@@ -17,13 +17,12 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row, Subset
 from rolellm.core.sanitize import make_visible
 from rolellm.core.settings import read_packaged_yaml
-from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow, format_number
+from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow, describe_intervals, format_number
 from rolellm.core.text import join_names
 from rolellm.core.typed_json import read_as
 from rolellm.judging.records import Design
 from rolellm.judging.result import Group, JudgingResult, Pairwise, SystemFigures
 from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport, summary_table
-from rolellm.scoring.settings import name_intervals
 
 Scores = tuple[float, float, float, float]
 
@@ -168,11 +167,11 @@ def recipe(reports: Mapping[str, ScoreReport]) -> str:
         return f"Not comparable: the lines differ in {text}."
     options = next((report.options for report in reports.values()), None)
     named = [f"{name} {value}" for name in ("protocol", "config", "split") if (value := getattr(options, name, None))]
-    return ", ".join([*named, name_intervals(options.config)] if options else named)
+    return ", ".join(named)
 
 
 PAIRS, LENGTH_FREE, LISTS = "Win rate, %", "LC win rate, %", "Above base, %"
-RANK, CONSISTENT, NAMED = "Avg. rank", "Consistency, %", "Name effect, %"
+RANK, CONSISTENT = "Avg. rank", "Consistency, %"
 
 LENGTH = "Length effect, marginal"
 
@@ -186,7 +185,6 @@ _JUDGED = {
     LISTS: "list_win_rate",
     RANK: "average_rank",
     CONSISTENT: "consistency",
-    NAMED: "name_effect",
 }
 
 
@@ -239,7 +237,6 @@ def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
         "judges-win-rate": group_table(judged, "pairwise", "by_judge"),
         "tests": differences_table(judged),
         "habits": bias_table(judged),
-        "attacks": attacks_table(judged),
         "judges": judges_table(judged),
     }
 
@@ -309,21 +306,6 @@ def _format_p_value(value: float | None) -> Cell:
     return None if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
 
 
-def attacks_table(judged: JudgingResult) -> Table | None:
-    """Build a table of answers that were cut, cleaned or look like an attack on the judge, and how they fared."""
-    rows = [
-        TableRow(
-            (name, kind.replace("_", " ").replace("-", " ")),
-            (f"{attack.answers:,}", f"{attack.judgements:,}", attack.win_rate),
-        )
-        for name, kinds in judged.diagnostics.attacks.items()
-        for kind, attack in kinds.items()
-    ]
-    heads = ("Answers", "Judgements", "Win rate, %")
-    table = Table("Unusual answers", ("System", "Kind"), heads, tuple(rows))
-    return table if rows else None
-
-
 def bias_table(judged: JudgingResult) -> Table:
     """Put the judges' biases in one table, each next to what an unbiased judge would show."""
     diagnostics = judged.diagnostics
@@ -334,7 +316,6 @@ def bias_table(judged: JudgingResult) -> Table:
         ("Rank by position in a list, slope", "0", biases.get("rank_slope"), Format(3)),
         ("Longer answer of a pair preferred", "50 %, if length is not quality", longer, PERCENT),
         ("Effect of length, marginal, log-odds", "0", biases.get("length_coefficient"), Format(3)),
-        ("Verdict changes when names are shown", "0 %", biases.get("names_change"), PERCENT),
         ("Agreement of the judges, Fleiss’ kappa", "1", biases.get("fleiss_kappa"), Format(3)),
         *(
             (f"Verdict copied from {name}", "0 %", canary.get("copied"), PERCENT)
@@ -343,7 +324,8 @@ def bias_table(judged: JudgingResult) -> Table:
     ]
     heads = ("Found", "Without bias")
     rows = [TableRow((name,), (_format_score(score, form), ideal)) for name, ideal, score, form in lines]
-    return Table("The judges’ biases", ("Measure",), heads, tuple(rows), left=heads)
+    note = describe_intervals((name, score) for name, _, score, _ in lines)
+    return Table("The judges’ biases", ("Measure",), heads, tuple(rows), note, left=heads)
 
 
 def _format_score(score: Interval | None, form: Format) -> Cell:

@@ -98,7 +98,7 @@ def plan_batches(
         raise ModelError(
             f"{len(full)} of {len(rows)} prompts leave no room for a reply in the model's context of {context} tokens: "
             + _name([(rows[index], f"{lengths[index]} tokens") for index in full])
-            + ". Use a shorter --system-template or a model with a longer context, or leave these rows out"
+            + ". Use a shorter --set system_template=… or a model with a longer context, or leave these rows out"
         )
     shared, rank = [0] * len(rows), [0] * len(rows)
     for number, (length, indices) in enumerate(groups):
@@ -160,7 +160,7 @@ def complete_settings(settings: GenerateSettings, source: ModelSource) -> Genera
     tuned = _read_tuned_prompt(source)
     profile: ProfileKind = settings.profile or ("retrieval" if tuned else "description")
     if profile == "description" and settings.retrieved is not None:
-        raise SettingsError("retrieved (--retrieved) needs profile retrieval (--profile retrieval)")
+        raise SettingsError("retrieved (--set retrieved=…) needs profile retrieval (--profile retrieval)")
     retrieved = settings.retrieved or int(tuned.get("retrieved", RETRIEVED))
     return replace(settings, profile=profile, retrieved=retrieved if profile == "retrieval" else None)
 
@@ -502,7 +502,7 @@ def _summarize(
 def plan_row_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[list[Request], dict[str, Any]]:
     """The requests that rows take of a model behind an API, and what decides their prompts."""
     if settings.num_beams > 1:
-        raise SettingsError("num_beams (--num-beams) needs a model on this machine; an API has no beam search")
+        raise SettingsError("num_beams (--set num_beams=…) needs a model on this machine; an API has no beam search")
     ask, prompted = prepare_prompts(settings, rows)
     sampling = Sampling(
         temperature=settings.temperature,

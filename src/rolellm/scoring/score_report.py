@@ -16,7 +16,7 @@ from rolellm.core.settings import dump, read
 from rolellm.core.table import Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.scoring.matching import MatchFinding
-from rolellm.scoring.settings import ScoreOptions, has_held_out_roles, name_intervals
+from rolellm.scoring.settings import ScoreOptions, has_held_out_roles
 from rolellm.scoring.statistics.intervals import (
     SHARE,
     ClusteredSample,
@@ -276,7 +276,7 @@ class ScoreReport(Result):
         tokenizers = ", ".join(dict.fromkeys(fingerprint["tokenizer"].values()))
         return (
             f"protocol {self.options.protocol} ({fingerprint['value']}, {fingerprint['reference_choice']}), tokenizer "
-            f"{tokenizers}, {self.options.where}, {name_intervals(self.options.config)}, "
+            f"{tokenizers}, {self.options.where}, "
             f"fingerprint {fingerprint['hash'][:12]}"
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from rolellm.core.settings import Field, settings
+from rolellm.core.settings import Advanced, Field, settings
 from rolellm.models.local_model import Decoding
 
 Protocol = Literal["rouge-score", "paper"]
@@ -17,11 +17,6 @@ _OWN: dict[str, Any] = {"cli": False}
 def has_held_out_roles(config: str | None) -> bool:
     """Tell whether a config holds roles out, so that intervals for new roles come first."""
     return (config or "").startswith("role-generalization")
-
-
-def name_intervals(config: str | None) -> str:
-    """Name the intervals that come first with a config."""
-    return f"95 % intervals for {'new' if has_held_out_roles(config) else 'these'} roles"
 
 
 @settings
@@ -39,19 +34,6 @@ class DataSettings:
     split: str | None = Field(default=None, json_schema_extra=_OWN)
     dataset_fingerprint: str | None = Field(default=None, json_schema_extra=_OWN)
     data_dir: Path | None = Field(default=None, json_schema_extra=_OWN)
-
-
-@settings
-class Bootstrap:
-    """The bootstrap behind the intervals of what has no closed form.
-
-    Attributes:
-        resamples: Bootstrap resamples over questions, for length-controlled rates.
-        seed: Random seed for the bootstrap.
-    """
-
-    resamples: int = Field(default=2000, ge=1)
-    seed: int = Field(default=0, ge=0)
 
 
 @settings
@@ -77,14 +59,14 @@ class GenerateSettings(Decoding, DataSettings):
 
     model: str = Field(default="", json_schema_extra=_OWN)
     adapter: str | None = Field(default=None, json_schema_extra=_OWN)
-    batch_size: int = Field(default=64, ge=1)
-    batch_tokens: int = Field(default=16_384, ge=1)
-    system_template: Path | None = None
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    batch_size: Advanced[int] = Field(default=64, ge=1)
+    batch_tokens: Advanced[int] = Field(default=16_384, ge=1)
+    system_template: Advanced[Path | None] = None
+    device: Advanced[Literal["auto", "cpu", "cuda"]] = "auto"
+    dtype: Advanced[Literal["auto", "float32", "bfloat16", "float16"]] = "auto"
     overwrite: bool = False
     profile: ProfileKind | None = None
-    retrieved: int | None = Field(default=None, ge=1)
+    retrieved: Advanced[int | None] = Field(default=None, ge=1)
     strict: bool = False
     ray: str | None = Field(default=None, json_schema_extra=_OWN)
     workers: int | None = Field(default=None, ge=1, json_schema_extra=_OWN)
@@ -104,11 +86,11 @@ class ScoreOptions(DataSettings):
     """
 
     protocol: Protocol = "rouge-score"
-    tokenizer: str | None = None
+    tokenizer: Advanced[str | None] = None
     missing: Literal["skip", "zero"] = "skip"
     strict: bool = False
     skip_bad: bool = False
-    processes: int = Field(default=1, ge=1)
+    processes: Advanced[int] = Field(default=1, ge=1)
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:

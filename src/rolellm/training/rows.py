@@ -63,13 +63,13 @@ class Conversation:
     reference: int = 0
     role: str | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
-    extras: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    extras: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def turns(self) -> dict[str, dict[str, Any]]:
         """The replies as turns of the assistant, by name."""
-        texts = self.replies.items()
-        return {name: {"role": "assistant", "content": text, **self.extras.get(name, {})} for name, text in texts}
+        turns = {name: {"role": "assistant", "content": text} for name, text in self.replies.items()}
+        return turns | self.extras
 
     @property
     def options(self) -> dict[str, Any]:
@@ -241,16 +241,27 @@ def _read_options(row_id: str, item: Mapping[str, Any], trainer: str) -> dict[st
     lost = [name for name in refused if item.get(name)]
     if lost:
         raise DataError(f"{row_id}: trainer {trainer} cannot use the column {', '.join(lost)}; remove it")
-    options = {name: _remove_missing(item[name]) for name in _OPTIONS if name in item}
-    if isinstance(options.get("tools"), str):
-        try:
-            options["tools"] = json.loads(options["tools"])
-        except ValueError as error:
-            raise DataError(f"{row_id}: tools is not valid JSON ({error})") from error
-    for name, kind in zip(_OPTIONS, (list, dict), strict=True):
-        if options.get(name) and not isinstance(options[name], kind):
-            raise DataError(f"{row_id}: {name} must be a {kind.__name__}")
+    options: dict[str, Any] = {}
+    if "tools" in item:
+        tools = _remove_missing(item["tools"] or [])
+        # An empty list would make Llama's template write about tools.
+        options["tools"] = _read_objects(row_id, "tools", tools) or None
+    if "chat_template_kwargs" in item:
+        options["chat_template_kwargs"] = _remove_missing(item["chat_template_kwargs"] or {})
+        if not isinstance(options["chat_template_kwargs"], dict):
+            raise DataError(f"{row_id}: chat_template_kwargs is not an object")
     return options
+
+
+def _read_objects(row_id: str, name: str, value: Any) -> list[dict[str, Any]]:
+    """Read a list of objects, or one written as JSON."""
+    try:
+        objects = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        objects = None
+    if not isinstance(objects, list) or not all(isinstance(item, dict) for item in objects):
+        raise DataError(f"{row_id}: {name} is neither a list of objects nor its JSON")
+    return objects
 
 
 def _read_turns(row_id: str, value: Any, role: str) -> list[dict[str, Any]]:
@@ -266,6 +277,7 @@ def _read_turn(row_id: str, value: Mapping[str, Any]) -> dict[str, Any]:
     turn = {name: item for name, item in items if item or name in ("content", "weight")}
     if "tool_calls" in turn:
         turn.setdefault("content", "")
+        turn["tool_calls"] = _read_objects(row_id, "tool_calls", turn["tool_calls"])
     if not isinstance(turn.get("content"), str) or not isinstance(turn.get("role"), str):
         raise DataError(f"{row_id}: expected messages with a role and a text as content, found {turn!a:.80}")
     weights = (0, 1) if turn["role"] == "assistant" else (0,)

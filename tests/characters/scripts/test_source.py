@@ -41,7 +41,7 @@ def test_encodings_are_found_out(tmp_path: Path, text: str, codec: str, told: st
 @pytest.mark.parametrize(
     ("data", "encoding", "words"),
     [
-        pytest.param("悟空".encode("gb18030"), "utf-8", ["'utf-8'", "position 0", "--encoding"], id="wrong"),
+        pytest.param("悟空".encode("gb18030"), "utf-8", ["'utf-8'", "position 0", "encoding="], id="wrong"),
         pytest.param(b"abc", "a\0b", ["embedded null"], id="a zero in its name"),
         pytest.param(b"%PDF-1.7 ...", None, ["a PDF", "plain text"], id="pdf"),
         pytest.param(bytes(range(256)) * 40, None, ["could not be detected", "name its encoding"], id="binary"),

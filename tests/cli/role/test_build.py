@@ -46,12 +46,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_from_turns_to_a_profile(here: Path, call: Command) -> None:
-    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml", "--check-knowledge")
+    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml")
     assert (done.code, done.err) == (0, "")
     assert inert(done.out)
-    assert "Read ada/build/knowledge.jsonl: nobody has checked" in done.out
     assert "rolellm instruct ada" in done.out
-    shown = call("show", "ada", "--json").json
+    shown = call("card", "ada", "--json").json
     assert shown["description"].startswith("You are a person")
     assert shown["background"].startswith("A person")
     assert shown["catchphrases"][0] == "Count the steps, child!"
@@ -65,8 +64,8 @@ def test_without_a_model(here: Path, call: Command) -> None:
     own = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--description", "own.txt")
     done = call(*own)
     assert done.code == 2 and "no model is named" in done.err
-    assert call(*own, "--catchphrases-by", "count", "--dry-run", "--json").json["requests"] == 0
-    done = call(*own, "--catchphrases-by", "count", "--json")
+    assert call(*own, "--set", "picked_by=count", "--dry-run", "--json").json["requests"] == 0
+    done = call(*own, "--set", "picked_by=count", "--json")
     assert done.result["description"] == "You are Aunt to a child named Rose and keep the light."
     assert done.json["catchphrases"] == ["Count the steps, child!"]
     assert done.json["spent"]["calls"] == 0
@@ -88,13 +87,13 @@ def test_a_cards_own_description_is_kept_unless_asked(card: Path, call: Command)
     assert done.code == 0, done.err
     assert "own description was kept; --rewrite" in " ".join(done.out.split())
     assert "Go on with: rolellm instruct ada --llm llm.yaml" in done.out
-    shown = call("show", "ada.json", "--json").json
+    shown = call("card", "ada.json", "--json").json
     assert (shown["description"], shown["catchphrases"]) == ("Ada is stern.", ["Count the steps, child!"])
     again = call("build", "ada", "--llm", "llm.yaml", "--json").json
     assert (again["out"], again["description"], again["spent"]["calls"]) == ("ada", "Ada is stern.", 0)
     done = call("build", "ada", "--llm", "llm.yaml", "--rewrite", "--json")
     assert done.json["description"].startswith("You are a person")
-    assert call("export-card", "ada", "--out", "again.json").code == 0
+    assert call("card", "ada", "--out", "again.json").code == 0
 
 
 def test_a_card_that_lacks_nothing_needs_no_model(card: Path, call: Command) -> None:
@@ -103,15 +102,15 @@ def test_a_card_that_lacks_nothing_needs_no_model(card: Path, call: Command) -> 
     assert call("build", "ada.json", "--catchphrases", "none", "--out", "mine").code == 0
     card.write_text(json.dumps({**CARD, "mes_example": ""}), encoding="utf-8")
     done = call("build", "ada.json", "--out", "mine")
-    assert done.code == 2 and "mine holds a character already" in done.err and "import-card ada.json" in done.err
+    assert done.code == 2 and "mine holds a character already" in done.err and "role card ada.json" in done.err
     assert call("build", "ada.json", "--out", "mine", "--overwrite").code == 0
 
 
 @pytest.mark.parametrize("ending", ["json", "png", "charx"])
 def test_a_card_is_taken_wherever_a_folder_is(card: Path, command: Command, ending: str) -> None:
     file = f"card.{ending}"
-    assert command("role", "export-card", "ada.json", "--out", file).code == 0
-    assert command("role", "show", file, "--json").json["role"] == "Ada" and not Path("card").exists()
+    assert command("role", "card", "ada.json", "--out", file).code == 0
+    assert command("role", "card", file, "--json").json["role"] == "Ada" and not Path("card").exists()
     assert command("instruct", file, "--llm", "llm.yaml", "--per-role", "4", "--dry-run").code == 0
     assert not Path("card").exists()
     done = command("instruct", file, "--llm", "llm.yaml", "--per-role", "4")
@@ -126,7 +125,7 @@ def test_a_card_is_taken_wherever_a_folder_is(card: Path, command: Command, endi
 def test_each_next_step_runs_as_it_is_printed(card: Path, command: Command) -> None:
     """From the card to the data set, twice: the second release has to replace the first."""
     (card.with_name("ada-data-2")).mkdir()
-    done = command("role", "import-card", "ada.json", "--out", "ada")
+    done = command("role", "card", "ada.json", "--out", "ada")
     # The scripted model makes no more pairs of so short a card, so that fewer are asked for.
     for stage in ("build", "instruct", "respond", "release", "audit"):
         (line,) = [line for line in done.out.splitlines() if line.startswith(("Go on with: ", "Inspect it with: "))]
@@ -173,7 +172,7 @@ def test_what_cannot_be_done(here: Path, call: Command, words: tuple[str, ...], 
 
 def test_an_endpoint_that_does_not_answer_is_named(here: Path, call: Command) -> None:
     # Port 9 of this machine discards; nothing listens there.
-    server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--max-attempts", "1")
+    server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--set", "max_attempts=1")
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", *server)
     assert done.code == 1
     assert "after 1 attempts of 127.0.0.1:9/m: nothing answers at the address. Fix the model's settings" in done.err
@@ -192,10 +191,10 @@ def test_show_is_inert(here: Path, call: Command) -> None:
     }
     (here / "odd").mkdir()
     (here / "odd" / "profile.json").write_text(json.dumps(value), encoding="utf-8")
-    done = call("show", "odd")
+    done = call("card", "odd")
     assert done.code == 0 and inert(done.out)
     assert "[red]x[/red]" in done.out and "and 2 more" in done.out
-    assert call("show", "odd", "--json").json["role"] == "Ada\x1b[31m\u202e"
+    assert call("card", "odd", "--json").json["role"] == "Ada\x1b[31m\u202e"
 
 
 def test_what_is_wrong_with_a_profile_is_said_and_shown(
@@ -205,8 +204,8 @@ def test_what_is_wrong_with_a_profile_is_said_and_shown(
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml")
     assert done.code == 0 and inert(done.out + done.err)
     assert "description: It speaks of what is not in the material: 47" in done.out + done.err
-    done = call("show", "ada")
+    done = call("card", "ada")
     assert done.code == 0 and inert(done.out)
     assert "Defects\n" in done.out and "  description: It is not in the second person" in done.out
-    shown = call("show", "ada", "--json").json
+    shown = call("card", "ada", "--json").json
     assert shown["defects"].keys() == {"description"} and len(shown["defects"]["description"]) > 1

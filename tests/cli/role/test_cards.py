@@ -33,24 +33,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_in_and_out_as_a_user_does_it(folder: Path, command: Command) -> None:
-    done = command("role", "import-card", "ada.json", "--out", "ada", "--language", "en")
+    done = command("role", "card", "ada.json", "--out", "ada", "--language", "en")
     assert (done.code, done.err) == (0, "")
     assert "Ada[31m [bold]Fenn[/bold]" in done.out
     assert "invisible characters" in done.out
     assert "`data.tags`" in done.out
     assert inert(done.out)
 
-    done = command("role", "export-card", "ada", "--out", "again.json")
+    done = command("role", "card", "ada", "--out", "again.json")
     assert (done.code, done.err) == (0, "")
     assert (folder / "again.json").read_bytes() == (folder / "ada.json").read_bytes()
 
-    done = command("role", "export-card", "ada", "--out", "again.png", "--spec", "v3", "--json")
+    done = command("role", "card", "ada", "--out", "again.png", "--spec", "v3", "--json")
     assert (done.code, done.err) == (0, "")
     written = {"out": "again.png", "spec": "v3", "chunks": ["chara", "ccv3"]}
     assert done.json == {**written, "picture": None, "changed": [], "notes": []}
     assert inert(done.out)
 
-    done = command("role", "import-card", "again.png", "--out", "second", "--name", "Brom", "--json")
+    done = command("role", "card", "again.png", "--out", "second", "--name", "Brom", "--json")
     assert (done.code, done.err) == (0, "")
     assert inert(done.out)
     summary = done.json
@@ -58,18 +58,18 @@ def test_in_and_out_as_a_user_does_it(folder: Path, command: Command) -> None:
     assert summary["aliases"] == ["Ada[31m [bold]Fenn[/bold]"]
     assert (summary["greetings"], summary["example_scenes"], summary["turns"], summary["lore"]) == (1, 1, 3, 1)
 
-    done = command("role", "export-card", "second", "--out", "mine.png", "--image", "again.png")
+    done = command("role", "card", "second", "--out", "mine.png", "--image", "again.png")
     assert (done.code, done.err) == (0, "")
     assert "Wrote a V3 card to mine.png (PNG chunks chara and ccv3).\n" in done.out
     assert (folder / "mine.png").read_bytes() == (folder / "again.png").read_bytes()
 
 
 def test_what_was_changed_is_named(folder: Path, command: Command) -> None:
-    assert command("role", "import-card", "ada.json", "--out", "ada").code == 0
+    assert command("role", "card", "ada.json", "--out", "ada").code == 0
     value = json.loads((folder / "ada" / "profile.json").read_text(encoding="utf-8"))
     value["description"] = "You keep a lighthouse."
     (folder / "ada" / "profile.json").write_text(json.dumps(value), encoding="utf-8")
-    done = command("role", "export-card", "ada", "--out", "new.json")
+    done = command("role", "card", "ada", "--out", "new.json")
     assert (done.code, done.err) == (0, "")
     assert "Changed since it was imported: description." in done.out
 
@@ -77,11 +77,11 @@ def test_what_was_changed_is_named(folder: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        pytest.param(["import-card", "nameless.json", "--out", "x"], 1, "give one with --name", id="no name"),
-        pytest.param(["import-card", "escape.json", "--out", "x"], 1, "'\\x1b[2J\\u202e'", id="a wrong type"),
-        pytest.param(["import-card", "ada.json", "--out", "full"], 2, "holds other files", id="a folder in use"),
-        pytest.param(["export-card", "full", "--out", "a.json"], 1, "no profile.json here", id="no character"),
-        pytest.param(["export-card", "full", "--out", "a.gif"], 2, "a .json, .png or .charx file", id="another ending"),
+        pytest.param(["card", "nameless.json", "--out", "x"], 1, "give one with --name", id="no name"),
+        pytest.param(["card", "escape.json", "--out", "x"], 1, "'\\x1b[2J\\u202e'", id="a wrong type"),
+        pytest.param(["card", "ada.json", "--out", "full"], 2, "holds other files", id="a folder in use"),
+        pytest.param(["card", "full", "--out", "a.json"], 1, "no profile.json here", id="no character"),
+        pytest.param(["card", "full", "--out", "a.gif"], 2, "a .json, .png or .charx file", id="another ending"),
     ],
 )
 def test_bad_input_ends_in_words(words: list[str], code: int, says: str, folder: Path, command: Command) -> None:

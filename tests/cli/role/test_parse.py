@@ -71,7 +71,7 @@ def test_named_rather_than_found_out(tmp_path: Path) -> None:
     file = tmp_path / "script.txt"
     file.write_bytes("Jo: 你好。\nAl: Hi.\nJo: 好。\n".encode("big5"))
     out = tmp_path / "turns.jsonl"
-    options = ["--format", "transcript", "--language", "en", "--encoding", "big5", "--json"]
+    options = ["--format", "transcript", "--language", "en", "--set", "encoding=big5", "--json"]
     summary = json.loads(run(file, "--role", "Jo", "--out", out, *options))
     assert (summary["format"], summary["format_scores"], summary["language"]) == ("transcript", {}, "en")
     assert (summary["encoding"], summary["own"]) == ("big5", {"Jo": 2})
@@ -81,10 +81,10 @@ def test_columns(tmp_path: Path) -> None:
     file = tmp_path / "lines.csv"
     file.write_text("wer;was\nJo;Eins.\nA;Zwei.\nJo;Drei.\n", encoding="utf-8")
     out = tmp_path / "turns.jsonl"
-    shown = run(file, "--role", "Jo", "--out", out, "--columns", "speaker=wer,text=was")
+    shown = run(file, "--role", "Jo", "--out", out, "--set", "columns=speaker=wer,text=was")
     assert "table (score 1.00)" in shown
     with pytest.raises(SettingsError, match="expected pairs such as speaker=name,text=line"):
-        run(file, "--role", "Jo", "--out", out, "--columns", "wer,was")
+        run(file, "--role", "Jo", "--out", out, "--set", "columns=wer,was")
 
 
 def test_open_quotations_are_counted_and_a_model_is_named(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_terminal_codes_in_scripts_and_names_are_inert(tmp_path: Path) -> None:
     [
         pytest.param(["--role", "Hamlet"], ScriptError, ["'Hamlet' never speaks", "KING (5)"], id="a role not there"),
         pytest.param(["--role", "…"], SettingsError, ["is not a name"], id="no name"),
-        pytest.param(["--role", "King", "--encoding", "klingon"], ScriptError, ["klingon"], id="an encoding"),
+        pytest.param(["--role", "King", "--set", "encoding=klingon"], ScriptError, ["klingon"], id="an encoding"),
         pytest.param(["--role", "King", "--format", "novel"], ScriptError, ["never speaks"], id="another format"),
     ],
 )

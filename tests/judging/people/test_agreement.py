@@ -188,12 +188,11 @@ def test_rotations_that_contradict_each_other_are_a_tie_and_so_is_a_hung_jury(tm
     assert found["torn"]["spearman_rows"] is None
 
 
-def test_probes_half_pairs_and_unscored_lists_say_nothing(tmp_path: Path) -> None:
+def test_half_pairs_and_unscored_lists_say_nothing(tmp_path: Path) -> None:
     rows = [row.id for row in make_rows(3)]
-    pair, back = verdicts(rows[0], "judge", 1)
+    pair, _ = verdicts(rows[0], "judge", 1)
     shown = [
         pair,
-        *(Judgement(one.row, "judge", "pairwise", one.order, one.ranks, named=True) for one in (pair, back)),
         Judgement(rows[1], "judge", "listwise", tuple(TWO), None, unscored="refused"),
     ]
     run = make(tmp_path, 3, TWO, shown)

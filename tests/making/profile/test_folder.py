@@ -10,7 +10,7 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.records import Profile
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import RunOptions
-from rolellm.making.profile.build import KNOWLEDGE, BuildProfile, build_folder, list_defects
+from rolellm.making.profile.build import BuildProfile, build_folder, list_defects
 from rolellm.making.settings import BuildSettings
 from rolellm.runs import Run
 
@@ -35,7 +35,7 @@ def change(folder: Path, **values: Any) -> None:
 
 
 def test_the_folder_holds_it_all(tmp_path: Path, keeper: Profile) -> None:
-    built = run(keeper, tmp_path / "ada", scripted(), BuildSettings(check_knowledge=True, work="The Tower"))
+    built = run(keeper, tmp_path / "ada", scripted())
     assert read_character(tmp_path / "ada") == built.result
     manifest = json.loads((tmp_path / "ada" / "build" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest == built.manifest
@@ -47,13 +47,7 @@ def test_the_folder_holds_it_all(tmp_path: Path, keeper: Profile) -> None:
         "lore": 0,
         "catchphrases": 1,
     }
-    assert manifest["spent"]["calls"] == 9
-    rows = built.records(KNOWLEDGE)
-    assert [row["answer"] for row in rows] == ["I know little of it."] * 6
-    assert rows[1]["question"].startswith("Who is Ada (The Tower)?")
-    # A question without an answer is no failure.
-    built = run(keeper, tmp_path / "none", scripted(knowledge="  "), BuildSettings(check_knowledge=True))
-    assert [row["answer"] for row in built.records(KNOWLEDGE)] == [None] * 6
+    assert manifest["spent"]["calls"] == 3
 
 
 def test_what_was_mended_and_what_has_a_defect_is_noted(tmp_path: Path, keeper: Profile) -> None:

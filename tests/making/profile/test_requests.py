@@ -1,10 +1,8 @@
 import pytest
 
-from rolellm.core.records import Profile
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage
 from rolellm.making.profile.build import (
     accept_picks,
-    request_knowledge,
 )
 from rolellm.making.profile.phrases import Phrase
 
@@ -46,16 +44,3 @@ def test_what_is_not_on_the_list_is_refused(text: str, reason: str, kind: str) -
     with pytest.raises(UnacceptableError, match=reason) as caught:
         picked(text)
     assert caught.value.kind == kind
-
-
-def test_knowledge_questions_name_the_role_and_the_work() -> None:
-    requests = request_knowledge(Profile("Ada\u2028Fenn", "en"), "The Tower")
-    questions = [request.messages[-1].content for request in requests]
-    assert len(questions) >= 5
-    assert all("Ada Fenn" in question for question in questions)
-    # The first asks for the work.
-    assert ["The Tower" in question for question in questions] == [False] + [True] * (len(questions) - 1)
-    assert len({request.tag for request in requests}) == len(requests)
-    chinese = request_knowledge(Profile("孙悟空", "zh"))
-    assert len(chinese) == len(requests)
-    assert all("孙悟空" in request.messages[-1].content for request in chinese)

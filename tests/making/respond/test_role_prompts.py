@@ -103,7 +103,7 @@ def test_lore_goes_after_the_demonstrations(character: Profile) -> None:
 
 
 def test_a_question_that_is_too_long_is_no_prompt(character: Profile) -> None:
-    with pytest.raises(SettingsError, match=r"has \d+ tokens without any demonstration, and at most 20 .*--max-prompt"):
+    with pytest.raises(SettingsError, match=r"has \d+ tokens without any demonstration, and at most 20 .*max_prompt"):
         RolePrompts(character, PromptSettings(max_prompt_tokens=20))(QUESTION)
 
 

@@ -118,7 +118,7 @@ def test_few_items_are_never_sure() -> None:
     # Half of the items agree by chance, and the least that eight of eight may come from is 0.676.
     assert interval and interval.ends == (pytest.approx(2 * estimate_proportion(8, 8).low - 1), 1)
     assert found.value == 1 and (interval.n, interval.clusters) == (8, 8)
-    assert found.estimate("q" * 8) == interval._replace(low=None, high=None, clusters=1)
+    assert found.estimate("q" * 8) == interval._replace(low=None, high=None, clusters=1, method="")
     assert compute_cohen_kappa("aa", "aa").estimate("xy") is None
 
 

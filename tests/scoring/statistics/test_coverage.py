@@ -7,7 +7,6 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import norm
 
-from rolellm.scoring.settings import Bootstrap
 from rolellm.scoring.statistics.agreement import compute_cohen_kappa
 from rolellm.scoring.statistics.intervals import ClusteredSample, Interval, estimate_share
 from rolellm.scoring.statistics.logistic_fits import fit_length_control
@@ -18,7 +17,6 @@ Numbers = npt.NDArray[np.float64]
 
 # With so many runs the standard error of a coverage near 0.95 is 0.006.
 RUNS = 1500
-# Keeps the data apart from the draws of a bootstrap with the same seed: numpy takes [seed, 0] and seed for the same.
 DATA = 9
 THETA, PHI, LONGER = -0.4, 1.0, 0.5
 # In eighths of a deviation: few distinct differences, so that each fit is quick.
@@ -52,8 +50,7 @@ def test_win_rate_controlled_rate_and_length_coefficient() -> None:
     held, fooled = np.zeros(3), 0
     for seed in range(RUNS):
         outcomes, own, other, questions = judged(seed, 200)
-        settings = Bootstrap(resamples=500, seed=seed)
-        fit = fit_length_control(outcomes, own, other, questions, settings)
+        fit = fit_length_control(outcomes, own, other, questions)
         raw_rate = estimate_share(ClusteredSample(outcomes.tolist(), questions))
         held += [holds(one, value) for one, value in zip((raw_rate, *fit[:2]), truth, strict=True)]
         fooled += not holds(raw_rate, truth[1])

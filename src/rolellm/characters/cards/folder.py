@@ -128,7 +128,7 @@ def open_character(
     try:
         return import_card(path, target, overwrite=overwrite).character, target
     except SettingsError as error:
-        way = f"import the card elsewhere: rolellm role import-card {path} --out FOLDER"
+        way = f"import the card elsewhere: rolellm role card {path} --out FOLDER"
         raise SettingsError(f"{error}; or {way}") from error
 
 

@@ -31,8 +31,8 @@ _LARGEST: Final = 1 << 28
 _LONGEST_LINE: Final = 1 << 22
 _LONG_LINE: Final = re.compile(rf"^.{{{_LONGEST_LINE + 1}}}", re.MULTILINE)
 _NAME_IT: Final = (
-    "If it is a text at all, name its encoding (--encoding), such as gb18030, big5, utf-16 or cp1252; or save it as "
-    "UTF-8"
+    "If it is a text at all, name its encoding (--set encoding=…), such as gb18030, big5, utf-16 or cp1252; or save it "
+    "as UTF-8"
 )
 
 
@@ -49,7 +49,8 @@ def _guess_encoding(data: bytes, path: Path | None) -> tuple[str, str | None]:
         around = data[max(0, error.start - _SAMPLE) : error.start + _SAMPLE].decode("utf-8", errors="replace")
         if sum(character > "\x7f" for character in around) > 21 * around.count("\ufffd"):
             raise ScriptError(
-                f"UTF-8 except for damaged bytes ({error}). Fix or cut it there, or name its encoding (--encoding)",
+                f"UTF-8 except for damaged bytes ({error}). Fix or cut it there, or name its encoding "
+                "(--set encoding=…)",
                 path=path,
             ) from error
     from charset_normalizer import from_bytes

@@ -87,12 +87,12 @@ def _name_columns(fields: Mapping[str, str], columns: Mapping[str, str], source:
     for column, name in columns.items():
         if column not in USUAL or name not in fields:
             raise SettingsError(
-                f"--columns {column}={name}: there are speaker=, text= and scene=, and the table has {column_list}"
+                f"--set columns={column}={name}: there are speaker=, text= and scene=, and the table has {column_list}"
             )
     named = {**_find_usual(fields), **columns}
     if missing := [column for column in ("speaker", "text") if column not in named]:
         raise ScriptError(
-            f"no column that is usually called {' or '.join(missing)}; name them with --columns speaker=…,text=…. "
+            f"no column that is usually called {' or '.join(missing)}; name them with --set columns=speaker=…,text=…. "
             f"The table has {column_list}",
             path=source.path,
         )

@@ -19,7 +19,7 @@ from rolellm.core.errors import DataError, HubError, HubLoginError, HubUnreachab
 from rolellm.core.jsonl import parse_object
 from rolellm.core.progress import track_progress
 from rolellm.core.scrub import hide_hub_token
-from rolellm.core.settings import Field, settings
+from rolellm.core.settings import Advanced, Field, settings
 from rolellm.core.text import join_names
 from rolellm.core.typed_json import read_as
 from rolellm.data.hub.readme import merge_card, read_card
@@ -139,7 +139,7 @@ class PushOptions:
 
     private: bool = Field(default=True, json_schema_extra={"flag": "private/--public"})
     branch: str = Field(default=MAIN, json_schema_extra={"flag": "revision"})
-    message: str | None = None
+    message: Advanced[str | None] = None
     overwrite: bool = False
     dry_run: bool = False
     kind: Literal["model", "dataset"] = Field(default="model", json_schema_extra={"cli": False})

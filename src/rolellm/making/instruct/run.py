@@ -219,7 +219,7 @@ class Instruct(Step[InstructResult]):
         if all(lane.dry for lane in lanes):
             return f"{text}. The last requests only repeated earlier questions: the model finds no more in this profile"
         if rounds >= self.settings.rounds:
-            return f"{text}. Allow more rounds (--rounds), or request fewer (--per-role)"
+            return f"{text}. Allow more rounds (--set rounds=…), or request fewer (--per-role)"
         return f"{text}. No request of the last round was answered; run the same command with --retry-failed"
 
     def records(self, result: InstructResult) -> Records:

@@ -17,7 +17,6 @@ from rolellm.llm.json_reply import accept_json, make_object_schema
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
     Accept,
-    Answer,
     Failure,
     Fault,
     Refusal,
@@ -40,7 +39,7 @@ from rolellm.making.profile.portrait import (
 from rolellm.making.settings import BuildSettings
 from rolellm.models.prompts.render import hash_templates, load_template
 from rolellm.models.prompts.retrieval import find_exchanges
-from rolellm.runs import Plan, Records, Round, Run, Step, run_step
+from rolellm.runs import Plan, Round, Run, Step, run_step
 
 SAMPLING: Final = BuildSettings().sampling
 
@@ -92,25 +91,6 @@ def accept_picks(phrases: Sequence[Phrase], most: int) -> Accept[tuple[str, ...]
     return accept_json(_PICKS, make)
 
 
-def request_knowledge(character: Profile, script: str | None = None, sampling: Sampling = SAMPLING) -> list[Request]:
-    """Request answers to basic questions about a role, to be given without its script, for a person to read.
-
-    Args:
-        character: Whom they ask about.
-        script: The name of the work, which all but the first question then give, so that the right one is meant.
-        sampling: How replies are drawn.
-    """
-    language = character.language
-    opening, closing = ("（", "）") if language == "zh" else (" (", ")")
-    subject = f"{character.role}{opening}{script}{closing}" if script else character.role
-    # A role's name is one line, however it was given, or a question would fall apart.
-    questions = _fill(language, "knowledge", role=_join_lines(character.role), who=_join_lines(subject)).splitlines()
-    return [
-        _request(language, "knowledge", question, sampling, f"knowledge/{number}")
-        for number, question in enumerate(questions, start=1)
-    ]
-
-
 _PICKS: Final = make_object_schema("catchphrases", chosen={"type": "array", "items": {"type": "integer"}})
 
 
@@ -123,10 +103,6 @@ def _request(
 
 def _fill(language: Language, name: str, **slots: object) -> str:
     return load_template(language, f"profile_{name}").fill(**{slot: str(value) for slot, value in slots.items()})
-
-
-def _join_lines(text: str) -> str:
-    return " ".join(text.split())
 
 
 _NOTES_SHARE: Final = 0.5
@@ -156,16 +132,11 @@ class BuildProfile(Step[Profile]):
     def __post_init__(self) -> None:
         self.settings = _keep_description(self.settings, self.start)
         self._receipt: dict[str, dict[str, Any]] = {}
-        self._knowledge: list[dict[str, Any]] = []
 
     @property
     def needs_model(self) -> bool:
         """True if there is anything to ask."""
-        return (
-            self.settings.description is None
-            or self.settings.check_knowledge
-            or (self.settings.picks and bool(find_repeated_phrases(self.start)))
-        )
+        return self.settings.description is None or (self.settings.picks and bool(find_repeated_phrases(self.start)))
 
     def plan(self, llm: LLM) -> Plan[Profile]:
         """Ask for the description in the third person, then in the second, then for a pick of phrases.
@@ -177,8 +148,6 @@ class BuildProfile(Step[Profile]):
         """
         start, settings = self.start, self.settings
         self._receipt = {"models": {}, "prompts": {}, "mended": {}, "defects": {}}
-        if settings.check_knowledge:
-            yield from self._ask_knowledge()
         description = settings.description and settings.description.strip()
         background, shown = None, None
         if description is None:
@@ -260,23 +229,6 @@ class BuildProfile(Step[Profile]):
             if entry:
                 self._receipt[part][name] = entry
         return value
-
-    def _ask_knowledge(self) -> Plan[None]:
-        requests = request_knowledge(self.start, self.settings.work, self.settings.sampling)
-        outcomes = yield Round(requests, label="knowledge", stand_in=lambda _: "")
-        self._knowledge = [
-            {"question": outcome.request.messages[-1].content}
-            | (
-                {"answer": outcome.value, "model": outcome.reply.model, "problem": None}
-                if isinstance(outcome, Answer)
-                else {"answer": None, "model": None, "problem": outcome.reason}
-            )
-            for outcome in outcomes
-        ]
-
-    def records(self, result: Profile) -> Records:
-        """Return ``knowledge.jsonl``, what a model knows of the role, for a person to read, where it was asked."""
-        return {KNOWLEDGE: self._knowledge} if self._knowledge else {}
 
     def describe(self, result: Profile) -> dict[str, Any]:
         """Return how the profile was made."""
@@ -382,6 +334,3 @@ def count_parts(character: Profile) -> dict[str, int]:
         "lore": len(character.lore),
         "catchphrases": len(character.catchphrases),
     }
-
-
-KNOWLEDGE: Final = "knowledge.jsonl"

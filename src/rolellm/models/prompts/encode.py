@@ -6,6 +6,7 @@ those characters. Only the chat template writes special tokens.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -118,8 +119,8 @@ class TurnEncoder:
         self._tokenizer = tokenizer
         self._end = find_end_token(tokenizer)
         self._special = {token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special}
-        # Roles and keys of turns that the chat template is known to write.
-        self._taken: set[tuple[str, str]] = set()
+        # Roles of turns, with their keys, that the chat template is known to write.
+        self._taken: set[tuple[str, ...]] = set()
 
     def __call__(
         self, messages: Sequence[dict[str, Any]], replies: Sequence[dict[str, Any]], options: Mapping[str, Any]
@@ -163,24 +164,34 @@ class TurnEncoder:
 
     def _check_turn(self, before: Sequence[dict[str, Any]], turn: dict[str, Any], options: Mapping[str, Any]) -> None:
         # Results of tools are in the order of the calls; many templates need no ids.
-        for key in sorted(turn.keys() - {"role", "content", "tool_call_id"}):
-            if (turn["role"], key) in self._taken:
-                continue
+        keys = sorted(key for key, value in turn.items() if value and key not in ("role", "tool_call_id"))
+        if (turn["role"], *keys) in self._taken:
+            return
+        for key in keys:
             bare = {name: value for name, value in turn.items() if name != key}
-            text = _render(self._tokenizer, [*before, turn], **options)
             try:
-                is_ignored = text == _render(self._tokenizer, [*before, bare], **options)
+                texts = [_render(self._tokenizer, [*before, last], **options) for last in (turn, bare)]
             except ModelError:
-                is_ignored = False
-            if is_ignored:
-                raise ModelError(f"the chat template ignores {key} of {turn['role']} turns; {_WAY_OUT}")
-            self._taken.add((turn["role"], key))
+                # It reads what it refuses a turn without; some refuse a conversation that is not whole.
+                continue
+            if key == "tool_calls" and _has_quoted_arguments(turn[key], texts[0]):
+                raise ModelError("the chat template puts the arguments of tool_calls in quotes; give them as an object")
+            if texts[0] == texts[1]:
+                shape = f"{turn['role']} turns that have {', '.join(keys)}"
+                raise ModelError(f"the chat template ignores {key} of {shape}; {_WAY_OUT}")
+        self._taken.add((turn["role"], *keys))
 
     def _end_reply(self, ids: list[int]) -> list[int]:
         """End a reply at the special token that the chat template closes it with, else with the tokenizer's own."""
         length = max((number for number, token in enumerate(ids, start=1) if token in self._special), default=0)
         is_closed = length and not self._tokenizer.decode(ids[length:]).strip()
         return ids[:length] if is_closed else [*ids, self._end]
+
+
+def _has_quoted_arguments(calls: Sequence[dict[str, Any]], text: str) -> bool:
+    """Tell if arguments that are JSON already were written as JSON again."""
+    arguments = [call.get("function", call).get("arguments") for call in calls]
+    return any(isinstance(item, str) and json.dumps(item, ensure_ascii=False) in text for item in arguments)
 
 
 def encode_replies(tokenizer: PreTrainedTokenizerBase, replies: Sequence[str]) -> list[list[int]]:

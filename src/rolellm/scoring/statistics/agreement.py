@@ -56,7 +56,7 @@ class CorrectedAgreement:
         interval = Interval(self.value, n=len(set(self.items)), clusters=share.clusters)
         shares = filter(None, (share.ends, share.new_roles))
         ends = [(self._correct(low), self._correct(high)) for low, high in shares]
-        return add_ends(interval, ends) if ends else interval
+        return add_ends(interval, ends, f"{share.method}, corrected for chance") if ends else interval
 
     def _correct(self, agreement: float) -> float:
         return (agreement - self.chance) / (1 - self.chance)

@@ -15,7 +15,7 @@ Two questions can be asked of a mean over several roles, and each has its interv
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Annotated, Any, Final, NamedTuple
@@ -26,7 +26,7 @@ from pydantic import PlainSerializer, PlainValidator
 
 from rolellm.core.table import Ends as Ends
 from rolellm.core.table import Interval as Interval
-from rolellm.scoring.settings import Bootstrap, has_held_out_roles
+from rolellm.scoring.settings import has_held_out_roles
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -42,6 +42,9 @@ _UNSEEN: Final = 2
 # Rows in another order are summed with other rounding errors: round the ends, so that the interval stays the same.
 _DIGITS: Final = 12
 _WIDE: Final = "_new_roles"
+# What intervals for these roles are computed by; those for new roles are by role, too.
+_STUDENT: Final = "Student's t by question"
+_WILSON: Final = "Wilson's by question"
 # Far above any score, rank or length: what is read back and drawn must have a scale.
 _MOST: Final = 1e9
 # A spread below this share of the values is a rounding error.
@@ -115,7 +118,7 @@ def estimate_share(sample: ClusteredSample, bounds: Ends = SHARE) -> Interval:
             share, worth * (compute_t_quantile(n - 1) / compute_t_quantile(spread.freedom)) ** 2
         )
         ends.append((lowest + width * low, lowest + width * high))
-    return add_ends(interval, ends)
+    return add_ends(interval, ends, _WILSON)
 
 
 def estimate_mean(
@@ -142,7 +145,8 @@ def estimate_mean(
         [spread.compute_reach() for spread in compute_spreads(samples, weights)],
     )
     if any(errors[:1]):
-        return add_ends(interval, [(max(mean - error, bounds[0]), min(mean + error, bounds[1])) for error in errors])
+        ends = [(max(mean - error, bounds[0]), min(mean + error, bounds[1])) for error in errors]
+        return add_ends(interval, ends, _STUDENT)
     return estimate_share(samples[0], bounds) if interval.n and math.isfinite(bounds[1]) else interval
 
 
@@ -202,10 +206,22 @@ def _number_names(columns: Sequence[Sequence[Any]]) -> list[Codes]:
     return [np.fromiter((names[name] for name in column), np.int64, len(column)) for column in columns]
 
 
-def add_ends(interval: Interval, ends: Sequence[Ends]) -> Interval:
+def add_ends(interval: Interval, ends: Sequence[Ends], method: str) -> Interval:
     """The interval with its ends for these roles, and for new ones where they are known; the second hold the first."""
     (low, high), *new_roles = ((round(float(low), _DIGITS), round(float(high), _DIGITS)) for low, high in ends)
-    return interval._replace(low=low, high=high, new_roles=new_roles[0] if new_roles else None)
+    return interval._replace(low=low, high=high, new_roles=new_roles[0] if new_roles else None, method=method)
+
+
+def take_new_roles(interval: Interval) -> Interval | None:
+    """The interval with the ends for new roles as the only ones; ``None`` where they are not known."""
+    if interval.new_roles is None:
+        return None
+    low, high = interval.new_roles
+    return interval._replace(low=low, high=high, new_roles=None, method=_add_roles(interval.method))
+
+
+def _add_roles(method: str) -> str:
+    return method.replace(" by question", " by role and question")
 
 
 def estimate_proportion(hits: int, n: int) -> Interval:
@@ -218,7 +234,8 @@ def estimate_proportion(hits: int, n: int) -> Interval:
     >>> estimate_proportion(9, 10).format_ends(3)
     '[0.596, 0.982]'
     """
-    return add_ends(Interval(hits / n, n=n, clusters=n), [_compute_wilson_ends(hits / n, n)])
+    ends = [_compute_wilson_ends(hits / n, n)]
+    return add_ends(Interval(hits / n, n=n, clusters=n), ends, "Wilson's")
 
 
 def _compute_wilson_ends(share: float, n: float) -> Ends:
@@ -244,10 +261,14 @@ def encode_interval(interval: Interval | None) -> dict[str, Any] | None:
     """One metric as the contract's JSON object; ``ci95`` is null where one question alone cannot tell."""
     if interval is None:
         return None
-    ends = None if interval.ends is None else list(interval.ends)
-    new_roles = {} if interval.new_roles is None else {"ci95_new_roles": list(interval.new_roles)}
-    counts = {"n": interval.n, "questions": interval.clusters} if interval.n else {}
-    return {"mean": interval.mean, "ci95": ends, **new_roles, **counts}
+    value: dict[str, Any] = {"mean": interval.mean, "ci95": None if interval.ends is None else list(interval.ends)}
+    if interval.new_roles is not None:
+        value["ci95_new_roles"] = list(interval.new_roles)
+    if interval.n:
+        value |= {"n": interval.n, "questions": interval.clusters}
+    if interval.method:
+        value["method"] = interval.method
+    return value
 
 
 def read_interval(value: Any) -> Interval | None:
@@ -267,7 +288,7 @@ def read_interval(value: Any) -> Interval | None:
         raise ValueError('expected {"mean", "ci95", "n"} or null') from error
     if not all(abs(number) <= _MOST for number in (mean, low or 0, high or 0, *(new_roles or ()))):
         raise ValueError(f"a score must be finite and at most {_MOST:g}; a metric without rows is null")
-    return Interval(mean, low, high, n, clusters, new_roles)
+    return Interval(mean, low, high, n, clusters, new_roles, str(value.get("method") or ""))
 
 
 #: An interval that JSON may hold as null.
@@ -295,52 +316,11 @@ def select_intervals(value: Any, config: str | None) -> Any:
         return value
     if isinstance(value, Mapping):
         plain = {key: select_intervals(item, config) for key, item in value.items() if not key.endswith(_WIDE)}
-        return plain | {key.removesuffix(_WIDE): value[key] for key in value.keys() - plain if value[key] is not None}
+        wide = {key.removesuffix(_WIDE): value[key] for key in value.keys() - plain if value[key] is not None}
+        if "ci95" in wide and "method" in plain:
+            wide["method"] = _add_roles(plain["method"])
+        return plain | wide
     return [select_intervals(item, config) for item in value] if isinstance(value, list | tuple) else value
-
-
-# Draws held in memory at once: 2**19 numbers of 8 bytes take 4 MB, and are held a few times over.
-_BLOCK: Final = 1 << 19
-
-
-def draw_counts(clusters: int, settings: Bootstrap) -> Iterator[Floats]:
-    """Draw how often each cluster occurs in each resample, for what has no closed form, such as fitted rates.
-
-    A resample draws as many questions as there are, with replacement; all rows of a drawn question come along, so rows
-    that share a question rise and fall together, as they would if the benchmark had been written again. What is linear
-    in the rows is then resampled by a product: counts @ (its sum in each cluster).
-
-    Args:
-        clusters: How many there are, at least 1.
-        settings: Resamples and seed.
-
-    Yields:
-        Blocks of shape (some resamples, clusters), in all ``settings.resamples`` lines; each line sums to ``clusters``.
-    """
-    random = np.random.default_rng([settings.seed, 0])
-    step = max(1, _BLOCK // clusters)
-    for start in range(0, settings.resamples, step):
-        draws = random.integers(0, clusters, size=(min(step, settings.resamples - start), clusters))
-        lines = np.arange(len(draws))[:, None] * clusters
-        counts = np.bincount((draws + lines).ravel(), minlength=draws.size)
-        yield counts.reshape(draws.shape).astype(np.float64)
-
-
-def compute_percentiles(values: Floats) -> tuple[float | None, float | None]:
-    """The ends between which 95 % of resampled values lie, rounded to 12 digits.
-
-    Args:
-        values: Shape (resamples,). A resample in which a value is not defined (not a finite number) is left out.
-
-    Returns:
-        Low and high end, or ``None`` twice where no resample defines the value.
-    """
-    finite = values[np.isfinite(values)]
-    if not len(finite):
-        return None, None
-    tail = (1 - LEVEL) / 2
-    low, high = np.quantile(finite, [tail, 1 - tail])
-    return round(float(low), _DIGITS), round(float(high), _DIGITS)
 
 
 class PairedTest(NamedTuple):
@@ -386,6 +366,7 @@ def compare_pairs(
         interval = add_ends(
             interval,
             [(interval.mean - spread.compute_reach(), interval.mean + spread.compute_reach()) for spread in errors],
+            "the sign test by question",
         )
     chances = [_compute_p_value(interval.mean, spread) for spread in errors]
     return PairedTest(interval, chances[0] if chances else 1.0, chances[1] if chances[1:] else None)

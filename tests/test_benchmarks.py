@@ -1,0 +1,88 @@
+"""Every script in benchmarks/ runs at its smallest; one that needs what no test has refuses in words."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLE = ROOT / "src" / "rolellm" / "data" / "rolebench" / "sample"
+SCRIPTS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8"))
+#: Options for the smallest run of each script; a new one is run as it is.
+SMALLEST = {
+    "attribution.py": f"--script {SAMPLE}/scripts/鲁智深.txt --labels labels.jsonl --role 鲁智深",
+    "audit.py": f"--data-dir {SAMPLE} --rows 300",
+    "cleaning.py": f"--data-dir {SAMPLE}",
+    "client.py": "--part 100 --latency 0.02",
+    "findings.py": "--runs 2 --questions 4",
+    "generate.py": "--rows 2 --roles 1 --max-new-tokens 4 --batch-sizes 2 --turns 1",
+    "intervals.py": "--runs 2",
+    "judging.py": "--judgements 30 --rows 40",
+    "load.py": "--repeats 1",
+    "memory.py": "--model llama-7b --tokens 64",
+    "packs.py": "--rows 12 --replies 3",
+    "preferences.py": "--tiny --pairs 4 --completions 8 --completion-tokens 8 --steps 1",
+    "refusals.py": "labeled.csv",
+    "report.py": "--rows 60 --runs 1",
+    "retrieval.py": "--pairs 300 --queries 8",
+    "rewards.py": f"--data-dir {SAMPLE} --rows 20",
+    "rocit.py": "--tiny --replies 4 --roles 2 --steps 1 --passes 4",
+    "rouge.py": "--pairs 20 --seconds 0.05",
+    "scale.py": "--calls 20 --set rounds=1 --kills 0",
+    "scripts.py": f"--texts {SAMPLE}/scripts",
+    "serve.py": "--clients 2 --set rounds=1 --seconds 0.2",
+    "style.py": f"{SAMPLE}/rolebench-eng/instruction-generalization/general/train.jsonl --language en --part held-out",
+}
+#: Scripts of models and bases that no test has: options, and what the last line says.
+REFUSED = {
+    "real_models.py": ("--llm no-model.yaml", "no-model.yaml does not exist"),
+    "real_preferences.py": (f"--base no-base --data-dir {SAMPLE}", "no-base does not exist"),
+    "real_rocit.py": ("no-recipe.yaml --base no-base", "no-base does not exist"),
+}
+
+
+def run_script(script: Path, options: str, folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(script), *options.split()]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.browser] if path.stem == "report" else ())
+        for path in SCRIPTS
+        if path.name not in REFUSED
+    ],
+)
+def test_a_benchmark_runs_at_its_smallest(script: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
+    if script.name == "report.py":
+        pytest.importorskip("selenium")
+    (tmp_path / "labels.jsonl").write_text('{"offset": 40, "speaker": "鲁智深"}\n', encoding="utf-8")
+    (tmp_path / "labeled.csv").write_text("prompt,completion,final_label\nWhy?,I can't.,2_full_refusal\n")
+    json_flag = "" if script.name == "style.py" else " --json"
+    done = run_script(script, SMALLEST.get(script.name, "") + json_flag, tmp_path, clean_env)
+    assert done.returncode == 0, done.stderr
+    if json_flag:
+        # TRL writes to standard output.
+        result = json.loads(done.stdout[done.stdout.index('{\n  "') :])
+        assert result.keys() >= {"ratios", "figures", "n", "versions", "hardware"}
+    assert done.stdout
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_benchmark_without_its_model_refuses_in_words(name: str, tmp_path: Path, clean_env: dict[str, str]) -> None:
+    options, words = REFUSED[name]
+    done = run_script(ROOT / "benchmarks" / name, options, tmp_path, clean_env)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].endswith(words)
+
+
+def test_a_benchmark_without_labels_refuses_in_words(tmp_path: Path, clean_env: dict[str, str]) -> None:
+    done = run_script(ROOT / "benchmarks" / "attribution.py", "", tmp_path, clean_env)
+    assert done.returncode == 2
+    assert "no labeled quotation" in done.stderr
