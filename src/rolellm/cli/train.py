@@ -81,8 +81,6 @@ def run_train(
 
 
 def _show(run: TrainingRun, recipe: Recipe) -> None:
-    if run.hacked is not None:
-        typer.echo(run.hacked)
     typer.echo(
         f"{run.steps} steps on {run.examples} replies of {run.rows} rows: "
         f"loss {run.first_loss:.3f} → {run.last_loss:.3f} in {run.seconds:.0f} s\n{run.out}"

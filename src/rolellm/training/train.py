@@ -35,7 +35,7 @@ from rolellm.training.examples import Example, encode
 from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe import DataRecipe, OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
-from rolellm.training.rewards import describe_hacking, find_reward, measure_changes, prepare_rewards, take_rewards
+from rolellm.training.rewards import find_reward, prepare_rewards, take_rewards
 from rolellm.training.safety import answer_in_role, plan_answers
 
 if TYPE_CHECKING:
@@ -180,7 +180,6 @@ class TrainingRun:
         seconds: Wall time of this call, including building the base.
         training_seconds: Wall time of the optimizer steps alone, those before a resume included.
         url: Where the run was published, with ``output.push_to_hub``.
-        hacked: With ``trainer: grpo``, which rewards rise while others fall.
     """
 
     out: Path
@@ -193,7 +192,6 @@ class TrainingRun:
     seconds: float
     training_seconds: float
     url: str | None = None
-    hacked: str | None = None
 
     @property
     def model_dir(self) -> Path:
@@ -358,11 +356,8 @@ def _train_in_folder(
         fitted = fit(model, prepared.tokenizer, prepared.examples, job)
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         result = _sum_up(prepared, fitted, run, base, began)
-        changes = measure_changes(result.metrics, recipe.training.extra.get("reward_weights"))
-        result = replace(result, hacked=describe_hacking(changes))
         if processes.is_main_process:
-            manifest = _make_manifest(recipe, prepared, result, processes.num_processes)
-            write_json(run / MANIFEST, manifest | ({"rewards": changes} if recipe.training.trainer == "grpo" else {}))
+            write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes))
         processes.wait_for_everyone()
     # After the others were let go: an upload may take longer than processes wait for each other.
     return _publish(recipe.output, result) if processes.is_main_process and recipe.output.push_to_hub else result
