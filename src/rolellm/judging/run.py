@@ -178,8 +178,8 @@ def _describe_unscored(unscored: Unscored, folder: Path) -> str:
     return (
         f"{unscored.count:,} of {unscored.of:,} verdicts are missing ({unscored.share:.1%}; at most "
         f"{unscored.limit:.1%} may be), most often: {reason:.200}. They count for nothing; "
-        f"{folder / UNSCORED} lists them with their transcripts. Try a model that follows a schema, or --retry-failed; "
-        "--set max_unscored=… allows more"
+        f"{folder / UNSCORED} lists them with their transcripts. Try a model that follows a schema, or "
+        "--set retry_failed=true; --set max_unscored=… allows more"
     )
 
 

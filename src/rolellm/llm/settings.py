@@ -80,7 +80,7 @@ def find_key(base_url: str, named: str | None, *, plain_http: bool = False) -> s
         if named is None and not is_near(host):
             raise SettingsError(
                 f"no API key for {host}, which is not on this machine or a private network; name the environment "
-                'variable that holds it in api_key_env (--api-key-env), or set api_key_env: "" if it needs none'
+                'variable that holds it in api_key_env (--set api_key_env=…), or set api_key_env: "" if it needs none'
             )
         return ""
     key = os.environ.get(variable, "").strip()
