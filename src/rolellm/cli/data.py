@@ -12,7 +12,7 @@ import typer
 from rolellm.cli.options import AsJson, DataDir, with_options
 from rolellm.cli.output import print_json, print_result, print_table
 from rolellm.core.errors import SettingsError
-from rolellm.data.hub.push import PushOptions
+from rolellm.data.hub.push import Pushed, PushOptions
 from rolellm.models.chatglm.convert import DType
 from rolellm.models.chatglm.tokenizer import Family
 
@@ -78,8 +78,7 @@ def run_data_push(
     data_dir: DataDir = None,
     skip_bad: bool = False,
     licence: Annotated[str | None, typer.Option("--license")] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Pushed:
     """Build a release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG).
 
     Args:
@@ -90,7 +89,6 @@ def run_data_push(
     import tempfile
     from contextlib import suppress
 
-    from rolellm.cli.push import show_push
     from rolellm.core.errors import ReleaseNotFoundError
     from rolellm.data.hub.push import check_push, push_folder
     from rolellm.data.rolebench.build import build
@@ -111,7 +109,7 @@ def run_data_push(
         faults = [(item.file, item.check, item.count, item.of) for item in findings]
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
         build(folder, config or None, data_dir=data_dir, skip_bad=skip_bad, home=repo, licence=licence, faults=faults)
-        print_result(push_folder(Path(folder), repo, options), show_push, as_json)
+        return push_folder(Path(folder), repo, options)
 
 
 @app.command("audit")

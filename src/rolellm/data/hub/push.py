@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from json import JSONDecodeError
 from pathlib import Path
@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from rolellm.core.errors import DataError, HubError, HubLoginError, HubUnreachableError, SettingsError
 from rolellm.core.jsonl import parse_object
 from rolellm.core.progress import track_progress
+from rolellm.core.result import Result
 from rolellm.core.scrub import hide_hub_token
 from rolellm.core.settings import Advanced, Field, settings
+from rolellm.core.table import Table
 from rolellm.core.text import join_names
 from rolellm.core.typed_json import read_as
 from rolellm.data.hub.readme import merge_card, read_card
@@ -146,8 +148,8 @@ class PushOptions:
     endpoint: str | None = Field(default=None, json_schema_extra={"cli": False})
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
+@dataclass(frozen=True, slots=True, repr=False)
+class Pushed(Result):
     """The result of a push.
 
     Attributes:
@@ -166,9 +168,21 @@ class Pushed:
     sent: dict[str, int]
     removed: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values."""
-        return asdict(self)
+    def remarks(self) -> list[str]:
+        """Return the revision, or that there was nothing to do."""
+        if self.changed is None:
+            return []
+        if self.changed:
+            return [f"revision {self.revision}"]
+        return [f"nothing to do: {self.url} is up to date at {self.revision}"]
+
+    def tables(self) -> list[Table]:
+        """Build the table of the files that were sent or removed."""
+        if self.changed is False:
+            return []
+        rows: list[tuple[str, str | int]] = [*self.sent.items(), *((path, "removed") for path in self.removed)]
+        done = "Would send to" if self.changed is None else "Sent to"
+        return [Table.from_rows(f"{done} {self.url}", ("file", "bytes"), rows)]
 
 
 def check_repo(repo: str) -> None:
