@@ -15,8 +15,8 @@ from typer.core import TyperGroup
 from rolellm.checks.reward import RewardSettings
 from rolellm.checks.safety import SafetySettings
 from rolellm.cli.llm_options import estimate_if_dry, run_or_estimate
-from rolellm.cli.options import AsJson, DataDir, with_options
-from rolellm.cli.output import build_next_line, print_result, resumable, say, show_table
+from rolellm.cli.options import DataDir, with_options
+from rolellm.cli.output import build_next_line, resumable, say
 from rolellm.cli.play import make_played_llm
 from rolellm.core.result import Result
 from rolellm.core.settings import dump
