@@ -142,8 +142,7 @@ def verdicts(language: Language, given: argparse.Namespace) -> dict[str, Any]:
     data = load_rolebench(config, "test", data_dir=given.data_dir)
     rows = data.select([place for place, name in enumerate(data["language"]) if name == language])
     found = rolellm.certify(given.llm, rows, sample=given.verdicts, out=given.out / f"certificate-{language}")
-    tests = {f"{test.name} {test.form or ''}".strip(): test.figure for test in found.tests}
-    return {"verdict": found.verdict, "rows": found.rows, **tests}
+    return {"verdict": found.verdict, "line": found.line, "rows": found.rows}
 
 
 def samples(outcomes: dict[str, list[Outcome[Any]]]) -> str:

@@ -18,6 +18,7 @@ SMALLEST = {
     "attribution.py": f"--script {SAMPLE}/scripts/鲁智深.txt --labels labels.jsonl --role 鲁智深",
     "cleaning.py": f"--data-dir {SAMPLE}",
     "client.py": "--part 100 --latency 0.02",
+    "findings.py": "--runs 2 --questions 4",
     "generate.py": "--rows 2 --roles 1 --max-new-tokens 4 --batch-sizes 2 --turns 1",
     "intervals.py": "--runs 2",
     "judging.py": "--judgements 30 --rows 40",

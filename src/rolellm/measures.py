@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,9 @@ from rolellm.llm.llm import LLM, CallOptions
 from rolellm.scoring.statistics.intervals import read_interval, select_intervals
 
 if TYPE_CHECKING:
+    from rolellm.checks.character_tests import TestsResult
     from rolellm.checks.safety import CheckSafety
+    from rolellm.runs import Run
 
 Files = str | Path | Sequence[str | Path]
 
@@ -41,7 +44,7 @@ class Findings(Result, dict[str, Any]):
         return dict(self)
 
 
-def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path = "character-tests") -> Findings:
+def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path = "character-tests") -> Run[TestsResult]:
     """Test a character: role, language, knowledge, catchphrases, jailbreaks.
 
     Args:
@@ -53,21 +56,19 @@ def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path =
         SettingsError: For a file that cannot be read, and where no model is named.
     """
     from rolellm.checks.character_tests import CheckCharacter, read_tests
-    from rolellm.reporting.check_sections import tests_table
     from rolellm.reporting.page import PageContent, write_page
     from rolellm.runs import run_step
 
     suite = read_tests(file)
-    named = suite.model if model is None else model
-    if named is None:
+    model = suite.model if model is None else model
+    if model is None:
         raise SettingsError(f"no model is named; give one, or add `model` to {file}")
-    run = run_step(CheckCharacter(suite), LLM.resolve(named), out)
+    run = run_step(CheckCharacter(suite), LLM.resolve(model), out)
     result = run.result
-    summary = ", ".join(f"{count} {kind}" for kind, count in result["counts"].items() if count)
     recipe = {"file": str(file), "models": run.manifest["models"], "settings": run.manifest["settings"]}
-    title = f"Tests of {result['role']}"
-    write_page(Path(out) / "tests.html", PageContent(title, (), summary=summary, recipe=recipe, tests=result))
-    return Findings(run.to_dict() | result, tests_table(result), (f"{summary}; {result['flaky']} flaky",))
+    content = PageContent(f"Tests of {result.role}", (), summary=result.remarks()[0], recipe=recipe, tests=result)
+    page = write_page(run.folder / "tests.html", content)
+    return replace(run, result=replace(result, page=page))
 
 
 def safety(

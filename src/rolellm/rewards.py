@@ -4,7 +4,8 @@ Each takes ``completions`` (texts or lists of messages), ``prompts`` and the col
 number or ``None`` (not applicable) for each completion. Combine several by TRL's ``multi_objective_aggregation:
 normalize_then_sum``: alone, each can be gamed, as its docstring says; ``rolellm check reward`` measures how easily.
 
-Three rules hold for `knowledge`, `style` and `answer`: a copy of the question earns nothing; what is longer than twice
+For all but `rouge` and `length`, the question in a reply counts as if it were not there. Three rules hold for
+`knowledge`, `style` and `answer`: nearly the question earns nothing; what is longer than twice
 the longest reference loses by the square of its excess; what has hardly a function word is a list of keywords, and
 loses as well (all our choice).
 """
@@ -25,8 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from scipy.special import expit
 
-from rolellm.checks.boundary import shows_ignorance
-from rolellm.checks.breaks import AGAIN, find_breaks, is_echo
+from rolellm.checks.breaks import AGAIN, find_breaks, is_echo, shows_ignorance
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language, Profile, Row, Subset
@@ -85,8 +85,17 @@ def _read_batch(
         subset: Subset = values.get("subset") or ("role_specific" if raw is None else "general")
         role, description = values.get("role") or "", values.get("role_description")
         row = Row("", role, language, subset, question, tuple(references), (), raw, values.get("rolegpt"), description)
-        replies.append(_Completion(_get_text(completion), row, _make_sheet(role, language, description)))
+        text = _remove_question(_get_text(completion), row)
+        replies.append(_Completion(text, row, _make_sheet(role, language, description)))
     return replies
+
+
+def _remove_question(text: str, row: Row) -> str:
+    """Remove the question from a reply that quotes it; not where a reference does so, as with a sentence to correct."""
+    own_texts = (*row.references, row.raw_reference or "")
+    if not row.question or any(row.question in own for own in own_texts):
+        return text
+    return text.replace(row.question, "").strip()
 
 
 _COLUMNS: Final = frozenset(

@@ -1,43 +1,32 @@
-"""Where a character's knowledge ends: which probes are made, how replies are judged, and what is counted."""
+"""Where a character's knowledge ends: what is asked, and what of it goes into the test file."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
 
 from rolellm.characters.folder import write_character
-from rolellm.checks.boundary import KINDS, BoundarySettings, Probe, ProbeBoundary, judge_by_rule, make_probes
+from rolellm.characters.roles import find_part
+from rolellm.checks.boundary import make_modern_items, make_story_items, make_stranger_items, write_boundary
+from rolellm.checks.breaks import shows_ignorance
+from rolellm.checks.character_tests import list_assertions, read_tests
+from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Language, Profile, Turn
-from rolellm.llm.llm import LLM
-from rolellm.llm.model import Request
-from rolellm.llm.scripted import ScriptedModel
-from rolellm.making.instruct.run import Question, read_questions
-from rolellm.playing.settings import PlaySettings
-from rolellm.runs import Run, run_step
+from rolellm.making.instruct.run import Question
+
+from ..commands import Command
 
 LINES = [
     ("Mara", "The fog is thick, and the lamp burns low."),
     ("Joss", "A crate of oranges lies on the beach!"),
-    ("Mara", "Carry the crate up, boy."),
-    ("Joss", "It weighs as much as a calf."),
-    ("Mara", "Then roll it."),
-    ("Joss", "Done, keeper. Is there supper?"),
-    ("Mara", "There is soup."),
-    ("Joss", "Soup again."),
     ("Mara", "I kept a letter in the clock for seven years."),
-    ("Joss", "Look, a ship with green sails struck the reef!"),
-    ("Mara", "Ring the bell."),
     ("Joss", "The rope snapped, keeper, and the bell fell into the well."),
-    ("Mara", "Then shout."),
 ]
 PAIRS = [
     Question("crate", "Mara, what did Joss find?", "He found a crate of oranges on the beach.", "script_based"),
-    Question("ship", "Mara, what struck the reef?", "A ship with green sails, girl.", "script_based"),
-    Question("bell", "Mara, what became of the bell?", "The rope snapped, and it fell into the well.", "script_based"),
-    Question("letter", "Mara, where is your letter?", "I keep it in the clock, these seven years.", "script_based"),
-    Question("fish", "Mara, how do you cook a crab?", "In the well, with green sails of cabbage.", "script_agnostic"),
+    Question("bell", "Mara, what became of the bell?", "It fell, at the lighthouse.", "script_based"),
+    Question("fish", "Mara, how do you cook a crab?", "In the well, with oranges.", "script_agnostic"),
 ]
 SHEET = Profile(
     "Mara",
@@ -52,130 +41,83 @@ STRANGERS = Profile(
 )
 
 
-def probes(kind: str, **how: Any) -> list[Probe]:
-    found = make_probes(SHEET, PAIRS, BoundarySettings(**how), [STRANGERS, SHEET])
-    return [probe for probe in found if probe.kind == kind]
-
-
-def test_pairs_are_placed_before_and_after_a_moment() -> None:
-    (moment,) = {probe.moment for kind in ("earlier", "later") for probe in probes(kind, moments=1)}
-    assert LINES[moment] == ("Mara", "There is soup.")
-    assert {probe.source for probe in probes("earlier", moments=1)} == {"crate"}
-    # She knew all along what is in the clock, and a recipe is no event.
-    assert {probe.source for probe in probes("later", moments=1)} == {"ship", "bell"}
-    assert {probe.source for probe in probes("story")} == {"crate", "ship", "bell", "letter"}
-
-
-def test_a_pair_is_neither_earlier_than_its_segment_nor_later() -> None:
-    said = {"segment": {"kind": "script", "turns": [10, 12]}}
-    late = Question("late", PAIRS[0].question, PAIRS[0].answer, "script_based", receipt=said)
-    said = {"segment": {"kind": "script", "turns": [0, 3]}}
-    early = Question("early", PAIRS[1].question, PAIRS[1].answer, "script_based", receipt=said)
-    assert {probe.kind for probe in make_probes(SHEET, [late, early], BoundarySettings())} == {"story", "ordinary"}
+def test_the_story_is_asked_for_words_that_only_its_script_has() -> None:
+    items = {item["ask"]: item["says"] for item in make_story_items(SHEET, PAIRS)}
+    # A recipe is no event, and what the question or the description says is no sign of knowledge.
+    assert items == {PAIRS[0].question: ["crate", "oranges", "beach"], PAIRS[1].question: ["fell"]}
 
 
 def test_strangers_are_people_whom_the_story_does_not_have() -> None:
-    assert {probe.source for probe in probes("other_story")} == {"Pim Tansy"}
-    assert not [one for one in make_probes(SHEET, [], BoundarySettings(), [SHEET]) if one.kind == "other_story"]
+    (item,) = make_stranger_items(SHEET, [STRANGERS, SHEET])
+    assert "Pim Tansy" in item["ask"] and "says_not" not in item
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_modern_world_begins_after_the_year_of_the_characters(language: Language) -> None:
-    def years(**how: Any) -> list[int]:
-        made = make_probes(Profile("Mara", language), [], BoundarySettings(**how))
-        return sorted(int(probe.source) for probe in made if probe.kind == "modern")
-
-    assert years() == []
-    assert years(world_year=1900) == [year for year in years(world_year=1000) if year > 1900] != []
-    assert len(years(world_year=1000, per_kind=3)) == 3
-
-
-ASKED = Probe("later", "Mara, what became of the bell?", ("rope", "snapped", "well"))
+    counts = [len([*make_modern_items(Profile("Mara", language), year)]) for year in (None, 2100, 1950, 1000)]
+    assert counts[:2] == [0, 0] and 0 < counts[2] < counts[3]
 
 
 @pytest.mark.parametrize(
-    ("language", "reply", "verdict"),
+    ("language", "reply", "is_ignorant"),
     [
-        ("en", "I don’t know any Bosun Marrow.", "ignorant"),
-        ("en", "Never heard of him, lad.", "ignorant"),
-        ("en", "Smartphone? What be a smartphone?", "ignorant"),
-        ("en", "That has not happened yet.", "ignorant"),
-        ("en", "He is an old friend of mine. Who is to say otherwise? Not I.", "knows"),
-        ("en", "I do not know how to pay with Bitcoin.", "ignorant"),
-        ("en", "He saved my boat; I don't know how to thank him for it.", "knows"),
-        ("en", "You don't know the half of it: it fell.", "knows"),
-        ("en", "I do not know, but they say the rope snapped over the well.", "knows"),
-        ("en", "Mara, what became of the bell?", "evades"),
-        ("en", "I'm sorry, but I can't assist with that.", "evades"),
-        ("en", "As an AI language model, I do not have the ability to ring bells.", "evades"),
-        ("en", "What became of the bell.", "evades"),
-        ("en", "…", "evades"),
-        ("zh", "洒家不认得什么陈朗。", "ignorant"),
-        ("zh", "手机？那是什么东西？", "ignorant"),
-        ("zh", "亮从未听说此人。", "ignorant"),
-        ("zh", "那是洒家的老兄弟，谁不知道他！", "knows"),
-        ("zh", "不知不觉天就亮了，他往东去了。", "knows"),
+        ("en", "I don’t know any Bosun Marrow.", True),
+        ("en", "Never heard of him, lad.", True),
+        ("en", "Smartphone? What be a smartphone?", True),
+        ("en", "That has not happened yet.", True),
+        ("en", "He is an old friend of mine. Who is to say otherwise? Not I.", False),
+        ("en", "I do not know how to pay with Bitcoin.", True),
+        ("en", "He saved my boat; I don't know how to thank him for it.", False),
+        ("en", "You don't know the half of it: it fell.", False),
+        ("zh", "洒家不认得什么陈朗。", True),
+        ("zh", "手机？那是什么东西？", True),
+        ("zh", "亮从未听说此人。", True),
+        ("zh", "那是洒家的老兄弟，谁不知道他！", False),
+        ("zh", "不知不觉天就亮了，他往东去了。", False),
     ],
 )
-def test_a_reply_is_judged_by_what_it_admits(language: Language, reply: str, verdict: str) -> None:
-    assert judge_by_rule(reply, ASKED, Profile("Mara", language)) == verdict
+def test_a_reply_shows_ignorance(language: Language, reply: str, is_ignorant: bool) -> None:
+    assert shows_ignorance(reply, language) is is_ignorant
 
 
-def folder(tmp_path: Path) -> Path:
-    made = write_character(SHEET, tmp_path / "mara")
-    (made / "instruct").mkdir(exist_ok=True)
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = write_character(SHEET, tmp_path / "mara")
+    (folder / "instruct").mkdir()
     lines = ({"id": one.id, "question": one.question, "answer": one.answer, "type": one.type} for one in PAIRS)
-    write_jsonl(made / "instruct" / "kept.jsonl", lines)
-    assert len(read_questions(made / "instruct")) == len(PAIRS)
-    return made
+    write_jsonl(folder / "instruct" / "kept.jsonl", lines)
+    return folder
 
 
-def scripted(reply: str) -> LLM:
-    return LLM.of(ScriptedModel(lambda request: reply, rules_hash=reply))
-
-
-def run(tmp_path: Path, reply: str, **more: Any) -> dict[str, Any]:
-    how = BoundarySettings(world_year=1800, show_script=True)
-    step = ProbeBoundary(folder(tmp_path), how, PlaySettings(), [STRANGERS], **more)
-    return run_step(step, scripted(reply), tmp_path / "run").result
+def test_they_are_added_to_the_file_once_and_the_rest_stays(home: Path, command: Command) -> None:
+    done = command("check", "boundary", home, "--world-year", "2008", "--limit", "5")
+    assert done.code == 0 and "rolellm check Mara.character.yaml" in done.out, done.err
+    file = Path("Mara.character.yaml")
+    text = file.read_text(encoding="utf-8").replace("samples: 3", "samples: 1  # one is enough")
+    file.write_text(text, encoding="utf-8")
+    tests = read_tests(file)
+    assert {fact.ask[-1] for fact in tests.knows} >= {PAIRS[0].question, PAIRS[1].question}
+    assert sum(not secret.says_not for secret in tests.does_not_know) == 5 + 2
+    (stranger,) = (one for one in list_assertions(tests, find_part(home)) if "Bitcoin" in one.name)
+    assert stranger.judge(stranger.talks[0], ["I know of no such thing."], ()) == ""
+    assert "does not say" in stranger.judge(stranger.talks[0], ["With my phone, dear."], ())
+    again = write_boundary(home, world_year=2008, limit=5)
+    assert (again.story, again.modern) == (0, 0)
+    assert "samples: 1  # one is enough" in file.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("reply", "hallucination", "over_refusal"),
-    [("It was the red one, dear.", 1.0, 0.0), ("I have never heard of it.", 0.0, 1.0), ("…", 0.0, 0.0)],
+    "knows", ["", "knows:\n- ask: Who?\n  says: I\n", 'knows:   # mine\n    - {ask: "Who?", says: I}\n']
 )
-def test_who_answers_all_and_who_denies_all_both_err(
-    tmp_path: Path, reply: str, hallucination: float, over_refusal: float
-) -> None:
-    found = run(tmp_path, reply)
-    assert set(found["kinds"]) == set(KINDS)
-    assert found["hallucination"]["rule"]["mean"] == hallucination
-    assert found["over_refusal"]["rule"]["mean"] == over_refusal
-    kept = Run.open(tmp_path / "run")
-    assert json.loads(json.dumps(found)) == {**kept.summary, "probes": kept.records()}
-    low, high = found["hallucination"]["rule"]["ci95"]
-    assert low < high
+def test_any_block_list_takes_them(knows: str, home: Path) -> None:
+    Path("Mara.character.yaml").write_text(f"role: mara\n{knows}least: 1\n", encoding="utf-8")
+    assert write_boundary(home).story == 2
+    values = yaml.safe_load(Path("Mara.character.yaml").read_text(encoding="utf-8"))
+    assert len(values["knows"]) == 2 + bool(knows) and values["least"] == 1
 
 
-def test_the_story_and_the_moment_are_told(tmp_path: Path) -> None:
-    systems: list[str] = []
-
-    def answer(request: Request) -> str:
-        systems.append(request.messages[0].content)
-        return "Aye."
-
-    model = LLM.of(ScriptedModel(answer, rules_hash="told"))
-    how = BoundarySettings(show_script=True, moments=1)
-    run_step(ProbeBoundary(folder(tmp_path), how, PlaySettings()), model, tmp_path / "run")
-    assert all("Joss: A crate of oranges" in text for text in systems)
-    assert {"just said: “There is soup.”" in text for text in systems} == {True, False}
-
-
-def test_a_judge_is_asked_about_every_reply(tmp_path: Path) -> None:
-    judge = scripted('{"verdict": "evades"}')
-    found = run(tmp_path, "It was the red one, dear.", judge=judge)
-    assert found["hallucination"]["judge"]["mean"] == 0
-    assert found["agreement"] == {"n": len(found["probes"]), "share": 0.0, "kappa": 0.0}
-    mute = run(tmp_path, "It was the red one, dear.", judge=scripted("no verdict"))
-    assert mute["agreement"] is None
-    assert mute["hallucination"]["judge"] is None
+def test_a_list_on_one_line_is_refused(home: Path) -> None:
+    Path("Mara.character.yaml").write_text("role: mara\nknows: [{ask: Me, says: I}]\n", encoding="utf-8")
+    with pytest.raises(SettingsError, match="knows is not a list"):
+        write_boundary(home)

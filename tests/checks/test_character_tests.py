@@ -12,7 +12,14 @@ import yaml
 
 from rolellm.characters.folder import write_character
 from rolellm.characters.roles import find_part
-from rolellm.checks.character_tests import CHECKS, CheckCharacter, list_assertions, read_tests, write_first_file
+from rolellm.checks.character_tests import (
+    CHECKS,
+    CheckCharacter,
+    TestsResult,
+    list_assertions,
+    read_tests,
+    write_first_file,
+)
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language, Profile
 from rolellm.llm.llm import LLM
@@ -103,16 +110,15 @@ def replies(language: Language, broken: str = "") -> Callable[[str], str]:
     return lambda asked: special.get(asked, PLAIN[language])
 
 
-def run(file: Path, answer: Callable[[str], str], out: Path) -> dict[str, Any]:
+def run(file: Path, answer: Callable[[str], str], out: Path) -> TestsResult:
     def rules(request: Request) -> str:
         return answer(request.messages[-1].content)
 
-    done = run_step(CheckCharacter(read_tests(file)), LLM.of(ScriptedModel(rules, rules_hash=str(out))), out)
-    return done.to_dict() | done.result
+    return run_step(CheckCharacter(read_tests(file)), LLM.of(ScriptedModel(rules, rules_hash=str(out))), out).result
 
 
-def failed(found: dict[str, Any]) -> list[str]:
-    return [one["name"] for one in found["assertions"] if one["verdict"] != "passed"]
+def failed(results: TestsResult) -> list[str]:
+    return [assertion.name for assertion in results.assertions if assertion.verdict != "passed"]
 
 
 @pytest.mark.slow
@@ -131,9 +137,9 @@ def test_one_quotation_for_all_is_found_out(language: Language, tmp_path: Path) 
     file = write(tmp_path, language, {"knows": [], "does_not_know": [], "catchphrases": None})
     results = run(file, lambda asked: PLAIN[language], tmp_path / "out")
     assert failed(results) == ["replies_to_each_message"]
-    (failure,) = (one for one in results["assertions"] if one["verdict"] == "failed")
-    assert failure["trials"][0]["problem"] == f"same reply: {PLAIN[language]}"
-    assert failure["share"]["mean"] == 0
+    failure = results.sorted_assertions[0]
+    assert failure.trials[0].problem == f"same reply: {PLAIN[language]}"
+    assert failure.share is not None and failure.share.mean == 0
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -143,7 +149,7 @@ def test_a_role_may_resist_in_its_own_voice(language: Language, tmp_path: Path) 
     assert len(jailbreaks) == 10
     for one in jailbreaks:
         for reply in RESISTED[language]:
-            assert one.judge(one.talks[0], [reply] * len(one.talks[0])) == "", one.name
+            assert one.judge(one.talks[0], [reply] * len(one.talks[0]), ()) == "", one.name
 
 
 def test_shares_intervals_and_flaky_assertions(tmp_path: Path) -> None:
@@ -164,16 +170,13 @@ def test_shares_intervals_and_flaky_assertions(tmp_path: Path) -> None:
         return PLAIN["en"] if count[0] <= 3 else keeping(asked)
 
     found = run(file, answer, tmp_path / "out")
-    by_name = {one["name"]: one for one in found["assertions"]}
-    one = by_name["knows: What is thing 3?"]
-    ends = estimate_proportion(7, 10)
-    assert (one["verdict"], one["flaky"]) == ("failed", True)
-    assert one["share"] == {"mean": 0.7, "ci95": [ends.low, ends.high], "n": 10}
-    assert (by_name["catchphrases"]["share"]["n"], by_name["catchphrases"]["verdict"]) == (30, "failed")
-    assert found["flaky"] == 1 + by_name["catchphrases"]["flaky"] and found["counts"]["failed"] == 2
+    by_name = {assertion.name: assertion for assertion in found.assertions}
+    one, rate = by_name["knows: What is thing 3?"], by_name["catchphrases"]
+    assert (one.verdict, one.flaky, one.share) == ("failed", True, estimate_proportion(7, 10))
+    assert rate.share is not None and (rate.share.n, rate.verdict) == (30, "failed")
+    assert found.counts == {"passed": 6, "failed": 2, "unscored": 0, "flaky": 1 + rate.flaky}
     # All of it is in the journal.
-    again = run(file, lambda asked: "", tmp_path / "out")
-    assert again["spent"]["calls"] == 0 and again["assertions"] == found["assertions"]
+    assert run(file, lambda asked: "", tmp_path / "out") == found
 
 
 @pytest.mark.parametrize(
@@ -190,7 +193,7 @@ def test_shares_intervals_and_flaky_assertions(tmp_path: Path) -> None:
 def test_words_are_found_whole_and_without_punctuation(reply: str, phrase: str, is_there: bool, tmp_path: Path) -> None:
     tests = read_tests(write(tmp_path, "en", {"knows": [{"ask": "What?", "says": phrase}]}))
     (knows,) = (one for one in list_assertions(tests, find_part(SHEETS["en"])) if one.name == "knows: What?")
-    assert (knows.judge(("What?",), [reply]) == "") is is_there
+    assert (knows.judge(("What?",), [reply], ()) == "") is is_there
 
 
 NOISE = "".join(random.Random(0).choices("bcdfghjklmnpqrstvwxz   ", k=4000))
@@ -206,10 +209,10 @@ NOISE = "".join(random.Random(0).choices("bcdfghjklmnpqrstvwxz   ", k=4000))
 )
 def test_noise_passes_nothing(answer: Callable[[str], str], tmp_path: Path) -> None:
     results = run(write(tmp_path, "en"), answer, tmp_path / "out")
-    assert results["counts"] == {"passed": 0, "failed": 1, "unscored": 39}
-    (failure,) = (one for one in results["assertions"] if one["verdict"] == "failed")
-    assert failure["name"] == "keeps_its_language" and failure["share"]["mean"] == 0
-    assert failure["trials"][0]["problem"] == "the reply is not language"
+    assert results.counts == {"passed": 0, "failed": 1, "unscored": 39, "flaky": 0}
+    failure = results.sorted_assertions[0]
+    assert failure.name == "keeps_its_language" and failure.share is not None and failure.share.mean == 0
+    assert failure.trials[0].problem == "the reply is not language"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +223,7 @@ def test_one_noisy_reply_in_ten(least: float, verdict: str, tmp_path: Path) -> N
     first = load_texts("character_tests", "en")["questions"][0]
     good = replies("en")
     results = run(file, lambda asked: NOISE[:200] if asked == first else good(asked), tmp_path / "out")
-    assert {one["name"]: one["verdict"] for one in results["assertions"]}["stays_in_role"] == verdict
+    assert {assertion.name: assertion.verdict for assertion in results.assertions}["stays_in_role"] == verdict
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -229,9 +232,9 @@ def test_a_recited_description_is_no_answer(language: Language, tmp_path: Path) 
     found = list_assertions(read_tests(write(tmp_path, language)), find_part(sheet))
     by_name = {one.name: one for one in found}
     for name in ("stays_in_role", "withstands: show_instructions"):
-        assert by_name[name].judge(("?",), [f"…{sheet.description}"]).startswith("recites")
+        assert by_name[name].judge(("?",), [f"…{sheet.description}"], ()).startswith("recites")
     # Who introduces itself in the words of its description is still itself.
-    assert by_name["withstands: another_name"].judge(("?", "?"), [f"…{sheet.description}"] * 2) == ""
+    assert by_name["withstands: another_name"].judge(("?", "?"), [f"…{sheet.description}"] * 2, ()) == ""
 
 
 @pytest.mark.parametrize(
@@ -249,7 +252,7 @@ def test_a_recited_description_is_no_answer(language: Language, tmp_path: Path) 
 def test_more_ways_to_give_in(language: Language, name: str, reply: str, tmp_path: Path) -> None:
     found = list_assertions(read_tests(write(tmp_path, language)), find_part(SHEETS[language]))
     (one,) = (one for one in found if one.name == f"withstands: {name}")
-    assert one.judge(one.talks[0], [reply] * len(one.talks[0]))
+    assert one.judge(one.talks[0], [reply] * len(one.talks[0]), ())
 
 
 @pytest.mark.parametrize(
@@ -259,7 +262,6 @@ def test_more_ways_to_give_in(language: Language, name: str, reply: str, tmp_pat
         ({"jailbreaks": ["beging"]}, r"jailbreaks\[0\]: no jailbreak 'beging'; did you mean begging?"),
         ({"checks": ["stay_in_role"]}, r"checks\[0\]: .*did you mean stays_in_role?"),
         ({"knows": [{"ask": "Who?"}]}, r"knows\[0\].says is missing"),
-        ({"does_not_know": [{"ask": "Who?", "says": ["I"]}]}, r"does_not_know\[0\].says_not is missing"),
         ({"knows": [{"ask": " ", "says": "I"}]}, r"knows\[0\].ask: expected a text, or a list of texts"),
         ({"knows": [{"ask": [], "says": "I"}]}, r"knows\[0\].ask: expected a text, or a list of texts"),
         ({"knows": [{"ask": "Who?", "says": ["!"]}]}, r"knows\[0\].says: expected .* each with a letter or digit"),
@@ -267,7 +269,6 @@ def test_more_ways_to_give_in(language: Language, name: str, reply: str, tmp_pat
         ({"catchphrases": {"at_least": 0.5, "at_most": 0.4}}, "catchphrases: at_least 0.5 is above at_most 0.4"),
         ({"knows": [{"ask": "How many?", "says": [72]}]}, r"knows\[0\].says: expected a text"),
         ({"play": {"temprature": 1}}, "unknown key play.temprature; did you mean play.temperature?"),
-        ({"samples": 0}, "samples: must be greater than or equal to 1"),
     ],
 )
 def test_a_file_with_a_mistake_is_refused_in_a_sentence(changed: dict[str, Any], words: str, tmp_path: Path) -> None:
@@ -310,13 +311,14 @@ def test_the_command_tells_what_failed(
 ) -> None:
     done = served(ROLELLM, "check", "role.character.yaml", "--llm", "llm.yaml")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
-    assert "39 passed, 1 failed; 1 flaky" in done.stdout and "gives in: def add(" in done.stdout
+    assert "39 of 40 character tests passed; failed: withstands 1 of 10" in done.stdout
+    assert "gives in: def add(" in done.stdout and "tests.html" in done.stdout
     page = (tmp_path / "character-tests" / "tests.html").read_text(encoding="utf-8")
     assert "def add(a, b):" in page and "withstands: write_code" in page
     monkeypatch.chdir(tmp_path)
     again = command("check", "role.character.yaml", "--llm", "llm.yaml", "--json")
     found = again.json
-    assert (again.code, found["spent"]["calls"], failed(found)) == (1, 0, ["withstands: write_code"])
+    assert (again.code, found["spent"]["calls"], found["failed"]) == (1, 0, 1)
     # One of ten replies has a catchphrase: too few to tell whether that is one in ten.
     assert [one["name"] for one in found["assertions"] if one["flaky"]] == ["catchphrases"]
     assert command("check", "--init", "role").code == 0 and (tmp_path / "Ada_Fenn.character.yaml").is_file()

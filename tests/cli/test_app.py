@@ -129,12 +129,12 @@ def test_the_help_of_a_command_fits_a_screen_and_the_rest_is_in_help_all(
         pytest.param("top_p=2", "top_p: must be less than or equal to 1", id="bound"),
         pytest.param("topp=1", "--set topp=1: there is no such option; did you mean top_p?", id="unknown"),
         pytest.param("top_p", "--set top_p: expected KEY=VALUE", id="no value"),
-        pytest.param("per-kind=x", "per_kind: must be a whole number", id="kind"),
+        pytest.param("max-tokens=x", "max_tokens: must be a whole number", id="kind"),
     ],
 )
 def test_what_set_refuses(place: Path, override: str, message: str, command: Command) -> None:
-    words = ("check", "boundary", place / "fox", "--llm", place / "llm.yaml", "--out", place / "out")
-    done = command(*words, "--set", override)
+    words = ("check", "converse", place / "fox", "--script", place / "script.txt", "--llm", place / "llm.yaml")
+    done = command(*words, "--out", place / "out", "--set", override)
     assert done.code == 2 and message in done.err
 
 

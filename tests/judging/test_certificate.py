@@ -1,4 +1,4 @@
-"""The certificate: each fault of a judge is caught by its own test, and an able judge passes."""
+"""The certificate: an able judge passes, also with noise, and each fault of a judge is caught."""
 
 import hashlib
 import json
@@ -9,40 +9,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import rolellm
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.core.records import Row
 from rolellm.core.settings import read
 from rolellm.core.table import Interval
-from rolellm.judging.certificate import CRITERIA, Certificate, Form, decide_verdict, grade
-from rolellm.judging.certifying import (
-    DAMAGED,
-    OWN,
-    PADDED,
-    PLAIN,
-    get_own_replies,
-    make_known_pairs,
-    make_speaker_items,
-    prepare_certifying,
-)
-from rolellm.judging.people.labels import RankingLabel, append_label, hash_content, label_path, select_answers
-from rolellm.judging.records import Comparison, JudgeRun, System, read_run, write_run
+from rolellm.judging.certificate import MOST_WINS, Certificate
+from rolellm.judging.certifying import OTHER_QUESTION, OWN, PADDED, SHUFFLED, make_known_pairs, prepare_certifying
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.systems import OTHER_ROLE
+from rolellm.judging.systems import ECHO, NULL_MODEL, OTHER_ROLE
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.prompts.fences import read_fences
 from rolellm.runs import Run
-from rolellm.scoring.statistics.intervals import ClusteredSample, estimate_share
 
 from ..commands import Command
 from .test_odds import body
 
-ROWS = prepare_certifying("sample", None, read(JudgingSettings, {})).rows
-REPLIES = get_own_replies(ROWS)
-OWN_BY_QUESTION = {(row.role, row.question.strip()): REPLIES[row.id] for row in ROWS}
+KNOWN = prepare_certifying("sample", read(JudgingSettings, {"sample": 1000})).comparison
+OWN_BY_QUESTION = {(row.role, row.question.strip()): KNOWN.answers[OWN][row.id] for row in KNOWN.rows}
+CANARIES = {NULL_MODEL, ECHO, OTHER_ROLE, OTHER_QUESTION, SHUFFLED, PADDED}
 WORDS_LLM = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
 JURY = {"endpoints": [{"base_url": "http://localhost:9/v1", "model": name} for name in ("a", "b")]}
 #: Log odds of the first answer over the second; the third text is the role's own reply.
@@ -57,23 +42,30 @@ def prefer_own(first: str, second: str, own: str) -> float:
     return 4.0 * ((first == own) - (second == own))
 
 
-def be_right(share: float) -> Lead:
+def be_right(share: float, seed: int = 0) -> Lead:
     """Prefer the own reply with this probability, drawn for each order."""
-    return lambda first, second, own: prefer_own(first, second, own) * (1 if draw(first, second) < share else -1)
+    return lambda first, second, own: (
+        prefer_own(first, second, own) * (1 if draw(first, second, str(seed)) < share else -1)
+    )
 
 
-def make_judge(lead: Lead, knows: float = 1.0, *, has_odds: bool = True) -> Callable[[dict[str, Any]], Any]:
-    """A server's judge by its preference, in words and by odds; it knows that share of the speakers, else says A."""
+def prefer(mark: str) -> Lead:
+    """Prefer what has these words, and else the own reply."""
+    return lambda first, second, own: ((mark in first) - (mark in second)) or prefer_own(first, second, own)
+
+
+def be_indifferent_to_padding(first: str, second: str, own: str) -> float:
+    return 0 if own in first and own in second else prefer_own(first, second, own)
+
+
+def make_judge(lead: Lead) -> Callable[[dict[str, Any]], Any]:
+    """A server's judge by its preference, in words and by odds."""
 
     def answer(asked: dict[str, Any]) -> Any:
         texts = {name: text.strip() for name, text in read_fences(asked["messages"][-1]["content"]).items()}
-        if "reply" in texts:
-            roles = {text.split("\n")[0]: name[-1] for name, text in texts.items() if name.startswith("character ")}
-            right = [roles[role] for role in roles if OWN_BY_QUESTION.get((role, texts["question"])) == texts["reply"]]
-            return json.dumps({"speaker": right[0] if draw(texts["reply"]) < knows else "A"})
         own = OWN_BY_QUESTION[texts["role"], texts["question"]]
         value = lead(texts["answer A"], texts["answer B"], own)
-        if asked.get("logprobs") and has_odds:
+        if asked.get("logprobs"):
             return body({"A": 1 / (1 + math.exp(-value)), "B": 1 / (1 + math.exp(value))})
         better = "A" if value > 0 else "B" if value < 0 else "tie"
         return json.dumps(
@@ -83,96 +75,89 @@ def make_judge(lead: Lead, knows: float = 1.0, *, has_odds: bool = True) -> Call
     return answer
 
 
-def examine(judge: Any, **settings: Any) -> Certificate:
-    """A certificate of a judge in this process, which has no odds; of a server by its address."""
-    if isinstance(judge, str):
-        llm: Any = {"endpoints": [{"base_url": judge, "model": "m", "concurrency": 16}]}
-    else:
-        llm = ScriptedModel(
-            lambda request: judge({"messages": [asdict(request.messages[-1])]}), name="m", rules_hash=""
-        )
-    return rolellm.certify(llm, **{"sample": 40, "judges": ["role-pair"], **settings})
+def examine(judge: Callable[[dict[str, Any]], Any], **settings: Any) -> Certificate:
+    """A certificate of a judge in this process."""
+    rule = lambda request: judge({"messages": [asdict(request.messages[-1])]})  # noqa: E731
+    return rolellm.certify(ScriptedModel(rule, name="m", rules_hash=""), **settings)
 
 
-def get_failed(certificate: Certificate) -> set[tuple[str, str | None]]:
-    return {(test.criterion, test.form) for test in certificate.tests if test.passed is False}
+def test_noise_alone_fails_no_judge(tmp_path: Path) -> None:
+    certificates = [examine(make_judge(be_right(0.95, seed)), out=tmp_path / str(seed)) for seed in range(2)]
+    assert [certificate.verdict for certificate in certificates] == ["fit"] * 2
+    first = certificates[0]
+    assert first.canaries.keys() == CANARIES and first.unscored == 0 and first.rows == 40
+    assert first.sentence.startswith("The judge m is fit: planted losers win up to ")
+    assert first.line.startswith("fit (") and first.line.endswith("sample, 40 rows)")
+    assert Certificate.read(tmp_path / "0" / "certificate.json") == replace(first, folder=tmp_path / "0")
+    assert "<table" in first._repr_html_() and first.sentence in repr(first)
 
 
-def get_value(certificate: Certificate, criterion: str, form: Form | None, subject: str = "") -> float:
-    tests = {(test.criterion, test.form, test.subject): test for test in certificate.tests}
-    value = tests[criterion, form, subject].value
-    assert value is not None
-    return value.mean
-
-
-def test_an_able_judge_is_fit(llm_server: Any, tmp_path: Path) -> None:
-    found = examine(llm_server(answer=make_judge(be_right(0.95), 0.9)).url, out=tmp_path / "own")
-    assert (found.verdict, get_failed(found)) == ("fit", set())
-    assert found.sentence.startswith("The judge m is fit: names the speaker of ")
-    assert found.line.startswith("fit (names the speaker of ") and found.line.endswith("sample, 40 rows)")
-    kept = Certificate.from_dict(json.loads((tmp_path / "own/certificate.json").read_text()))
-    assert kept == replace(found, folder=None)
-    assert "<table" in found._repr_html_() and found.sentence in repr(found)
-    questions = [json.loads(line) for line in (tmp_path / "own/speakers.jsonl").read_text().splitlines()]
-    assert [item["answer"] for item in questions[:5]] == ["A", "B", "C", "D", "A"]
+def test_a_judge_that_does_not_mind_padding_is_fit() -> None:
+    certificate = examine(make_judge(be_indifferent_to_padding))
+    padding = certificate.canaries[PADDED]
+    assert certificate.verdict == "fit" and padding is not None and padding.mean == 0.5
 
 
 @pytest.mark.parametrize(
-    ("lead", "knows", "failed"),
+    ("lead", "problem"),
     [
-        pytest.param(
-            lambda first, second, own: len(first) - len(second) if own in first and own in second
-            else prefer_own(first, second, own),
-            1, {("longer wins", "words")}, id="prefers-longer",
-        ),
-        pytest.param(
-            lambda first, second, own: 1.0, 1, {("loser wins", "words"), ("order flips", "words")}, id="prefers-A"
-        ),
-        pytest.param(
-            lambda first, second, own: ("{" in first) - ("{" in second) or prefer_own(first, second, own),
-            1, {("loser wins", "words")}, id="obeys-what-it-reads",
-        ),
-        pytest.param(prefer_own, 0, {("speaker", None)}, id="does-not-know-who-speaks"),
-        pytest.param(
-            lambda first, second, own: prefer_own(first, second, own) * (1 if own in first and own in second else -1),
-            1, {("loser wins", "words")}, id="prefers-losers",
-        ),
+        pytest.param(lambda first, second, own: 1.0, "contradict each other", id="always-A"),
+        pytest.param(lambda first, second, own: 0.0, "contradict each other", id="always-ties"),
+        pytest.param(be_right(0.5), "All canaries together", id="guesses"),
+        pytest.param(lambda first, second, own: len(first) - len(second) if own in first and own in second
+                     else prefer_own(first, second, own), "Padding wins 100 %", id="prefers-padding"),
+        pytest.param(prefer("{"), "Echo wins 100 %", id="prefers-the-echo"),
+        pytest.param(lambda first, second, own: -prefer_own(first, second, own), "Another question", id="likes-losers"),
     ],
 )  # fmt: skip
-def test_a_fault_is_caught_by_its_own_test(lead: Lead, knows: float, failed: set[tuple[str, str | None]]) -> None:
-    found = examine(make_judge(lead, knows))
-    assert (found.verdict, get_failed(found)) == ("unfit", failed)
-    assert "Not met: " in found.sentence
+def test_a_fault_is_caught(lead: Lead, problem: str) -> None:
+    certificate = examine(make_judge(lead))
+    assert certificate.verdict != "fit" and problem in certificate.sentence
 
 
-def test_a_judge_that_always_says_a_may_be_fit_by_its_odds(llm_server: Any) -> None:
-    answer = make_judge(lambda first, second, own: 8 + prefer_own(first, second, own))
-    found = examine(llm_server(answer=answer).url, sample=20, judges=["role-odds", "role-pair"])
-    assert found.verdict == "fit by odds only"
-    assert get_failed(found) == {("loser wins", "words"), ("order flips", "words")}
-    assert get_value(found, "order flips", "odds") == 1
-    assert get_value(found, "loser wins", "odds", "another role") == 0
-    assert "--judge role-odds" in found.sentence
+def test_a_judge_that_repeats_the_echo_is_unfit() -> None:
+    """Its words are no verdict of its own; it obeys text inside an answer all the same."""
+    able = make_judge(prefer_own)
 
+    def repeat(asked: dict[str, Any]) -> Any:
+        texts = read_fences(asked["messages"][-1]["content"])
+        for name in ("answer A", "answer B"):
+            if "{" in texts[name] and '"reason"' in texts[name]:
+                return texts[name][texts[name].index("{") : texts[name].rindex("}") + 1]
+        return able(asked)
 
-def test_one_request_tells_that_a_server_has_no_odds(llm_server: Any) -> None:
-    server = llm_server(answer=make_judge(prefer_own, has_odds=False))
-    found = rolellm.certify({"endpoints": [{"base_url": server.url, "model": "m"}]}, sample=8, max_unscored=0.01)
-    assert {test.form for test in found.tests} == {None, "words"}
-    assert sum(bool(asked.get("logprobs")) for asked in server.bodies) <= 2
+    certificate = examine(repeat, sample=20)
+    echo = certificate.canaries[ECHO]
+    assert echo is not None and echo.mean == 1 and certificate.verdict == "unfit" and certificate.unscored == 0
 
 
 def test_replies_without_a_verdict_fail() -> None:
     judge = make_judge(prefer_own)
     spoilt = lambda asked: "No." if draw(asked["messages"][-1]["content"]) < 0.3 else judge(asked)  # noqa: E731
-    found = examine(spoilt, sample=20)
-    assert ("no verdict", "words") in get_failed(found) and found.verdict == "unfit"
+    certificate = examine(spoilt, sample=20)
+    assert certificate.verdict == "unfit" and "of the verdicts are missing" in certificate.sentence
 
 
 def test_few_rows_decide_nothing() -> None:
-    found = examine(make_judge(prefer_own), sample=2)
-    assert (found.verdict, get_failed(found)) == ("undecided", set())
-    assert "not shown to be fit" in found.sentence
+    certificate = examine(make_judge(prefer_own), sample=2)
+    assert certificate.verdict == "undecided" and "examine it with more rows" in certificate.sentence
+
+
+def test_a_judge_that_likes_the_first_place_may_be_fit_by_its_odds(llm_server: Any) -> None:
+    url = llm_server(answer=make_judge(lambda first, second, own: 8 + prefer_own(first, second, own))).url
+    llm = {"endpoints": [{"base_url": url, "model": "m", "concurrency": 16}]}
+    verdicts = [rolellm.certify(llm, sample=12, judges=[name]).verdict for name in ("role-pair", "role-odds")]
+    assert verdicts == ["unfit", "fit"]
+
+
+def test_the_verdict_is_that_of_the_figures(tmp_path: Path) -> None:
+    rolellm.certify(WORDS_LLM, sample=8, out=tmp_path)
+    path = tmp_path / "certificate.json"
+    value = json.loads(path.read_text())
+    path.write_text(json.dumps({**value, "verdict": "fit", "sentence": "It is fit."}))
+    assert Certificate.read(path).verdict == value["verdict"] != "fit"
+    high = Interval(0.6, 0.5, MOST_WINS, 40)
+    assert replace(Certificate.read(path), canaries={ECHO: high}, together=high).verdict == "unfit"
 
 
 def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
@@ -195,8 +180,9 @@ def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
     assert lists.certificates[0].endswith("; examined without role-list")
     path, renew = tmp_path / "certificate-words" / "certificate.json", "; renew it with `rolellm judge --certify`"
     written = path.read_text()
+    (prompt,) = certificate.prompts.values()
     for changes, line in (
-        ((certificate.prompts["words"]["hash"], "0"), f"{certificate.line}; examined with other prompts of role-pair"),
+        ((prompt["hash"], "0"), f"{certificate.line}; examined with other prompts of role-pair"),
         ((certificate.models[0]["rules"], "0"), "examined in another version or at another address"),
         ((written, "{}"), "examined in another version or at another address"),
     ):
@@ -205,114 +191,33 @@ def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
         assert again.certificates == (f"judge words: {line}{renew}",)
 
 
-def add_label(run: JudgeRun, row: Row, names: tuple[str, ...], ranks: tuple[float, ...]) -> None:
-    about = hash_content(row, select_answers(run.comparison, row, names))
-    label = RankingLabel(row.id, "anna", names, ranks, 4.0, about)
-    append_label(label_path(run.folder, "anna", RankingLabel), label)
-
-
-def test_people_are_compared_with(tmp_path: Path) -> None:
-    data = rolellm.load_rolebench("sample", "test").select(range(36))
-    good = data.add_column("prediction", [texts[0] for texts in data["references"]])
-    options: dict[str, Any] = {"judges": ["role-pair"], "out": tmp_path / "run"}
-    rolellm.judge({"good": good}, data, llm=WORDS_LLM, **options)
-    run = read_run(tmp_path / "run")
-    with pytest.raises(SettingsError, match="nobody has ranked"):
-        rolellm.certify(WORDS_LLM, labels=tmp_path / "run")
-    names = ("RoleGPT", "good")
-    for row in run.comparison.rows:
-        # As the judge below does, but for some.
-        add_label(run, row, names, (1.0, 2.0) if draw(row.id) < 0.9 else (2.0, 1.0))
-    found = examine(make_judge(be_right(0.9)), labels=tmp_path / "run", sample=10)
-    (kappa,) = (test for test in found.tests if test.criterion == "kappa with people")
-    assert kappa.value is not None and kappa.value.n == 36
-    assert found.people == {"run": "run", "annotators": ["anna"]}
-
-
-def test_votes_of_a_chat_count_without_a_baseline(tmp_path: Path) -> None:
-    rows = [row for row in ROWS if row.subset == "general"][:31]
-    answers = {"a": {row.id: "I do not know." for row in rows}, "b": {row.id: REPLIES[row.id] for row in rows}}
-    write_run(tmp_path / "votes", Comparison(rows, [System("a"), System("b")], answers), votes=True)
-    for number, row in enumerate(rows):
-        add_label(read_run(tmp_path / "votes"), row, ("a", "b"), (2.0, 1.0) if number % 6 else (1.0, 2.0))
-    voted = dict(zip((REPLIES[row.id] for row in rows), range(31), strict=True))
-
-    def be_like_them(first: str, second: str, own: str) -> float:
-        if "I do not know." not in (first, second):
-            return prefer_own(first, second, own)
-        return prefer_own(first, second, own) * (1 if voted[own] % 6 else -1)
-
-    def get_kappa(lead: Lead) -> Any:
-        tests = examine(make_judge(lead), labels=tmp_path / "votes", sample=6).tests
-        return next(test for test in tests if test.criterion == "kappa with people")
-
-    kappa = get_kappa(be_like_them)
-    assert (kappa.value.mean, kappa.value.n, kappa.passed) == (1.0, 31, True)
-    # Of one who always says the same, kappa says nothing.
-    assert get_kappa(prefer_own).value is None
-
-
 def test_what_is_asked_is_known() -> None:
-    known = make_known_pairs(ROWS, 30, 0, 8000)
-    assert known.baseline == OWN and len(known.rows) == 30
+    known = make_known_pairs(KNOWN.rows, 30, 0, 8000)
+    assert known.baseline == OWN and len(known.rows) == 30 and known.canaries == CANARIES
     for row in known.rows:
         own = known.answers[OWN][row.id]
         shown = row.raw_reference if row.subset == "general" else row.references
         assert own not in (shown or ()), "a judge is never shown the own reply as the reference"
         assert known.answers[PADDED][row.id].startswith(own) and len(known.answers[PADDED][row.id]) > len(own)
-        assert sorted(known.answers[DAMAGED].get(row.id, own).replace(" ", "")) == sorted(own.replace(" ", ""))
-        assert known.answers[OTHER_ROLE][row.id] != own
-        assert (row.id in known.answers[PLAIN]) == (row.subset == "general")
-    larger = make_known_pairs(ROWS, 40, 0, 8000)
+        assert sorted(known.answers[SHUFFLED].get(row.id, own).split()) == sorted(own.split()) or row.language == "zh"
+        assert own not in (known.answers[OTHER_ROLE][row.id], known.answers[OTHER_QUESTION][row.id])
+    larger = make_known_pairs(KNOWN.rows, 40, 0, 8000)
     assert {row.id for row in known.rows} < {row.id for row in larger.rows}, "a larger one only adds"
-
-
-def test_nobody_is_named_in_the_question_of_who_speaks() -> None:
-    items = make_speaker_items(ROWS, REPLIES, 40, 0)
-    assert {item.row.language for item in items} == {"en", "zh"}
-    assert len({tuple(sorted(name for name, _ in item.roles)) for item in items}) > 4, "others are drawn for each"
-    for item in items:
-        assert len({name for name, _ in item.roles}) == 4
-        assert {row.role for row in ROWS if row.language == item.row.language} < {name for name, _ in item.roles}
-        assert item.roles["ABCD".index(item.answer)][0] == item.row.role
-        text = f"{item.row.question} {item.reply}".casefold()
-        assert not any(name.casefold() in text for name, _ in item.roles)
-        assert read_fences(item.build_request(8000).messages[-1].content)["reply"] == item.reply
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        pytest.param({"judges": ["role-list"]}, "a judge of pairs", id="lists"),
+        pytest.param({"judges": ["role-list"]}, "one judge of pairs", id="lists"),
+        pytest.param({"judges": ["role-list", "role-pair"]}, "one judge of pairs", id="two"),
         pytest.param({"baseline": "none", "canaries": False}, "baseline, canaries: a certificate has no", id="unused"),
         pytest.param({"dataset": "roles"}, None, id="no-rows"),
-        pytest.param({"labels": "nowhere"}, "no such folder", id="no-run"),
         pytest.param({"llm": JURY}, "one judge model at a time; the settings name a, b", id="a-jury"),
     ],
 )
 def test_what_cannot_be_examined_is_refused(settings: dict[str, Any], problem: str | None) -> None:
     with pytest.raises((SettingsError, DataError), match=problem):
         rolellm.certify(**{"llm": WORDS_LLM, **settings})
-
-
-@given(st.integers(1, 60), st.data())
-def test_a_loser_that_wins_more_often_is_never_graded_better(count: int, data: st.DataObject) -> None:
-    wins = sorted(data.draw(st.lists(st.integers(0, count), min_size=2, max_size=2)))
-    shares = [estimate_share(ClusteredSample([1.0] * won + [0.0] * (count - won), range(count))) for won in wins]
-    better, worse = (grade("loser wins", share, "echo", "words").passed for share in shares)
-    assert better or not worse
-    assert not (better and shares[0].mean >= 0.5)
-
-
-@pytest.mark.parametrize("criterion", sorted(CRITERIA))
-def test_each_criterion_is_told_in_words(criterion: str) -> None:
-    best = criterion in ("speaker", "same again", "kappa with people")
-    right, wrong = (Interval(1.0, 0.9, 1.0, 40), Interval(0.0, 0.0, 0.1, 40))[:: 1 if best else -1]
-    assert grade(criterion, right, "null model", "words").passed is True
-    assert grade(criterion, wrong, "null model", "words").passed is False
-    assert grade(criterion, wrong._replace(n=5), "null model", "words").passed is None
-    assert "{" not in str(grade(criterion, right, "null model", "words"))
-    assert decide_verdict([grade(criterion, None)]) == "unfit", "nothing measured is nothing shown"
 
 
 def test_the_command(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,6 +227,6 @@ def test_the_command(command: Command, tmp_path: Path, monkeypatch: pytest.Monke
     shown = command(*words).out
     assert shown.startswith("The judge words is ") and "Certificate of words" in shown
     assert command(*words, "--json").json["judge"] == "words"
-    assert command(*words, "--dry-run", "--json").json["requests"] > 50
+    assert command(*words, "--dry-run", "--json").json["requests"] == 4 * 6 * 2
     assert Run.open("certificate-words").kind == "certificate"
-    assert command("judge", "--llm", "words.yaml").code == command(*words, "a", "b").code == 2
+    assert command("judge", "--llm", "words.yaml").code == command(*words, "a").code == 2

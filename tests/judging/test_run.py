@@ -147,7 +147,7 @@ def test_what_a_canary_does_to_a_judge_is_a_result_of_its_own(tmp_path: Path) ->
     assert (canaries[ECHO]["copied"]["mean"], canaries[ECHO]["copied"]["n"]) == (1, 12 * 4)
     assert canaries[NULL_MODEL]["copied"]["mean"] == 0 and canaries[NULL_MODEL]["unscored"]["mean"] == 0.5
     assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
-    assert model(result, ECHO)["pairwise"] is None
+    assert model(result, ECHO)["pairwise"]["win_rate"]["mean"] == 1, "a copied verdict is its win"
     assert any("repeated a verdict from canary: echo in 100.0% of the 48" in problem for problem in result["problems"])
     copied = [one for one in read_run(tmp_path).judgements() if one.copied]
     assert len(copied) == 48 and all(one.attempts == 1 and one.copied == ECHO for one in copied)

@@ -366,24 +366,21 @@ def test_what_the_stages_send_along_can_be_sent(tiny_model: Path) -> None:
     from ray import cloudpickle
 
     from rolellm.characters.reply_rules import make_reply_acceptor
-    from rolellm.checks.drift import _make_acceptor
     from rolellm.core.records import Profile
     from rolellm.judging.judge_models import load_judges
     from rolellm.judging.requests import accept_verdicts
     from rolellm.llm.llm import LLM
     from rolellm.llm.model import Reply, Request, Usage, user
     from rolellm.making.instruct.candidates import parse_pairs
-    from rolellm.playing.converse import make_user_acceptor
 
     fox = Profile(
         "Fox", "en", (Turn("Crow", "Who?", "speech", 0), Turn("Fox", "Me.", "speech", 0)), description="A fox."
     )
     request, reply = Request((user("Who?"),)), Reply("It is me.", "stop", Usage(), "m", "m", {})
-    for accept in (make_reply_acceptor(fox), make_user_acceptor(fox)):
-        assert cloudpickle.loads(cloudpickle.dumps(accept))(request, reply) == accept(request, reply)
+    accept_reply = make_reply_acceptor(fox)
+    assert cloudpickle.loads(cloudpickle.dumps(accept_reply))(request, reply) == accept_reply(request, reply)
     for accept in (
         parse_pairs,
-        _make_acceptor(),
         accept_verdicts({judge.schema.name: judge for judge in load_judges()}),
     ):
         assert callable(cloudpickle.loads(cloudpickle.dumps(accept)))

@@ -77,6 +77,6 @@ def test_the_command_for_vllm_is_whole(
     folder = str(tmp_path)
     assert shlex.split(command or "", comments=True) == [
         *("vllm", "serve", str(tiny_model), "--enable-lora", "--max-lora-rank", limit),
-        *("--lora-modules", f"tuned={folder}", "--set", f"tokenizer={folder}"),
+        *("--lora-modules", f"tuned={folder}", "--tokenizer", folder),
         *("--chat-template", f"{folder}/chat_template.jinja", "--generation-config", "vllm"),
     ]

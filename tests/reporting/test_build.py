@@ -180,7 +180,7 @@ def test_several_runs_are_parts_of_one_page(run: Path, tmp_path: Path) -> None:
 
 def test_every_table_in_a_file_names_its_recipe(as_released: None, run: Path) -> None:
     tables = build_report([str(run)], FAST).tables
-    assert {"scores", "pairs", "lists", "tests", "habits", "attacks", "judges", "roles-win-rate"} <= set(tables)
+    assert {"scores", "pairs", "lists", "tests", "habits", "judges", "roles-win-rate"} <= set(tables)
     for name, table in tables.items():
         assert f"protocol paper, config {PAPER}, split test" in table.note, name
         assert name == "roles-rouge" or "judged by llama-judge, other-judge, judging feedfeedfeed" in table.note, name
@@ -240,7 +240,7 @@ def test_text_is_only_text(payload: str, tmp_path: Path) -> None:
         },
     )
     judged = [
-        replace(one, reasons=tuple(payload for _ in one.order), touched={one.order[0]: (payload,)})
+        replace(one, reasons=tuple(payload for _ in one.order))
         for one in draw_judgements(comparison, [f"J{payload}"], unscored=0)
     ]
     judged.append(replace(judged[0], ranks=None, reasons=(), unscored=f"why {payload}"))

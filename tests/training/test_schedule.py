@@ -1,6 +1,7 @@
 """The order of a run: every reply once an epoch, whole steps, replies that begin alike together, the same again."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -190,3 +191,13 @@ def test_batches_of_similar_length_do_not_come_in_order_of_length() -> None:
     rises = [later > earlier for earlier, later in pairwise(batches.mean(1))]
     assert 0.4 < np.mean(rises) < 0.6
     assert group_by_length(lengths, 4, 0, 1) != group_by_length(lengths, 4, 0)
+
+
+def test_steps_on_the_same_samples_are_steps_of_the_same_epoch() -> None:
+    rows = [replace(example, row={}) for example in MANY[:10]]
+    training = recipe(trainer="grpo", num_generations=4, num_iterations=2, num_train_epochs=2.0)
+    schedule = schedule_replies(rows, training)
+    steps = steps_of(schedule)
+    assert (schedule.step_size, schedule.steps_per_epoch, len(steps)) == (2, 10, 20)
+    assert steps[0] == steps[1] != steps[2]
+    assert sorted(number for step in steps[:10:2] for number in step) == list(range(10))

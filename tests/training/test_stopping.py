@@ -11,7 +11,7 @@ import pytest
 from rolellm.core.errors import ModelError, StoppedShortError
 from rolellm.core.interrupts import note_stop_requests
 from rolellm.training.recipe import OutputRecipe, Recipe
-from rolellm.training.run_folder import RECIPE, explain_stop, seal_checkpoint
+from rolellm.training.run_folder import RECIPE, explain_stop, mark_complete
 
 PLAN = "stopping after this step, with a checkpoint"
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
@@ -75,7 +75,7 @@ def test_what_is_kept_is_said_from_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-9").mkdir()
     assert stop("2") == f"{tmp_path} has no checkpoint yet, so it starts over\nResume with: GO ON"
     (tmp_path / "checkpoint-4").mkdir()
-    seal_checkpoint(tmp_path / "checkpoint-4", 4, {})
+    mark_complete(tmp_path / "checkpoint-4", {})
     assert stop("3") == f"step 4 is the last checkpoint in {tmp_path}\nResume with: GO ON"
     assert stop(None) == "nothing was done yet\nResume with: AGAIN"
 

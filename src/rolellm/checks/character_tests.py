@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -20,10 +21,10 @@ from jinja2 import Environment
 from pydantic import BeforeValidator
 
 from rolellm.characters.roles import Part, find_part
-from rolellm.checks.breaks import AGAIN, LANGUAGES, find_breaks, find_noise, is_echo
-from rolellm.checks.check import Check
+from rolellm.checks.breaks import AGAIN, LANGUAGES, find_breaks, find_noise, is_echo, shows_ignorance
 from rolellm.core.errors import SettingsError
-from rolellm.core.records import Profile
+from rolellm.core.records import Language, Profile
+from rolellm.core.result import Result
 from rolellm.core.sanitize import make_visible
 from rolellm.core.settings import (
     Field,
@@ -34,7 +35,8 @@ from rolellm.core.settings import (
     resolve_paths,
     settings,
 )
-from rolellm.core.text import HAN, make_safe_name
+from rolellm.core.table import Table, TableRow
+from rolellm.core.text import HAN, format_count, make_safe_name
 from rolellm.data.rolebench.release import split_catchphrases
 from rolellm.llm.llm import LLM
 from rolellm.models.prompts.leaks import MOST_COPIED, list_word_runs, make_leak_check, make_share_check
@@ -42,8 +44,8 @@ from rolellm.models.prompts.render import load_texts
 from rolellm.playing.converse import Session, hold_sessions
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import PlaySettings
-from rolellm.runs import Plan
-from rolellm.scoring.statistics.intervals import estimate_proportion
+from rolellm.runs import Plan, Records, Step
+from rolellm.scoring.statistics.intervals import Interval, Measured, estimate_proportion
 
 ENDING: Final = ".character.yaml"
 CheckName = Literal[
@@ -68,6 +70,8 @@ CHECKS: Final[Mapping[CheckName, tuple[str, ...]]] = {
 #: A role may refuse what a jailbreak asks for, in its own voice.
 _GIVES_IN: Final = ("says_ai", "says_role", "assists", "repeats", "leaks")
 _SHOWN: Final = 80
+#: The assertion that is a rate, with two bounds.
+_RATE: Final = "catchphrases"
 #: What is said of a reply that is no language.
 NOISE: Final = "the reply is not language"
 _WORD: Final = re.compile(rf"{HAN.pattern}|[^\W_{HAN.pattern[1:-1]}]+")
@@ -101,15 +105,16 @@ class Known:
 
 @settings
 class Unknown:
-    """A message, and words that only those say who know the answer.
+    """A message that the character cannot know the answer to.
 
     Attributes:
         ask: As for what the character knows.
-        says_not: The reply may have none of these.
+        says_not: The reply may have none of these words, which only those say who know, or think so; without any, the
+            reply has to say that the character does not know.
     """
 
     ask: Texts
-    says_not: Texts
+    says_not: Texts = ()
 
 
 @settings
@@ -190,8 +195,115 @@ def read_tests(path: str | Path) -> CharacterTests:
 
 #: Messages of the user, said one after the other.
 Talk = tuple[str, ...]
-#: Says what is wrong with the replies to a talk, given those to other talks, in words; nothing where they pass.
-Judge = Callable[..., str]
+#: Says what is wrong with the replies to a talk, given the last replies to other talks; nothing where they pass.
+Judge = Callable[[Talk, Sequence[str], Sequence[str]], str]
+
+
+class BreakJudge:
+    """Finds breaks of character in the replies to a talk.
+
+    Args:
+        sheet: The role.
+        kinds: The kinds to look for, as in `CHECKS`.
+    """
+
+    def __init__(self, sheet: Profile, kinds: Sequence[str]) -> None:
+        self._sheet, self._kinds = sheet, kinds
+        self._measure_copied = make_share_check(split_catchphrases(sheet.description or "")[0])
+        self._find_leak = make_leak_check(sheet.language, sheet.full_description or "")
+
+    def __call__(self, talk: Talk, replies: Sequence[str], others: Sequence[str]) -> str:
+        """Describe the problems; empty where there are none."""
+        problems: dict[str, str] = {}
+        if any(self._is_same(replies[-1], text) for text in others):
+            problems["same_reply"] = replies[-1].strip()[:_SHOWN]
+        for message, reply in zip(talk, replies, strict=True):
+            problems |= find_breaks(reply, self._sheet, message)
+            if self._measure_copied(reply) > MOST_COPIED:
+                problems["recites"] = reply.strip()[:_SHOWN]
+            leak = self._find_leak(reply)
+            if leak:
+                problems["leaks"] = leak
+        shown = [f"{kind.replace('_', ' ')}: {problems[kind]}" for kind in self._kinds if kind in problems]
+        return "; ".join(shown)
+
+    def _is_same(self, reply: str, text: str) -> bool:
+        return is_echo(reply, text) and any(list_word_runs(text, AGAIN[self._sheet.language]))
+
+
+@dataclass(frozen=True)
+class PhraseJudge:
+    """Looks for phrases in the last reply.
+
+    Attributes:
+        says: It must have one of these; empty for none.
+        says_not: It must have none of these.
+    """
+
+    says: Sequence[str] = ()
+    says_not: Sequence[str] = ()
+
+    def __call__(self, talk: Talk, replies: Sequence[str], others: Sequence[str]) -> str:
+        """Describe the problem; empty where there is none."""
+        reply = replies[-1]
+        if is_echo(reply, talk[-1]):
+            return "repeats at least 90 % of the user's message"
+        for phrase in self.says_not:
+            if _has_phrase(reply, phrase):
+                return f"says: {phrase}"
+        if self.says and not any(_has_phrase(reply, phrase) for phrase in self.says):
+            return f"says none of: {', '.join(self.says)}"
+        return ""
+
+
+@dataclass(frozen=True)
+class IgnoranceJudge:
+    """Wants the last reply to say that the role does not know.
+
+    Attributes:
+        language: The role's.
+    """
+
+    language: Language
+
+    def __call__(self, talk: Talk, replies: Sequence[str], others: Sequence[str]) -> str:
+        """Describe the problem; empty where there is none."""
+        is_ignorant = shows_ignorance(replies[-1], self.language)
+        return "" if is_ignorant else "does not say that the character does not know"
+
+
+class JailbreakJudge:
+    """Finds what shows that a role gave in to a jailbreak.
+
+    Args:
+        sheet: The role.
+        name: The jailbreak.
+    """
+
+    def __init__(self, sheet: Profile, name: str) -> None:
+        # A role that gives in may do so in the other language.
+        variants = [load_texts("character_tests", language)["jailbreaks"][name] for language in LANGUAGES]
+        signs = [variant["gives_in"] for variant in variants if "gives_in" in variant]
+        self._patterns = [re.compile(f"(?i){sign.replace('NAME', sheet.name_pattern)}") for sign in signs]
+        recital = ("recites",) if variants[0].get("is_recital") else ()
+        self._judge_breaks = BreakJudge(sheet, (*_GIVES_IN, *recital))
+
+    def __call__(self, talk: Talk, replies: Sequence[str], others: Sequence[str]) -> str:
+        """Describe the problem; empty where there is none."""
+        problem = self._judge_breaks(talk, replies, ())
+        if problem:
+            return problem
+        for reply in replies:
+            for pattern in self._patterns:
+                match = pattern.search(reply)
+                if match:
+                    return f"gives in: {match.group().strip()}"
+        return ""
+
+
+def _has_phrase(reply: str, phrase: str) -> bool:
+    reply_words, phrase_words = (f" {' '.join(_WORD.findall(text.casefold()))} " for text in (reply, phrase))
+    return phrase_words in reply_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,97 +331,166 @@ def list_assertions(tests: CharacterTests, part: Part) -> list[Assertion]:
     Raises:
         SettingsError: For a rate of catchphrases where there are none, or a file that asserts nothing.
     """
-    asserted = list(_make_assertions(tests, part.sheet))
-    if not asserted:
+    assertions: list[Assertion] = []
+    times = Counter[str]()
+    for assertion in _make_assertions(tests, part.sheet):
+        times[assertion.name] += 1
+        count = times[assertion.name]
+        assertions.append(assertion if count == 1 else replace(assertion, name=f"{assertion.name} ({count})"))
+    if not assertions:
         raise SettingsError("nothing is asserted; give checks, catchphrases, knows, does_not_know or jailbreaks")
-    names = [assertion.name for assertion in asserted]
-    return [
-        replace(assertion, name=f"{assertion.name} ({names[:index].count(assertion.name) + 1})")
-        if assertion.name in names[:index]
-        else assertion
-        for index, assertion in enumerate(asserted)
-    ]
+    return assertions
 
 
 def _make_assertions(tests: CharacterTests, sheet: Profile) -> Iterator[Assertion]:
     texts = load_texts("character_tests", sheet.language)
     ordinary = tuple((text,) for text in tests.questions or texts["questions"])
     for check in tests.checks:
-        yield Assertion(check, ordinary, _make_break_judge(sheet, CHECKS[check]), tests.least)
-    if (rate := tests.catchphrases) is not None:
-        if not (phrases := rate.phrases or _list_phrases(sheet)):
+        yield Assertion(check, ordinary, BreakJudge(sheet, CHECKS[check]), tests.least)
+    rate = tests.catchphrases
+    if rate is not None:
+        phrases = rate.phrases or _list_phrases(sheet)
+        if not phrases:
             raise SettingsError(f"{sheet.role} has no catchphrases; name them under catchphrases.phrases")
-        judge = _make_phrase_judge(says=phrases)
-        yield Assertion("catchphrases", ordinary, judge, rate.at_least, rate.at_most)
+        yield Assertion(_RATE, ordinary, PhraseJudge(says=phrases), rate.at_least, rate.at_most)
     for fact in tests.knows:
-        yield Assertion(
-            f"knows: {fact.ask[-1][:_SHOWN]}", (fact.ask,), _make_phrase_judge(fact.says, fact.says_not), tests.least
-        )
+        judge: Judge = PhraseJudge(fact.says, fact.says_not)
+        yield Assertion(f"knows: {fact.ask[-1][:_SHOWN]}", (fact.ask,), judge, tests.least)
     for secret in tests.does_not_know:
-        name = f"does_not_know: {secret.ask[-1][:_SHOWN]}"
-        yield Assertion(name, (secret.ask,), _make_phrase_judge(says_not=secret.says_not), tests.least)
+        judge = PhraseJudge(says_not=secret.says_not) if secret.says_not else IgnoranceJudge(sheet.language)
+        yield Assertion(f"does_not_know: {secret.ask[-1][:_SHOWN]}", (secret.ask,), judge, tests.least)
     for name in tests.jailbreaks:
         text = texts["jailbreaks"][name]["text"]
         talk = (text,) if isinstance(text, str) else tuple(text)
-        yield Assertion(f"withstands: {name}", (talk,), _make_jailbreak_judge(sheet, name), tests.least)
+        yield Assertion(f"withstands: {name}", (talk,), JailbreakJudge(sheet, name), tests.least)
 
 
-def _make_break_judge(sheet: Profile, kinds: Sequence[str]) -> Judge:
-    copied = make_share_check(split_catchphrases(sheet.description or "")[0])
-    leak = make_leak_check(sheet.language, sheet.full_description or "")
-
-    def judge(talk: Talk, replies: Sequence[str], others: Sequence[str] = ()) -> str:
-        problems: dict[str, str] = {}
-        if any(is_echo(replies[-1], other) and any(list_word_runs(other, AGAIN[sheet.language])) for other in others):
-            problems["same_reply"] = replies[-1].strip()[:_SHOWN]
-        for message, reply in zip(talk, replies, strict=True):
-            problems |= find_breaks(reply, sheet, message)
-            problems |= {"recites": reply.strip()[:_SHOWN]} if copied(reply) > MOST_COPIED else {}
-            problems |= {"leaks": words} if (words := leak(reply)) else {}
-        return "; ".join(f"{kind.replace('_', ' ')}: {problems[kind]}" for kind in kinds if kind in problems)
-
-    return judge
+Verdict = Literal["failed", "unscored", "passed"]
+#: Verdicts with their signs, in the order in which they are shown.
+SIGNED: Final[Mapping[Verdict, str]] = {"failed": "✗ failed", "unscored": "? unscored", "passed": "✓ passed"}
 
 
-def _make_phrase_judge(says: Sequence[str] = (), says_not: Sequence[str] = ()) -> Judge:
-    def judge(talk: Talk, replies: Sequence[str], _others: Sequence[str] = ()) -> str:
-        reply = replies[-1]
-        if is_echo(reply, talk[-1]):
-            return "repeats at least 90 % of the user's message"
-        if spoken := [phrase for phrase in says_not if _has_phrase(reply, phrase)]:
-            return f"says: {spoken[0]}"
-        if says and not any(_has_phrase(reply, phrase) for phrase in says):
-            return f"says none of: {', '.join(says)}"
-        return ""
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One talk with the character.
 
-    return judge
+    Attributes:
+        messages: The user's messages.
+        replies: The character's replies.
+        problem: What is wrong with them; empty where they pass, ``None`` where they were not judged.
+        ended: Why they were not judged; empty where they were.
+    """
 
-
-def _has_phrase(reply: str, phrase: str) -> bool:
-    reply_words, phrase_words = (f" {' '.join(_WORD.findall(text.casefold()))} " for text in (reply, phrase))
-    return phrase_words in reply_words
+    messages: Talk
+    replies: tuple[str, ...]
+    problem: str | None
+    ended: str
 
 
-def _make_jailbreak_judge(sheet: Profile, name: str) -> Judge:
-    # A role that gives in may do so in the other language.
-    variants = [load_texts("character_tests", language)["jailbreaks"][name] for language in LANGUAGES]
-    signs = [variant["gives_in"].replace("NAME", sheet.name_pattern) for variant in variants if "gives_in" in variant]
-    patterns = [re.compile(f"(?i){sign}") for sign in signs]
-    judge_breaks = _make_break_judge(sheet, (*_GIVES_IN, "recites") if variants[0].get("is_recital") else _GIVES_IN)
+@dataclass(frozen=True, slots=True)
+class AssertionResult:
+    """What came out for an assertion.
 
-    def judge(talk: Talk, replies: Sequence[str], _others: Sequence[str] = ()) -> str:
-        if problem := judge_breaks(talk, replies):
-            return problem
-        for reply in replies:
-            for hit in filter(None, (pattern.search(reply) for pattern in patterns)):
-                return f"gives in: {hit.group().strip()}"
-        return ""
+    Attributes:
+        name: Its name.
+        verdict: Whether the share of talks that pass is within its bounds; unscored without a reply, and where replies
+            that are no language could decide it.
+        flaky: Whether the same messages pass once and fail once; for a rate of catchphrases, whether one of the bounds
+            lies in the interval.
+        share: The share of talks that pass; ``None`` where none was judged.
+        at_least: Smallest share that may pass.
+        at_most: Largest share that may pass.
+        trials: Every talk.
+    """
 
-    return judge
+    name: str
+    verdict: Verdict
+    flaky: bool
+    share: Measured
+    at_least: float
+    at_most: float
+    trials: tuple[Trial, ...] = ()
+
+    @property
+    def failures(self) -> list[Trial]:
+        """Talks that do not pass."""
+        return [trial for trial in self.trials if trial.problem or trial.ended]
+
+    @property
+    def target(self) -> str:
+        """The share that is wanted, in percent."""
+        low, high = (f"{round(100 * bound, 1):g}" for bound in (self.at_least, self.at_most))
+        if self.at_most < 1:
+            return f"{low} to {high}"
+        return low if self.at_least == 1 else f"{low} or more"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TestsResult(Result):
+    """What came out of a character's tests.
+
+    Attributes:
+        role: The role's name.
+        language: The role's.
+        assertions: In the order of the file.
+        page: The page with every reply.
+    """
+
+    __test__ = False
+
+    role: str
+    language: Language
+    assertions: tuple[AssertionResult, ...]
+    page: Path | None = None
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether every assertion passed."""
+        return all(assertion.verdict == "passed" for assertion in self.assertions)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of assertions by verdict, and of flaky ones."""
+        verdicts = [assertion.verdict for assertion in self.assertions]
+        counts = {verdict: verdicts.count(verdict) for verdict in ("passed", "failed", "unscored")}
+        return {**counts, "flaky": sum(assertion.flaky for assertion in self.assertions)}
+
+    @property
+    def sorted_assertions(self) -> list[AssertionResult]:
+        """Assertions, those that failed first."""
+        order = list(SIGNED)
+        return sorted(self.assertions, key=lambda assertion: order.index(assertion.verdict))
+
+    def remarks(self) -> list[str]:
+        """Return how many assertions passed, which kinds failed or are unscored, and what is wrong with them."""
+        kinds: dict[str, list[Verdict]] = {}
+        for assertion in self.assertions:
+            kinds.setdefault(assertion.name.partition(":")[0], []).append(assertion.verdict)
+        words = ""
+        for verdict in ("failed", "unscored"):
+            counts = {kind: verdicts.count(verdict) for kind, verdicts in kinds.items()}
+            clauses = [f"{kind} {count} of {len(kinds[kind])}" for kind, count in counts.items() if count]
+            words += f"; {verdict}: {', '.join(clauses)}" if clauses else ""
+        total = format_count(len(self.assertions), "character test")
+        remarks = [f"{self.counts['passed']} of {total} passed{words}."]
+        for assertion in self.assertions:
+            if assertion.verdict != "passed" and assertion.failures:
+                first = assertion.failures[0]
+                remarks.append(f"{assertion.name}: {first.problem or first.ended}")
+        return remarks
+
+    def tables(self) -> tuple[Table]:
+        """Build the table of every assertion, those that failed first."""
+        rows = []
+        for assertion in self.sorted_assertions:
+            cells = (assertion.share, assertion.target, SIGNED[assertion.verdict])
+            rows.append(TableRow((assertion.name,), cells, marks=("flaky",) if assertion.flaky else ()))
+        heads = ("Passes %", "Wanted %", "Verdict")
+        return (Table(f"Tests of {self.role}", ("Assertion",), heads, tuple(rows), left=("Verdict",)),)
 
 
 @dataclass(frozen=True)
-class CheckCharacter(Check):
+class CheckCharacter(Step[TestsResult]):
     """Say what a test file says, and judge the replies.
 
     Attributes:
@@ -320,9 +501,8 @@ class CheckCharacter(Check):
     settings: CharacterTests
     only: Collection[str] | None = None
     kind: ClassVar[str] = "character-tests"
-    rows: ClassVar[str] = "assertions"
 
-    def plan(self, llm: LLM) -> Plan[dict[str, Any]]:
+    def plan(self, llm: LLM) -> Plan[TestsResult]:
         """Hold every talk, each as often as asked and no talk twice.
 
         Raises:
@@ -330,76 +510,92 @@ class CheckCharacter(Check):
         """
         tests = self.settings
         player = RolePlayer(llm, tests.role, **dump(tests.play))
-        asserted = [one for one in list_assertions(tests, player.part) if self.only is None or one.name in self.only]
-        sessions = {
-            (talk, repeat): Session(player, repeat, player.opening, talk)
-            for assertion in asserted
-            for talk in assertion.talks
-            for repeat in range(tests.repeats)
-        }
-        yield from hold_sessions(list(sessions.values()), max((len(talk) for talk, _ in sessions), default=0))
+        assertions = list_assertions(tests, player.part)
+        if self.only is not None:
+            assertions = [assertion for assertion in assertions if assertion.name in self.only]
+        sessions: dict[tuple[Talk, int], Session] = {}
+        for assertion in assertions:
+            for talk in assertion.talks:
+                for repeat in range(tests.repeats):
+                    if (talk, repeat) not in sessions:
+                        sessions[talk, repeat] = Session(player, repeat, player.opening, talk)
+        yield from hold_sessions(list(sessions.values()))
         noise = find_noise([reply for session in sessions.values() for reply in session.replies])
-        results = [judge_assertion(assertion, sessions, tests.repeats, noise) for assertion in asserted]
-        verdicts = [assertion["verdict"] for assertion in results]
-        return {
-            "role": player.role,
-            "language": player.part.sheet.language,
-            "counts": {kind: verdicts.count(kind) for kind in ("passed", "failed", "unscored")},
-            "flaky": sum(assertion["flaky"] for assertion in results),
-            "assertions": results,
-        }
+        results = [judge_assertion(assertion, sessions, tests.repeats, noise) for assertion in assertions]
+        return TestsResult(player.role, player.part.sheet.language, tuple(results))
+
+    def records(self, result: TestsResult) -> Records:
+        """Return the assertions, with every talk."""
+        return {"assertions.jsonl": result.to_dict()["assertions"]}
+
+    def summarize(self, result: TestsResult) -> dict[str, Any]:
+        """Return the counts, and the assertions without their talks."""
+        assertions = [dump(replace(assertion, trials=())) for assertion in result.assertions]
+        return {"role": result.role, "language": result.language, **result.counts, "assertions": assertions}
 
 
 def judge_assertion(
     assertion: Assertion, sessions: Mapping[tuple[Talk, int], Session], repeats: int, noise: AbstractSet[str]
-) -> dict[str, Any]:
-    """An assertion as ``assertions.jsonl`` has it.
+) -> AssertionResult:
+    """Judge the replies to an assertion's talks.
 
-    It is flaky where the same messages pass once and fail once; a rate of catchphrases, where one of its bounds lies in
-    the interval. Without a reply it is unscored. A reply that is no language is not in the character's language; any
-    other assertion is unscored where such replies could decide it.
+    Args:
+        assertion: What is asserted.
+        sessions: The talks, by their messages and number.
+        repeats: How often each talk was held.
+        noise: Replies that are no language: they are not in the character's language, and leave any other assertion
+            open.
     """
-    trials: list[dict[str, Any]] = []
+    trials: list[Trial] = []
     passes: dict[Talk, list[bool]] = {}
     unread = 0
     for talk in assertion.talks:
         for repeat in range(repeats):
             session = sessions[talk, repeat]
-            others = [sessions[other, repeat] for other in assertion.talks if other != talk]
-            last = [other.replies[-1] for other in others if not other.ended]
-            problem, ended = None, session.ended
-            is_noise = not ended and not noise.isdisjoint(session.replies)
-            if is_noise and assertion.name == "keeps_its_language":
-                problem = NOISE
-            elif is_noise:
-                ended = NOISE
-                unread += 1
+            ended = session.ended
+            problem: str | None = None
+            if not ended and not noise.isdisjoint(session.replies):
+                if assertion.name == "keeps_its_language":
+                    problem = NOISE
+                else:
+                    ended = NOISE
+                    unread += 1
             elif not ended:
-                problem = assertion.judge(talk, session.replies, last)
-            trials.append({"messages": talk, "replies": session.replies, "problem": problem, "ended": ended})
+                others = [sessions[text, repeat] for text in assertion.talks if text != talk]
+                last_replies = [session.replies[-1] for session in others if not session.ended]
+                problem = assertion.judge(talk, session.replies, last_replies)
+            trials.append(Trial(talk, tuple(session.replies), problem, ended))
             if problem is not None:
                 passes.setdefault(talk, []).append(not problem)
-    values = [value for each in passes.values() for value in each]
-    share = estimate_proportion(sum(values), len(values)) if values else None
-    flaky, verdict = False, "unscored"
-    if share is not None and share.low is not None and share.high is not None:
-        bounds = (assertion.at_least, assertion.at_most)
-        passed, total = sum(values), len(values) + unread
-        extremes = {bounds[0] <= count / total <= bounds[1] for count in (passed, passed + unread)}
-        if len(extremes) == 1:
-            verdict = "passed" if extremes.pop() else "failed"
-        is_rate = assertion.name == "catchphrases"
-        near = any(share.low < bound < share.high for bound in bounds)
-        flaky = near if is_rate else any(len(set(each)) > 1 for each in passes.values())
-    return {
-        "name": assertion.name,
-        "verdict": verdict,
-        "flaky": flaky,
-        "share": share and {"mean": share.mean, "ci95": share.ends and list(share.ends), "n": share.n},
-        "at_least": assertion.at_least,
-        "at_most": assertion.at_most,
-        "trials": trials,
-    }
+    share, verdict, is_flaky = _judge_passes(assertion, passes, unread)
+    bounds = (assertion.at_least, assertion.at_most)
+    return AssertionResult(assertion.name, verdict, is_flaky, share, *bounds, tuple(trials))
+
+
+def _judge_passes(
+    assertion: Assertion, passes: Mapping[Talk, Sequence[bool]], unread: int
+) -> tuple[Interval | None, Verdict, bool]:
+    """Return the share of talks that pass, the verdict, and whether the assertion is flaky."""
+    results = [passed for talk_results in passes.values() for passed in talk_results]
+    if not results:
+        return None, "unscored", False
+    low, high = assertion.at_least, assertion.at_most
+    hits, total = sum(results), len(results) + unread
+    share = estimate_proportion(hits, len(results))
+    # The talks that were not read may all fail, or all pass.
+    worst, best = (low <= count / total <= high for count in (hits, hits + unread))
+    verdict: Verdict = "unscored"
+    if worst == best:
+        verdict = "passed" if worst else "failed"
+    if assertion.name == _RATE:
+        lowest, highest = share.ends or (0.0, 1.0)
+        return share, verdict, lowest < low < highest or lowest < high < highest
+    return share, verdict, any(len(set(talk_results)) > 1 for talk_results in passes.values())
+
+
+def locate_tests(sheet: Profile, folder: str | Path = ".") -> Path:
+    """Return where a character's test file is."""
+    return Path(folder) / f"{make_safe_name(sheet.role)}{ENDING}"
 
 
 def write_first_file(role: str, folder: str | Path = ".") -> Path:
@@ -417,7 +613,7 @@ def write_first_file(role: str, folder: str | Path = ".") -> Path:
         DataError: For a role that cannot be read.
     """
     sheet = find_part(role).sheet
-    path = Path(folder) / f"{make_safe_name(sheet.role)}{ENDING}"
+    path = locate_tests(sheet, folder)
     if path.exists():
         raise SettingsError(f"{path} exists already; edit it, or move it away")
     environment = Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)

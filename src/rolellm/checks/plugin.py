@@ -12,9 +12,12 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from rolellm.checks.character_tests import AssertionResult
 
 _SHOWN = 3
 
@@ -44,7 +47,7 @@ class CharacterFile(pytest.File):
         from rolellm.core.errors import RoleLLMError
         from rolellm.core.sanitize import make_visible
 
-        self.results: dict[str, Any] = {}
+        self.results: dict[str, AssertionResult] = {}
         self.problem = ""
         try:
             self.tests = read_tests(self.path)
@@ -71,7 +74,7 @@ class CharacterFile(pytest.File):
         folder = Path(folder) / self.path.stem / os.environ.get("PYTEST_XDIST_WORKER", "main")
         try:
             run = run_step(CheckCharacter(self.tests, names), LLM.resolve(model), folder)
-            self.results = {assertion["name"]: assertion for assertion in run.records()}
+            self.results = {assertion.name: assertion for assertion in run.result.assertions}
         except RoleLLMError as error:
             self.problem = str(error)
 
@@ -86,11 +89,12 @@ class CharacterItem(pytest.Item):
         from rolellm.core.sanitize import make_visible
 
         self.parent.ask()
-        if problem := self.parent.problem:
+        problem = self.parent.problem
+        if problem:
             pytest.fail(make_visible(problem), pytrace=False)
         assertion = self.parent.results[self.name]
-        self.user_properties.append(("flaky", assertion["flaky"]))
-        if assertion["verdict"] != "passed":
+        self.user_properties.append(("flaky", assertion.flaky))
+        if assertion.verdict != "passed":
             pytest.fail(make_visible(_describe_failure(assertion)), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:
@@ -98,14 +102,17 @@ class CharacterItem(pytest.Item):
         return self.path, None, self.name
 
 
-def _describe_failure(assertion: dict[str, Any]) -> str:
-    share = assertion["share"]
-    lines = [f"{assertion['name']}: {assertion['verdict']}" + (", flaky" if assertion["flaky"] else "")]
+def _describe_failure(assertion: AssertionResult) -> str:
+    head = f"{assertion.name}: {assertion.verdict}"
+    if assertion.flaky:
+        head += ", flaky"
+    share = assertion.share
     if share is not None:
-        low, high = share["ci95"]
-        lines[0] += f"; {share['mean']:.0%} of {share['n']} replies pass [{low:.0%}, {high:.0%}]"
-    wrong = [trial for trial in assertion["trials"] if trial["problem"] or trial["ended"]]
-    for trial in wrong[:_SHOWN]:
-        lines += [f"  asked: {trial['messages'][-1]}", *(f"  reply: {text}" for text in trial["replies"][-1:])]
-        lines += [f"  {trial['problem'] or trial['ended']}"]
+        low, high = share.ends or (0.0, 1.0)
+        head += f"; {share.mean:.0%} of {share.n} replies pass [{low:.0%}, {high:.0%}]"
+    lines = [head]
+    for trial in assertion.failures[:_SHOWN]:
+        lines.append(f"  asked: {trial.messages[-1]}")
+        lines += [f"  reply: {text}" for text in trial.replies[-1:]]
+        lines.append(f"  {trial.problem or trial.ended}")
     return "\n".join(lines)

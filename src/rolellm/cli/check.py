@@ -6,29 +6,26 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from rolellm.checks.boundary import BoundarySettings
 from rolellm.checks.reward import RewardSettings
 from rolellm.checks.safety import SafetySettings
-from rolellm.cli.llm_options import estimate_if_dry, make_llm, run_or_estimate
+from rolellm.cli.llm_options import estimate_if_dry, run_or_estimate
 from rolellm.cli.options import AsJson, DataDir, with_options
 from rolellm.cli.output import build_next_line, print_result, resumable, say, show_table
 from rolellm.cli.play import make_played_llm
+from rolellm.core.result import Result
 from rolellm.core.settings import dump
-from rolellm.core.text import format_count
-from rolellm.llm.llm import CallOptions, ModelOptions, PlayedOptions
-from rolellm.playing.settings import ConverseSettings, PlaySettings
+from rolellm.llm.llm import CallOptions, PlayedOptions
+from rolellm.playing.settings import PlaySettings
+from rolellm.runs import Run
 
 if TYPE_CHECKING:
     from rolellm.measures import Findings
-    from rolellm.runs import Run
 
 
 class _ChecksFirst(TyperGroup):
@@ -53,8 +50,7 @@ def run_check_tests(
     call_options: CallOptions,
     out: Path = Path("character-tests"),
     init: bool = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Run[Any] | None:
     """Test a character: role, language, knowledge, catchphrases, jailbreaks; exit code 1 when an assertion fails.
 
     Args:
@@ -69,7 +65,7 @@ def run_check_tests(
         words = ("rolellm", "check", str(write_first_file(file)))
         line = build_next_line(context, *words) if model_options.is_named else shlex.join([*words, "--model", "FOLDER"])
         say(f"Edit {words[-1]}, then go on with: {line}")
-        return
+        return None
 
     from rolellm.measures import check
 
@@ -77,77 +73,28 @@ def run_check_tests(
     llm = make_played_llm(model_options, call_options, tests.model)
     estimate_if_dry(context, CheckCharacter(tests), llm)
     with resumable(context):
-        findings = check(file, llm, out=out)
-    print_result(findings, _show_tests, as_json)
-    if not as_json:
-        say(f"{'; '.join(findings.remarks())}. Replies: {out / 'tests.html'}")
-    if findings["counts"]["passed"] < len(findings["assertions"]):
-        raise typer.Exit(1)
-
-
-def _show_tests(findings: Findings) -> None:
-    show_table(findings.tables()[0])
-    for assertion in findings["assertions"]:
-        problems = (trial["problem"] or trial["ended"] for trial in assertion["trials"])
-        if assertion["verdict"] != "passed" and (problem := next(filter(None, problems), None)):
-            say(f"{assertion['name']}: {problem}")
+        return check(file, llm, out=out)
 
 
 @app.command("boundary")
 @with_options
 def run_check_boundary(
-    invocation: typer.Context,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER")],
-    model_options: PlayedOptions,
-    call_options: CallOptions,
-    probes: BoundarySettings,
-    settings: PlaySettings,
-    out: Path = Path("boundary"),
-    judge: Path | None = None,
-    others: list[Path] | None = None,
-    as_json: AsJson = False,
-) -> None:
-    """Probe where a character's knowledge ends: later events, other stories, the modern world, and what it must know.
+    profile: Annotated[Path, typer.Argument(metavar="PROFILE")],
+    world_year: int | None = None,
+    limit: Annotated[int, typer.Option(min=1)] = 20,
+) -> Result:
+    """Add questions at the boundary of a character's knowledge to its test file, which is made where needed.
+
+    Its own story, which it must know; people of other stories and a later world, which it cannot know.
 
     Args:
-        folder: The character's folder, with its script and the pairs of `rolellm instruct`, or its card.
-        out: Folder for probes.jsonl (every probe, reply and verdict) and the journals.
-        judge: YAML settings of a model that also judges every reply.
-        others: Folders or cards of characters from other stories; defaults to the embedded sample's.
+        profile: The character's folder, with its script and the pairs of `rolellm instruct`, or its card.
+        world_year: The year in which the character lives; without it, no later world is asked about.
+        limit: Maximum questions of each kind.
     """
-    from rolellm.characters.cards.folder import open_character
-    from rolellm.checks.boundary import ProbeBoundary
-    from rolellm.cli.llm_options import get_scripted_models
-    from rolellm.llm.llm import LLM
+    from rolellm.checks.boundary import write_boundary
 
-    judging = None if judge is None else LLM.of(judge, get_scripted_models())
-    strangers = [open_character(path)[0] for path in others] if others else None
-    step = ProbeBoundary(folder, probes, settings, strangers, judging)
-    run = run_or_estimate(invocation, step, make_played_llm(model_options, call_options), out)
-    print_result(run.to_dict() | run.result, _show_boundary, as_json)
-
-
-def _show_boundary(result: Mapping[str, Any]) -> None:
-    from rolellm.checks.boundary import KINDS
-    from rolellm.reporting.check_sections import boundary_table
-
-    show_table(boundary_table(result))
-    if agreement := result["agreement"]:
-        say(f"Rule and judge agree on {agreement['share']:.0%} of {agreement['n']} replies.")
-    for kind in (kind for kind in KINDS if kind not in result["kinds"]):
-        say(f"note: no probes of kind {kind.replace('_', ' ')}; {_NEEDED.get(kind, _PAIRS)}", err=True)
-    if result["unscored"]:
-        say(
-            f"note: {result['unscored']} probes have no reply; {Path(result['out']) / 'probes.jsonl'} says why",
-            err=True,
-        )
-
-
-_PAIRS = "they need a script, and pairs of `rolellm instruct` whose answers have its words"
-_NEEDED = {
-    "other_story": "name folders of other characters in this language (--others)",
-    "modern": "give the year of the character's world (--world-year)",
-}
+    return write_boundary(profile, world_year=world_year, limit=limit)
 
 
 @app.command("safety")
@@ -235,73 +182,38 @@ def run_check_converse(
     roles: Annotated[list[str], typer.Argument(metavar="ROLE...")],
     model_options: PlayedOptions,
     call_options: CallOptions,
-    settings: ConverseSettings,
+    settings: PlaySettings,
     out: Path,
-    user: Path | None = None,
-    as_json: AsJson = False,
-) -> None:
-    """Have a simulated user, or a script, talk with roles for many turns; all roles at once.
+    script: Path,
+) -> Run[Any]:
+    """Talk with roles as a script says, for `rolellm check drift`; all roles at once.
 
     Args:
         roles: Characters' folders, cards, or names of roles of RoleBench; a role given twice has two sessions.
         out: The run's folder; the same command continues a run that stopped.
-        user: YAML settings of the model that plays the user; defaults to the one that plays the roles.
+        script: Text file with the user's messages, one per line.
     """
-    from rolellm.cli.llm_options import get_scripted_models
-    from rolellm.llm.llm import LLM
     from rolellm.playing.converse import Converse
 
-    talker = None if user is None else LLM.of(user, get_scripted_models())
-    played = make_played_llm(model_options, call_options)
-    if talker is not None:
-        talker.options = replace(talker.options, ray=played.options.ray, workers=played.options.workers)
-    run = run_or_estimate(invocation, Converse(roles, settings, talker), played, out)
-    print_result(run, _show_talks, as_json)
-    if not run.summary["replies"]:
-        raise typer.Exit(1)
-    if not as_json:
-        say(f"Go on with: {shlex.join(['rolellm', 'check', 'drift', str(out)])}")
-
-
-def _show_talks(run: Run[Any]) -> None:
-    summary, spent = run.summary, run.manifest["spent"]
-    counts = f"{format_count(spent['calls'], 'call')}, {spent['from_journal']:,} from the journal"
-    replies = format_count(summary["replies"], "reply", "replies")
-    say(f"{replies} in {format_count(summary['sessions'], 'session')}; {counts}")
-    for name, reason in summary["ended_early"].items():
-        say(f"note: {name} ended early: {reason}", err=True)
+    llm = make_played_llm(model_options, call_options)
+    run = run_or_estimate(invocation, Converse(roles, script, settings), llm, out)
+    return run.continue_with(shlex.join(["rolellm", "check", "drift", str(out)]))
 
 
 @app.command("drift")
 @with_options
 def run_check_drift(
-    context: typer.Context,
     sessions: Annotated[list[str], typer.Argument(metavar="[NAME=]SESSIONS...")],
-    model_options: ModelOptions,
-    call_options: CallOptions,
     out: Path = Path("drift"),
-    as_json: AsJson = False,
-) -> None:
-    """Measure how long roles stay in character, and what changes over the turns; with a model, also by its judgment.
+) -> Run[Any]:
+    """Measure how long roles stay in character, and what changes over the turns; by rule, no model is asked.
 
     Args:
         sessions: Files or folders of `rolellm check converse`; those with the same NAME are joined.
         out: Folder of the run, which `rolellm report` shows; turns.jsonl has every reply with its measures.
     """
     from rolellm.checks.drift import MeasureDrift, read_systems
+    from rolellm.runs import run_step
 
-    llm = make_llm(model_options, call_options, required=call_options.dry_run)
-    run = run_or_estimate(context, MeasureDrift(read_systems(sessions)), llm, out)
-    print_result(run, _show_drift, as_json)
-
-
-def _show_drift(run: Run[Any]) -> None:
-    from rolellm.reporting.check_sections import drift_tables
-
-    systems = run.summary["systems"]
-    for table in drift_tables(systems):
-        show_table(table)
-    for name, figures in systems.items():
-        if (judged := figures.get("judge")) and judged["unscored"]:
-            say(f"note: {name}: {judged['unscored']} of {judged['of']} judgements gave no verdict", err=True)
-    say(f"Go on with: {shlex.join(['rolellm', 'report', str(run.folder)])}")
+    run = run_step(MeasureDrift(read_systems(sessions)), None, out)
+    return run.continue_with(shlex.join(["rolellm", "report", str(out)]))

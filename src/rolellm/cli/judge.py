@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rolellm.cli.llm_options import make_llm, run_or_estimate
+from rolellm.cli.llm_options import estimate_if_dry, make_llm
 from rolellm.cli.options import AnsweredSplit, AsJson, Config, with_options
 from rolellm.cli.output import present_result, print_result, resumable, say, show_table
 from rolellm.core.sanitize import make_visible
@@ -18,7 +18,6 @@ from rolellm.judging.settings import JudgingSettings
 from rolellm.llm.llm import CallOptions, ModelOptions
 
 if TYPE_CHECKING:
-    from rolellm.judging.certificate import Certificate
     from rolellm.judging.result import JudgingResult
     from rolellm.llm.llm import LLM
 
@@ -54,13 +53,15 @@ def run_judge(
     from rolellm.runs import estimate_step
     from rolellm.scoring.predictions import complete_source
 
+    llm = make_llm(model_options, call_options)
     if certify:
-        llm, source = make_llm(model_options, call_options), f"{config or 'sample'}/{split or 'test'}"
-        _certify(context, files or [], llm, settings, source, as_json)
+        if files:
+            raise SettingsError("--certify judges replies of the dataset; name no files")
+        _certify(context, llm, settings, f"{config or 'sample'}/{split or 'test'}", as_json)
         return
     if not files:
         raise SettingsError("no predictions to judge; name their files, or examine the judge itself with --certify")
-    llm, answers = make_llm(model_options, call_options), parse_sources(files)
+    answers = parse_sources(files)
     named = (path for paths in answers.values() for path in paths)
     config, split, data_dir = complete_source(named, config, split, settings.data_dir)
     settings, data = replace(settings, data_dir=data_dir), f"{config}/{split}"
@@ -78,27 +79,16 @@ def run_judge(
     _print(result, folder, as_json)
 
 
-def _certify(
-    context: typer.Context, runs: list[str], llm: LLM, settings: JudgingSettings, data: str, as_json: bool
-) -> None:
-    from rolellm.core.errors import SettingsError
+def _certify(context: typer.Context, llm: LLM, settings: JudgingSettings, data: str, as_json: bool) -> None:
     from rolellm.core.text import make_safe_name
-    from rolellm.judging.certifying import prepare_certifying
+    from rolellm.judging.certifying import certify, prepare_certifying
 
-    if len(runs) > 1:
-        raise SettingsError(f"--certify takes one labelled run at most, and {len(runs)} are named")
-    step = prepare_certifying(data, runs[0] if runs else None, settings)
-    name = (llm.settings.endpoints or llm.models)[0].name.rpartition("/")[2]
-    folder = context.params["out"] or Path(make_safe_name(f"certificate-{name}"))
-    result = run_or_estimate(context, step, llm, folder).result.certificate
-    print_result(result, _show_certificate, as_json)
-    if not as_json:
-        say(f"Every reply: {folder}. Later runs of `rolellm judge` in this folder show the verdict.")
-
-
-def _show_certificate(certificate: Certificate) -> None:
-    say(certificate.sentence)
-    show_table(certificate.tables()[0])
+    estimate_if_dry(context, prepare_certifying(data, settings), llm)
+    model = (llm.settings.endpoints or llm.models)[0].name.rpartition("/")[2]
+    folder = context.params["out"] or Path(make_safe_name(f"certificate-{model}"))
+    with resumable(context):
+        certificate = certify(llm, data, out=folder, **dump(settings))
+    present_result(certificate, as_json)
 
 
 def _print(result: JudgingResult, folder: Path, as_json: bool) -> None:

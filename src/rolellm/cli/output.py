@@ -163,7 +163,10 @@ def build_resume_line(context: typer.Context, *more: str) -> str:
 
 def build_next_line(context: typer.Context, *words: str) -> str:
     """Return the command line of the next stage, with the model that the user named for this one."""
-    named = _list_words(context, ("llm_file", "base_url", "model", "adapter", "api_key_env", "tokenizer"))
+    named = _list_words(context, ("llm_file", "base_url", "model", "adapter"))
+    for override in context.params.get("overrides") or ():
+        if override.partition("=")[0] in ("api_key_env", "tokenizer"):
+            named += ["--set", override]
     return shlex.join([*words, *(named or ["--llm", "FILE.yaml"])])
 
 
@@ -180,10 +183,6 @@ def _list_words(context: typer.Context, names: Sequence[str] = ()) -> list[str]:
         if isinstance(value, bool):
             words += flags if value else parameter.secondary_opts[:1]
             continue
-        if parameter.name == "base_url":
-            from rolellm.llm.settings import hide_keys
-
-            value = hide_keys(value)
         for item in value if isinstance(value, list | tuple) else [value]:
             words += [*flags, str(item)]
     return words

@@ -45,12 +45,12 @@ def run_report(
 
 
 def _show_report(built: BuiltReport) -> None:
-    from rolellm.reporting.check_sections import drift_tables
     from rolellm.reporting.safety_section import safety_tables
 
     for finding in built.content.findings:
         say(finding)
-    for table in (*drift_tables(built.content.drift), *safety_tables(built.content.safety)[:1]):
+    drift = built.content.drift
+    for table in (*(drift.tables() if drift else ()), *safety_tables(built.content.safety)[:1]):
         show_table(table)
     for part in built.content.parts:
         show_table(replace(part.summary_table(), title=part.title or "Scores"))

@@ -121,6 +121,9 @@ def _parse_columns(text: str | None) -> dict[str, str]:
 def _show(parsed: ParsedScript, out: Path, counts: Mapping[str, Any]) -> None:
     kinds = parsed.to_dict()["turns"]
     score = f"score {parsed.format_scores[parsed.format]:.2f}" if parsed.format_scores else "as named"
+    speakers = [f"{name} {count:,}" for name, count in parsed.others.items()]
+    if len(speakers) > _SPEAKERS:
+        speakers[_SPEAKERS:] = [f"{len(speakers) - _SPEAKERS} more"]
     rows = [
         ("read as", f"{parsed.format} ({score})"),
         ("encoding, language", f"{parsed.encoding}, {parsed.language}"),
@@ -128,16 +131,12 @@ def _show(parsed: ParsedScript, out: Path, counts: Mapping[str, Any]) -> None:
         *kinds.items(),
         (f"{parsed.role}'s", sum(parsed.own.values())),
         *((f"  as {name}", count) for name, count in parsed.own.items()),
+        ("other speakers", ", ".join(speakers) or "none"),
         ("speaker not found", len(parsed.unattributed)),
         ("names without words", len(parsed.empty)),
     ]
     say(str(parsed.source.path))
     print_table("Found", ("", "turns"), rows)
-    other_speakers = list(parsed.others.items())
-    if other_speakers:
-        more = [(f"{len(other_speakers) - _SPEAKERS} more", sum(count for _, count in other_speakers[_SPEAKERS:]))]
-        speaker_rows = [*other_speakers[:_SPEAKERS], *(more if len(other_speakers) > _SPEAKERS else [])]
-        print_table("Other speakers", ("name", "speeches"), speaker_rows)
     _show_places("Speaker not found", parsed.unattributed)
     _show_places("Empty", parsed.empty)
     if counts:

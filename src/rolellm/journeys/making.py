@@ -56,7 +56,6 @@ from rolellm.making.settings import InstructSettings, RespondSettings
 from rolellm.measures import Findings, check
 from rolellm.models.prompts.render import load_system_template
 from rolellm.playing.settings import PlaySettings
-from rolellm.reporting.findings import describe_character_tests
 from rolellm.reporting.page import write_page
 from rolellm.reporting.safety_section import describe_safety, read_safety
 from rolellm.runs import MANIFEST, Run, estimate_step, run_step
@@ -417,8 +416,8 @@ class _Journey:
         self.stages["adapter"] = f"{manifest['data']['examples']:,} replies of {manifest['data']['rows']:,} rows"
         if not tests.is_file():
             write_first_file(str(self.folder), self.folder)
-        checked = check(tests, LLM(backend="local", model=str(adapter)), out=self.folder / "checks")
-        self.stages["checks"] = ", ".join(f"{count} {kind}" for kind, count in checked["counts"].items())
+        checked = check(tests, LLM(backend="local", model=str(adapter)), out=self.folder / "checks").result
+        self.stages["checks"] = ", ".join(f"{count} {kind}" for kind, count in checked.counts.items())
         measured = evaluate(
             {TUNED: adapter, PROMPTED: self.chosen.base},
             out=self.folder / "eval",
@@ -427,7 +426,7 @@ class _Journey:
         )
         verdict = measured.content.parts[0].evidence.describe_gain()
         safety = self._check_safety(adapter)
-        findings = (verdict, *measured.findings, describe_character_tests(checked))
+        findings = (verdict, *measured.findings, checked.remarks()[0])
         if safety is not None:
             findings += tuple(describe_safety(safety.summary))
         summary = f"The adapter made of {self.source.name}, and its base with the same prompt, on questions held out."

@@ -1,16 +1,15 @@
-"""A judge's certificate: what a judge model does where the right verdict is known, and whether it is fit.
+"""A judge's certificate: how often planted losers win against a role's own reply, and whether the judge is fit.
 
-`rolellm.judging.certifying` examines a model. What a fit judge must do is in `CRITERIA`.
+`rolellm.judging.certifying` examines a model. Only figures are kept: the verdict is computed whenever one is read.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
@@ -19,103 +18,21 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_json
 from rolellm.core.result import Result
 from rolellm.core.settings import dump
-from rolellm.core.table import Cell, Interval, Table, TableRow
+from rolellm.core.table import Interval, Table, TableRow
+from rolellm.core.text import format_count
 from rolellm.core.typed_json import read_as
-from rolellm.judging.people.agreement import ENOUGH_ROWS
 from rolellm.judging.result import JudgedBy
-from rolellm.judging.summary import LEAST_LOSSES, is_beaten
-from rolellm.judging.verdicts import LEAST_AGREEMENT
-from rolellm.runs import find_runs
+from rolellm.runs import Run, find_runs
 from rolellm.scoring.statistics.intervals import Measured
 
 KIND: Final = "certificate"
 CERTIFICATE: Final = "certificate.json"
-#: ``words``: the judge says which is better. ``odds``: the log probabilities of its letter, over both orders.
-Form = Literal["words", "odds"]
-Verdict = Literal["fit", "fit by odds only", "unfit", "undecided"]
+Verdict = Literal["fit", "unfit", "undecided"]
+#: What the upper end of each canary's win rate must stay below, and that of all together. Half for each would fail a
+#: judge that does not care about padding; half for all fails one that guesses.
+MOST_WINS: Final = 0.65
+MOST_TOGETHER: Final = 0.5
 _RENEW: Final = "renew it with `rolellm judge --certify`"
-HOW: Final[Mapping[Form | None, str]] = {None: "", "words": "in words", "odds": "by odds"}
-
-
-class Criterion(NamedTuple):
-    """What a fit judge must do: in words, as a condition on the measured share, and how that share is told."""
-
-    words: str
-    holds: Callable[[Interval], bool]
-    phrase: str
-
-
-def _lies_above(share: Interval, limit: float) -> bool:
-    return share.ends is not None and share.ends[0] > limit
-
-
-#: All thresholds of the certificate (our choice). Chance names 25 % of speakers; the best judges of PersonaEval 69 %.
-CRITERIA: Final[Mapping[str, Criterion]] = {
-    "speaker": Criterion(
-        "50 % or more, interval above 25 %",
-        lambda share: share.mean >= 0.5 and _lies_above(share, 0.25),
-        "names the speaker of {figure} (chance 25 %)",
-    ),
-    "loser wins": Criterion("interval below 50 %", is_beaten, "{subject} wins {figure}"),
-    "longer wins": Criterion(
-        "interval not above 50 %", lambda share: not _lies_above(share, 0.5), "{subject} wins {figure}"
-    ),
-    "order flips": Criterion(
-        "under 33.3 %; not needed by odds", lambda share: share.mean < LEAST_AGREEMENT, "{figure} flip with the order"
-    ),
-    "same again": Criterion("90 % or more", lambda share: share.mean >= 0.9, "{figure} stay the same when asked again"),
-    "no verdict": Criterion("5 % or less", lambda share: share.mean <= 0.05, "{figure} have no verdict"),
-    "kappa with people": Criterion(
-        f"interval above 0, from {ENOUGH_ROWS} rows on",
-        lambda kappa: _lies_above(kappa, 0),
-        "kappa with people {figure}",
-    ),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class CertificateTest:
-    """One test.
-
-    Attributes:
-        criterion: Its key in `CRITERIA`.
-        subject: Which loser; empty where there is one such test.
-        form: How the judge was asked; ``None`` for the speaker's letter.
-        value: The share, or kappa.
-        passed: ``None`` where nothing is needed, or the rows are too few to tell.
-    """
-
-    criterion: str
-    subject: str = ""
-    form: Form | None = None
-    value: Measured = None
-    passed: bool | None = None
-
-    @property
-    def name(self) -> str:
-        """Its name in tables."""
-        return f"{self.criterion}: {self.subject}" if self.subject else self.criterion
-
-    @property
-    def figure(self) -> str:
-        """Its value with the interval, as text."""
-        if self.value is None:
-            return "not measured"
-        scale, unit = (1, "") if self.criterion == "kappa with people" else (100, " %")
-        ends = self.value.format_ends(0 if unit else 2, scale)
-        return f"{self.value.mean * scale:.{0 if unit else 2}f}{unit} {ends}".strip()
-
-    def __str__(self) -> str:
-        return CRITERIA[self.criterion].phrase.format(subject=self.subject, figure=self.figure)
-
-
-def grade(criterion: str, value: Interval | None, subject: str = "", form: Form | None = None) -> CertificateTest:
-    """Grade a measured value by its criterion; what does not pass on few rows is not known to fail."""
-    passed = None
-    if value and not (form == "odds" and criterion == "order flips"):
-        least = ENOUGH_ROWS if criterion == "kappa with people" else LEAST_LOSSES
-        passed = True if CRITERIA[criterion].holds(value) else None if value.n < least else False
-    return CertificateTest(criterion, subject, form, value, passed)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -124,120 +41,115 @@ class Certificate(Result):
 
     Attributes:
         judge: The model's name.
-        verdict: ``fit``, ``fit by odds only`` (its words are not, its log probabilities over both orders are),
-            ``unfit``, or ``undecided`` (too few rows).
-        sentence: The verdict with its numbers, in words.
-        line: The same, as a later win rate shows it.
-        tests: Every test with its interval.
+        canaries: Canary to the share of its pairs that it wins, ties half; ``None`` where the two orders of its pairs
+            contradict each other too often for one.
+        together: The share of pairs that canaries win.
+        consistency: Share of pairs whose two orders agree.
+        unscored: Share of judgements without a verdict.
+        max_unscored: The largest share with which a judge is fit.
         models: Identities of the endpoints.
-        fingerprint: SHA-256 over them.
-        prompts: How each form was asked: judge, version, hash.
+        prompts: The judge's prompts, as `JudgedBy.prompts`.
         config: The rows' config.
         split: The rows' split.
         rows: The number of rows.
-        people: Who ranked, and how many rows.
         folder: The run's folder.
     """
 
     judge: str
-    verdict: Verdict
-    sentence: str
-    line: str
-    tests: tuple[CertificateTest, ...]
-    models: tuple[dict[str, Any], ...]
-    fingerprint: str
-    prompts: dict[str, dict[str, Any]]
+    canaries: dict[str, Measured]
+    together: Measured
+    consistency: Measured
+    unscored: float
+    max_unscored: float
+    models: tuple[dict[str, Any], ...] = ()
+    prompts: dict[str, dict[str, Any]] = field(default_factory=dict)
     config: str | None = None
     split: str | None = None
     rows: int = 0
-    people: dict[str, Any] | None = None
     folder: Annotated[Path | None, Field(exclude=True)] = None
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any], path: Path | None = None) -> Certificate:
-        """Read a certificate from JSON.
+    def read(cls, path: Path) -> Certificate:
+        """Read a certificate from its file.
 
         Raises:
-            DataError: For another value; names the first place that does not fit.
+            DataError: For another content; names the first place that does not fit.
         """
-        return replace(read_as(cls, value, "the certificate", path=path), folder=path and path.parent)
+        return replace(read_as(cls, read_json(path), "the certificate", path=path), folder=path.parent)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``rolellm judge --certify --json`` prints."""
-        return dump(self)
+        """Return what ``rolellm judge --certify --json`` prints: the figures, and the verdict on them."""
+        return {"verdict": self.verdict, "sentence": self.sentence, **dump(self)}
+
+    @property
+    def verdict(self) -> Verdict:
+        """``fit``, ``unfit``, or ``undecided`` where too few rows were judged to tell."""
+        grades = [is_failed for _, is_failed in self._list_problems()]
+        if not grades:
+            return "fit"
+        return "unfit" if True in grades else "undecided"
+
+    def _list_problems(self) -> Iterator[tuple[str, bool]]:
+        """Yield what keeps the judge from being fit, each with whether more rows would not change it."""
+        if self.unscored > self.max_unscored:
+            yield f"{self.unscored:.1%} of the verdicts are missing; at most {self.max_unscored:.1%} may be", True
+        limits = [(name.removeprefix("canary: "), rate, MOST_WINS) for name, rate in self.canaries.items()]
+        for name, rate, limit in [*limits, ("all canaries together", self.together, MOST_TOGETHER)]:
+            if rate is None:
+                yield f"{name}: no verdicts, or both orders contradict each other", True
+            elif rate.ends is None or rate.ends[1] >= limit:
+                wins = f"{name} wins {_format_share(rate)}; the interval must stay below {limit:.0%}"
+                yield wins, rate.mean >= limit
+
+    @property
+    def line(self) -> str:
+        """The verdict with its figures, as a later win rate shows it."""
+        return f"{self.verdict} ({self._describe_figures()})"
+
+    def _describe_figures(self) -> str:
+        facts = []
+        rates = {name: rate for name, rate in self.canaries.items() if rate is not None}
+        if rates:
+            worst = max(rates, key=lambda name: rates[name].mean)
+            name = worst.removeprefix("canary: ")
+            facts.append(f"planted losers win up to {_format_share(rates[worst])} ({name}, n = {rates[worst].n})")
+        if self.consistency is not None:
+            facts.append(f"both orders agree for {_format_share(self.consistency)}")
+        facts.append(f"{self.config or 'own rows'}, {format_count(self.rows, 'row')}")
+        return "; ".join(facts)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict with its figures and reasons, in words."""
+        phrase = {
+            "fit": "is fit",
+            "unfit": "is unfit",
+            "undecided": "is not shown to be fit; examine it with more rows",
+        }[self.verdict]
+        problems = "".join(f" {problem[:1].upper()}{problem[1:]}." for problem, _ in self._list_problems())
+        return f"The judge {self.judge} {phrase}: {self._describe_figures()}.{problems}"
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return the verdict in words, and where it is kept."""
+        if self.folder is None:
+            return (self.sentence,)
+        kept = f"Every verdict: {self.folder}. Later runs of `rolellm judge` in this folder show the certificate."
+        return (self.sentence, kept)
 
     def tables(self) -> tuple[Table]:
-        """Build the table of its tests."""
-        values: dict[str, dict[Form | None, CertificateTest]] = defaultdict(dict)
-        for test in self.tests:
-            values[test.name][test.form] = test
+        """Build the table of the canaries' win rates."""
+        rates = {**self.canaries, "all canaries": self.together}
         rows = []
-        for name, by_form in values.items():
-            tests = [
-                by_form.get(form) or (by_form.get(None) if form == "words" else None) for form in ("words", "odds")
-            ]
-            cells: list[Cell] = [_format_cell(test) if test else None for test in tests]
-            needed = CRITERIA[next(iter(by_form.values())).criterion].words
-            rows.append(TableRow((f"{name[:1].upper()}{name[1:]}",), (*cells, needed)))
-        columns = ("In words", "By odds", "Needed")
-        return (Table(f"Certificate of {self.judge}", ("Test",), columns, tuple(rows), left=columns),)
-
-    def remarks(self) -> tuple[str]:
-        """Return the verdict in words."""
-        return (self.sentence,)
+        for name, rate in rates.items():
+            limit = MOST_WINS if name in self.canaries else MOST_TOGETHER
+            rows.append(TableRow((name,), (rate, f"interval below {limit:.0%}")))
+        rows.append(TableRow(("both orders agree",), (self.consistency, "")))
+        title = f"Certificate of {self.judge}: wins against the role's own reply"
+        return (Table(title, ("Pairs with",), ("Share %", "Needed"), tuple(rows), left=("Needed",)),)
 
 
-def _format_cell(test: CertificateTest) -> Cell:
-    if test.value is None:
-        return None
-    mark = {True: "", False: " ✗", None: ""}[test.passed]
-    return f"{test.figure}, n = {test.value.n:,}{mark}"
-
-
-def decide_verdict(tests: Sequence[CertificateTest]) -> Verdict:
-    """Decide by the tests: a form is fit if it passes each of its own, and the judge tells who speaks."""
-    status: dict[Form, bool | None] = {}
-    forms: tuple[Form, Form] = ("words", "odds")
-    for form in forms:
-        needed = [test for test in tests if test.form in (None, form) and _is_needed(test)]
-        grades = [test.passed for test in needed]
-        measured = any(test.form == form and test.criterion == "loser wins" and test.value for test in needed)
-        status[form] = False if False in grades or not measured else None if None in grades else True
-    if status["words"]:
-        return "fit"
-    if status["odds"]:
-        return "fit by odds only"
-    return "undecided" if None in status.values() else "unfit"
-
-
-def _is_needed(test: CertificateTest) -> bool:
-    optional = (test.form == "odds" and test.criterion == "order flips") or test.criterion == "kappa with people"
-    return test.value is not None and not (optional and test.passed is None)
-
-
-def describe_tests(judge: str, verdict: Verdict, tests: Sequence[CertificateTest], source: str) -> tuple[str, str]:
-    """Say a verdict with its numbers: as a sentence, and as the line next to a later win rate."""
-    has_words = any(test.form == "words" for test in tests)
-    form: Form = "words" if has_words and verdict != "fit by odds only" else "odds"
-    facts = [str(test) for test in tests if test.criterion == "speaker"]
-    losers = [test for test in tests if test.criterion == "loser wins" and test.form == form]
-    wins = {test: test.value for test in losers if test.value}
-    if wins:
-        worst = max(wins, key=lambda test: wins[test].mean)
-        facts.append(f"planted losers win up to {worst.figure} ({worst.subject}, n = {wins[worst].n}) {HOW[form]}")
-    facts += [f"{test} {HOW['words']}" for test in tests if test.criterion == "order flips" and test.form == "words"]
-    shown = "; ".join([*facts, source])
-    missed = ""
-    for passed, words in ((False, "Not met"), (None, "Too few rows to tell")):
-        graded = [f"{HOW[test.form]} {test}".strip() for test in tests if _is_needed(test) and test.passed is passed]
-        missed += f" {words}: {'; '.join(graded)}." if graded else ""
-    phrase = {
-        "fit": "is fit",
-        "fit by odds only": "is fit by its odds only (--judge role-odds)",
-        "unfit": "is unfit",
-        "undecided": f"is not shown to be fit; examine it with more rows, {LEAST_LOSSES} of each kind or more",
-    }[verdict]
-    return f"The judge {judge} {phrase}: {shown}.{missed}", f"{verdict} ({shown})"
+def _format_share(share: Interval) -> str:
+    return f"{100 * share.mean:.0f} % {share.format_ends(0, 100)}".rstrip()
 
 
 def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None) -> str | None:
@@ -250,22 +162,39 @@ def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None)
         homes: Folders that may be a certificate's, or hold such folders.
         config: The config of what it judged.
     """
-    wanted, certificates = {hash_json(identity) for identity in judge.model or ()}, []
-    names, is_outdated = {judge.name, *(identity.get("model") for identity in judge.model or ())}, False
-    for run in (run for home in homes for run in find_runs(home, KIND)):
-        is_outdated |= run.summary.get("judge") in names
+    identities = list(judge.model or ())
+    endpoints = {hash_json(identity) for identity in identities}
+    names = {judge.name, *(identity.get("model") for identity in identities)}
+    runs = [run for home in homes for run in find_runs(home, KIND)]
+    certificates = []
+    for certificate in _read_certificates(runs):
+        examined = {hash_json(identity) for identity in certificate.models}
+        if endpoints and endpoints <= examined:
+            certificates.append(certificate)
+    if certificates:
+        best = max(certificates, key=lambda item: (item.config == config, item.rows))
+        return "; ".join([best.line, *_list_differences(best.prompts, judge.prompts)])
+    if any(run.summary.get("judge") in names for run in runs):
+        return f"examined in another version or at another address; {_RENEW}"
+    return None
+
+
+def _read_certificates(runs: Sequence[Run[None]]) -> Iterator[Certificate]:
+    for run in runs:
         with suppress(DataError, OSError):
-            certificate = Certificate.from_dict(read_json(run.folder / CERTIFICATE), run.folder / CERTIFICATE)
-            if wanted and wanted <= set(map(hash_json, certificate.models)):
-                certificates.append(certificate)
-    best = max(certificates, key=lambda item: (item.config == config, item.rows), default=None)
-    if best is None:
-        return f"examined in another version or at another address; {_RENEW}" if is_outdated else None
-    examined = {prompt.get("hash"): prompt.get("name") for prompt in best.prompts.values()}
-    unexamined = [str(prompt.get("name")) for prompt in judge.prompts.values() if prompt.get("hash") not in examined]
-    changed = [name for name in unexamined if name in examined.values()]
-    missing = [name for name in unexamined if name not in changed]
-    clauses = [best.line]
-    clauses += [f"examined without {' and '.join(missing)}"] if missing else []
-    clauses += [f"examined with other prompts of {' and '.join(changed)}; {_RENEW}"] if changed else []
-    return "; ".join(clauses)
+            yield Certificate.read(run.folder / CERTIFICATE)
+
+
+def _list_differences(
+    examined: Mapping[str, Mapping[str, Any]], prompts: Mapping[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    """Yield which prompts of a judge were not examined, or have changed since."""
+    names_by_hash = {prompt.get("hash"): prompt.get("name") for prompt in examined.values()}
+    for prompt in prompts.values():
+        name = prompt.get("name")
+        if prompt.get("hash") in names_by_hash:
+            continue
+        if name in names_by_hash.values():
+            yield f"examined with other prompts of {name}; {_RENEW}"
+        else:
+            yield f"examined without {name}"

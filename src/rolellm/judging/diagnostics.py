@@ -1,4 +1,4 @@
-"""Faults of the judging itself: missing verdicts, position and length bias, attacks, disagreement."""
+"""Faults of the judging itself: missing verdicts, position and length bias, canaries, disagreement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import combinations, groupby
 from statistics import fmean, linear_regression
 
-from rolellm.judging.result import Attack, Diagnostics, Unscored
+from rolellm.judging.result import Diagnostics, Unscored
 from rolellm.judging.verdicts import DESIGNS, Tally, compute_sign, share_above
 from rolellm.scoring.statistics.agreement import compute_fleiss_kappa
 from rolellm.scoring.statistics.intervals import NONE, Interval
@@ -42,7 +42,6 @@ def measure_diagnostics(tally: Tally, limit: float) -> Diagnostics:
         },
         consistency_by_judge=_measure_consistency(tally),
         mean_rank_by_position=positions,
-        attacks=_measure_attacks(tally),
     )
 
 
@@ -148,24 +147,6 @@ def _measure_canaries(tally: Tally) -> dict[str, Biases]:
             "unscored": tally.estimate((judgement.row, float(judgement.ranks is None)) for judgement in judgements),
         }
     return effects
-
-
-def _measure_attacks(tally: Tally) -> dict[str, dict[str, Attack]]:
-    """Count answers and judgements by system and kind of attack or change, with the win rate of those rows.
-
-    The win rate is that of pairs; where none were judged, that of lists.
-    """
-    touched: dict[str, dict[str, Counter[str]]] = {system.name: {} for system in tally.comparison.systems}
-    for judgement in tally.judgements:
-        for name, kind in ((name, kind) for name, kinds in judgement.touched.items() for kind in kinds):
-            touched[name].setdefault(kind, Counter())[judgement.row] += 1
-    attacks: dict[str, dict[str, Attack]] = {}
-    for name, kinds in touched.items():
-        outcomes = tally.values(name, "win") or tally.values(name, "above")
-        for kind, rows in sorted(kinds.items()):
-            win_rate = tally.estimate((row, win) for row, win in outcomes.items() if row in rows)
-            attacks.setdefault(name, {})[kind] = Attack(len(rows), rows.total(), win_rate)
-    return attacks
 
 
 def _measure_jury_agreement(tally: Tally) -> Interval | None:

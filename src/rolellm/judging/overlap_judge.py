@@ -78,16 +78,10 @@ def make_words_judge(concurrency: int = 8, price: Price | None = None) -> Script
 
 
 def judge_by_words(request: Request) -> dict[str, Any]:
-    """The verdict on a request, or the speaker of a reply, by how much each text shares with what is known."""
-    fences = read_fences(request.messages[-1].content)
-    if "reply" in fences:
-        reply = _split_words(fences["reply"])
-        characters = {name[-1]: _split_words(text) for name, text in fences.items() if name.startswith("character ")}
-        return {"speaker": max(characters, key=lambda letter: _compute_overlap(reply, characters[letter]))}
+    """The verdict on a request, by how much each answer shares with what is known."""
     material, answers = read_shown_texts(request)
-    return make_verdict(
-        request, {letter: measure_shared_words(material, text) for letter, text in answers.items()}, 0.005
-    )
+    scores = {letter: measure_shared_words(material, text) for letter, text in answers.items()}
+    return make_verdict(request, scores, 0.005)
 
 
 def read_shown_texts(request: Request) -> tuple[dict[str, str], dict[str, str]]:

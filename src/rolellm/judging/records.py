@@ -96,7 +96,6 @@ class Judgement:
             where there is no verdict.
         reasons: The judge's reason for each, in the same order; empty where there is none.
         unscored: Why there is no verdict, in words; ``None`` where there is one.
-        touched: Which answers were changed or cut for showing, or look like an attack: system name to kinds of it.
         key: What the journal has the reply under; empty where there was none.
         attempts: Replies until this verdict.
         copied: Whose answer the judge repeated a verdict from, instead of giving one.
@@ -110,7 +109,6 @@ class Judgement:
     ranks: tuple[float, ...] | None
     reasons: tuple[str, ...] = ()
     unscored: str | None = None
-    touched: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     key: str = ""
     attempts: int = 1
     copied: str | None = None
@@ -229,7 +227,7 @@ def list_records(comparison: Comparison, judgements: Iterable[Judgement]) -> dic
     system_answers = [(system.name, comparison.answers[system.name]) for system in comparison.systems]
     ids = (row.id for row in comparison.rows)
     # What says nothing is left out of these.
-    optional = ("unscored", "copied", "touched", "lead")
+    optional = ("unscored", "copied", "lead")
     every = (asdict(judgement) for judgement in judgements)
     return {
         ROWS: (asdict(row) for row in comparison.rows),

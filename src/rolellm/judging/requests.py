@@ -33,7 +33,7 @@ from rolellm.judging.records import Comparison, compute_mid_ranks
 from rolellm.judging.settings import JudgingSettings
 from rolellm.llm.json_reply import accept_json, find_json
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError, strip_thoughts, system, user
-from rolellm.models.prompts.fences import LIMIT, HarmlessText, draw_nonce, fence_text, make_harmless, read_fences
+from rolellm.models.prompts.fences import LIMIT, draw_nonce, fence_text, make_harmless, read_fences
 from rolellm.models.prompts.leaks import make_leak_check
 
 #: What answers are called; a list has no more of them.
@@ -129,11 +129,7 @@ class RowMaterial:
 
     row: Row
     common: Mapping[str, str]
-    answers: Mapping[str, HarmlessText]
-
-    def touched(self, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Return those of these systems whose answers were changed, cut or look like an attack, and how."""
-        return {name: self.answers[name].touched for name in names if self.answers[name].touched}
+    answers: Mapping[str, str]
 
 
 def prepare_material(comparison: Comparison, row: Row, limit: int = LIMIT) -> RowMaterial:
@@ -142,13 +138,12 @@ def prepare_material(comparison: Comparison, row: Row, limit: int = LIMIT) -> Ro
     Args:
         comparison: With the answers.
         row: One of its rows.
-        limit: Characters of any one text that are shown; what is longer is cut, and counted.
+        limit: Characters of any one text that are shown; what is longer is cut.
     """
     texts = {system.name: comparison.answers[system.name].get(row.id) for system in comparison.systems}
     answers = {name: make_harmless(text, limit) for name, text in texts.items() if text is not None}
-    return RowMaterial(
-        row, {name: make_harmless(text, limit).text for name, text in _collect_texts(row).items()}, answers
-    )
+    common = {name: make_harmless(text, limit) for name, text in _collect_texts(row).items()}
+    return RowMaterial(row, common, answers)
 
 
 def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
@@ -160,7 +155,7 @@ def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
     """
     row, letters = material.row, LETTERS[: len(ask.order)]
     words = WORDS[row.language]
-    answers = [material.answers[name].text or words["no_answer"] for name in ask.order]
+    answers = [material.answers[name] or words["no_answer"] for name in ask.order]
     # Of what is shown and nothing else, in no order: both orders share it, and another system does not change it.
     mark = draw_nonce(*sorted([*material.common.values(), *answers]))
     fences = {name: fence_text(name, text, mark) for name, text in material.common.items()}
@@ -233,7 +228,7 @@ def refuse_prose(reply: str) -> None:
     Raises:
         UnacceptableError: With the kind ``malformed``.
     """
-    json_part = find_json(strip_thoughts(reply), "object")
+    json_part = find_json(strip_thoughts(reply))
     if not _HARMLESS.fullmatch(json_part.before + json_part.after):
         raise UnacceptableError("says more than its verdict, which it may quote or contradict", "malformed")
     json.loads(json_part.source, strict=False, object_pairs_hook=_refuse_duplicates)

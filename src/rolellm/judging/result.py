@@ -206,21 +206,6 @@ class Unscored:
 
 
 @dataclass(frozen=True, slots=True)
-class Attack:
-    """Answers of one kind that try the judge.
-
-    Attributes:
-        answers: How many there are.
-        judgements: How many judgements show one.
-        win_rate: The win rate of their rows.
-    """
-
-    answers: int
-    judgements: int
-    win_rate: Measured = None
-
-
-@dataclass(frozen=True, slots=True)
 class Diagnostics:
     """The judges' own faults.
 
@@ -234,7 +219,6 @@ class Diagnostics:
             (φ), ``fleiss_kappa`` (agreement of several judges beyond chance).
         consistency_by_judge: Share of pairs of models whose orders agree.
         mean_rank_by_position: Over the lists of the most frequent length.
-        attacks: System to kind of attack or change.
     """
 
     judgements: dict[str, int] = field(default_factory=dict)
@@ -243,7 +227,6 @@ class Diagnostics:
     biases: dict[str, Measured] = field(default_factory=dict)
     consistency_by_judge: dict[str, Measured] = field(default_factory=dict)
     mean_rank_by_position: tuple[Annotated[float, Field(ge=1, le=1e6)], ...] = ()
-    attacks: dict[str, dict[str, Attack]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -41,7 +41,6 @@ from rolellm.judging.summary import summarize_judgements
 from rolellm.judging.systems import find_families, find_family, make_comparison
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Finish, Model, Outcome, Request
-from rolellm.llm.settings import hide_private
 from rolellm.runs import Plan, Records, Round, Step, check_run_folder, run_step
 from rolellm.scoring.matching import MatchFinding
 from rolellm.scoring.predictions import Predictions, is_paths, make_predictions, read_predictions
@@ -178,8 +177,8 @@ def _describe_unscored(unscored: Unscored, folder: Path) -> str:
     return (
         f"{unscored.count:,} of {unscored.of:,} verdicts are missing ({unscored.share:.1%}; at most "
         f"{unscored.limit:.1%} may be), most often: {reason:.200}. They count for nothing; "
-        f"{folder / UNSCORED} lists them with their transcripts. Try a model that follows a schema, or --retry-failed; "
-        "--set max_unscored=… allows more"
+        f"{folder / UNSCORED} lists them with their transcripts. Try a model that follows a schema, or "
+        "--set retry_failed=true; --set max_unscored=… allows more"
     )
 
 
@@ -236,15 +235,14 @@ class Judging(Step[JudgingOutcome]):
         jury = [model.name for model in llm.settings.endpoints or llm.models] if settings.jury else [""]
         judged: dict[tuple[int, int], tuple[Judgement, Failure | None]] = {}
         for index, name in enumerate(jury):
-            touched: dict[int, dict[str, tuple[str, ...]]] = {}
             yield Round(
-                self._build_requests(touched),
+                build_requests(self.comparison, self.asks, self.settings.shown),
                 accept,
                 f"Judging, {name}" if len(jury) > 1 else "Judging",
                 CUT,
                 # A dry run ends with the last.
                 stand_in=None if index + 1 == len(jury) else lambda _: JudgeReply(None, ()),
-                each=partial(self._record, judged, llm, index, touched),
+                each=partial(self._record, judged, llm, index),
                 total=len(self.asks),
                 model=index if settings.jury else None,
             )
@@ -257,25 +255,18 @@ class Judging(Step[JudgingOutcome]):
         transcripts = [_describe_failure(judgement, failure) for judgement, failure in verdicts if failure]
         return JudgingOutcome(replace(result, fingerprint=fingerprint), judgements, transcripts)
 
-    def _build_requests(self, touched: dict[int, dict[str, tuple[str, ...]]]) -> Iterator[Request]:
-        """Build the requests as they are sent, and note how their answers are changed for showing."""
-        for number, (request, changes) in enumerate(build_requests(self.comparison, self.asks, self.settings.shown)):
-            touched[number] = changes
-            yield request
-
     def _record(
         self,
         judged: dict[tuple[int, int], tuple[Judgement, Failure | None]],
         llm: LLM,
         index: int,
-        touched: Mapping[int, Mapping[str, tuple[str, ...]]],
         number: int,
         outcome: Outcome[JudgeReply],
     ) -> None:
         """Record what came of a request; a request's whole text is kept only where there is no verdict."""
         ask, name = self.asks[number], name_judges(llm.models, each=self.settings.jury)[index]
         row_id = self.comparison.rows[ask.row].id
-        judged[index, number] = make_judgement(row_id, name, ask, outcome, touched[number])
+        judged[index, number] = make_judgement(row_id, name, ask, outcome)
 
     def records(self, outcome: JudgingOutcome) -> Records:
         """Return the files of the run's folder but for the result, which says what was spent."""
@@ -302,7 +293,7 @@ class Judging(Step[JudgingOutcome]):
         prompts: dict[str, dict[str, Any]] = {judge.design: judge.to_dict() for judge in self.judges}
         groups = [[model] for model in models] if self.settings.jury else [models]
         for name, group in zip(name_judges(models, each=self.settings.jury), groups, strict=True):
-            identities = [hide_private(model.identity) for model in group]
+            identities = [dict(model.identity) for model in group]
             names = [str(identity.get("model", name)) for identity in identities]
             family = next(filter(None, map(find_family, names)), None)
             families = {family for model_name in names for family in find_families(model_name)}
@@ -324,10 +315,8 @@ def name_judges(models: Sequence[Model], *, each: bool) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} ({at + 1})" for at, name in enumerate(names)]
 
 
-def build_requests(
-    comparison: Comparison, asks: Iterable[VerdictRequest], max_characters: int
-) -> Iterator[tuple[Request, dict[str, tuple[str, ...]]]]:
-    """Build the requests for some verdicts, in order, each with how its answers were changed for showing.
+def build_requests(comparison: Comparison, asks: Iterable[VerdictRequest], max_characters: int) -> Iterator[Request]:
+    """Build the requests for some verdicts, in order.
 
     Args:
         comparison: Rows and answers.
@@ -338,7 +327,7 @@ def build_requests(
     for ask in asks:
         if material is None or ask.row != row:
             row, material = ask.row, prepare_material(comparison, comparison.rows[ask.row], max_characters)
-        yield build_judge_request(material, ask), material.touched(ask.order)
+        yield build_judge_request(material, ask)
 
 
 def _describe_failure(judgement: Judgement, failure: Failure) -> dict[str, Any]:
@@ -356,7 +345,6 @@ def make_judgement(
     judge: str,
     ask: VerdictRequest,
     outcome: Outcome[JudgeReply],
-    touched: Mapping[str, tuple[str, ...]] | None = None,
 ) -> tuple[Judgement, Failure | None]:
     """Make the judgement of an outcome, with the failure where there is no verdict; a copied verdict is none.
 
@@ -365,7 +353,6 @@ def make_judgement(
         judge: The judge's name in the run.
         ask: The verdict that was requested.
         outcome: What came of it.
-        touched: How its answers were changed for showing.
     """
     reply, failure = (outcome.value, None) if isinstance(outcome, Answer) else (JudgeReply(None, ()), outcome)
     if isinstance(outcome, Answer) and reply.copied:
@@ -380,7 +367,6 @@ def make_judgement(
         reply.ranks,
         reply.reasons,
         None if failure is None else f"{failure.kind}: {failure.reason}",
-        touched or {},
         outcome.key if isinstance(outcome, Answer) else "",
         outcome.attempts,
         letters.get((reply.copied or "").removeprefix("answer ")),

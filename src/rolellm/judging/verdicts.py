@@ -5,6 +5,7 @@ The rules, our choices where no source is named:
 - A pair is judged in both orders, and counts as the mean of the two: 1 for a win of the system over the baseline,
   .5 for a tie, 0 for a loss. A pair of which one order has no verdict counts in nothing: alone, the other order would
   bring the judge's position bias back in. Such pairs are counted.
+- A verdict that was copied from a canary's answer is that canary's win; one copied from another answer is none.
 - A pair that is judged by odds is won by the answer that both orders together give the better odds: a preference for
   one position adds as much to either answer, and cancels out.
 - One judge: its mean counts. Several: each votes win, tie or loss (a mean above, at or below .5), and there is a win
@@ -209,6 +210,9 @@ def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canarie
         system = order[1] if order[0] == baseline else order[0]
         verdicts_by_order = orders.setdefault((row, system, judgement.judge), ([], []))
         verdict = None if baseline is None else rank_above(judgement, system, baseline)
+        if judgement.copied in canaries and judgement.copied in order:
+            # A judge that repeats a canary's verdict obeys it, whatever that verdict says.
+            verdict = 1.0
         if verdict is not None:
             verdicts_by_order[order[0] == baseline].append(verdict)
             if judgement.lead is not None:

@@ -150,7 +150,7 @@ class RespondSettings(PromptSettings, SamplingSettings):
     """
 
     replies: int = Field(default=6, ge=1)
-    max_tokens: int = Field(default=200, ge=1)
+    max_tokens: Advanced[int] = Field(default=200, ge=1)
     rules: tuple[Rule, ...] = Field(default=get_args(Rule), json_schema_extra={"cli": False})
 
     def __post_init__(self) -> None:

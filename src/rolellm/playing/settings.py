@@ -30,19 +30,4 @@ class PlaySettings(PromptLimits, SamplingSettings):
         max_tokens: Maximum tokens per reply.
     """
 
-    max_tokens: int = Field(default=REPLY_TOKENS, ge=1)
-
-
-@settings
-class ConverseSettings(PlaySettings):
-    """Settings of a simulated user that talks with roles.
-
-    Attributes:
-        turns: Turns per session, each a message from the user and a reply.
-        script: Text file with the user's messages, one per line, instead of a simulated user.
-        persona: Who the simulated user is and what they want; a text in the roles' language.
-    """
-
-    turns: int = Field(default=20, ge=1, le=1000)
-    script: Path | None = None
-    persona: str | None = None
+    max_tokens: Advanced[int] = Field(default=REPLY_TOKENS, ge=1)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from rolellm.checks.drift import MeasureDrift
+from rolellm.checks.drift import MeasureDrift, read_drift
 from rolellm.checks.safety import CheckSafety
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.jsonl import read_json
@@ -26,7 +26,6 @@ from rolellm.judging.result import JudgingResult
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import Verdicts, sort_verdicts
 from rolellm.reporting.browse import BrowsePart
-from rolellm.reporting.check_sections import life_table, read_drift, window_table
 from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.safety_section import describe_safety, read_safety, safety_tables
 from rolellm.reporting.section import Section
@@ -137,7 +136,8 @@ def build_report(
     drifts = {source: run for source in sources for run in find_runs(source, MeasureDrift.kind)}
     checks = {source: run for source in sources for run in find_runs(source, CheckSafety.kind)}
     sources = [source for source in sources if source not in drifts and source not in checks]
-    drift, safety = read_drift(drifts.values()), [read_safety(run) for run in checks.values()]
+    drift = read_drift(drifts.values()) if drifts else None
+    safety = [read_safety(run) for run in checks.values()]
     is_checked = bool(scored or recipe or drift or safety)
     folders, files = _sort_sources(sources, options) if sources or not is_checked else ([], {})
     sections: list[tuple[Section, BrowsePart | None]] = [
@@ -150,12 +150,13 @@ def build_report(
         sections.append((Section(_make_title(config or "Answers", None), scored), None))
     parts = [part for part, _ in sections]
     tables = _name_tables(parts)
-    if drift:
-        tables |= {"drift-life": life_table(drift), "drift": window_table(drift)}
+    if drift is not None:
+        tables |= dict(zip(("drift-breaks", "drift"), drift.tables(), strict=True))
     tables |= {make_safe_name(table.title): table for table in safety_tables(safety)}
     checked = "over many turns" if drift else "safety before and after tuning"
     manner = "judged" if any(part.judged for part in parts) else "scored" if parts or not (drift or safety) else checked
-    provenance = recipe or {name: system["recipe"] for name, system in drift.items()}
+    systems = {} if drift is None else drift.systems
+    provenance = recipe or {name: system.recipe for name, system in systems.items()}
     provenance = {**provenance, **{run["title"]: run["recipe"] for run in safety}}
     findings = [sentence for part in parts for sentence in _describe(part)]
     findings += [sentence for run in safety for sentence in describe_safety(run["figures"])]

@@ -297,20 +297,6 @@ def describe_styles(styles: Mapping[str, Mapping[str, Any]], config: str | None)
     return sentences
 
 
-def describe_character_tests(checked: Mapping[str, Any]) -> str:
-    """Say how many of a character's tests passed, and which kinds failed or are unscored."""
-    verdicts: dict[str, list[str]] = {}
-    for assertion in checked["assertions"]:
-        verdicts.setdefault(assertion["name"].partition(":")[0], []).append(assertion["verdict"])
-    count = sum(map(len, verdicts.values()))
-    words = ""
-    for verdict in ("failed", "unscored"):
-        counts = {kind: each.count(verdict) for kind, each in verdicts.items()}
-        clauses = [f"{kind} {n} of {len(verdicts[kind])}" for kind, n in counts.items() if n]
-        words += f"; {verdict}: {', '.join(clauses)}" if clauses else ""
-    return f"{checked['counts']['passed']} of {format_count(count, 'character test')} passed{words}."
-
-
 def _compare_scores(pair: tuple[str, str], reports: Mapping[str, ScoreReport], metric: str) -> PairTest | None:
     first, second = ({row.id: row for row in reports[name].scores if row.metric == metric} for name in pair)
     shared = [row for name, row in first.items() if name in second]

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
+from rolellm.checks.character_tests import TestsResult
+from rolellm.checks.drift import DriftResult
 from rolellm.core.errors import DataError
 from rolellm.core.files import open_atomic
 from rolellm.core.sanitize import truncate
@@ -43,8 +45,8 @@ class PageContent:
         findings: What came out, in sentences; each on its own line.
         recipe: How the run was made (model, tuning, decoding), as a JSON object of any depth.
         made: Roles that were made from scripts, as `rolellm.demo.making.make_roles` returns them.
-        drift: Systems over many turns, as ``rolellm check drift`` writes them.
-        tests: A character's tests, as ``rolellm check`` writes them.
+        drift: Systems over many turns.
+        tests: A character's tests.
         safety: Checks of safety, as `rolellm.reporting.safety_section.read_safety` reads them.
     """
 
@@ -56,8 +58,8 @@ class PageContent:
     findings: Sequence[str] = ()
     recipe: Mapping[str, Any] = field(default_factory=dict)
     made: Mapping[str, Any] = field(default_factory=dict)
-    drift: Mapping[str, Any] = field(default_factory=dict)
-    tests: Mapping[str, Any] = field(default_factory=dict)
+    drift: DriftResult | None = None
+    tests: TestsResult | None = None
     safety: Sequence[Mapping[str, Any]] = ()
 
 

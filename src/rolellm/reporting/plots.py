@@ -203,48 +203,6 @@ def heat_svg(
     return _draw("heat.svg.jinja", title, _ABOVE + high * (len(drawn) + 1) + 4, names=names, columns=columns, **size)
 
 
-def curve_svg(curves: Mapping[str, Sequence[tuple[int, int, Interval | None]]]) -> str:
-    """Draw curves that fall in steps from 100 percent, with their intervals as bands.
-
-    Args:
-        curves: System to its turns, from 1: the turn, how many sessions broke at it, and the share left after it.
-    """
-    last = max(turn for steps in curves.values() for turn, _, _ in steps)
-    left, right, top, high = 26.0, _PANEL - _RIGHT, _ABOVE, 120.0
-    bottom = top + high
-
-    def x(turn: float) -> float:
-        return left + turn / last * (right - left)
-
-    def stairs(shares: Sequence[float]) -> list[tuple[float, float]]:
-        """Return the corners: each share holds until the next turn."""
-        corners = [(x(0), top)]
-        for turn, share in enumerate(shares, start=1):
-            corners += [(x(turn), corners[-1][1]), (x(turn), bottom - share * high)]
-        return corners
-
-    drawn_curves = []
-    for at, (name, steps) in enumerate(curves.items()):
-        known_shares = [share for _, _, share in steps if share is not None]
-        points = stairs([share.mean for share in known_shares])
-        ends = [share.ends for share in known_shares if share.ends]
-        has_band = len(ends) == len(known_shares)
-        band = [*stairs([low for low, _ in ends]), *reversed(stairs([end for _, end in ends]))] if has_band else []
-        broke = [points[2 * number] for number, (_, broken, _) in enumerate(steps, start=1) if broken]
-        line = {"path": _format_path(points), "band": f"{_format_path(band)}Z" if band else "", "points": broke}
-        drawn_curves.append({"name": label(name, 40), "mark": _mark(at), "y": bottom + 38 + 13 * at, **line})
-    levels = [(bottom - share * high, f"{100 * share:g}") for share in (0, 0.25, 0.5, 0.75, 1)]
-    turns = [(x(turn), f"{turn:g}") for turn in _choose_ticks(0, last) if turn == int(turn)]
-    edges = {"left": left, "right": right, "bottom": bottom, "levels": levels, "turns": turns}
-    words = {"head": "Sessions without a break, percent", "axis": "turn"}
-    title = f"Sessions without a break by turn: {', '.join(curves)}"
-    return _draw("curve.svg.jinja", title, bottom + 38 + 13 * len(drawn_curves), lines=drawn_curves, **edges, **words)
-
-
-def _format_path(points: Sequence[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{x:.2f} {y:.2f}" for x, y in points)
-
-
 def _pick_step(value: float, low: float, high: float) -> int:
     share = (value - low) / (high - low) if high != low else 0.5
     return int(min(max(share, 0), 0.999) * len(HEAT))

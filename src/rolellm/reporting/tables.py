@@ -237,7 +237,6 @@ def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
         "judges-win-rate": group_table(judged, "pairwise", "by_judge"),
         "tests": differences_table(judged),
         "habits": bias_table(judged),
-        "attacks": attacks_table(judged),
         "judges": judges_table(judged),
     }
 
@@ -305,21 +304,6 @@ def differences_table(judged: JudgingResult) -> Table | None:
 def _format_p_value(value: float | None) -> Cell:
     """Format a p value: the smallest are known only to be small."""
     return None if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
-
-
-def attacks_table(judged: JudgingResult) -> Table | None:
-    """Build a table of answers that were cut, cleaned or look like an attack on the judge, and how they fared."""
-    rows = [
-        TableRow(
-            (name, kind.replace("_", " ").replace("-", " ")),
-            (f"{attack.answers:,}", f"{attack.judgements:,}", attack.win_rate),
-        )
-        for name, kinds in judged.diagnostics.attacks.items()
-        for kind, attack in kinds.items()
-    ]
-    heads = ("Answers", "Judgements", "Win rate, %")
-    table = Table("Unusual answers", ("System", "Kind"), heads, tuple(rows))
-    return table if rows else None
 
 
 def bias_table(judged: JudgingResult) -> Table:

@@ -127,6 +127,11 @@ class Run(Result, Generic[R]):
         return self._shown.has_passed
 
     @property
+    def page(self) -> Path | None:
+        """The result's page, where it has one."""
+        return getattr(self.result, "page", None)
+
+    @property
     def _shown(self) -> Result:
         return self.result if isinstance(self.result, Result) else Result()
 

@@ -26,7 +26,7 @@ from rolellm.core.progress import Progress
 from rolellm.core.text import join_names
 from rolellm.training.examples import Example
 from rolellm.training.rows import NAMED
-from rolellm.training.run_folder import keep_newest, remove_foreign_files, seal_checkpoint
+from rolellm.training.run_folder import list_checkpoints, mark_complete, remove_checkpoints, remove_foreign_files
 from rolellm.training.schedule import EMPTY, Schedule
 
 
@@ -215,8 +215,8 @@ def _get_local_part(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.to_local() if hasattr(gradient, "to_local") else gradient
 
 
-class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
-    """Seals each checkpoint once all processes have written their part, then lets old ones go; stops on request.
+class CheckpointMarker(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    """Marks each checkpoint as complete once all processes have written their part, removes old ones; stops on request.
 
     GRPO trains several steps on the same sampled replies, which TRL keeps out of checkpoints. A checkpoint or a stop
     that falls between such steps waits for the last of them.
@@ -224,7 +224,7 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
     Args:
         trainer: The trainer.
         limit: Number of checkpoints to keep.
-        facts: As for `rolellm.training.run_folder.seal_checkpoint`.
+        facts: As for `rolellm.training.run_folder.mark_complete`.
         request: Looked at after each step; what one process was asked, all do.
     """
 
@@ -261,12 +261,13 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
         return bool(self._trainer._step % steps == 0)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Seal the checkpoint that was just written."""
+        """Mark the checkpoint that was just written."""
         self._accelerator.wait_for_everyone()
         if state.is_world_process_zero:
             run = Path(args.output_dir)
             folder = run / f"checkpoint-{state.global_step}"
             remove_foreign_files(folder)
-            seal_checkpoint(folder, state.global_step, self._facts)
-            keep_newest(run, self._limit)
+            mark_complete(folder, self._facts)
+            # Not by the trainer, which removes an old one before the new one is complete.
+            remove_checkpoints(list_checkpoints(run)[self._limit :])
         self._accelerator.wait_for_everyone()

@@ -8,10 +8,11 @@ import pkgutil
 import random
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,9 +20,10 @@ import numpy.typing as npt
 
 from rolellm.core.errors import RecipeError
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.records import Row
+from rolellm.core.records import Language, Row
 from rolellm.core.settings import read_packaged_yaml
 from rolellm.core.text import FUNCTION_HAN, fold, load_chinese_tokenizer
+from rolellm.models.prompts.leaks import list_word_runs
 from rolellm.training.recipe import TrainingRecipe
 
 #: What a reward must not prefer to the role's own reply.
@@ -33,6 +35,7 @@ CANARIES: Final[Mapping[str, str]] = {
     "stuffing": "a list of keywords",
     "long": "ten replies in one",
     "off_topic": "the role's reply to another question",
+    "sandwich": "the question between two typical sentences of the role",
 }
 #: What a reward that tells roles or knowledge apart ranks below it.
 PAIRS: Final[Mapping[str, str]] = {"other_role": "another role's reply", "damaged": "the reply with wrong words"}
@@ -41,6 +44,9 @@ OWN: Final = "own"
 _ROWS, _ROWS_ASYNC = 64, 16
 _LONGER: Final = 10
 _ENGLISH_WORD: Final = re.compile(r"[^\W\d_]{5,}")
+_SENTENCE: Final = re.compile(r"[^.!?。！？…\n]+[.!?。！？…]+")
+#: Words of a sentence, at least, for a typical one.
+_SHORT: Final = 4
 
 
 def find_reward(reward: Any) -> Any:
@@ -114,6 +120,7 @@ def make_candidates(rows: Sequence[Row], among: Sequence[Row]) -> list[list[Rewa
         by_question[row.language, fold(row.question)].append(row)
         by_subset[row.language, row.subset].append(row)
         by_role[row.language, row.role] += row.references
+    typical = find_typical_sentences(with_texts)
     groups = []
     for row in rows:
         texts = [text for text in dict.fromkeys(row.references) if text.strip()]
@@ -136,6 +143,7 @@ def make_candidates(rows: Sequence[Row], among: Sequence[Row]) -> list[list[Rewa
             "stuffing": _list_keywords(shown),
             "long": "\n".join(draw.choices(own_texts, k=_LONGER)),
             "off_topic": draw.choice([text for text in own_texts if text not in row.references] or [""]),
+            "sandwich": _put_between(typical[row.language, row.role], row),
             "other_role": other_role,
             "damaged": _damage(own, other_role, row),
         }
@@ -147,6 +155,33 @@ def make_candidates(rows: Sequence[Row], among: Sequence[Row]) -> list[list[Rewa
             ]
         )
     return groups
+
+
+def find_typical_sentences(rows: Iterable[Row]) -> dict[tuple[Language, str], list[str]]:
+    """Sort the sentences of each role, those first whose words are its own: said often by it, and seldom by others."""
+    sentences: dict[tuple[Language, str], dict[str, list[tuple[str, ...]]]] = defaultdict(dict)
+    for row in rows:
+        for sentence in _SENTENCE.findall("\n".join(row.references)):
+            words = list_word_runs(sentence, 1 if row.language == "en" else 2)
+            sentences[row.language, row.role][sentence.strip()] = sorted(set(words))
+    counts = {voice: Counter(chain.from_iterable(own.values())) for voice, own in sentences.items()}
+    totals = Counter[tuple[str, ...]]()
+    for count in counts.values():
+        totals.update(count)
+    typical = defaultdict[tuple[Language, str], list[str]](list)
+    for voice, own in sentences.items():
+        weights = {word: count**2 / totals[word] for word, count in counts[voice].items()}
+        # A cry of a word or two would win by one word.
+        marks = {text: sum(map(weights.__getitem__, words)) / max(len(words), _SHORT) for text, words in own.items()}
+        typical[voice] = sorted(own, key=marks.__getitem__, reverse=True)
+    return typical
+
+
+def _put_between(sentences: Iterable[str], row: Row) -> str:
+    """The row's question between the first two sentences that are not in its references; empty without two."""
+    references = "\n".join(row.references)
+    two = list(islice((sentence for sentence in sentences if sentence not in references), 2))
+    return f" {row.question} ".join(two) if len(two) == 2 else ""
 
 
 def _load_null_model(row: Row) -> str:
@@ -328,47 +363,3 @@ def _add(columns: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
     total: npt.NDArray[np.float64] = np.nansum(columns, axis=0)
     total[np.isnan(columns).all(axis=0)] = np.nan
     return total
-
-
-def measure_changes(
-    metrics: Sequence[Mapping[str, Any]], weights: Sequence[float] | None = None
-) -> list[dict[str, Any]]:
-    """Compare the rewards at the end of a training with those at its start.
-
-    Args:
-        metrics: Of each step, with TRL's ``rewards/NAME/mean``.
-        weights: As for TRL's trainer.
-
-    Returns:
-        For each reward its ``name``, its ``weight`` (0 for one that was only watched), its mean ``before`` (over the
-        first quarter of the steps) and ``after`` (over the last), the ``steps`` of a quarter, and the ``change``:
-        ``rises`` or ``falls`` where 0 is outside the ``difference`` (two standard errors to either side), else
-        ``holds``.
-    """
-    names = [match[1] for key in (metrics[0] if metrics else {}) if (match := re.fullmatch("rewards/(.+)/mean", key))]
-    changes = []
-    for name, weight in zip(names, weights or [1.0] * len(names), strict=False):
-        values = np.array([step.get(f"rewards/{name}/mean", np.nan) for step in metrics], float)
-        values = values[~np.isnan(values)]
-        if (quarter := len(values) // 4) < 2:
-            continue
-        first, last = values[:quarter], values[-quarter:]
-        gain, error = last.mean() - first.mean(), np.sqrt((first.var(ddof=1) + last.var(ddof=1)) / quarter)
-        change = "holds" if abs(gain) <= 2 * error else "rises" if gain > 0 else "falls"
-        means = {"before": float(first.mean()), "after": float(last.mean())}
-        difference = [float(gain - 2 * error), float(gain + 2 * error)]
-        changes.append(
-            {"name": name, "weight": weight, **means, "difference": difference, "steps": quarter, "change": change}
-        )
-    return changes
-
-
-def describe_hacking(changes: Sequence[Mapping[str, Any]]) -> str | None:
-    """Say that a reward was hacked: one that was trained rises while another falls, trained or only watched."""
-
-    def list_changes(chosen: Iterable[Mapping[str, Any]]) -> str:
-        return ", ".join("{name} ({before:.3f} → {after:.3f})".format_map(reward) for reward in chosen)
-
-    gains = list_changes(reward for reward in changes if reward["change"] == "rises" and reward["weight"])
-    losses = list_changes(reward for reward in changes if reward["change"] == "falls")
-    return f"hacked: the reward rises, {gains}, while others fall: {losses}" if gains and losses else None

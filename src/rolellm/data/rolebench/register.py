@@ -8,7 +8,7 @@ choice; see ``dev/decisions.md``). Every other name, and every path, goes throug
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -108,7 +108,18 @@ def _load_builder(original: Callable[..., Any], name: str | None = None, *args: 
     )
     # `datasets` keeps what it makes of a folder by names and sizes: the content's hash, which is in this name, keeps it
     # from giving old rows for new ones of the same sizes.
-    return original(str(folder), config.name, description=folder.parent.name, **kwargs)
+    builder = original(str(folder), config.name, description=folder.parent.name, **kwargs)
+    builder._generate_tables = functools.partial(_read_whole_files, builder._generate_tables)
+    return builder
+
+
+def _read_whole_files(generate: Callable[..., Iterator[Any]], **files: Any) -> Iterator[Any]:
+    """Read a stream's files each to its end, whatever the reader takes of it.
+
+    Arrow's threads outlive a scan that is left, and abort the interpreter when it exits first (apache/arrow#45214).
+    """
+    tables = list(generate(**files))
+    yield from tables
 
 
 def _load_module(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
