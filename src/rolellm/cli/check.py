@@ -25,7 +25,7 @@ from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Run
 
 if TYPE_CHECKING:
-    from rolellm.measures import Findings
+    pass
 
 
 class _ChecksFirst(TyperGroup):
@@ -149,8 +149,7 @@ def run_check_reward(
     data: Annotated[str, typer.Option(metavar="CONFIG|FILE")] = "sample",
     data_dir: DataDir = None,
     out: Path = Path("reward"),
-    as_json: AsJson = False,
-) -> None:
+) -> Run[Any]:
     """Audit rewards: how often canaries and other roles' replies lose; exit code 1 when a canary beats all together.
 
     Args:
@@ -161,18 +160,7 @@ def run_check_reward(
     from rolellm.measures import audit_reward
 
     with resumable(context):
-        findings = audit_reward(rewards, data, data_dir=data_dir, out=out, **dump(settings))
-    print_result(findings, _show_reward, as_json)
-    if not as_json:
-        say(f"Replies: {out / 'replies.jsonl'}")
-    if findings["beaten"]:
-        raise typer.Exit(1)
-
-
-def _show_reward(findings: Findings) -> None:
-    for sentence in findings.remarks():
-        say(sentence)
-    show_table(findings.tables()[0])
+        return audit_reward(rewards, data, data_dir=data_dir, out=out, **dump(settings))
 
 
 @app.command("converse")
