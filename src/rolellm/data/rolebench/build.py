@@ -365,7 +365,7 @@ def _render_card(
     location = home or "path/to/this/folder"
     template = resources.files("rolellm.data.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
     arguments = [json.dumps(text, ensure_ascii=False) for text in (location, _choose_default(built))]
-    is_licence_own = bool(own) or licence != LICENCE
+    is_usual = not own and licence == LICENCE
     body = (
         make_markdown_environment()
         .from_string(template)
@@ -378,7 +378,7 @@ def _render_card(
             checksum=lambda path: hash_file(folder / path),
             repo=REPO_ID,
             example=", ".join(arguments),
-            own_licence=licence if is_licence_own else None,
+            own_licence=None if is_usual else licence,
         )
     )
     return f"---\n{_render_front_matter(built, title, licence, own)}\n---\n\n{body}"
