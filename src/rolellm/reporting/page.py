@@ -1,7 +1,5 @@
 """The report as one HTML file: scores with their intervals, answers side by side, and how each number came about.
 
-`write_audit` writes another one: the faults of a release, with examples of each, and Table 1.
-
 The file holds all it needs: no address outside it, and no script but the one that unpacks the questions to browse,
 where a report has them; the page's own policy lets nothing else run or load. Text of models and data sets is escaped,
 and what a reader could not see in it is spelled out.
@@ -23,7 +21,6 @@ from rolellm.core.errors import DataError
 from rolellm.core.files import open_atomic
 from rolellm.core.sanitize import truncate
 from rolellm.core.table import Table, TableRow
-from rolellm.making.audit import Audit, load_consequences
 from rolellm.reporting.browse import BrowsePart, browse
 from rolellm.reporting.check_sections import drift_view, tests_view
 from rolellm.reporting.safety_section import SafetySection
@@ -222,27 +219,3 @@ def _format_value(value: Any) -> str:
         return value
     values = value if isinstance(value, list | tuple) else [value]
     return ", ".join(json.dumps(item, ensure_ascii=False, default=str) for item in values)
-
-
-def write_audit(out: Path, audit: Audit) -> Path:
-    """Write what `rolellm.making.audit.audit_release` found, complete or not at all.
-
-    Args:
-        out: The HTML file to write; its folder is made where needed.
-        audit: What to show.
-
-    Returns:
-        The file written.
-    """
-    checks = dict.fromkeys(finding.check for finding in audit.findings)
-    page = generate_page(
-        "audit.html.jinja",
-        files=len({finding.file for finding in audit.findings}),
-        checks={check: [item for item in audit.findings if item.check == check] for check in checks},
-        names=list(checks),
-        severities={name: of for name, of in load_consequences().items() if of.keys() & checks.keys()},
-        lines=audit.table["lines"],
-        missing=audit.table["missing"],
-        unread=audit.unread,
-    )
-    return _write(out, page)
