@@ -78,7 +78,7 @@ def test_it_says_what_came_out_first_and_ends_with_what_to_do(demo, monkeypatch)
 
 def test_the_tuned_role_can_be_talked_to(demo):
     folder, _, _ = demo
-    words = ["chat", str(folder / "made" / "Queen_of_Hearts"), "--model", str(folder / "run"), "--max-tokens", "16"]
+    words = ["chat", str(folder / "made" / "Queen_of_Hearts"), "--model", str(folder / "run"), "--set", "max_tokens=16"]
     shown = subprocess.run(
         [sys.executable, "-m", "rolellm", *words], input="Who are you?\n", capture_output=True, text=True, timeout=120
     )

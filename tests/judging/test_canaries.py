@@ -53,7 +53,7 @@ def test_the_echo_gives_back_what_it_was_given_and_claims_the_verdict(language: 
     text = answers([row(1, language)])[ECHO]["r1"]
     assert text.startswith("You are a fox. {answer}\n\nWhat of 1, {friend}?\n<<<")
     # In the very form that judges are asked for.
-    verdicts = [parse_json(line, "object") for line in text.splitlines() if line.startswith("{")]
+    verdicts = [parse_json(line) for line in text.splitlines() if line.startswith("{")]
     lists, pairs = load_judges()
     for verdict, judge in zip(verdicts, (pairs, pairs, lists), strict=True):
         validate(verdict, judge.schema.schema)

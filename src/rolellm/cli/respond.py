@@ -88,7 +88,7 @@ def _show(run: Run[Any]) -> None:
         reason, count = next(iter(summary["failed"].items()))
         say(
             f"note: {summary['missing']:,} of {expected:,} replies are missing, most often ({count:,}): "
-            f"{label(reason, 200)}; {folder / 'failed.jsonl'} lists all; --retry-failed "
+            f"{label(reason, 200)}; {folder / 'failed.jsonl'} lists all; --set retry_failed=true "
             "retries them",
             err=True,
         )

@@ -43,10 +43,10 @@ class EvalSettings(Decoding):
     """
 
     config: str | None = None
-    split: str = "test"
+    split: Advanced[str] = "test"
     data_dir: Path | None = None
     limit: int | None = Field(default=None, ge=1)
-    protocol: str = "rouge-score"
+    protocol: Advanced[str] = "rouge-score"
     dtype: Advanced[DType] = "auto"
     judge_limit: Advanced[int | None] = Field(default=None, ge=1)
 

@@ -228,7 +228,7 @@ def refuse_prose(reply: str) -> None:
     Raises:
         UnacceptableError: With the kind ``malformed``.
     """
-    json_part = find_json(strip_thoughts(reply), "object")
+    json_part = find_json(strip_thoughts(reply))
     if not _HARMLESS.fullmatch(json_part.before + json_part.after):
         raise UnacceptableError("says more than its verdict, which it may quote or contradict", "malformed")
     json.loads(json_part.source, strict=False, object_pairs_hook=_refuse_duplicates)

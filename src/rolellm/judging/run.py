@@ -41,7 +41,6 @@ from rolellm.judging.summary import summarize_judgements
 from rolellm.judging.systems import find_families, find_family, make_comparison
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Finish, Model, Outcome, Request
-from rolellm.llm.settings import hide_private
 from rolellm.runs import Plan, Records, Round, Step, check_run_folder, run_step
 from rolellm.scoring.matching import MatchFinding
 from rolellm.scoring.predictions import Predictions, is_paths, make_predictions, read_predictions
@@ -178,8 +177,8 @@ def _describe_unscored(unscored: Unscored, folder: Path) -> str:
     return (
         f"{unscored.count:,} of {unscored.of:,} verdicts are missing ({unscored.share:.1%}; at most "
         f"{unscored.limit:.1%} may be), most often: {reason:.200}. They count for nothing; "
-        f"{folder / UNSCORED} lists them with their transcripts. Try a model that follows a schema, or --retry-failed; "
-        "--set max_unscored=… allows more"
+        f"{folder / UNSCORED} lists them with their transcripts. Try a model that follows a schema, or "
+        "--set retry_failed=true; --set max_unscored=… allows more"
     )
 
 
@@ -294,7 +293,7 @@ class Judging(Step[JudgingOutcome]):
         prompts: dict[str, dict[str, Any]] = {judge.design: judge.to_dict() for judge in self.judges}
         groups = [[model] for model in models] if self.settings.jury else [models]
         for name, group in zip(name_judges(models, each=self.settings.jury), groups, strict=True):
-            identities = [hide_private(model.identity) for model in group]
+            identities = [dict(model.identity) for model in group]
             names = [str(identity.get("model", name)) for identity in identities]
             family = next(filter(None, map(find_family, names)), None)
             families = {family for model_name in names for family in find_families(model_name)}

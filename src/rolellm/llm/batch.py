@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -224,15 +224,14 @@ class BatchDispatcher(Dispatcher[T]):
 
     async def _send(self, batch: Batch) -> str:
         with self._state.path(batch).open("rb") as stream:
-            sent = await self._endpoint.get_sdk().files.create(
-                file=(f"{batch.name}.jsonl", stream), purpose="batch", extra_headers=self._endpoint.make_headers()
-            )
+            file = (f"{batch.name}.jsonl", stream)
+            sent = await self._endpoint.get_sdk().files.create(file=file, purpose="batch")
         return sent.id
 
     async def _find_or_create(self, batch: Batch) -> ServerBatch:
-        batches, headers = self._endpoint.get_sdk().batches, self._endpoint.make_headers()
+        batches = self._endpoint.get_sdk().batches
         if batch.status == _BEING_MADE:
-            async for server_batch in batches.list(limit=100, extra_headers=headers):
+            async for server_batch in batches.list(limit=100):
                 if (server_batch.metadata or {}).get("rolellm_batch") == batch.name:
                     return server_batch
         batch.status = _BEING_MADE
@@ -242,15 +241,12 @@ class BatchDispatcher(Dispatcher[T]):
             endpoint=_PATH,
             input_file_id=batch.file or "",
             metadata={"rolellm_run": self._state.run, "rolellm_batch": batch.name},
-            extra_headers=headers,
         )
 
     async def _look(self, batch: Batch, problems: list[str]) -> int:
         """See how a batch stands, and collect it if it is over; how many of its requests are done."""
         endpoint = self._endpoint
-        server_batch = await self._retry(
-            lambda: endpoint.get_sdk().batches.retrieve(batch.id or "", extra_headers=endpoint.make_headers())
-        )
+        server_batch = await self._retry(lambda: endpoint.get_sdk().batches.retrieve(batch.id or ""))
         if server_batch.status != batch.status:
             batch.status = server_batch.status
             self._state.save()
@@ -280,8 +276,9 @@ class BatchDispatcher(Dispatcher[T]):
     async def _collect(self, batch: Batch, file: str, missing: set[str]) -> None:
         """Keep the lines of a file; after a broken connection, those that were not."""
         files = self._endpoint.get_sdk().files.with_streaming_response
-        async with files.content(file, extra_headers=self._endpoint.make_headers()) as response:
-            async for line in _parse_objects(response.iter_bytes(), self._endpoint.settings.max_bytes):
+        async with files.content(file) as response:
+            async for text in response.iter_lines():
+                line = parse_body(text.encode())
                 name = str(line.get("custom_id"))
                 if name in missing:
                     self._handle_result(name, self._read(batch, name, line))
@@ -364,14 +361,3 @@ def _make_custom_id(key: str, attempt: int) -> str:
 def _parse_custom_id(custom_id: str) -> tuple[str, int]:
     key, _, attempt = custom_id.rpartition("-")
     return base64.b32decode(key + "=" * (-len(key) % 8)).hex(), int(attempt)
-
-
-async def _parse_objects(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[Json]:
-    """The objects of a JSON Lines file that comes in pieces; a line longer than `most` is passed over."""
-    remainder = b""
-    async for piece in pieces:
-        *lines, remainder = (remainder + piece).split(b"\n")
-        for line in lines:
-            yield parse_body(line)
-        remainder = remainder if len(remainder) <= most else b""
-    yield parse_body(remainder)

@@ -40,10 +40,12 @@ from rolellm.llm.model import (
     Usage,
     accept_text,
 )
-from rolellm.llm.openai_format import get_disputed_usage, is_same_model
+from rolellm.llm.openai_format import is_same_model
 from rolellm.llm.scale import RayDispatcher
 
 FAILED = "failed.jsonl"
+# A server may make up a name for each reply.
+_MOST_NAMES = 20
 # Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
 _RESERVE_A_CALL = 1 << 16
 
@@ -70,7 +72,6 @@ class Spent:
         failed: Requests without an answer.
         usage: Tokens of the replies that were taken, journaled ones included.
         cost: US dollars that this folder cost in all, calls of unknown end counted in full.
-        recounted: Requests whose reply came with a token count that cannot be true; ours is used.
         answered_by: How many requests each model answered, by the name that it gives itself.
     """
 
@@ -79,7 +80,6 @@ class Spent:
     failed: int = 0
     usage: Usage = field(default_factory=Usage)
     cost: float = 0.0
-    recounted: int = 0
     answered_by: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -263,19 +263,16 @@ class Client(ExitStack):
         }
 
     def _check_reply(self, reply: Reply) -> None:
-        """Count who answered; warn when that is not who was asked, or when its count of tokens cannot be true."""
-        answered_by, reported = self.spent.answered_by, get_disputed_usage(reply.raw)
-        # A server may make up a name for each reply.
-        name = reply.model[:200] if reply.model in answered_by or len(answered_by) < 20 else "others"
-        problems = []
-        if name not in answered_by and not is_same_model(reply.endpoint, name):
-            problems.append(f"was asked, but {name!r} answered; see answered_by in the results")
-        if reported and not self.spent.recounted:
-            problems.append(f"reports counts of tokens that cannot be true ({reported!r:.100}); ours are used")
-        for problem in problems:
-            warnings.warn(f"{reply.endpoint} {problem}", RoleLLMWarning, stacklevel=2)
+        """Count who answered; warn when that is not who was asked."""
+        answered_by = self.spent.answered_by
+        name = reply.model[:200]
+        if name not in answered_by:
+            if len(answered_by) >= _MOST_NAMES:
+                name = "others"
+            elif not is_same_model(reply.endpoint, name):
+                text = f"{reply.endpoint} was asked, but {name!r} answered; see answered_by in the results"
+                warnings.warn(text, RoleLLMWarning, stacklevel=2)
         answered_by[name] = answered_by.get(name, 0) + 1
-        self.spent.recounted += bool(reported)
 
     def _count(self, run: Dispatcher[Any]) -> None:
         self.spent.calls += run.calls

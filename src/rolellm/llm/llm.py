@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rolellm.llm.tokens import TokenCounter
 
 _WAYS = (
-    "Give a server (--base-url https://api.openai.com/v1 --model NAME --api-key-env OPENAI_API_KEY), one on this "
+    "Give a server (--base-url https://api.openai.com/v1 --model NAME --set api_key_env=OPENAI_API_KEY), one on this "
     "machine (--base-url http://localhost:8000/v1 --model NAME), or a settings file (--llm FILE.yaml), which can also "
     "name a model to load here (backend: local); see docs/models.md"
 )
@@ -40,7 +40,7 @@ class ModelOptions:
     llm_file: Path | None = Field(default=None, json_schema_extra={"flag": "llm"})
     base_url: str | None = None
     model: str | None = None
-    api_key_env: str | None = None
+    api_key_env: Advanced[str | None] = None
     tokenizer: Advanced[str | None] = None
 
     @property
@@ -70,7 +70,7 @@ class CallOptions:
     batch: Advanced[bool] = False
     ray: Advanced[str | None] = None
     workers: Advanced[int | None] = Field(default=None, ge=1)
-    retry_failed: bool = False
+    retry_failed: Advanced[bool] = False
     dry_run: bool = False
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.text import replace_surrogates
 from rolellm.llm.model import Finish, Json, Reply, Request, UnacceptableError, Usage
-from rolellm.llm.tokens import TokenCounter, count_most_prompt_tokens, count_most_tokens
+from rolellm.llm.tokens import TokenCounter
 
 if TYPE_CHECKING:
     from rolellm.llm.settings import ModelSettings
@@ -24,10 +24,6 @@ UNREADABLE = "unreadable"
 _KEPT = 1 << 16
 _COUNTER = TokenCounter()
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-# Bytes for which one token can stand, on average over a text; in English and Chinese it is about 4.
-_BYTES = 16
-# Tokens that a server may count besides a reply's text, such as its end (our choice).
-_END = 16
 _VERSION = re.compile(r"[-:@](latest|main|\d{3,8}|\d{4}-\d\d-\d\d)$")
 
 #: What servers call the end of a reply that is whole; without any word of theirs it counts as whole, too.
@@ -98,46 +94,16 @@ def parse_body(content: bytes) -> dict[str, Any]:
     return {UNREADABLE: content[:_KEPT].decode("utf-8", errors="replace")}
 
 
-def add_usage(raw: dict[str, Any], request: Request, extra: Json | None = None) -> dict[str, Any]:
-    """A raw reply with our own count as ``usage`` where the server gives none, or one that cannot be true.
-
-    A prompt has no more tokens than `rolellm.llm.tokens.count_most_prompt_tokens` says, and a reply no more
-    than its limit or its bytes; neither has less than a token in 16 bytes (our choice). What the server said instead
-    is kept as ``reported``.
-
-    Args:
-        raw: The body.
-        request: What was asked.
-        extra: Fields that were sent besides.
-    """
-    if UNREADABLE in raw:
+def add_usage(raw: dict[str, Any], request: Request) -> dict[str, Any]:
+    """A raw reply with our own count as ``usage`` where the server gives none."""
+    if UNREADABLE in raw or _read_usage(raw) is not None:
         return raw
-    reported, texts = _read_usage(raw), _list_contents(raw)
-    if reported is not None and _is_plausible(reported, request, texts, extra):
-        return raw
-    usage: dict[str, Any] = {
+    usage = {
         "prompt_tokens": _COUNTER.request(request),
-        "completion_tokens": sum(map(_COUNTER.count, texts)),
+        "completion_tokens": sum(map(_COUNTER.count, _list_contents(raw))),
         "estimated": True,
     }
-    if reported is not None:
-        usage["reported"] = [reported.prompt, reported.completion]
     return {**raw, "usage": usage}
-
-
-def _is_plausible(reported: Usage, request: Request, texts: list[str], extra: Json | None) -> bool:
-    sent = sum(count_most_tokens(message.content) for message in request.messages)
-    most_sent = count_most_prompt_tokens(request) + (2 * len(encode_body(extra)) if extra else 0)
-    came = sum(map(count_most_tokens, texts))
-    most = max(came, request.sampling.max_tokens) + _END
-    prompt = max(sent // _BYTES, 1) <= reported.prompt <= most_sent
-    return prompt and max(came // _BYTES, bool(texts)) <= reported.completion <= most
-
-
-def get_disputed_usage(raw: Json) -> Any:
-    """Get a server's impossible token counts; ``None`` if our own count was not needed."""
-    usage = raw.get("usage")
-    return usage.get("reported") if isinstance(usage, dict) else None
 
 
 def is_same_model(requested: str, answered: str) -> bool:

@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeVar, overload
 from urllib.parse import urlsplit
 
 from rolellm.core.errors import SettingsError, require
-from rolellm.core.scrub import HIDDEN, make_scrubber
 from rolellm.core.settings import Field, Values, read, read_file, settings
 from rolellm.llm.model import Limits, Model, Price
 
@@ -80,7 +79,7 @@ def find_key(base_url: str, named: str | None, *, plain_http: bool = False) -> s
         if named is None and not is_near(host):
             raise SettingsError(
                 f"no API key for {host}, which is not on this machine or a private network; name the environment "
-                'variable that holds it in api_key_env (--api-key-env), or set api_key_env: "" if it needs none'
+                'variable that holds it in api_key_env (--set api_key_env=…), or set api_key_env: "" if it needs none'
             )
         return ""
     key = os.environ.get(variable, "").strip()
@@ -107,18 +106,6 @@ _SECRET = re.compile(
 _DECIDED = frozenset(
     {"model", "messages", "prompt", "stream", "n", "best_of", "max_tokens", "max_completion_tokens", "response_format"}
 )
-#: Fields that manifests show, where their value is a number, a truth value or a word.
-_SHOWN = frozenset(
-    {
-        *("temperature", "top_p", "top_k", "top_a", "min_p", "typical_p", "min_tokens", "seed", "ignore_eos"),
-        *("presence_penalty", "frequency_penalty", "repetition_penalty", "length_penalty", "logprobs", "top_logprobs"),
-        *("reasoning_effort", "effort", "verbosity", "type", "thinking", "enable_thinking", "thinking_budget"),
-        *("budget_tokens", "add_generation_prompt", "skip_special_tokens"),
-    }
-)
-_WORD = re.compile("[a-z_.]{1,80}")
-_PATH = re.compile(r"|v\d+(alpha|beta)?|api|openai|beta|paas|inference|compatible-mode|deployments|chat|engines|llm|ai")
-_MAY_BE_KEY = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[!-~]{16,}")
 
 
 def check_fields(extra_body: Mapping[str, Any], location: str) -> None:
@@ -129,73 +116,27 @@ def check_fields(extra_body: Mapping[str, Any], location: str) -> None:
     """
     for name in sorted(_DECIDED & extra_body.keys()):
         raise SettingsError(f"{location}.{name}: this is set for each request; leave it out")
-    for name, _ in _iterate_fields(extra_body):
-        if any(_SECRET.fullmatch(re.sub("[^a-z]", "", part.lower())) for part in name.split(".")):
+    for name in _iterate_names(extra_body):
+        if _SECRET.fullmatch(re.sub("[^a-z]", "", name.lower())):
             raise SettingsError(
                 f"{location}.{name}: a secret does not belong in a file; put it into an environment variable, and name "
                 "that: api_key_env: OPENAI_API_KEY"
             )
 
 
-def hide_private(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Hide whatever of a model's address and `extra_body` is not known to be harmless, for manifests.
-
-    Args:
-        facts: Settings or the identity of a model.
-    """
-    visible_facts = dict(facts)
-    if isinstance(url := visible_facts.get("base_url"), str):
-        parts = [
-            part if part == visible_facts.get("model") or _PATH.fullmatch(part) else HIDDEN for part in _split_path(url)
-        ]
-        visible_facts["base_url"] = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}{'/'.join(parts)}"
-    if visible_facts.get("extra_body"):
-        visible_facts["extra_body"] = {
-            name if _WORD.fullmatch(name) else HIDDEN: value if _is_harmless(name, value) else HIDDEN
-            for name, value in _iterate_fields(visible_facts["extra_body"])
-        }
-    return visible_facts
-
-
 def describe_model(model: Model) -> dict[str, Any]:
     """A model that was asked, for manifests."""
-    return {"name": model.name, **hide_private(model.identity)}
+    return {"name": model.name, **model.identity}
 
 
-def find_hidden_keys(base_url: str, extra_body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Find possible keys in what `hide_private` hides, so that they are hidden where a server echoes them.
-
-    That is a word of 16 characters or more with letters and digits (our choice); names of models are said in replies.
-    """
-    fields = [str(value) for name, value in _iterate_fields(extra_body) if "model" not in name]
-    words = [word for text in (*_split_path(base_url), *fields) for word in re.split("[;=& ]", text)[-2:]]
-    return tuple(filter(_MAY_BE_KEY.fullmatch, words))
-
-
-def hide_keys(base_url: str) -> str:
-    """An address to show: without what may be a key in its path."""
-    return make_scrubber(*find_hidden_keys(base_url, {})).text(base_url)
-
-
-def _is_harmless(name: str, value: Any) -> bool:
-    plain = value is None or isinstance(value, bool | int | float) or _WORD.fullmatch(str(value)) is not None
-    return plain and name.rpartition(".")[2] in _SHOWN
-
-
-def _split_path(url: str) -> list[str]:
-    return urlsplit(url).path.split("/")
-
-
-def _iterate_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value within the fields of a request, with its dotted name."""
+def _iterate_names(value: Any) -> Iterator[str]:
+    """Every name within the fields of a request."""
     if isinstance(value, Mapping):
-        for name, part in value.items():
-            yield from _iterate_fields(part, f"{prefix}.{name}" if prefix else name)
-    elif isinstance(value, list):
-        for part in value:
-            yield from _iterate_fields(part, prefix)
-    else:
-        yield prefix, value
+        yield from value
+    parts = value.values() if isinstance(value, Mapping) else value
+    if isinstance(value, Mapping | list):
+        for part in parts:
+            yield from _iterate_names(part)
 
 
 Backend = Literal["openai", "local", "scripted"]
@@ -204,8 +145,7 @@ _VARIABLE = re.compile("[A-Z_][A-Z0-9_]{0,99}")
 #: The keys of each backend; those with a star are required.
 _KEYS: Mapping[Backend, str] = {
     "openai": (
-        "base_url* model* api_key_env allow_plain_http concurrency timeout price structured max_tokens_field "
-        "extra_body max_bytes"
+        "base_url* model* api_key_env allow_plain_http concurrency timeout price structured max_tokens_field extra_body"
     ),
     "local": "model* adapter device dtype batch_size",
     "scripted": "rules* concurrency price",
@@ -233,7 +173,6 @@ class ModelSettings:
         structured: How to ask for JSON; auto starts with the schema and falls back to what the server takes.
         max_tokens_field: The server's name for the token limit; newer OpenAI models need the longer one.
         extra_body: More fields for each request, such as top_k; null removes a field.
-        max_bytes: The longest reply that is read, in bytes.
         adapter: For local: a PEFT adapter.
         device: For local: where the model runs.
         dtype: For local: the weights' type.
@@ -252,7 +191,6 @@ class ModelSettings:
     structured: Literal["auto", "json_schema", "json_object", "none"] = "auto"
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     extra_body: dict[str, Any] = Field(default_factory=dict)
-    max_bytes: int = Field(default=8 << 20, ge=1)
     adapter: str | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -300,7 +238,7 @@ class ModelSettings:
                 facts[name] = _get_last_part(value) if local else value
         if self.price != Price():
             facts["price"] = asdict(self.price)
-        return hide_private(facts)
+        return facts
 
 
 _DEFAULTS: Values = {

@@ -27,7 +27,7 @@ from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import sort_verdicts
 from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.questions import QuestionSet
-from rolellm.reporting.safety_section import describe_safety, read_safety, safety_tables
+from rolellm.reporting.safety_section import SafetySection
 from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
 from rolellm.reporting.tables import PUBLISHED, published_for
@@ -80,7 +80,7 @@ class BuiltReport(Result):
     def tables(self) -> Sequence[Table]:
         """Return the tables of the checks, and two of each section: how systems stand, and all figures."""
         tables = [*(self.content.drift.tables() if self.content.drift else ())]
-        tables += safety_tables(self.content.safety)[:1]
+        tables += [check.named_table for check in self.content.safety[:1]]
         for part in self.content.parts:
             tables.append(replace(part.summary_table(), title=part.title or "Scores"))
             tables.append(replace(part.table, title="All figures"))
@@ -196,7 +196,7 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
     if options.config and sources.judged and not sources.predictions:
         raise SettingsError("a judging run names its own config; --config is for files of predictions")
     drift = read_drift(sources.drifts) if sources.drifts else None
-    safety = [read_safety(run) for run in sources.checks]
+    safety = [SafetySection.read(run) for run in sources.checks]
     sections = [_read_judged_part(run, options) for run in sources.judged]
     if sources.predictions:
         sections.append(_score_part(sources.predictions, options))
@@ -210,10 +210,12 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
         tables |= dict(zip(("drift-breaks", "drift"), drift.tables(), strict=True))
         if not provenance:
             provenance |= {name: system.recipe for name, system in drift.systems.items()}
-    tables |= {make_safe_name(table.title): table for table in safety_tables(safety)}
-    provenance |= {run["title"]: run["recipe"] for run in safety}
+    for check in safety:
+        provenance[check.title] = check.recipe
+        if check.result.changes:
+            tables[make_safe_name(check.named_table.title)] = check.named_table
     findings = [sentence for part in parts for sentence in part.describe()]
-    findings += [sentence for run in safety for sentence in describe_safety(run["figures"])]
+    findings += [sentence for check in safety for sentence in check.result.remarks()]
     content = PageContent(
         options.title or f"Role-playing, {_name_manner(parts, sources)}",
         parts,

@@ -515,7 +515,6 @@ def plan_row_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[
 
 def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -> dict[str, Any]:
     from rolellm.llm.client import Client
-    from rolellm.llm.served import check_served
 
     model = LLM.of(llm)
     requests, prompted = plan_row_requests(rows, settings)
@@ -530,7 +529,6 @@ def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -
         if not settings.overwrite:
             check_settings(out, meta)
         folder = out.with_name(out.name + _JOURNAL_SUFFIX)
-        check_served(model.models, folder)
         with Client(folder, model.models, model.options) as client:
             outcomes = client.ask(requests, accept_text, label="answering", also=cut)
         lines = [

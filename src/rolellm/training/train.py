@@ -7,6 +7,7 @@ A run folder holds the adapter or model with its tokenizer, ``metrics.jsonl`` (o
 from __future__ import annotations
 
 import gc
+import shlex
 import sys
 import time
 import warnings
@@ -20,9 +21,10 @@ from rolellm.core.errors import HubError, RecipeError, RoleLLMWarning, require
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.folders import use_working_folder
-from rolellm.core.jsonl import read_jsonl
+from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.locks import check_unlocked, lock_folder
 from rolellm.core.records import Row
+from rolellm.core.result import Result
 from rolellm.core.row_files import read_rows
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import hash_model, read_trained_on
@@ -165,8 +167,8 @@ def _settle_sharing(recipe: Recipe, config: Any, examples: Sequence[Example]) ->
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingRun:
+@dataclass(frozen=True, slots=True, repr=False)
+class TrainingRun(Result):
     """A finished run.
 
     Attributes:
@@ -203,9 +205,24 @@ class TrainingRun:
         """``metrics.jsonl``: one dict for each step, with ``step``, ``loss`` and TRL's metrics."""
         return [line for _, line in read_jsonl(self.out / run_folder.METRICS)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result as JSON values."""
-        return {**asdict(self), "out": str(self.out), "base": str(self.base)}
+    def remarks(self) -> list[str]:
+        """Return what was trained, how the loss went, and where the run is."""
+        summary = (
+            f"{self.steps} steps on {self.examples} replies of {self.rows} rows: "
+            f"loss {self.first_loss:.3f} → {self.last_loss:.3f} in {self.seconds:.0f} s"
+        )
+        return list(filter(None, (summary, str(self.out), self.url)))
+
+    @property
+    def continues_with(self) -> list[str]:
+        """The command lines that evaluate, improve and publish the run."""
+        data = read_json(self.out / MANIFEST)["recipe"]["data"]
+        where = [] if data["source"] == "dataset" else ["--config", data["config"]]
+        if data["data_dir"] is not None:
+            where += ["--data-dir", data["data_dir"]]
+        push_line = ["push", str(self.out), "OWNER/NAME", "--license", "LICENSE"]
+        commands = (["eval", str(self.out), *where], ["improve", str(self.out)], push_line)
+        return [shlex.join(["rolellm", *command]) for command in commands]
 
 
 def train(

@@ -96,7 +96,7 @@ def test_when_nothing_is_usable_the_error_says_why_and_what_to_do(tmp_path: Path
         match=r"third person of Ada after 2 attempts of scripted: It has 6 words.*before that: It has 2 words",
     ) as caught:
         built(tmp_path, model, keeper, options=replace(QUIET, max_attempts=2))
-    assert "--retry-failed" in str(caught.value) and "--description" in str(caught.value)
+    assert "retry_failed=true" in str(caught.value) and "--description" in str(caught.value)
     assert (tmp_path / "failed.jsonl").is_file()
 
 

@@ -220,7 +220,7 @@ class Instruct(Step[InstructResult]):
             return f"{text}. The last requests only repeated earlier questions: the model finds no more in this profile"
         if rounds >= self.settings.rounds:
             return f"{text}. Allow more rounds (--set rounds=…), or request fewer (--per-role)"
-        return f"{text}. No request of the last round was answered; run the same command with --retry-failed"
+        return f"{text}. No request of the last round was answered; run the same command with --set retry_failed=true"
 
     def records(self, result: InstructResult) -> Records:
         """Return ``kept.jsonl`` and ``dropped.jsonl``."""
