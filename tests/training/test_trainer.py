@@ -56,9 +56,7 @@ def test_redirected_training_shows_where_it_is(
     train(load_recipe(write_recipe(tmp_path)))
     shown = capsys.readouterr().err
     # It may follow a bar of transformers on the same line.
-    assert re.search(
-        r"tuning: 100%.* 3/3 .*loss \d\.\d{3}, lr \d\.\de-\d\d, epoch 0\.20, \d+ tokens/s", shown
-    ), shown
+    assert re.search(r"tuning: 100%.* 3/3 .*loss \d\.\d{3}, lr \d\.\de-\d\d, epoch 0\.20, \d+ tokens/s", shown), shown
 
 
 def loaded(folder: Path) -> Any:
