@@ -16,7 +16,6 @@ SCRIPTS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if "__main_
 #: Options for the smallest run of each script; a new one is run as it is.
 SMALLEST = {
     "attribution.py": f"--script {SAMPLE}/scripts/鲁智深.txt --labels labels.jsonl --role 鲁智深",
-    "audit.py": f"--data-dir {SAMPLE} --rows 300",
     "cleaning.py": f"--data-dir {SAMPLE}",
     "client.py": "--part 100 --latency 0.02",
     "findings.py": "--runs 2 --questions 4",

@@ -223,7 +223,7 @@ def test_the_release_s_own_replies_are_ranked_first(
     rows = [row for table in load_rolebench(config, data_dir=real_release).values() for row in read_dataset_rows(table)]
     data = [{name: getattr(row, name) for name in Row.__slots__} for row in rows if row.subset == subset]
     dotted = [f"rolellm.rewards.{name}" for name in ("in_character", *names)]
-    findings = audit_reward(dotted, data, out=tmp_path, limit=200)
+    findings = audit_reward(dotted, data, out=tmp_path, limit=200).summary
     for name, share in least.items():
         assert findings["rewards"][f"rolellm.rewards.{name}"]["other_role"]["lost"]["mean"] >= share
     # None of these reads what a general instruction is answered with.

@@ -16,7 +16,8 @@ from rolellm.scoring.statistics.intervals import read_interval, select_intervals
 
 if TYPE_CHECKING:
     from rolellm.checks.character_tests import TestsResult
-    from rolellm.checks.safety import CheckSafety
+    from rolellm.checks.reward import AuditResult
+    from rolellm.checks.safety import CheckSafety, SafetyResult
     from rolellm.runs import Run
 
 Files = str | Path | Sequence[str | Path]
@@ -80,7 +81,7 @@ def safety(
     out: str | Path = "safety",
     options: CallOptions | None = None,
     **settings: Any,
-) -> Findings:
+) -> Run[SafetyResult]:
     """Measure what tuning did to refusals and harmful replies, with roles and without; see docs/checks.md.
 
     Args:
@@ -96,12 +97,10 @@ def safety(
         SettingsError: Without a base, and for settings that cannot be used.
         JudgingError: For a guard whose words are not in its form.
     """
-    from rolellm.reporting.safety_section import describe_safety, safety_table
     from rolellm.runs import run_step
 
     llm, step = plan_safety(model, against, roles=roles, guard=guard, options=options, **settings)
-    run = run_step(step, llm, out)
-    return Findings(run.to_dict(), safety_table(run.summary), describe_safety(run.summary))
+    return run_step(step, llm, out)
 
 
 def plan_safety(
@@ -133,11 +132,11 @@ def audit_reward(
     data_dir: str | Path | None = None,
     out: str | Path | None = None,
     **options: Any,
-) -> Findings:
+) -> Run[AuditResult]:
     """Hold rewards, alone and together, against canaries and against pairs of the data.
 
-    >>> findings = audit_reward("rolellm.rewards.length", limit=20)
-    >>> findings["beaten"]
+    >>> run = audit_reward("rolellm.rewards.length", limit=20)
+    >>> run.result.beaten
     ['empty', 'echo', 'plain']
 
     Args:
@@ -154,7 +153,6 @@ def audit_reward(
     from rolellm.checks.reward import AuditReward, RewardSettings
     from rolellm.core.jsonl import read_jsonl
     from rolellm.data.rolebench import load_rolebench
-    from rolellm.reporting.check_sections import describe_reward, reward_table
     from rolellm.runs import run_step
     from rolellm.scoring.rows import read_dataset_rows
 
@@ -166,8 +164,7 @@ def audit_reward(
         rows = [row for table in tables for row in read_dataset_rows(table)]
     else:
         rows = read_dataset_rows(data)
-    run = run_step(AuditReward(functions, rows, read(RewardSettings, options)), None, out)
-    return Findings(run.to_dict(), reward_table(run.summary), describe_reward(run.summary))
+    return run_step(AuditReward(functions, rows, read(RewardSettings, options)), None, out)
 
 
 def style(

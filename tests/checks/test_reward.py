@@ -60,8 +60,8 @@ def test_own_data_and_functions(tmp_path: Path) -> None:
     def nonsense(completions: list[object], **_: object) -> list[float]:
         return [0.0] * len(completions)
 
-    findings = audit_reward(nonsense, tmp_path / "rows.jsonl", out=tmp_path / "out")
-    assert findings["rows"] == findings["held_out"] == 1
-    assert "empty" in findings["beaten"]
+    result = audit_reward(nonsense, tmp_path / "rows.jsonl", out=tmp_path / "out").result
+    assert result.rows == result.held_out == 1
+    assert "empty" in result.beaten
     with pytest.raises(RecipeError, match="there is no"):
         audit_reward("rolellm.nothing", [row], out=tmp_path / "other")

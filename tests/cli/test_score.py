@@ -71,18 +71,6 @@ def test_the_table_shows_means_intervals_counts_and_the_recipe(run: Command, pre
     assert not any(role in table for role in found["by_role"])
 
 
-def test_a_screen_gets_one_short_table_and_full_gets_all(
-    run: Command, predictions: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = (predictions, "--config", "sample", "--by-role")
-    whole = run(*words).out
-    monkeypatch.setenv("COLUMNS", "80")
-    short, full = run(*words).out.splitlines(), run(*words, "--full").out
-    assert len(short) <= 21 and all(len(line) <= 80 for line in short)
-    assert short[-1].startswith("With --full: ") and short[-1].endswith("more rows; By role")
-    assert "By role" in full and "Long John Silver" in full and "By role" in whole
-
-
 def test_what_the_join_left_open_is_on_standard_error(run: Command, tmp_path: Path, rows: list[Row]) -> None:
     lines: list[dict[str, Any]] = [{"id": row.id, "prediction": row.rolegpt} for row in rows[:60]]
     lines += [{"id": rows[0].id, "prediction": "Else."}, {"role": "Nobody", "question": "Who?", "prediction": "x"}]

@@ -45,12 +45,11 @@ def run_report(
 
 
 def _show_report(built: BuiltReport) -> None:
-    from rolellm.reporting.safety_section import safety_tables
 
     for finding in built.content.findings:
         say(finding)
     drift = built.content.drift
-    for table in (*(drift.tables() if drift else ()), *safety_tables(built.content.safety)[:1]):
+    for table in (*(drift.tables() if drift else ()), *(check.named_table for check in built.content.safety[:1])):
         show_table(table)
     for part in built.content.parts:
         show_table(replace(part.summary_table(), title=part.title or "Scores"))

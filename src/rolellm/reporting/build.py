@@ -27,7 +27,7 @@ from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import Verdicts, sort_verdicts
 from rolellm.reporting.browse import BrowsePart
 from rolellm.reporting.page import PageContent, write_page
-from rolellm.reporting.safety_section import describe_safety, read_safety, safety_tables
+from rolellm.reporting.safety_section import SafetySection
 from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
 from rolellm.reporting.tables import PUBLISHED, published_for
@@ -137,7 +137,7 @@ def build_report(
     checks = {source: run for source in sources for run in find_runs(source, CheckSafety.kind)}
     sources = [source for source in sources if source not in drifts and source not in checks]
     drift = read_drift(drifts.values()) if drifts else None
-    safety = [read_safety(run) for run in checks.values()]
+    safety = [SafetySection.read(run) for run in checks.values()]
     is_checked = bool(scored or recipe or drift or safety)
     folders, files = _sort_sources(sources, options) if sources or not is_checked else ([], {})
     sections: list[tuple[Section, BrowsePart | None]] = [
@@ -152,14 +152,15 @@ def build_report(
     tables = _name_tables(parts)
     if drift is not None:
         tables |= dict(zip(("drift-breaks", "drift"), drift.tables(), strict=True))
-    tables |= {make_safe_name(table.title): table for table in safety_tables(safety)}
+    for table in (check.named_table for check in safety if check.result.changes):
+        tables[make_safe_name(table.title)] = table
     checked = "over many turns" if drift else "safety before and after tuning"
     manner = "judged" if any(part.judged for part in parts) else "scored" if parts or not (drift or safety) else checked
     systems = {} if drift is None else drift.systems
     provenance = recipe or {name: system.recipe for name, system in systems.items()}
-    provenance = {**provenance, **{run["title"]: run["recipe"] for run in safety}}
+    provenance = {**provenance, **{check.title: check.recipe for check in safety}}
     findings = [sentence for part in parts for sentence in _describe(part)]
-    findings += [sentence for run in safety for sentence in describe_safety(run["figures"])]
+    findings += [sentence for check in safety for sentence in check.result.remarks()]
     content = PageContent(
         options.title or f"Role-playing, {manner}",
         parts,

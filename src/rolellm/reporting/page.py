@@ -1,7 +1,5 @@
 """The report as one HTML file: scores with their intervals, answers side by side, and how each number came about.
 
-`write_audit` writes another one: the faults of a release, with examples of each, and Table 1.
-
 The file holds all it needs: no address outside it, and no script but the one that unpacks the questions to browse,
 where a report has them; the page's own policy lets nothing else run or load. Text of models and data sets is escaped,
 and what a reader could not see in it is spelled out.
@@ -23,10 +21,9 @@ from rolellm.core.errors import DataError
 from rolellm.core.files import open_atomic
 from rolellm.core.sanitize import truncate
 from rolellm.core.table import Table, TableRow
-from rolellm.making.audit import Audit, load_consequences
 from rolellm.reporting.browse import BrowsePart, browse
 from rolellm.reporting.check_sections import drift_view, tests_view
-from rolellm.reporting.safety_section import safety_view
+from rolellm.reporting.safety_section import SafetySection
 from rolellm.reporting.section import Section
 from rolellm.reporting.templates import generate_page
 
@@ -50,7 +47,7 @@ class PageContent:
         made: Roles that were made from scripts, as `rolellm.demo.making.make_roles` returns them.
         drift: Systems over many turns.
         tests: A character's tests.
-        safety: Checks of safety, as `rolellm.reporting.safety_section.read_safety` reads them.
+        safety: Checks of safety.
     """
 
     title: str
@@ -63,7 +60,7 @@ class PageContent:
     made: Mapping[str, Any] = field(default_factory=dict)
     drift: DriftResult | None = None
     tests: TestsResult | None = None
-    safety: Sequence[Mapping[str, Any]] = ()
+    safety: Sequence[SafetySection] = ()
 
 
 def write_page(out: Path, content: PageContent) -> Path:
@@ -142,7 +139,7 @@ def page_pieces(content: PageContent) -> Iterator[str]:
         origins=[(part, facts(part.manifest) if part.manifest else (), _list_origins(part)) for part in content.parts],
         drift=drift_view(content.drift) if content.drift else None,
         tests=tests_view(content.tests) if content.tests else None,
-        safety=[safety_view(run) for run in content.safety],
+        safety=content.safety,
         made_table=Markup(made_table(content.made).to_html()) if content.made else "",
     )
 
@@ -222,27 +219,3 @@ def _format_value(value: Any) -> str:
         return value
     values = value if isinstance(value, list | tuple) else [value]
     return ", ".join(json.dumps(item, ensure_ascii=False, default=str) for item in values)
-
-
-def write_audit(out: Path, audit: Audit) -> Path:
-    """Write what `rolellm.making.audit.audit_release` found, complete or not at all.
-
-    Args:
-        out: The HTML file to write; its folder is made where needed.
-        audit: What to show.
-
-    Returns:
-        The file written.
-    """
-    checks = dict.fromkeys(finding.check for finding in audit.findings)
-    page = generate_page(
-        "audit.html.jinja",
-        files=len({finding.file for finding in audit.findings}),
-        checks={check: [item for item in audit.findings if item.check == check] for check in checks},
-        names=list(checks),
-        severities={name: of for name, of in load_consequences().items() if of.keys() & checks.keys()},
-        lines=audit.table["lines"],
-        missing=audit.table["missing"],
-        unread=audit.unread,
-    )
-    return _write(out, page)

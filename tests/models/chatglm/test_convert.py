@@ -134,7 +134,7 @@ convert_chatglm(small, out + "-small", dtype=dtype or None)
 Path("/proc/self/clear_refs").write_text("5")
 before = peak()
 made = convert_chatglm(large, out, dtype=dtype or None)
-print(peak() - before, made["bytes"])
+print(peak() - before, made.bytes)
 """
 
 

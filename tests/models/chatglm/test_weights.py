@@ -113,7 +113,7 @@ def test_another_type_on_demand(published: Publish, tmp_path: Path, dtype: Any) 
     before = random_tensors(CONFIG, torch.float16)["transformer.output_layer.weight"]
     found = tensors(tmp_path / "native")["lm_head.weight"]
     assert torch.equal(found, before.to(getattr(torch, dtype)))
-    assert made["dtype"] == dtype == str(load(tmp_path / "native").dtype).removeprefix("torch.")
+    assert made.dtype == dtype == str(load(tmp_path / "native").dtype).removeprefix("torch.")
 
 
 def rewrite(src: Path, changes: dict[str, Tensor | None]) -> None:
