@@ -52,14 +52,11 @@ def lora_run(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe
 def test_redirected_training_shows_where_it_is(
     tmp_path: Path, write_recipe: WriteRecipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    monkeypatch.setattr(progress, "_EVERY", 0.01)
+    monkeypatch.setattr(progress, "_DELAY", 0.0)
     train(load_recipe(write_recipe(tmp_path)))
     shown = capsys.readouterr().err
     # It may follow a bar of transformers on the same line.
-    assert re.search(
-        r"tuning: 3/3 loss \d\.\d{3}, lr \d\.\de-\d\d, epoch 0\.20, \d+ tokens/s \d:\d\d:\d\d ETA 0:00:00\n", shown
-    ), shown
+    assert re.search(r"tuning: 100%.* 3/3 .*loss \d\.\d{3}, lr \d\.\de-\d\d, epoch 0\.20, \d+ tokens/s", shown), shown
 
 
 def loaded(folder: Path) -> Any:
