@@ -74,16 +74,14 @@ def run_role_parse(
     """
     from rolellm.characters.scripts.parse import clean_names, read_script, select_role
     from rolellm.characters.scripts.turns import write_turns
-    from rolellm.core.progress import Progress
 
     _check_script_out(out, script)
     llm = make_llm(model_options, call_options) if model_options.is_named or call_options.dry_run else None
     names = clean_names(role, alias or [])
-    with Progress(f"reading {script}", show=not as_json):
-        reading = read_script(
-            script, names, format=format, language=language, encoding=encoding, columns=_parse_columns(columns)
-        )
-        parsed = None if llm else select_role(names, reading)
+    reading = read_script(
+        script, names, format=format, language=language, encoding=encoding, columns=_parse_columns(columns)
+    )
+    parsed = None if llm else select_role(names, reading)
     counts: dict[str, Any] = {}
     if llm is not None:
         from rolellm.making.attribution import Attribute, check_novel
