@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from rolellm.core.errors import DataError, ModelError, RecipeError, require
 from rolellm.core.files import fill_folder, write_json
 from rolellm.core.jsonl import read_json
-from rolellm.core.progress import Progress
+from rolellm.core.progress import open_bar
 from rolellm.core.result import Result
 from rolellm.core.text import join_names
 from rolellm.models.chatglm.tokenizer import Family, compare_tokenizers, convert_tokenizer, find_stop_tokens
@@ -374,7 +374,7 @@ def _convert_weights(
 
     files: dict[str, str] = {}
     types: dict[str, str] = {}
-    with Progress("converting", len(targets), unit="tensors") as bar:
+    with open_bar("converting", len(targets), unit="tensors") as bar:
         for number, (shard, names) in enumerate(shards.items(), start=1):
             tensors = dict(_convert_shard(shard, names, targets, model, dtype))
             for name, tensor in tensors.items():
@@ -390,7 +390,7 @@ def _convert_weights(
             files |= dict.fromkeys(tensors, file)
             # Before the next shard's tensors are there, too.
             tensors.clear()
-            bar.advance(len(names))
+            bar.update(len(names))
     type_name = next(iter(types))
     parameters = sum(math.prod(shape) for native in targets.values() for shape in native.values())
     size = parameters * getattr(torch, type_name).itemsize
