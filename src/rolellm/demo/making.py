@@ -22,8 +22,8 @@ from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.llm.llm import LLM
+from rolellm.making.content_words import extract_content_words
 from rolellm.making.instruct.filters import FilterName, Verdict
-from rolellm.making.instruct.grounding import extract_content_words
 from rolellm.making.instruct.run import KEPT, Instruct, InstructResult
 from rolellm.making.profile.build import BuildProfile, build_folder
 from rolellm.making.profile.start import start_sheet
@@ -39,7 +39,7 @@ BY = (
     "purpose, so that filters have something to do. The stages, their client and their files are the real ones."
 )
 #: Which dropped pair is shown: one with a place in the script, of the filter that says most about a pair.
-_TELLING: tuple[FilterName, ...] = ("grounding", "standalone", "character", "confidence", "duplicate", "form")
+_TELLING: tuple[FilterName, ...] = ("overlap", "confidence", "duplicate", "form")
 _LINES = 4
 
 
