@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from rolellm.characters.cards.folder import load_card
+from rolellm.characters.cards.card import load_card
 from rolellm.core.errors import DataError, RoleLLMWarning, ScriptError, SettingsError, StoppedShortError
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import sample_folder

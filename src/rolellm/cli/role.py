@@ -196,7 +196,7 @@ def run_role_build(
         description: A text file with your own description, in the second person.
         overwrite: Replace the character in --out.
     """
-    from rolellm.characters.cards.folder import is_card, open_character
+    from rolellm.characters.folder import is_card, open_character
     from rolellm.making.profile.build import BuildProfile, build_folder
     from rolellm.making.profile.start import find_title, start_sheet
 
@@ -279,7 +279,6 @@ def run_role_card(
     out: Path | None = None,
     language: Language | None = None,
     name: str | None = None,
-    spec: Literal["v2", "v3"] | None = None,
     image: Path | None = None,
     overwrite: bool = False,
     as_json: AsJson = False,
@@ -294,7 +293,6 @@ def run_role_card(
         out: A folder to import the card into; or the card to write: .json, .png or .charx.
         language: Language of an imported card; detected by default.
         name: Role name to use instead of the imported card's.
-        spec: Version of the card to write; defaults to that of the imported card, else v2; always v3 in a .charx.
         image: PNG to put the card into; defaults to the imported one, or a plain one.
         overwrite: Replace what is at --out.
     """
@@ -336,7 +334,7 @@ def _show_character(character: Character) -> None:
 def _import_card(
     card: Path, out: Path, language: Language | None, name: str | None, *, overwrite: bool, as_json: bool
 ) -> None:
-    from rolellm.characters.cards.folder import import_card
+    from rolellm.characters.folder import import_card
 
     reading = import_card(card, out, role=name, language=language, overwrite=overwrite)
     character = reading.character
@@ -370,7 +368,7 @@ def _import_card(
 def _export_card(
     profile: Path, out: Path, spec: Literal["v2", "v3"] | None, image: Path | None, *, overwrite: bool, as_json: bool
 ) -> None:
-    from rolellm.characters.cards.folder import export_card
+    from rolellm.characters.folder import export_card
 
     exported = export_card(profile, out, spec=spec, picture=image, overwrite=overwrite)
     if as_json:

@@ -19,8 +19,16 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.characters.cards.folder import export_card, import_card, open_character
-from rolellm.characters.folder import CARD, check_free, dump_fields, is_outdated, write_character
+from rolellm.characters.folder import (
+    CARD,
+    check_free,
+    dump_fields,
+    export_card,
+    import_card,
+    is_outdated,
+    open_character,
+    write_character,
+)
 from rolellm.characters.scripts.parse import clean_names, read_script, select_role
 from rolellm.characters.scripts.reading import Format
 from rolellm.core.errors import RoleLLMWarning, SettingsError, StoppedShortError
@@ -236,12 +244,11 @@ class Character(Profile):
             )
 
     def to_card(self, path: str | Path, **options: Any) -> Path:
-        """Write the character as a card.
+        """Write the character as a card V3.
 
         Args:
             path: The file, ``.json``, ``.png`` or ``.charx``.
-            options: ``spec`` (``v2`` or ``v3``), ``picture`` and ``overwrite``, see
-                `rolellm.characters.cards.export_card`.
+            options: ``picture`` and ``overwrite``, see `rolellm.characters.folder.export_card`.
 
         Returns:
             The file's path.

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.cards.folder import open_character
-from rolellm.characters.folder import is_outdated
+from rolellm.characters.folder import is_outdated, open_character
 from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import detect_spoken_language
 from rolellm.characters.scripts.turns import write_turns
@@ -112,7 +111,7 @@ def gather(folder: str | Path) -> RoleData:
         "models": {name: (manifest.get("models") or {}).get("endpoints", []) for name, manifest in manifests.items()},
     }
     part = find_part(root)
-    if part.told or part.system or part.after:
+    if part.context or part.system or part.after:
         receipt["talk"] = {"system": part.system_turn(load_system_template(character.language)), "after": part.after}
     outdated = [run.name for run in runs if is_outdated(run, character)]
     return RoleData(character, tuple(questions.values()), tuple(general.values()), baselines, receipt, outdated)
