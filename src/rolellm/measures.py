@@ -17,7 +17,7 @@ from rolellm.scoring.statistics.intervals import read_interval, select_intervals
 if TYPE_CHECKING:
     from rolellm.checks.character_tests import TestsResult
     from rolellm.checks.reward import AuditResult
-    from rolellm.checks.safety import CheckSafety
+    from rolellm.checks.safety import CheckSafety, SafetyResult
     from rolellm.runs import Run
 
 Files = str | Path | Sequence[str | Path]
@@ -81,7 +81,7 @@ def safety(
     out: str | Path = "safety",
     options: CallOptions | None = None,
     **settings: Any,
-) -> Findings:
+) -> Run[SafetyResult]:
     """Measure what tuning did to refusals and harmful replies, with roles and without; see docs/checks.md.
 
     Args:
@@ -97,12 +97,10 @@ def safety(
         SettingsError: Without a base, and for settings that cannot be used.
         JudgingError: For a guard whose words are not in its form.
     """
-    from rolellm.reporting.safety_section import describe_safety, safety_table
     from rolellm.runs import run_step
 
     llm, step = plan_safety(model, against, roles=roles, guard=guard, options=options, **settings)
-    run = run_step(step, llm, out)
-    return Findings(run.to_dict(), safety_table(run.summary), describe_safety(run.summary))
+    return run_step(step, llm, out)
 
 
 def plan_safety(

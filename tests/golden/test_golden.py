@@ -297,7 +297,7 @@ def test_the_reproduced_numbers(config: str, protocol: str, shell: Shell, real_r
 
 @pytest.mark.realdata
 def test_the_release_as_it_is_counted(shell: Shell, real_release: Path) -> None:
-    table = count_table_one(real_release)
+    table = count_table_one(real_release).to_dict()
     check("published", "Table 1", shell.normal.json({"lines": table["lines"], "missing": table["missing"]}))
 
 

@@ -38,5 +38,13 @@ def run_push(
     """
     from rolellm.training.publish import push
 
-    named = {"license": license, "merge": merge, "base_model": base_model, "scores": scores or (), "safety": safety}
-    return push(run, repo, **(dump(options) | named))
+    return push(
+        run,
+        repo,
+        license=license,
+        merge=merge,
+        base_model=base_model,
+        scores=scores or (),
+        safety=safety,
+        **dump(options),
+    )

@@ -155,10 +155,11 @@ def _check(folder: Path) -> None:
 
 
 def _build_page(folder: Path, recipe: Mapping[str, Any], construction: dict[str, Any]) -> PageContent:
-    from rolellm.reporting.build import build_report
+    from rolellm.judging.records import read_run
+    from rolellm.reporting.build import ReportSources, build_report
 
     return replace(
-        build_report([str(folder / _JUDGED)]).content,
+        build_report(ReportSources([read_run(folder / _JUDGED)])).content,
         title="RoleLLM demo",
         summary=(
             "A tiny LLaMA, built from the embedded sample, before and after role-conditioned tuning. The sample's "

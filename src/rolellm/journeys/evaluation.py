@@ -172,7 +172,8 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
 
     from rolellm.data.rolebench import load_rolebench
     from rolellm.data.rolebench.source import resolve_config
-    from rolellm.reporting.build import build_report
+    from rolellm.judging.records import read_run
+    from rolellm.reporting.build import ReportSources, build_report
     from rolellm.reporting.findings import describe_styles
     from rolellm.reporting.page import write_page
     from rolellm.reporting.settings import ReportOptions
@@ -197,14 +198,16 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
         sys.stderr.write(f"{name}: answering {len(rows):,} rows of {config}/{chosen.split}\n")
         _answer(model, rows, files[name], chosen)
     options = {"protocol": chosen.protocol}
-    built = build_report([f"{name}={path}" for name, path in files.items()], read(ReportOptions, options | where))
+    built = build_report(
+        ReportSources(predictions={name: [path] for name, path in files.items()}), read(ReportOptions, options | where)
+    )
     reports = {name: built.content.parts[0].scored[name] for name in systems}
     for name, scored in reports.items():
         write_json(folder / f"{make_safe_name(name)}.score.json", scored.to_dict())
     style = _measure_style(files, where)
     judged = None if judge is None else _judge(folder, files, rows, judge, chosen)
     if judged:
-        built = build_report([str(folder / "judged")], read(ReportOptions, options))
+        built = build_report(ReportSources([read_run(folder / "judged")]), read(ReportOptions, options))
     findings = (*built.content.findings, *describe_styles(style, config))
     content = replace(built.content, findings=findings)
     page = write_page(folder / "report.html", content)

@@ -27,7 +27,7 @@ from rolellm.characters.folder import PROFILE, import_card, is_card, write_chara
 from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import clean_names, read_script
 from rolellm.checks.character_tests import ENDING, write_first_file
-from rolellm.checks.safety import CheckSafety, SafetySettings, pair_models
+from rolellm.checks.safety import CheckSafety, SafetyResult, SafetySettings, pair_models
 from rolellm.core.errors import ModelError, ScriptError, SettingsError, require
 from rolellm.core.files import open_atomic, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
@@ -57,7 +57,7 @@ from rolellm.measures import Findings, check
 from rolellm.models.prompts.render import load_system_template
 from rolellm.playing.settings import PlaySettings
 from rolellm.reporting.page import write_page
-from rolellm.reporting.safety_section import describe_safety, read_safety
+from rolellm.reporting.safety_section import SafetySection
 from rolellm.runs import MANIFEST, Run, estimate_step, run_step
 
 if TYPE_CHECKING:
@@ -428,7 +428,7 @@ class _Journey:
         safety = self._check_safety(adapter)
         findings = (verdict, *measured.findings, checked.remarks()[0])
         if safety is not None:
-            findings += tuple(describe_safety(safety.summary))
+            findings += tuple(safety.result.remarks())
         summary = f"The adapter made of {self.source.name}, and its base with the same prompt, on questions held out."
         page = replace(
             measured.content,
@@ -436,13 +436,13 @@ class _Journey:
             summary=summary,
             findings=findings,
             tests=checked,
-            safety=[read_safety(safety)] if safety else [],
+            safety=[SafetySection.read(safety)] if safety else [],
             recipe=recipe.to_dict(),
         )
         write_page(self.folder / "report.html", page)
         return self._finish(character, findings, measured)
 
-    def _check_safety(self, adapter: Path) -> Run[Any] | None:
+    def _check_safety(self, adapter: Path) -> Run[SafetyResult] | None:
         """Check what tuning did to refusals, where a guard is named; the files are those of the command."""
         if self.chosen.guard is None:
             return None
@@ -451,10 +451,9 @@ class _Journey:
             budget = max(budget - self._sum_costs("adapter/safety"), 0.0)
         models = pair_models(LLM.resolve(adapter), LLM.resolve(self.chosen.base)).limit(CallOptions(budget=budget))
         run = run_step(self._plan_safety(self.folder), models, adapter / "safety")
-        prompts = run.summary["prompts"]
+        prompts = run.result.prompts
         self.stages["safety"] = (
-            f"{run.summary['asked']:,} replies to {prompts['harmful']} harmful prompts and {prompts['lookalikes']} "
-            "look-alikes"
+            f"{run.result.asked:,} replies to {prompts.harmful} harmful prompts and {prompts.lookalikes} look-alikes"
         )
         return run
 

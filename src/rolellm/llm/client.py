@@ -21,7 +21,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.interrupts import run_to_end
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.locks import lock_folder
-from rolellm.core.progress import Progress
+from rolellm.core.progress import open_bar
 from rolellm.core.text import format_count
 from rolellm.llm.batch import STATE, BatchDispatcher, BatchState
 from rolellm.llm.dispatcher import Dispatcher, StopAskingError
@@ -44,6 +44,8 @@ from rolellm.llm.openai_format import is_same_model
 from rolellm.llm.scale import RayDispatcher
 
 FAILED = "failed.jsonl"
+# Seconds between two updates of the progress.
+_SECONDS_SHOWN = 0.25
 # A server may make up a name for each reply.
 _MOST_NAMES = 20
 # Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
@@ -197,12 +199,6 @@ class Client(ExitStack):
             self._record_outcome(outcome)
             done(index, outcome)
 
-        def look(progress: Progress) -> None:
-            state = f"{run.in_flight} in flight, {run.failed} failed"
-            if any(model.price for model in self.models):
-                state += f", ${self._journal.spent:.4f}"
-            progress.update(done=run.settled, state=state)
-
         def stop() -> None:
             # Batches are not waited for.
             if run.stopped is None and run.in_flight and not self.options.batch:
@@ -211,13 +207,16 @@ class Client(ExitStack):
             run.stop(StopAskingError("asked to stop"))
 
         async def ask_all() -> None:
+            showing = asyncio.create_task(self._show_progress(run, bar))
             try:
                 await run.go(requests, record_outcome)
             finally:
+                showing.cancel()
+                bar.update(run.settled - bar.n)
                 await asyncio.gather(*(model.close() for model in self.models), return_exceptions=True)
 
         try:
-            with Progress(label or "asking", total, look=look, show=self.options.show_progress):
+            with open_bar(label or "asking", total, unit="requests", show=self.options.show_progress) as bar:
                 run_to_end(ask_all, stop)
         finally:
             self._count(run)
@@ -227,6 +226,16 @@ class Client(ExitStack):
             if not pace.alive and pace.last is not None:
                 text = f"{pace.model.name} was dropped ({pace.last[1]}); other endpoints answered instead"
                 warnings.warn(text, RoleLLMWarning, stacklevel=3)
+
+    async def _show_progress(self, run: Dispatcher[Any], bar: Any) -> None:
+        has_price = any(model.price for model in self.models)
+        while True:
+            state = f"{run.in_flight} in flight, {run.failed} failed"
+            if has_price:
+                state += f", ${self._journal.spent:.4f}"
+            bar.set_postfix_str(state, refresh=False)
+            bar.update(run.settled - bar.n)
+            await asyncio.sleep(_SECONDS_SHOWN)
 
     def _choose_dispatcher(self) -> type[Dispatcher[Any]]:
         return BatchDispatcher if self.options.batch else RayDispatcher if self.options.ray else Dispatcher

@@ -34,7 +34,6 @@ from rolellm.characters.scripts.reading import Format
 from rolellm.core.errors import RoleLLMWarning, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.folders import use_working_folder
-from rolellm.core.progress import Progress
 from rolellm.core.records import Language, Profile
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench.release import Release, iter_rows, list_splits
@@ -100,9 +99,8 @@ class Character(Profile):
         """
         if Path(path).suffix == ".jsonl" and not columns:
             return cls._wrap_profile(start_sheet(path, role, language=language, aliases=aliases), None)
-        with Progress(f"reading {path}"):
-            role_names = clean_names(role, aliases)
-            reading = read_script(path, role_names, format=format, language=language, columns=columns)
+        role_names = clean_names(role, aliases)
+        reading = read_script(path, role_names, format=format, language=language, columns=columns)
         if llm is None:
             parsed = select_role(role_names, reading)
         else:

@@ -117,6 +117,24 @@ class Section:
         scored = {} if self.odd else {name: self.reports[name] for name in names if kinds.get(name) != "canary"}
         return Evidence(scored, self.judged)
 
+    def describe(self) -> list[str]:
+        """Say what was found about all but canaries; verdicts first where the judges' run is not valid."""
+        scores, verdicts = self.evidence.describe_scores(), self.evidence.describe_verdicts()
+        return scores + verdicts if self.judged is None or self.judged.valid else verdicts + scores
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the section reports on, as one JSON object."""
+        judged = self.judged
+        return {
+            "title": self.title,
+            "config": self.config,
+            "protocol": self.options and self.options.protocol,
+            "systems": list(dict.fromkeys([*self.series, *self.reports])),
+            "published": self.published is not None,
+            "valid": None if judged is None else judged.valid,
+            "problems": [] if judged is None else list(judged.problems),
+        }
+
     def summary_table(self) -> Table:
         """Build the small table of the page's head: each system's mean score, win rate, and how it stands."""
         judged = {model.name: model for model in self.judged.models} if self.judged else {}

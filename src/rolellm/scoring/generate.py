@@ -27,7 +27,7 @@ from rolellm.core.files import write_json
 from rolellm.core.folders import use_working_folder
 from rolellm.core.jsonl import JsonlAppender, read_json, write_jsonl
 from rolellm.core.locks import lock_folder
-from rolellm.core.progress import Progress, track_progress
+from rolellm.core.progress import open_bar, track_progress
 from rolellm.core.records import Row
 from rolellm.core.settings import read
 from rolellm.core.text import join_names
@@ -388,7 +388,7 @@ def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings
             for places, limit in work
         )
         started = time.perf_counter()
-        with Progress("answering", len(rows), done=len(done), unit="rows") as bar:
+        with open_bar("answering", len(rows), done=len(done), unit="rows") as bar:
             tokens = _append_answers(model, parts, settings, out, done, bar)
         seconds = time.perf_counter() - started
         finished = read_finished_lines(out, rows)
@@ -409,7 +409,7 @@ def _append_answers(
     settings: GenerateSettings,
     out: Path,
     done: Container[str],
-    bar: Progress,
+    bar: Any,
 ) -> int:
     """Answer rows part by part, and append what is new to the file; returns the tokens of it."""
     tokens = 0
@@ -418,7 +418,7 @@ def _append_answers(
             lines = [line for line in part_lines if line["id"] not in done]
             stream.append(lines)
             tokens += sum(line["new_tokens"] for line in lines)
-            bar.advance(len(lines))
+            bar.update(len(lines))
     return tokens
 
 

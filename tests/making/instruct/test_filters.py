@@ -253,6 +253,7 @@ def test_nearly_the_same_answer_is_kept_once_unless_it_is_short(make_candidate: 
         for place, then in (("harbor", "and"), ("mill", "and then"))
     ]
     short = [make_candidate(f"Ada, do you like {thing}?", "Never!") for thing in ("rain", "boats")]
-    found = only(*long, *short)
-    assert [item.by for item in found] == [None, "duplicate", None, None]
+    other = make_candidate("Ada, who sent the rope?", "I had that rope from a sailor of the north, years ago.")
+    found = only(*long, *short, other)
+    assert [item.by for item in found] == [None, "duplicate", None, None, None]
     assert f"says what {long[0].id} says" in str(found[1].reason)

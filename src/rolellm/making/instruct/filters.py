@@ -24,7 +24,7 @@ from rolellm.making.instruct.grounding import Grounding, make_grounding_check
 from rolellm.making.instruct.prompts import hash_prompts
 from rolellm.making.instruct.segments import Segment
 from rolellm.making.profile.portrait import collect_names, list_titles
-from rolellm.making.settings import FilterSettings, Level, Method
+from rolellm.making.settings import FilterSettings, Level
 from rolellm.models.prompts.leaks import MOST_COPIED, make_leak_check, make_share_check
 
 
@@ -116,7 +116,7 @@ LONGEST: Final[dict[Language, tuple[int, int]]] = {"en": (60, 200), "zh": (120, 
 #: From this length on, nearly the same answer to another question is a duplicate: a small model gave one to seven. A
 #: short one, such as "Never!", may suit two questions.
 LONG_ANSWER: Final[dict[Language, int]] = {"en": 8, "zh": 15}
-#: MinHash similarity from which on it is: none of the release's 6,283 first answers is so near to another of its role.
+#: Similarity from which on it is: no two of the release's 8,308 long first answers are so near within a role.
 _SAME_ANSWER: Final = 0.7
 #: A clause of this many words, or characters, comes twice where a small model goes round in circles, and in 14 of the
 #: release's 19,016 role-specific answers.
@@ -187,18 +187,18 @@ def filter_candidates(candidates: Sequence[Candidate], character: Profile, setti
     if settings.no_duplicates:
         return verdicts
     language = character.language
-    looks: tuple[tuple[str, str, int, Method, float | None], ...] = (
-        ("question", "asks", 0, settings.duplicates, settings.similarity),
-        ("answer", "says", LONG_ANSWER[language], "minhash", _SAME_ANSWER),
+    looks = (
+        ("question", "asks", 0, settings.similarity),
+        ("answer", "says", LONG_ANSWER[language], _SAME_ANSWER),
     )
-    for part, says, least, method, similarity in looks:
+    for part, says, least, similarity in looks:
         texts = {
             index: text
             for index, verdict in enumerate(verdicts)
             if verdict.kept and _measure_length(text := getattr(candidates[index], part), language) >= least
         }
         ranked = sorted(texts, key=lambda index: -_score_confidence(candidates[index]))
-        alike = find_repeats([texts[index] for index in ranked], language, method, similarity)
+        alike = find_repeats([texts[index] for index in ranked], language, similarity)
         for repeat, (first, value) in alike.items():
             index, original = ranked[repeat], ranked[first]
             reason = f'{says} what {candidates[original].id} {says} ("{texts[original]}"): similarity {value:.2f}'
