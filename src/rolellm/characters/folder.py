@@ -9,20 +9,24 @@ the file that it came in.
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.cards.card import Card, detect_container, load_card, save_card
-from rolellm.characters.cards.convert import CardReading, ExportedCard, export_character, read_as_character
+from rolellm.characters.cards.card import Card, Spec, detect_container, load_card, save_card
+from rolellm.characters.cards.convert import CardReading, export_character, read_as_character
 from rolellm.characters.scripts.turns import read_turns, write_turns
 from rolellm.core.errors import CardError, DataError, SettingsError
 from rolellm.core.files import open_atomic, open_atomic_binary, write_json
 from rolellm.core.jsonl import read_json
 from rolellm.core.records import Language, Profile
+from rolellm.core.result import Result
+from rolellm.core.sanitize import label
+from rolellm.core.table import Table
 from rolellm.core.text import find_surrogate
 from rolellm.core.typed_json import read_as
 
@@ -105,6 +109,58 @@ def is_outdated(run: str | Path, character: Profile) -> bool:
     return made_from not in (None, character.fingerprint)
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class ImportedCard(Result):
+    """A card that became a character's folder.
+
+    Attributes:
+        out: The folder.
+        role: The role's name.
+        language: The character's language.
+        spec: The card's specification.
+        aliases: The role's other names.
+        description_characters: Length of the description.
+        greetings: Number of greetings.
+        example_scenes: Number of scenes of example talk.
+        turns: Number of turns.
+        own_turns: Number of the role's own.
+        lore: Number of lore entries.
+        warnings: What the user should know.
+    """
+
+    out: Path
+    role: str
+    language: Language
+    spec: Spec
+    aliases: tuple[str, ...]
+    description_characters: int
+    greetings: int
+    example_scenes: int
+    turns: int
+    own_turns: int
+    lore: int
+    warnings: tuple[str, ...]
+
+    def tables(self) -> tuple[Table]:
+        """Build the table of what was read."""
+        names = ("language", "spec", "description_characters", "greetings", "example_scenes", "turns", "own_turns")
+        rows = [(name.replace("_", " "), getattr(self, name)) for name in (*names, "lore")]
+        return (Table.from_rows(label(self.role, 60), ("read", "found"), rows),)
+
+    def remarks(self) -> list[str]:
+        """Return where the character is."""
+        return [f"{self.role} is in {self.out}; the card itself is kept there as {CARD}."]
+
+    def notes(self) -> list[str]:
+        """Return the warnings."""
+        return [f"note: {warning}" for warning in self.warnings]
+
+    @property
+    def continues_with(self) -> list[str]:
+        """The next stage."""
+        return [shlex.join(["rolellm", "role", "build", str(self.out)])]
+
+
 def import_card(
     path: str | Path,
     folder: str | Path,
@@ -112,7 +168,7 @@ def import_card(
     role: str | None = None,
     language: Language | None = None,
     overwrite: bool = False,
-) -> CardReading:
+) -> ImportedCard:
     """Make a character's folder of a card.
 
     Args:
@@ -140,8 +196,22 @@ def import_card(
     for ending, name in _ORIGINALS.items():
         if ending != container and not is_own_card:
             (target / name).unlink(missing_ok=True)
-    write_character(reading.character, target)
-    return reading
+    character = reading.character
+    write_character(character, target)
+    return ImportedCard(
+        target,
+        role=character.role,
+        language=character.language,
+        spec=card.spec,
+        aliases=character.aliases,
+        description_characters=len(character.description or ""),
+        greetings=len(reading.greetings),
+        example_scenes=len(reading.examples) + len(reading.embedded),
+        turns=len(character.turns),
+        own_turns=sum(map(character.owns, character.turns)),
+        lore=len(character.lore),
+        warnings=reading.notes,
+    )
 
 
 def _make_character(
@@ -190,15 +260,44 @@ def open_character(
     if not make:
         return _make_character(card, path).character, None
     try:
-        return import_card(path, target, overwrite=overwrite).character, target
+        import_card(path, target, overwrite=overwrite)
     except SettingsError as error:
         way = f"import the card elsewhere: rolellm role card {path} --out FOLDER"
         raise SettingsError(f"{error}; or {way}") from error
+    return read_character(target), target
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WrittenCard(Result):
+    """A character that was written as a card.
+
+    Attributes:
+        out: The file.
+        changed: The fields that differ from the card that the character came from; empty of a new card.
+        picture: The file whose picture it has; ``None`` for the plain one, and for no PNG.
+        warnings: What the user should know.
+    """
+
+    out: Path
+    changed: tuple[str, ...]
+    picture: Path | None
+    warnings: tuple[str, ...]
+
+    def remarks(self) -> list[str]:
+        """Return what was written, and what changed."""
+        remarks = [f"Wrote a card V3 to {self.out}."]
+        if self.changed:
+            remarks.append(f"Changed since it was imported: {', '.join(self.changed)}.")
+        return remarks
+
+    def notes(self) -> list[str]:
+        """Return the warnings."""
+        return [f"note: {warning}" for warning in self.warnings]
 
 
 def export_card(
     folder: str | Path, out: str | Path, *, picture: str | Path | None = None, overwrite: bool = False
-) -> ExportedCard:
+) -> WrittenCard:
     """Write a character's folder as a card V3: the card it came from with what was changed since, or a new one.
 
     Args:
@@ -232,6 +331,7 @@ def export_card(
             return export_card(scratch, out, picture=picture, overwrite=overwrite)
     card = load_card(home / CARD) if (home / CARD).exists() else None
     exported = export_character(character, card)
+    warnings = [*exported.notes]
     base = None
     for original, name in _ORIGINALS.items():
         if not (home / name).is_file():
@@ -239,9 +339,10 @@ def export_card(
         if original == ending:
             base = home / name
         elif ending != ".json" or original == ".charx":
-            note = f"{name}, which it came in, is not copied into a {ending}; write a {original} to keep what is in it"
-            exported = replace(exported, notes=(*exported.notes, note))
+            warnings.append(
+                f"{name}, which it came in, is not copied into a {ending}; write a {original} to keep what is in it"
+            )
     if picture is not None:
         base = Path(picture)
     save_card(target, exported.value, base)
-    return exported
+    return WrittenCard(target, exported.changed, base if ending == ".png" else None, tuple(warnings))

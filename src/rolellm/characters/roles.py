@@ -167,7 +167,8 @@ def _read_card_part(sheet: Profile, card: Card) -> Part:
         context.append(load_template(sheet.language, "play_examples").fill(role=sheet.role, examples=talk))
     book = card.data.get("character_book")
     depth = book.get("scan_depth") if isinstance(book, dict) else None
-    has_depth = isinstance(depth, int) and 0 < depth <= 1000
+    if not isinstance(depth, int) or not 0 < depth <= 1000:
+        depth = _SCANNED
     return Part(
         sheet,
         greeting=read_field(card.first_mes),
@@ -175,5 +176,5 @@ def _read_card_part(sheet: Profile, card: Card) -> Part:
         context=tuple(context),
         # The library adds nothing there itself.
         after=read_field(card.post_history_instructions).replace("{{original}}", "").strip(),
-        scanned=depth if has_depth else _SCANNED,
+        scanned=depth,
     )

@@ -39,8 +39,8 @@ def card() -> bytes:
 @pytest.mark.parametrize("before", [b"", b"\xff\xd8\xff\xe0 a picture"])
 def test_a_charx_goes_in_and_out_with_its_assets(tmp_path: Path, card: bytes, before: bytes) -> None:
     parts = ((ICON, b"pixels"), ("card.json", card), ("module.bin", b"\0\1"))
-    reading = import_card(write(tmp_path / "ada.charx", *parts, before=before), tmp_path / "ada")
-    assert reading.character.role == "Ada Fenn"
+    imported = import_card(write(tmp_path / "ada.charx", *parts, before=before), tmp_path / "ada")
+    assert imported.role == "Ada Fenn"
     assert (tmp_path / "ada" / "card.json").read_bytes() == card
     export_card(tmp_path / "ada", tmp_path / "out.charx")
     written = dict(members(tmp_path / "out.charx"))
@@ -55,8 +55,8 @@ def test_other_cards_become_charx_and_charx_other_cards(tmp_path: Path, card: by
     assert load_card(tmp_path / "a.charx").name == "Ada Fenn"
     import_card(write(tmp_path / "b.charx", ("card.json", card)), tmp_path / "ada", overwrite=True)
     for ending in ("json", "png"):
-        notes = export_card(tmp_path / "ada", tmp_path / f"b.{ending}").notes
-        assert [f"is not copied into a .{ending}; write a .charx" in note for note in notes] == [True]
+        warnings = export_card(tmp_path / "ada", tmp_path / f"b.{ending}").warnings
+        assert [f"is not copied into a .{ending}; write a .charx" in warning for warning in warnings] == [True]
     import_card(tmp_path / "v2.json", tmp_path / "ada", overwrite=True)
     assert not (tmp_path / "ada" / "card.charx").exists()
     assert read_character(tmp_path / "ada").role == "Ada Fenn"

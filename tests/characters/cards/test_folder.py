@@ -34,16 +34,16 @@ def names(folder: Path) -> list[str]:
 def test_a_card_goes_in_and_out_with_all_that_came_with_it(
     ending: str, card_file: Path, raw: bytes, tmp_path: Path
 ) -> None:
-    reading = import_card(card_file, tmp_path / "ada")
+    imported = import_card(card_file, tmp_path / "ada")
     assert names(tmp_path / "ada") == ["card.json", "dialogue.jsonl", "profile.json"]
     assert (tmp_path / "ada" / "card.json").read_bytes() == raw
-    assert read_character(tmp_path / "ada") == reading.character
+    assert len(read_character(tmp_path / "ada").turns) == imported.turns
     out = tmp_path / f"out.{ending}"
     written = export_card(tmp_path / "ada", out)
-    assert (load_card(out).raw, written.changed) == (written.value, ())
+    assert written.changed == ()
     data = json.loads(raw)["data"]
     del data["character_book"]
-    assert {name: written.value["data"][name] for name in data} == data
+    assert {name: load_card(out).data[name] for name in data} == data
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -24,7 +24,7 @@ from typing import Any, get_args
 from rolellm.characters.cards.card import V1_FIELDS, Card, limit_notes
 from rolellm.characters.lore import compile_key, list_refused_keys
 from rolellm.characters.scripts.parse import detect_language
-from rolellm.core.errors import CardError, SettingsError
+from rolellm.core.errors import CardError, RoleLLMError, SettingsError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Logic, Lore, Profile, Turn
 from rolellm.core.text import format_count, join_names
@@ -311,9 +311,9 @@ def _choose_names(
 
 
 def _check_name(card: Card, role: str | None, notes: list[str]) -> str:
-    if role is None:
-        raw, error, advice = card.name, CardError, "give one with --name"
-    else:
+    raw, advice = card.name, "give one with --name"
+    error: type[RoleLLMError] = CardError
+    if role is not None:
         raw, error, advice = role, SettingsError, "give another with --name"
     name = clean_name(raw[: 10 * MAX_NAME])
     if not name:
