@@ -48,8 +48,6 @@ FAILED = "failed.jsonl"
 _SECONDS_SHOWN = 0.25
 # A server may make up a name for each reply.
 _MOST_NAMES = 20
-# Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
-_RESERVE_A_CALL = 1 << 16
 
 
 def order_by_prefix(requests: Sequence[Request]) -> list[int]:
@@ -126,9 +124,8 @@ class Client(ExitStack):
         super().__init__()
         with ExitStack() as opened:
             opened.enter_context(lock_folder(self.folder))
-            room = _RESERVE_A_CALL * sum(max(model.concurrency, 1) for model in models)
             try:
-                self._journal = Journal(self.folder, reserve=room)
+                self._journal = Journal(self.folder)
                 opened.callback(self._journal.close)
                 self._journal.merge()
             except JournalFullError as error:
