@@ -208,7 +208,6 @@ class LocalChat:
         completions = self.model.generate_batch(prompts, batch[0].decoding, keys)
         return [self._read_completion(job.request, reply) for job, reply in zip(batch, completions, strict=True)]
 
-
     def _rank_tokens(self, prompt: list[int], most: int) -> Json:
         """A reply of one token, with log probabilities where OpenAI's API has them."""
         tokens = self.model.rank_next_tokens(prompt, most)
