@@ -38,7 +38,7 @@ from rolellm.judging.requests import VerdictRequest, accept_verdicts, build_judg
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Finish, Request
-from rolellm.making.instruct.grounding import STOP_WORDS, extract_content_words, make_word_finder
+from rolellm.making.content_words import STOP_WORDS, extract_content_words, make_word_finder
 from rolellm.models.prompts.leaks import list_word_runs
 from rolellm.scoring.rouge import rouge_l
 from rolellm.scoring.style import StyleMeter, StyleReply
