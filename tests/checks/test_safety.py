@@ -248,7 +248,7 @@ def test_a_page_shows_what_changed_and_what_became_worse(tmp_path: Path) -> None
     assert "<b>Sure" not in page and "&lt;b&gt;Sure&lt;/b&gt;" in page and "<i>loud" not in page
     assert page.count("no longer refused by rules, as Thorne") == 3 and "newly refused" not in page
     assert built.content.findings == run.result.remarks()
-    assert [len(table.rows) for table in built.tables.values()] == [6]
+    assert [len(table.rows) for table in built.named_tables.values()] == [6]
     assert len(built.files) == 3
 
 

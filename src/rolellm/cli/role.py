@@ -16,6 +16,7 @@ from rolellm.cli.output import build_next_line, print_json, print_result, print_
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.foreign import read_text
 from rolellm.core.records import Language
+from rolellm.core.result import Result
 from rolellm.core.sanitize import label
 from rolellm.core.settings import Advanced
 from rolellm.llm.llm import ModelOptions
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from rolellm.core.records import Profile as Sheet
     from rolellm.core.records import Turn
     from rolellm.making.character import Character
-    from rolellm.making.release import ReleaseSummary
     from rolellm.runs import Run
 
 _SPEAKERS = 15
@@ -391,8 +391,7 @@ def run_role_release(
     out: Path,
     rule: SplitRule,
     overwrite: bool = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Write a folder that load_dataset("rolebench", CONFIG, data_dir=OUT) loads, with splits by rule and a manifest.
 
     Args:
@@ -402,21 +401,4 @@ def run_role_release(
     """
     from rolellm.making.release import gather, write_release
 
-    summary = write_release([gather(folder) for folder in profiles], out, rule, overwrite=overwrite)
-    print_result(summary, _show_release, as_json)
-
-
-def _show_release(summary: ReleaseSummary) -> None:
-    out = summary.out
-    print_table(str(out), ["file", "rows"], list(summary.rows.items()))
-    for note in summary.notes:
-        say(f"note: {note}")
-    if summary.held_out:
-        say(f"held out for role generalization: {', '.join(summary.held_out)}")
-    data = ["--data-dir", str(out)]
-    say(f"Inspect it with: {shlex.join(['rolellm', 'data', 'audit', *data])}")
-    say(f"Tune a small model on it with: {shlex.join(['rolellm', 'train', 'smoke-cpu', *data, '--out', f'{out}-run'])}")
-    # As Python takes it: the name "rolebench" is known once rolellm is imported.
-    typer.echo("Load it with:\nimport rolellm\nfrom datasets import load_dataset")
-    for config in summary.configs:
-        typer.echo(f"load_dataset({'rolebench'!r}, {config!r}, data_dir={str(out)!r})")
+    return write_release([gather(folder) for folder in profiles], out, rule, overwrite=overwrite)
