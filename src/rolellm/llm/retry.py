@@ -149,9 +149,10 @@ def is_of_the_endpoint(error: CallError) -> bool:
 def compute_delay(error: CallError, tries: int, key: str, longest: float) -> float:
     """Seconds until a call that failed is tried again: what the server asks for, or twice as long each time.
 
-    A wait above `longest` is cut to it. Without one it is half a second, doubled with each try up to 30 (after a 429 an eighth of that), between half and one and a half times
-    over. After a 429 this is also the least. Up to a tenth is added to what the server asks for. How much depends on
-    the request's key, so that calls that failed together do not come back together (our choice).
+    A wait above `longest` is cut to it. Without one it is half a second, doubled with each try up to 30 (after a 429 an
+    eighth of that), between half and one and a half times over. After a 429 this is also the least. Up to a tenth is
+    added to what the server asks for. How much depends on the request's key, so that calls that failed together do not
+    come back together.
     """
     spread = int(hash_json([key, tries])[:8], 16) / 0xFFFFFFFF
     is_limited = error.kind == "rate_limited"
