@@ -204,7 +204,8 @@ class ReleaseSummary(Result):
     def remarks(self) -> list[str]:
         """Name the roles that are held out, and say how to load each config."""
         remarks = [
-            f"Load it in Python with load_rolebench({config!r}, data_dir={str(self.out)!r})" for config in self.configs
+            f"Load it in Python with rolellm.load_rolebench({config!r}, data_dir={str(self.out)!r})"
+            for config in self.configs
         ]
         if self.held_out:
             remarks.append(f"Held out for role generalization: {', '.join(self.held_out)}")

@@ -128,8 +128,9 @@ def test_each_next_step_runs_as_it_is_printed(card: Path, command: Command) -> N
     done = command("role", "card", "ada.json", "--out", "ada")
     # The scripted model makes no more pairs of so short a card, so that fewer are asked for.
     for stage in ("build", "instruct", "respond", "release", "audit"):
-        (line,) = [line for line in done.out.splitlines() if line.startswith(("Go on with: ", "Inspect it with: "))]
-        words = shlex.split(line.partition(": ")[2])[1:]
+        # The only line to go on with, or the first of several.
+        line = done.out.partition("Go on with:")[2].strip().splitlines()[0]
+        words = shlex.split(line)[1:]
         more = {"build": ["--llm", "llm.yaml"], "instruct": ["--per-role", "4"], "respond": ["--limit", "2"]}
         done = command(*words, *more.get(stage, []))
         assert done.code == 0, (line, done.err)
