@@ -90,7 +90,7 @@ def compute_cohen_kappa(
     def measure_agreement(label: Any, second_label: Any) -> float:
         if not width:
             return float(label == second_label)
-        return 1 - abs(label - second_label) / width
+        return 1 - float(abs(label - second_label)) / width
 
     chances = []
     for (label, count), (second_label, second_count) in product(counts.items(), second_counts.items()):
