@@ -11,7 +11,6 @@ from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
 from rolellm.reporting.plots import HEAT, Dot, Scale, dots_svg, habit_plots, heat_svg, spread, standing_plots
 from rolellm.reporting.tables import (
-    PUBLISHED,
     bias_table,
     differences_table,
     group_table,
@@ -19,6 +18,7 @@ from rolellm.reporting.tables import (
     main_table,
     pairwise_table,
 )
+from rolellm.scoring.published import PUBLISHED
 from rolellm.scoring.statistics.intervals import Interval
 
 from ..judge_runs import summarize

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rolellm.judging.result import JudgingResult
     from rolellm.reporting.page import PageContent
     from rolellm.scoring.score_report import ScoreReport
+    from rolellm.scoring.style import StyleResult
 
 _SETTINGS_FILES = (".yaml", ".yml", ".json")
 #: The released baseline, which every judged model is compared with where the rows have its replies.
@@ -69,7 +70,7 @@ class EvalResult(Result):
     page: Path
     findings: tuple[str, ...]
     reports: Mapping[str, ScoreReport]
-    style: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    style: Mapping[str, StyleResult] = field(default_factory=dict)
     judged: JudgingResult | None = None
     content: PageContent = field(kw_only=True, compare=False)
 
@@ -80,7 +81,7 @@ class EvalResult(Result):
             "report": str(self.page),
             "findings": list(self.findings),
             "metrics": {name: report.to_dict()["metrics"] for name, report in self.reports.items()},
-            "style": dict(self.style),
+            "style": {name: style.to_dict() for name, style in self.style.items()},
             "judged": None if self.judged is None else self.judged.to_dict(),
         }
 
@@ -205,7 +206,7 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
         # A judging run names its own rows.
         options = read(ReportOptions, {"protocol": chosen.protocol})
         content = build_report(ReportSources([read_run(folder / "judged")]), options).content
-    findings = (*content.findings, *describe_styles(style, config))
+    findings = (*content.findings, *describe_styles(style))
     content = replace(content, findings=findings)
     page = write_page(folder / "report.html", content)
     result = EvalResult(folder, page, findings, reports, style, judged, content=content)
@@ -242,7 +243,7 @@ def _answer(model: Any, rows: Any, path: Path, chosen: EvalSettings) -> None:
         generate(model, rows, out=path, dtype=chosen.dtype, **options)
 
 
-def _measure_style(predictions: Mapping[str, Sequence[Path]], source: Mapping[str, Any]) -> dict[str, Any]:
+def _measure_style(predictions: Mapping[str, Sequence[Path]], source: Mapping[str, Any]) -> dict[str, StyleResult]:
     from rolellm.scoring.style import measure_file_style
 
     try:

@@ -19,7 +19,6 @@ from rolellm.core.settings import dump
 from rolellm.core.table import Interval, Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.judging.records import Design, SystemKind
-from rolellm.scoring.settings import has_held_out_roles
 from rolellm.scoring.statistics.intervals import Measured, select_intervals
 
 Number = FiniteFloat | None
@@ -285,10 +284,7 @@ class JudgingResult(Result):
     @property
     def leading(self) -> JudgingResult:
         """The result as tables show it: with the intervals that its config asks for as the only ones."""
-        if not has_held_out_roles(self.config):
-            return self
-        selected = JudgingResult.from_dict(select_intervals(self.to_dict(), self.config))
-        return replace(selected, folder=self.folder)
+        return select_intervals(self, self.config)
 
     def to_dict(self) -> dict[str, Any]:
         """Build the object that ``rolellm judge --json`` prints."""
