@@ -71,10 +71,7 @@ def split_release(release: Path, out: Path) -> None:
 def measure_replies(rows: list[Row], replies: list[str], meter: StyleMeter) -> dict[str, list[float]]:
     """Measure replies by what needs no other reply: style, breaks, repetition and length."""
     styled = [StyleReply(row.role, fold(row.question), reply) for row, reply in zip(rows, replies, strict=True)]
-    behavior = {
-        name: [measure(row, reply) for row, reply in zip(rows, replies, strict=True)]
-        for name, (measure, _) in BEHAVIOR.items()
-    }
+    behavior = {name: list(map(each.measure, rows, replies)) for name, each in BEHAVIOR.items()}
     return {"style": meter.measure(styled), **behavior}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import time
@@ -12,7 +11,6 @@ from email.utils import formatdate
 from hashlib import sha256
 from typing import Any, Literal
 
-HUGE = 10 * 1024 * 1024
 DEEP = 10_000
 
 
@@ -99,16 +97,11 @@ def _echo(answer: Answer, asked: Asked) -> Answer:
 
 def _echo_500(_: Answer, asked: Asked) -> Answer:
     text = f"<html><pre>upstream {asked.headers}</pre></html>"
-    return Answer(500, text.encode(), {"Content-Type": "text/html", "X-Request-Id": str(asked.headers)}, paid=False)
+    return Answer(500, text.encode(), {"Content-Type": "text/html"}, paid=False)
 
 
 def _echo_reply(answer: Answer, asked: Asked) -> Answer:
     return _content(lambda text: f"{text} You sent {asked.headers.get('authorization')}")(answer, asked)
-
-
-def _bomb(answer: Answer, _: Asked) -> Answer:
-    body = gzip.compress(_content(lambda text: text + "0" * HUGE)(answer, _).body)
-    return replace(answer, body=body, headers={"Content-Encoding": "gzip"})
 
 
 def _redirect(_: Answer, __: Asked) -> Answer:
@@ -155,8 +148,6 @@ FAULTS: dict[str, Fault] = {
     "doubled": _content(lambda text: f"{text}\n{text}"),
     "deep": _content(lambda _: "[" * DEEP + "]" * DEEP),
     "deep_body": _raw(b'{"choices":' + b"[" * DEEP + b"]" * DEEP + b"}"),
-    "huge": _content(lambda text: text + "0" * HUGE),
-    "bomb": _bomb,
     "surrogate": lambda answer, _: replace(answer, body=answer.body.replace(b'"content": "', b'"content": "\\ud800')),
     "not_json": _raw(b"<html>Log in to the network</html>", "text/html"),
     "not_object": _raw(b"[1, 2]"),

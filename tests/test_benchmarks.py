@@ -16,9 +16,9 @@ SCRIPTS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if "__main_
 #: Options for the smallest run of each script; a new one is run as it is.
 SMALLEST = {
     "attribution.py": f"--script {SAMPLE}/scripts/鲁智深.txt --labels labels.jsonl --role 鲁智深",
-    "audit.py": f"--data-dir {SAMPLE} --rows 300",
     "cleaning.py": f"--data-dir {SAMPLE}",
     "client.py": "--part 100 --latency 0.02",
+    "findings.py": "--runs 2 --questions 4",
     "generate.py": "--rows 2 --roles 1 --max-new-tokens 4 --batch-sizes 2 --turns 1",
     "intervals.py": "--runs 2",
     "judging.py": "--judgements 30 --rows 40",
@@ -27,7 +27,6 @@ SMALLEST = {
     "packs.py": "--rows 12 --replies 3",
     "preferences.py": "--tiny --pairs 4 --completions 8 --completion-tokens 8 --steps 1",
     "refusals.py": "labeled.csv",
-    "report.py": "--rows 60 --runs 1",
     "retrieval.py": "--pairs 300 --queries 8",
     "rewards.py": f"--data-dir {SAMPLE} --rows 20",
     "rocit.py": "--tiny --replies 4 --roles 2 --steps 1 --passes 4",
@@ -52,15 +51,9 @@ def run_script(script: Path, options: str, folder: Path, env: dict[str, str]) ->
 
 @pytest.mark.parametrize(
     "script",
-    [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.browser] if path.stem == "report" else ())
-        for path in SCRIPTS
-        if path.name not in REFUSED
-    ],
+    [pytest.param(path, id=path.stem) for path in SCRIPTS if path.name not in REFUSED],
 )
 def test_a_benchmark_runs_at_its_smallest(script: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
-    if script.name == "report.py":
-        pytest.importorskip("selenium")
     (tmp_path / "labels.jsonl").write_text('{"offset": 40, "speaker": "鲁智深"}\n', encoding="utf-8")
     (tmp_path / "labeled.csv").write_text("prompt,completion,final_label\nWhy?,I can't.,2_full_refusal\n")
     json_flag = "" if script.name == "style.py" else " --json"

@@ -10,20 +10,24 @@ from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.characters.folder import write_character
-from rolellm.core.files import write_json
 from rolellm.core.jsonl import read_jsonl, write_jsonl
-from rolellm.core.records import Profile, Row
+from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
-from rolellm.judging.answer_pairs import pair_judged, pair_votes
-from rolellm.judging.people.labels import RankingLabel, append_label, hash_content, label_path
 from rolellm.judging.records import DatasetName, Judgement, read_run
 from rolellm.llm.model import assistant
 from rolellm.llm.scripted import ScriptedModel
-from rolellm.making.reply_pairs import ReplyPair, pair_plain, pair_roles
 from rolellm.models.training_record import hash_instruction
 from rolellm.playing.player import RolePlayer
-from rolellm.preferences import REASONS, HeldOut, prefer, select_pairs
+from rolellm.preferences import (
+    REASONS,
+    HeldOut,
+    ReplyPair,
+    pair_judged,
+    pair_plain,
+    pair_roles,
+    prefer,
+    select_pairs,
+)
 from rolellm.training.rows import read_dataset
 
 from .commands import Command
@@ -80,10 +84,10 @@ def test_what_teaches_nothing_or_the_wrong_thing_is_left_out(pair: ReplyPair, re
 
 def test_repeated_pairs_count_once_and_contradictions_not_at_all() -> None:
     pairs = [make_pair(), replace(make_pair(chosen=AHOY.upper()), id="again"), make_pair(number=1)]
-    pairs.append(replace(pairs[2], chosen=PLAIN, rejected=AHOY, source="votes"))
+    pairs.append(replace(pairs[2], chosen=PLAIN, rejected=AHOY, source="judge"))
     result = select_pairs(pairs, HeldOut(), balance=False)
     assert [pair.id for pair in result.pairs] == ["row/0"]
-    assert result.dropped == {"role": {"repeated": 1, "contradicted": 1}, "votes": {"contradicted": 1}}
+    assert result.dropped == {"role": {"repeated": 1, "contradicted": 1}, "judge": {"contradicted": 1}}
 
 
 WORDS = st.lists(st.sampled_from(["gull", "cod", "storm", "rope", "mast", "deck", "salt"]), min_size=6, max_size=40)
@@ -132,21 +136,6 @@ def test_a_judge_counts_where_both_orders_agree(tmp_path: Path) -> None:
     assert "counts everything" in pair.prompt[0]["content"]
 
 
-def test_people_count_where_all_of_them_agree(tmp_path: Path) -> None:
-    rows = [*make_rows(2), replace(make_rows(3)[2], role="Ada Fenn / Old Brom", role_description=None)]
-    systems = {"a": "model", "b": "model"}
-    folder = write_run(tmp_path / "votes", make_comparison(rows, systems))  # type: ignore[arg-type]
-    comparison = read_run(folder).comparison
-    for person, ranks in {"ann": [(1, 2), (1, 2), (1, 2)], "bob": [(1, 2), (2, 1), None]}.items():
-        for row, rank in zip(rows, ranks, strict=True):
-            content = hash_content(row, {name: comparison.answers[name][row.id] for name in systems})
-            places = None if rank is None else (float(rank[0]), float(rank[1]))
-            label = RankingLabel(row.id, person, ("a", "b"), places, 1.0, content)
-            append_label(label_path(folder, person, RankingLabel), label)
-    # On the second row they differ, and a vote on two roles is about neither.
-    assert [(pair.id, pair.chosen[:8]) for pair in pair_votes(read_run(folder))] == [("votes/row-000", "Answer 0")]
-
-
 def write_chat(path: Path, name: str = "Ahab") -> Path:
     def say(text: str, user: bool = False, **more: Any) -> dict[str, Any]:
         return {"name": "Tom" if user else name, "is_user": user, "is_system": False, "mes": text, **more}
@@ -184,7 +173,7 @@ def test_swipes_prefer_the_reply_that_the_user_went_on_with(tmp_path: Path, comm
     assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
     assert "white whale" in lines[0]["prompt"][0]["content"]
     assert shown.json["sources"]["swipes"]["pairs"] == 3
-    assert "nothing was held out" in command("prefer", chat, "--out", tmp_path / "other").out
+    assert "nothing was held out" in command("prefer", chat, "--out", tmp_path / "other").err
 
 
 def write_ahab(path: Path) -> Path:
@@ -230,54 +219,6 @@ def test_a_held_out_question_is_left_out_whatever_the_card_adds_to_it() -> None:
     assert select_pairs([pair], held_out, balance=False).dropped["role"] == {"held_out": 1}
 
 
-def make_session(number: int, *turns: str) -> dict[str, Any]:
-    asked = ["Name a fish.", "And a bird?"]
-    messages = [
-        {"role": role, "content": text}
-        for question, reply in zip(asked, turns, strict=False)
-        for role, text in (("user", question), ("assistant", reply))
-    ]
-    meta = {"names": ["Ahab"], "description": "You are a captain."}
-    return {"id": f"Ahab/{number}", "role": "Ahab", "language": "en", "messages": messages, "meta": meta}
-
-
-def test_unbroken_turns_are_preferred_to_broken_ones_on_the_same_message(tmp_path: Path) -> None:
-    broken = "As an AI language model, I do not know any birds by name."
-    (tmp_path / "talks").mkdir()
-    sessions = [make_session(0, AHOY, broken), make_session(1, PLAIN, "An albatross, and may it bring us luck!")]
-    write_jsonl(tmp_path / "talks" / "sessions.jsonl", sessions)
-    write_json(tmp_path / "talks" / "manifest.json", {"kind": "converse"})
-    (pair,) = prefer(tmp_path / "talks", balance=False).result.pairs
-    assert (pair.id, pair.source, pair.rejected) == ("Ahab/0/2", "breaks", broken)
-    # The talk of the reply that is preferred, and the role as the session has it.
-    assert [message["content"] for message in pair.prompt[1:]] == ["Name a fish.", PLAIN, "And a bird?"]
-    assert "You are a captain." in pair.prompt[0]["content"]
-
-
-def test_a_grounded_answer_is_preferred_to_one_that_receipts_refused(tmp_path: Path) -> None:
-    def line(number: int, question: str, answer: str, by: str | None) -> dict[str, Any]:
-        return {"id": f"p{number}", "question": question, "answer": answer, "receipt": {"filter": {"by": by}}}
-
-    folder = tmp_path / "ahab" / "instruct"
-    folder.mkdir(parents=True)
-    write_jsonl(
-        folder / "kept.jsonl", [line(0, "Ahab, what did the whale take?", "My leg, it took my very leg!", None)]
-    )
-    invented = "It took nine of my boats and the Duke's parrot."
-    refused = [
-        line(1, "Ahab, what did the  whale take", invented, "grounding"),
-        line(2, "Ahab, what did the whale take?", "A duplicate of another answer.", "duplicate"),
-        line(3, "Ahab, who is Starbuck?", "A dragon from Peru.", "grounding"),
-    ]
-    write_jsonl(folder / "dropped.jsonl", refused)
-    write_json(folder / "manifest.json", {"kind": "instruct", "language": "en", "summary": {"role": "Ahab"}})
-    (pair,) = prefer(folder, balance=False).result.pairs
-    assert (pair.rejected, pair.role, pair.question) == (invented, "Ahab", "Ahab, what did the whale take?")
-    write_character(Profile("Ahab", "en", ()), folder.parent)
-    (again,) = prefer(folder.parent, balance=False).result.pairs
-    assert (again.rejected, again.role) == (invented, "Ahab")
-
-
 def test_the_sample_gives_pairs_that_training_reads_and_no_test_question(tmp_path: Path, command: Command) -> None:
     shown = command("prefer", "--config", "sample", "--out", tmp_path / "run", "--json")
     summary = shown.result
@@ -310,7 +251,7 @@ def test_answers_to_a_test_split_are_held_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        pytest.param(["nowhere"], "nowhere: nothing to prefer; give the folder of a run", id="not-there"),
+        pytest.param(["nowhere"], "nowhere: nothing to prefer; give the folder of a judging run", id="not-there"),
         pytest.param([], "--config is missing", id="nothing"),
         pytest.param(["notes.jsonl"], "notes.jsonl: nothing to prefer", id="another-file"),
         pytest.param(["chat.jsonl"], "no pairs in chat.jsonl; see", id="no-reply"),

@@ -54,6 +54,16 @@ def test_what_is_said_again_earns_less() -> None:
     assert score(rewards.in_character, once, **ABOUT) == 1
 
 
+def test_the_question_in_a_reply_counts_for_nothing() -> None:
+    about = {"question": ["Name the capital of France."], "raw_reference": ["The capital of France is Paris."]}
+    evasive = "Arr, I sail the seas."
+    assert score(rewards.answer, f"{evasive} {about['question'][0]}", **about) == score(
+        rewards.answer, evasive, **about
+    )
+    quoting = {**about, "raw_reference": [f"{about['question'][0]} It is Paris."]}
+    assert score(rewards.answer, quoting["raw_reference"][0], **quoting) == 1
+
+
 @pytest.mark.parametrize("completion", ["The rope snapped.", [{"role": "assistant", "content": "The rope snapped."}]])
 @pytest.mark.parametrize("reward", [rewards.in_character, rewards.knowledge, rewards.rouge, rewards.length])
 def test_completions_are_texts_or_messages(reward: Any, completion: Any) -> None:
@@ -213,7 +223,7 @@ def test_the_release_s_own_replies_are_ranked_first(
     rows = [row for table in load_rolebench(config, data_dir=real_release).values() for row in read_dataset_rows(table)]
     data = [{name: getattr(row, name) for name in Row.__slots__} for row in rows if row.subset == subset]
     dotted = [f"rolellm.rewards.{name}" for name in ("in_character", *names)]
-    findings = audit_reward(dotted, data, out=tmp_path, limit=200)
+    findings = audit_reward(dotted, data, out=tmp_path, limit=200).summary
     for name, share in least.items():
         assert findings["rewards"][f"rolellm.rewards.{name}"]["other_role"]["lost"]["mean"] >= share
     # None of these reads what a general instruction is answered with.

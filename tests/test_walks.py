@@ -36,7 +36,7 @@ def test_the_lines_of_the_readme(tuned: Path) -> None:
 
 def test_a_card_talks_by_one_command(tuned: Path, python: Path, clean_env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "tobin.json").write_text(json.dumps(CARD), encoding="utf-8")
-    words = ("-m", "rolellm", "chat", "tobin.json", "--model", str(tuned), "--max-tokens", "8")
+    words = ("-m", "rolellm", "chat", "tobin.json", "--model", str(tuned), "--set", "max_tokens=8")
     shown = run_alone(python, *words, env=clean_env, cwd=tmp_path, input="Who are you?\n", timeout=300)
     assert shown.returncode == 0, shown.stderr
     assert CARD["data"]["first_mes"] in shown.stdout and "Traceback" not in shown.stderr

@@ -7,7 +7,7 @@ from rolellm.judging.columns import check_answers, judge_columns
 
 _DESCRIPTION = """\
 A language model compares a model's role-play answers with a baseline's by the two criteria of RoleLLM (arXiv
-2310.00746): the role's speaking style, and the role's knowledge. Names are masked, each pair is judged in both orders
+2310.00746): the role's speaking style, and the role's knowledge. Each pair is judged in both orders
 and each list in several, a verdict that cannot be read is none, and two attackers (a constant answer and an echo) take
 part in every judgement. Gives win rate, length-controlled win rate and average rank with 95 % intervals
 over questions, exactly as `rolellm judge` does, and what might have biased them.
@@ -20,25 +20,13 @@ Args:
     questions: list of texts; rows with the same question are one cluster.
     roles: list of names.
     llm: a settings file of the models that judge (YAML, as for `--llm`).
-    descriptions: list of texts or None; the roles' descriptions.
+    descriptions: list of texts; the roles' descriptions.
     knowledge: list of texts, lists of texts, or None; what the judge is shown as reference.
-    subsets: list of "general" or "role_specific"; by default a row with knowledge is role-specific.
-    language: "en" (default) or "zh"; or a list, one a row.
-    ids: list of different texts; by default made of role, question and language.
     folder: the run's folder ("role-judge"); what it holds already is not asked again.
-    judges: list of judges' names or folders; by default both that ship.
-    name, baseline_name: what the two are called in results.
-    canaries: whether the attackers take part (True).
-    resamples, seed: resamples for the length-controlled rate (2000); the random seed of them and of the orders (0).
-    name_probe: rows judged a second time with the names shown (50).
-    rotations: how many rotations of each list to judge (2).
-    budget: US dollars that the folder may cost in all; needs prices in the settings.
-    jury: each model judges everything, and the majority counts (False: they share the work).
-    max_unscored: the share of verdicts that may be missing (0.01).
+    Any setting of `rolellm.judge`, such as judges, jury, canaries, rotations, seed or budget.
 Returns:
-    win_rate, lc_win_rate, average_rank, position_consistency, each with its `..._ci95`; wins, ties, losses (shares of
-    rows); canaries (name to win rate), unscored (share of verdicts that are missing), problems (in words), n,
-    fingerprint, and result (all of it, as result.json in the folder). What there is nothing of is None, never 0.
+    win_rate, lc_win_rate, average_rank, each with its `..._ci95`; canaries (name to win rate), problems (in words), n,
+    and result (all of it, as result.json in the folder). What there is nothing of is None, never 0.
 Examples:
     >>> judge = evaluate.load("evaluate_metrics/role_judge")
     >>> found = judge.compute(predictions=["Arr!"], references=["Yes."], questions=["Is it you?"], roles=["Silver"],
@@ -71,7 +59,7 @@ class RoleJudge(evaluate.Metric):
         """As in `evaluate.Metric`, after a check of the lists."""
         # Without either, what `add_batch` was given before is judged.
         if predictions is not None or references is not None or self.writer is None:
-            predictions, references = check_answers(predictions, references)
+            check_answers(predictions, references)
         return super().compute(predictions=predictions, references=references, **options)
 
     def _compute(self, predictions, references, **columns_and_settings):

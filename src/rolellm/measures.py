@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
 from rolellm.core.settings import read
-from rolellm.core.table import Table, TableRow
+from rolellm.core.table import Table
 from rolellm.llm.llm import LLM, CallOptions
-from rolellm.scoring.statistics.intervals import read_interval, select_intervals
 
 if TYPE_CHECKING:
     from rolellm.checks.character_tests import TestsResult
-    from rolellm.checks.safety import CheckSafety
+    from rolellm.checks.reward import AuditResult
+    from rolellm.checks.safety import CheckSafety, SafetyResult
     from rolellm.runs import Run
-
-Files = str | Path | Sequence[str | Path]
 
 
 class Findings(Result, dict[str, Any]):
@@ -80,7 +78,7 @@ def safety(
     out: str | Path = "safety",
     options: CallOptions | None = None,
     **settings: Any,
-) -> Findings:
+) -> Run[SafetyResult]:
     """Measure what tuning did to refusals and harmful replies, with roles and without; see docs/checks.md.
 
     Args:
@@ -96,12 +94,10 @@ def safety(
         SettingsError: Without a base, and for settings that cannot be used.
         JudgingError: For a guard whose words are not in its form.
     """
-    from rolellm.reporting.safety_section import describe_safety, safety_table
     from rolellm.runs import run_step
 
     llm, step = plan_safety(model, against, roles=roles, guard=guard, options=options, **settings)
-    run = run_step(step, llm, out)
-    return Findings(run.to_dict(), safety_table(run.summary), describe_safety(run.summary))
+    return run_step(step, llm, out)
 
 
 def plan_safety(
@@ -133,11 +129,11 @@ def audit_reward(
     data_dir: str | Path | None = None,
     out: str | Path | None = None,
     **options: Any,
-) -> Findings:
+) -> Run[AuditResult]:
     """Hold rewards, alone and together, against canaries and against pairs of the data.
 
-    >>> findings = audit_reward("rolellm.rewards.length", limit=20)
-    >>> findings["beaten"]
+    >>> run = audit_reward("rolellm.rewards.length", limit=20)
+    >>> run.result.beaten
     ['empty', 'echo', 'plain']
 
     Args:
@@ -154,7 +150,6 @@ def audit_reward(
     from rolellm.checks.reward import AuditReward, RewardSettings
     from rolellm.core.jsonl import read_jsonl
     from rolellm.data.rolebench import load_rolebench
-    from rolellm.reporting.check_sections import describe_reward, reward_table
     from rolellm.runs import run_step
     from rolellm.scoring.rows import read_dataset_rows
 
@@ -166,38 +161,4 @@ def audit_reward(
         rows = [row for table in tables for row in read_dataset_rows(table)]
     else:
         rows = read_dataset_rows(data)
-    run = run_step(AuditReward(functions, rows, read(RewardSettings, options)), None, out)
-    return Findings(run.to_dict(), reward_table(run.summary), describe_reward(run.summary))
-
-
-def style(
-    predictions: Files = (), config: str | None = None, *, split: str = "test", data_dir: str | Path | None = None
-) -> Findings:
-    """Measure which role replies sound like, next to the meter's accuracy on the references.
-
-    Args:
-        predictions: Files of predictions, as for `rolellm.score`; with none, the meter alone is measured.
-        config: The dataset's config.
-        split: The split that the predictions answer.
-        data_dir: A local copy of the release.
-    """
-    from rolellm.data.rolebench.source import resolve_config
-    from rolellm.scoring.style import measure_file_style
-
-    files = [Path(file) for file in ([predictions] if isinstance(predictions, str | Path) else predictions)]
-    folder = None if data_dir is None else Path(data_dir)
-    config = resolve_config(config, folder)
-    result = measure_file_style({"": files}, config, split, folder)[""]
-    heads = {"top1": "Top-1 %", "top5": "Top-5 %", "same_instruction": "Told from another role %"}
-    rows = [
-        TableRow(
-            (language, name),
-            (*(read_interval(measured[part].get(key)) for key in heads), f"{100 * measured[part]['ece']:.1f}"),
-        )
-        for language, measured in select_intervals(result["languages"], config).items()
-        for part, name in (("meter", "the meter, on references"), ("replies", "replies"))
-        if part in measured
-    ]
-    columns = (*heads.values(), "Calibration error %")
-    table = Table("Style", ("Language", "Measured"), columns, tuple(rows))
-    return Findings(result, table, result["warnings"])
+    return run_step(AuditReward(functions, rows, read(RewardSettings, options)), None, out)

@@ -1,104 +1,218 @@
-"""Pairs of replies for DPO from what is there: a data set, folders of runs, and chats; nobody is asked.
+"""Pairs of replies for DPO from what is there: a data set, judging runs, and chats; nobody is asked.
 
-`rolellm.making.reply_pairs` and `rolellm.judging.answer_pairs` have the sources; `select_pairs` drops what must not be
-learned from. Read `Prefer.plan` first.
+Each source is a function that yields a `ReplyPair` for each preference; `select_pairs` drops what must not be learned
+from. Read `Prefer.plan` first.
 """
 
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
+from itertools import combinations, pairwise, product
 from pathlib import Path
 from typing import Any, ClassVar, Final
+
+from rapidfuzz.distance import Indel
 
 from rolellm.characters.folder import PROFILE
 from rolellm.characters.roles import Part, find_part
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.checks.breaks import find_breaks
-from rolellm.checks.drift import Talk, measure, read_talks
 from rolellm.core.errors import DataError, ModelError, SettingsError
 from rolellm.core.fingerprint import draw_evenly, hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Language, Profile, Row
+from rolellm.core.result import Result
 from rolellm.core.table import Table
 from rolellm.core.text import fold, format_count, join_names
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import resolve_config
-from rolellm.judging.answer_pairs import pair_judged, pair_votes
 from rolellm.judging.records import JudgeRun, read_run
 from rolellm.judging.verdicts import compute_sign
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Message, assistant, user
 from rolellm.llm.scripted import ScriptedModel
-from rolellm.making.reply_pairs import (
-    LENGTH_BIN,
-    SAME,
-    ReplyPair,
-    compare_replies,
-    is_long,
-    make_pair_prompt,
-    match_replies,
-    pair_grounded,
-    pair_plain,
-    pair_roles,
-)
+from rolellm.making.duplicates import list_words
 from rolellm.making.settings import PreferSettings, make_settings
+from rolellm.models.prompts.render import make_messages
 from rolellm.models.training_record import hash_instruction
-from rolellm.playing.converse import SESSIONS
 from rolellm.playing.player import RolePlayer
 from rolellm.runs import MANIFEST, Plan, Records, Run, Step, run_step
 from rolellm.scoring.contamination import find_held_out_part
 
 PAIRS: Final = "pairs.jsonl"
+#: Similarity of two replies' words from which on a pair teaches next to nothing (our choice).
+SAME: Final = 0.7
+#: Width of the bins of the log ratio of lengths in which gaps count as equal; below half of it there is none (our
+#: choice).
+LENGTH_BIN: Final = 0.1
+#: Words, in Chinese characters, that a reply to an instruction needs to show a role (our choice): "Would." shows none.
+_FEWEST: Final[Mapping[Language, int]] = {"en": 6, "zh": 10}
+#: Other roles, drawn by lot, among whose replies the one nearest in length is rejected (our choice).
+_OTHER_ROLES: Final = 4
 #: Pairs with gaps of similar size among which balancing evens out the longer and the shorter (our choice): many pairs
 #: are matched closely, and few are not lost for want of a match.
 _GROUP: Final = 50
 #: Tokens of a swipe's prompt and reply, as recipes for DPO limit them (our choice).
 _CONTEXT: Final = 2048
-#: Why pairs are left out, in the order in which they are looked for.
-REASONS: Final = (
-    "blank",
-    "held_out",
-    "near_equal",
-    "out_of_character",
-    "short",
-    "repeated",
-    "contradicted",
-    "unbalanced",
-    "over_limit",
-)
+#: Why pairs are left out, in the order in which they are looked for: of single pairs, then of all of them together.
+_FAULTS: Final = ("blank", "held_out", "near_equal", "out_of_character", "short", "repeated")
+_CUTS: Final = ("contradicted", "unbalanced", "over_limit")
+REASONS: Final = (*_FAULTS, *_CUTS)
 
 
-def pair_breaks(talks: Iterable[Talk]) -> Iterator[ReplyPair]:
-    """Prefer a reply in character to one that breaks it, by rule, to the same message in another talk with the role.
+@dataclass(frozen=True, slots=True)
+class ReplyPair:
+    """A preference.
 
-    The prompt is the talk of the reply in character, without a break so far.
+    Attributes:
+        source: ``plain``, ``role``, ``judge`` or ``swipes``.
+        id: The row or message that it comes from.
+        role: Who replies.
+        language: ``en`` or ``zh``.
+        prompt: Messages, the system turn first, up to what is replied to.
+        chosen: The reply that is preferred.
+        rejected: The other one.
+        after: A card's instructions at the end of the prompt.
     """
-    held: dict[tuple[str, str], list[tuple[list[dict[str, str]], str]]] = defaultdict(list)
-    broken: list[tuple[str, Talk, str, str]] = []
-    for talk in talks:
-        history: list[dict[str, str]] = []
-        is_clean = True
-        for (message, reply), measured in zip(talk.turns, measure(talk), strict=True):
-            history = [*history, {"role": "user", "content": message}]
-            if measured.breaks:
-                broken.append((f"{talk.id or talk.role}/{measured.turn}", talk, message, reply))
-                is_clean = False
-            elif is_clean:
-                held[fold(talk.role), fold(message)].append((history, reply))
-            history = [*history, {"role": "assistant", "content": reply}]
-    for turn_id, talk, message, rejected in broken:
-        if replies := held.get((fold(talk.role), fold(message))):
-            chosen, _ = match_replies([reply for _, reply in replies], [rejected], talk.language)
-            history = next(history for history, reply in replies if reply == chosen)
-            sheet = replace(talk.sheet, catchphrases=())
-            yield ReplyPair(
-                "breaks", turn_id, talk.role, talk.language, make_pair_prompt(Part(sheet), history), chosen, rejected
-            )
+
+    source: str
+    id: str
+    role: str
+    language: Language
+    prompt: tuple[Mapping[str, str], ...]
+    chosen: str
+    rejected: str
+    after: str = ""
+
+    @classmethod
+    def of_row(cls, source: str, row: Row, chosen: str, rejected: str) -> ReplyPair:
+        """Pair two replies to a row of RoleBench."""
+        return cls(source, row.id, row.role, row.language, tuple(make_messages(row)), chosen, rejected)
+
+    @property
+    def question(self) -> str:
+        """What is replied to."""
+        return self.prompt[-1]["content"].removesuffix(self.after)
+
+    @property
+    def sheet(self) -> Profile:
+        """The role, with all that the prompt says of it."""
+        return Profile(self.role, self.language, description=self.prompt[0]["content"])
+
+    @property
+    def log_ratio(self) -> float:
+        """The natural logarithm of the chosen reply's length over the rejected one's, in characters."""
+        return math.log(len(self.chosen) / len(self.rejected))
+
+    @property
+    def key(self) -> str:
+        """A hash of the prompt and both replies, white space and case folded."""
+        prompt = [fold(message["content"]) for message in self.prompt]
+        return hash_json([prompt, fold(self.chosen), fold(self.rejected)])
+
+    @property
+    def lot(self) -> str:
+        """A place in an order by lot, which other pairs do not change."""
+        return hash_json([self.source, self.id, self.role, self.chosen, self.rejected])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a line of ``pairs.jsonl``: TRL's columns in its conversational format, and where the pair is from."""
+        line: dict[str, Any] = {name: getattr(self, name) for name in ("id", "source", "role", "language")}
+        line["prompt"] = [dict(message) for message in self.prompt]
+        for name in ("chosen", "rejected"):
+            line[name] = [{"role": "assistant", "content": getattr(self, name)}]
+        return line
+
+
+def pair_plain(rows: Iterable[Row]) -> Iterator[ReplyPair]:
+    """Prefer a role's reply to the role-free answer of the same question."""
+    for row in rows:
+        if row.raw_reference and row.references:
+            chosen, rejected = match_replies(row.references, [row.raw_reference], row.language)
+            yield ReplyPair.of_row("plain", row, chosen, rejected)
+
+
+def pair_roles(rows: Iterable[Row]) -> Iterator[ReplyPair]:
+    """Prefer a role's own reply to another role's reply to the same question."""
+    by_question: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.references:
+            by_question[row.language, fold(row.question)].append(row)
+    for group in by_question.values():
+        for row in group:
+            candidates = [candidate for candidate in group if candidate.role != row.role]
+            # By content, so that other rows move nothing.
+            lot = random.Random(f"{row.role}\0{row.question}")
+            drawn = lot.sample(candidates, min(_OTHER_ROLES, len(candidates)))
+            replies = [reply for candidate in drawn for reply in candidate.references]
+            if replies:
+                chosen, rejected = match_replies(row.references, replies, row.language, row.raw_reference)
+                yield ReplyPair.of_row("role", row, chosen, rejected)
+
+
+def match_replies(
+    chosen: Sequence[str], rejected: Sequence[str], language: Language, plain: str | None = None
+) -> tuple[str, str]:
+    """Choose a reply of each side: as near in length as can be and, of those, the two that differ most.
+
+    The nearest alone is mostly the one with the least of the role in it. The chosen one should differ from a plain
+    answer, too, or another role's style would be what is rejected.
+    """
+    chosen = [text for text in chosen if is_long(text, language)] or chosen
+    rejected = [text for text in rejected if is_long(text, language)] or rejected
+    likeness = dict.fromkeys(chosen, 0.0)
+    if plain:
+        likeness = {text: compare_replies(text, plain, language) for text in chosen}
+        chosen = [text for text in chosen if likeness[text] < SAME] or chosen
+    by_gap: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for preferred, refused in product(chosen, rejected):
+        gap = abs(math.log((len(preferred) + 1) / (len(refused) + 1)))
+        by_gap[round(gap / LENGTH_BIN)].append((preferred, refused))
+
+    def rate(pair: tuple[str, str]) -> float:
+        return likeness[pair[0]] + compare_replies(*pair, language=language)
+
+    best = [min(by_gap[gap], key=rate) for gap in sorted(by_gap)]
+    return next((pair for pair in best if compare_replies(*pair, language=language) < SAME), best[0])
+
+
+def compare_replies(reply: str, other: str, language: Language) -> float:
+    """The similarity of two replies' words, in Chinese characters, from 0 to 1."""
+    return float(Indel.normalized_similarity(list_words(reply, language), list_words(other, language)))
+
+
+def is_long(text: str, language: Language) -> bool:
+    """Tell whether a reply has room to show a role."""
+    return len(list_words(text, language)) >= _FEWEST[language]
+
+
+def pair_judged(run: JudgeRun) -> Iterator[ReplyPair]:
+    """Prefer the answer that all judges put first, in both orders; canaries take no part."""
+    comparison = run.comparison
+    #: Of each row and two of its systems, by name: whether they were shown in this order, and which won.
+    verdicts: dict[tuple[str, str, str], set[tuple[bool, int]]] = defaultdict(set)
+    for judgement in run.judgements():
+        if judgement.ranks is None:
+            continue
+        ranked = zip(judgement.order, judgement.ranks, strict=True)
+        for (name, rank), (other_name, other_rank) in combinations(ranked, 2):
+            first, second = sorted((name, other_name))
+            sign = compute_sign(other_rank - rank)
+            verdicts[judgement.row, first, second].add((name == first, sign if name == first else -sign))
+    rows = {row.id: row for row in comparison.rows}
+    for (row_id, first, second), values in verdicts.items():
+        signs = {sign for _, sign in values}
+        in_both_orders = len({is_sorted for is_sorted, _ in values}) == 2
+        if len(signs) > 1 or signs == {0} or not in_both_orders or {first, second} & comparison.canaries:
+            continue
+        winner, loser = (first, second) if signs == {1} else (second, first)
+        row = replace(rows[row_id], id=f"{run.folder.name}/{row_id}")
+        yield ReplyPair.of_row("judge", row, comparison.answers[winner][row_id], comparison.answers[loser][row_id])
 
 
 def pair_swipes(
@@ -125,32 +239,43 @@ def pair_swipes(
     players = _find_players(path, speakers, parts, name, language)
     turns: list[Message] = []
     for (number, line), (_, following) in pairwise([*lines, (0, {})]):
-        reply = line["mes"]
         if line.get("is_user"):
-            turns = _add_turn(turns, user(reply))
+            turns = _add_turn(turns, user(line["mes"]))
             continue
         player = players.get(str(line.get("name") or ""))
-        swipes = [text for text in line.get("swipes") or () if isinstance(text, str)]
-        rejected = dict.fromkeys(text for text in swipes if text != reply)
-        try:
-            if player is None:
-                skipped["another_speaker"] += 1
-            elif not turns or turns[-1].role != "user":
-                skipped["no_message_before"] += 1
-            elif not following.get("is_user"):
-                skipped["no_message_after"] += 1
-            elif not rejected:
-                skipped[("no_swipe", "one_swipe", "equal_swipes")[min(len(swipes), 2)]] += 1
-            else:
-                prompt = tuple(asdict(message) for message in player.prompt(turns).messages)
-                sheet, after = player.part.sheet, player.part.after
-                for swiped in rejected:
-                    yield ReplyPair(
-                        "swipes", f"{path.name}/{number}", sheet.role, sheet.language, prompt, reply, swiped, after
-                    )
-        except ModelError:
-            skipped["too_long"] += 1
-        turns = _add_turn(turns, assistant(reply))
+        reason = _explain_no_pair(line, turns, following) if player else "another_speaker"
+        if player is None or reason:
+            skipped[reason] += 1
+        else:
+            try:
+                yield from _pair_swiped(f"{path.name}/{number}", line, player, turns)
+            except ModelError:
+                skipped["too_long"] += 1
+        turns = _add_turn(turns, assistant(line["mes"]))
+
+
+def _explain_no_pair(line: Mapping[str, Any], turns: Sequence[Message], following: Mapping[str, Any]) -> str:
+    """Name the reason why a reply gives no pair; empty where it gives some."""
+    if not turns or turns[-1].role != "user":
+        return "no_message_before"
+    if not following.get("is_user"):
+        return "no_message_after"
+    swipes = line.get("swipes") or []
+    if any(text != line["mes"] for text in swipes):
+        return ""
+    return ("no_swipe", "one_swipe", "equal_swipes")[min(len(swipes), 2)]
+
+
+def _pair_swiped(
+    reply_id: str, line: Mapping[str, Any], player: RolePlayer, turns: Sequence[Message]
+) -> Iterator[ReplyPair]:
+    """Yield a pair for each reply that was swiped away."""
+    prompt = tuple(asdict(message) for message in player.prompt(turns).messages)
+    sheet, after = player.part.sheet, player.part.after
+    reply = line["mes"]
+    rejected = dict.fromkeys(text for text in line["swipes"] if isinstance(text, str) and text != reply)
+    for swiped in rejected:
+        yield ReplyPair("swipes", reply_id, sheet.role, sheet.language, prompt, reply, swiped, after)
 
 
 def _find_players(
@@ -206,24 +331,28 @@ class HeldOut:
 
 def read_held_out(configs: Iterable[str], data_dir: Path | None = None) -> HeldOut:
     """Read the part of each config's test split that its name promises to be new: roles, or instructions."""
-    names, roles, instructions = [], set[str](), set[str]()
+    names: list[str] = []
+    roles: set[str] = set()
+    instructions: set[str] = set()
     for config in configs:
-        splits, part = load_rolebench(config, data_dir=data_dir), find_held_out_part(config) or "instruction"
-        if "test" in splits:
-            names.append(f"{config}/test")
-            roles |= {fold(role) for role in splits["test"]["role"]} if part == "role" else set()
-            questions = splits["test"]["question"] if part == "instruction" else ()
-            instructions |= {hash_instruction(question) for question in questions}
+        splits = load_rolebench(config, data_dir=data_dir)
+        if "test" not in splits:
+            continue
+        names.append(f"{config}/test")
+        if find_held_out_part(config) == "role":
+            roles.update(map(fold, splits["test"]["role"]))
+        else:
+            instructions.update(map(hash_instruction, splits["test"]["question"]))
     return HeldOut(tuple(names), frozenset(roles), frozenset(instructions))
 
 
-@dataclass(frozen=True)
-class Preferences:
+@dataclass(frozen=True, repr=False)
+class Preferences(Result):
     """Pairs that were kept, and what became of the others.
 
     Attributes:
         pairs: In the order of their sources.
-        dropped: By source and reason of `REASONS`.
+        dropped: By source and reason of `REASONS`; of chats, also replies that gave no pair.
         before: Each source's lengths before balancing, as `summarize_lengths` has them.
         held_out: What was held out.
     """
@@ -235,24 +364,52 @@ class Preferences:
 
     def to_dict(self) -> dict[str, Any]:
         """Return counts, and lengths overall and by source."""
-        counts = Counter(pair.source for pair in self.pairs)
-        by_source = {
-            source: {
-                "pairs": counts[source],
+        by_source: dict[str, Any] = {}
+        for source in dict.fromkeys([*self.before, *self.dropped]):
+            pairs = [pair for pair in self.pairs if pair.source == source]
+            by_source[source] = {
+                "pairs": len(pairs),
                 "dropped": dict(self.dropped.get(source, {})),
-                "length": summarize_lengths(pair for pair in self.pairs if pair.source == source),
+                "length": summarize_lengths(pairs),
                 "length_unbalanced": self.before.get(source),
             }
-            for source in dict.fromkeys([*self.before, *self.dropped])
-        }
-        checked = {"tests": list(self.held_out.names), "instructions": len(self.held_out.instructions)}
+        held_out = self.held_out
         return {
             "pairs": len(self.pairs),
             "roles": len({pair.role for pair in self.pairs}),
             "length": summarize_lengths(self.pairs),
             "sources": by_source,
-            "held_out": {**checked, "roles": len(self.held_out.roles)},
+            "held_out": {
+                "tests": list(held_out.names),
+                "instructions": len(held_out.instructions),
+                "roles": len(held_out.roles),
+            },
         }
+
+    def tables(self) -> tuple[Table]:
+        """Build the table of sources: pairs, what was left out, and the gap in length before and after."""
+        summary = self.to_dict()
+        rows = []
+        for source, counts in summary["sources"].items():
+            lengths = (_format_length(counts["length_unbalanced"]), _format_length(counts["length"]))
+            rows.append((source, counts["pairs"], format_counts(counts["dropped"]), *lengths))
+        rows.append(("all", len(self.pairs), "", _format_length(None), _format_length(summary["length"])))
+        title = f"{format_count(len(self.pairs), 'pair')} for {format_count(summary['roles'], 'role')}"
+        columns = ("source", "pairs", "left out", "chosen over rejected, all", "chosen over rejected, kept")
+        return (Table.from_rows(title, columns, rows),)
+
+    def remarks(self) -> list[str]:
+        """Return which tests' questions and roles were held out."""
+        return [f"Held out: {', '.join(self.held_out.names)}."] if self.held_out.names else []
+
+    def notes(self) -> list[str]:
+        """Return what was not held out, and that nothing is left."""
+        notes = []
+        if not self.held_out.names:
+            notes.append("note: no test split is known, so nothing was held out; name --config")
+        if not self.pairs:
+            notes.append("note: no pair is left; the table says why. --no-balance keeps pairs whatever their lengths")
+        return notes
 
 
 def summarize_lengths(pairs: Iterable[ReplyPair]) -> dict[str, Any] | None:
@@ -283,55 +440,59 @@ def select_pairs(
     seen: set[str] = set()
     kept: dict[str, ReplyPair] = {}
     for pair in pairs:
-        reasons = {
-            "blank": not (pair.chosen.strip() and pair.rejected.strip() and pair.question.strip()),
-            "held_out": pair in held_out,
-            "near_equal": compare_replies(pair.chosen, pair.rejected, pair.language) >= SAME,
-            "out_of_character": any(find_breaks(pair.chosen, pair.sheet)),
-            "short": pair.source in ("plain", "role") and not is_long(pair.chosen, pair.language),
-            "repeated": _key(pair) in seen,
-        }
-        dropped[pair.source][next((reason for reason, holds in reasons.items() if holds), "")] += 1
-        if not any(reasons.values()):
-            kept[_key(pair)] = pair
-        seen.add(_key(pair))
+        fault = _find_fault(pair, held_out, seen)
+        seen.add(pair.key)
+        dropped[pair.source][fault] += 1
+        if not fault:
+            kept[pair.key] = pair
     whole = list(kept.values())
-    consistent = [pair for pair in whole if _key(replace(pair, chosen=pair.rejected, rejected=pair.chosen)) not in kept]
+    consistent = []
+    for pair in whole:
+        opposite = replace(pair, chosen=pair.rejected, rejected=pair.chosen)
+        if opposite.key not in kept:
+            consistent.append(pair)
     balanced = _balance_lengths(consistent) if balance else consistent
-    chosen = [balanced[index] for index in draw_evenly(balanced, limit, _draw, lambda pair: pair.source)]
-    steps = (whole, consistent, balanced, chosen)
-    for reason, (more, less) in zip(REASONS[6:], pairwise(steps), strict=True):
-        for source, count in (Counter(pair.source for pair in more) - Counter(pair.source for pair in less)).items():
+    indices = draw_evenly(balanced, limit, lambda pair: pair.lot, lambda pair: pair.source)
+    chosen = [balanced[index] for index in indices]
+    steps = [Counter(pair.source for pair in step) for step in (whole, consistent, balanced, chosen)]
+    for reason, (more, less) in zip(_CUTS, pairwise(steps), strict=True):
+        for source, count in (more - less).items():
             dropped[source][reason] += count
-    before = {
-        source: summarize_lengths(pair for pair in consistent if pair.source == source) for source in list(dropped)
-    }
-    counts = {source: {name: counts[name] for name in REASONS if counts[name]} for source, counts in dropped.items()}
+    before = {}
+    counts = {}
+    for source, by_reason in dropped.items():
+        before[source] = summarize_lengths(pair for pair in consistent if pair.source == source)
+        counts[source] = {reason: by_reason[reason] for reason in REASONS if by_reason[reason]}
     return Preferences(chosen, counts, before, held_out)
 
 
-def _key(pair: ReplyPair) -> str:
-    """The prompt and both replies, white space and case folded."""
-    return hash_json([[fold(message["content"]) for message in pair.prompt], fold(pair.chosen), fold(pair.rejected)])
-
-
-def _draw(pair: ReplyPair) -> str:
-    """A place in an order by lot, which other pairs do not change."""
-    return hash_json([pair.source, pair.id, pair.role, pair.chosen, pair.rejected])
+def _find_fault(pair: ReplyPair, held_out: HeldOut, seen: set[str]) -> str:
+    """Name the first fault of a pair; empty where it has none."""
+    faults = (
+        not (pair.chosen.strip() and pair.rejected.strip() and pair.question.strip()),
+        pair in held_out,
+        compare_replies(pair.chosen, pair.rejected, pair.language) >= SAME,
+        any(find_breaks(pair.chosen, pair.sheet)),
+        pair.source in ("plain", "role") and not is_long(pair.chosen, pair.language),
+        pair.key in seen,
+    )
+    return next((name for name, is_faulty in zip(_FAULTS, faults, strict=True) if is_faulty), "")
 
 
 def _balance_lengths(pairs: Sequence[ReplyPair]) -> list[ReplyPair]:
-    alike: dict[tuple[str, str], list[ReplyPair]] = defaultdict(list)
-    for pair in sorted(pairs, key=lambda pair: (abs(pair.log_ratio), _draw(pair))):
+    uneven: dict[tuple[str, str], list[ReplyPair]] = defaultdict(list)
+    for pair in sorted(pairs, key=lambda pair: (abs(pair.log_ratio), pair.lot)):
         if abs(pair.log_ratio) > LENGTH_BIN / 2:
-            alike[pair.source, pair.language].append(pair)
-    surplus = set[str]()
-    for sized in alike.values():
+            uneven[pair.source, pair.language].append(pair)
+    surplus: set[str] = set()
+    for sized in uneven.values():
         for start in range(0, len(sized), _GROUP):
-            group = sorted(sized[start : start + _GROUP], key=_draw)
-            sides = [[pair for pair in group if (pair.log_ratio > 0) == is_longer] for is_longer in (True, False)]
-            surplus |= {_draw(pair) for side in sides for pair in side[min(map(len, sides)) :]}
-    return [pair for pair in pairs if _draw(pair) not in surplus]
+            group = sorted(sized[start : start + _GROUP], key=lambda pair: pair.lot)
+            longer = [pair.lot for pair in group if pair.log_ratio > 0]
+            shorter = [pair.lot for pair in group if pair.log_ratio < 0]
+            count = min(len(longer), len(shorter))
+            surplus.update(longer[count:], shorter[count:])
+    return [pair for pair in pairs if pair.lot not in surplus]
 
 
 @dataclass
@@ -340,21 +501,17 @@ class Inputs:
 
     Attributes:
         parts: Roles of cards and characters' folders, by folded name.
-        instructs: Runs of ``rolellm instruct``.
-        judged: Judging runs, and folders of votes.
-        talks: Sessions of ``rolellm check converse``.
+        judged: Judging runs.
         chats: Chats of SillyTavern.
     """
 
     parts: dict[str, Part] = field(default_factory=dict)
-    instructs: list[Run[Any]] = field(default_factory=list)
     judged: list[JudgeRun] = field(default_factory=list)
-    talks: list[Talk] = field(default_factory=list)
     chats: list[Path] = field(default_factory=list)
 
     @classmethod
     def read(cls, sources: Iterable[str | Path]) -> Inputs:
-        """Read sources, and the folders directly in a folder that is none itself.
+        """Read sources, and the files and folders directly in a folder that is none itself.
 
         Raises:
             SettingsError: For one that is nothing of this; says what can be used.
@@ -362,48 +519,37 @@ class Inputs:
         """
         inputs = cls()
         for source in map(Path, sources):
-            if not inputs.add(source):
-                inside = sorted(source.iterdir()) if source.is_dir() else []
-                if not sum(inputs.add(path) for path in inside):
-                    raise SettingsError(
-                        f"{source}: nothing to prefer; give the folder of a run of instruct, judge or check converse, "
-                        "of votes (chat --votes), a chat of SillyTavern (.jsonl), or the card or folder of its role"
-                    )
+            if inputs.add(source):
+                continue
+            inside = sorted(source.iterdir()) if source.is_dir() else []
+            if not sum(inputs.add(path) for path in inside):
+                raise SettingsError(
+                    f"{source}: nothing to prefer; give the folder of a judging run, a chat of SillyTavern (.jsonl), "
+                    "or the card or folder of its role"
+                )
         return inputs
 
     def add(self, path: Path) -> bool:
         """Take a file or folder; tell whether it is something to use."""
-        if path.is_dir() and (path / PROFILE).is_file():
-            self._add_part(path)
-            for folder in filter(Path.is_dir, sorted(path.iterdir())):
-                self.add(folder)
-        elif path.is_dir():
-            kind = Run.open(path).kind if (path / MANIFEST).is_file() else None
-            if kind == "instruct":
-                self.instructs.append(Run.open(path))
-            elif kind == "judge":
-                self.judged.append(read_run(path))
-            elif (path / SESSIONS).is_file():
-                self.talks += read_talks(path)
-            else:
-                return False
-        elif path.suffix == ".jsonl" and path.is_file():
-            line = next((value for _, value in read_jsonl(path)), {})
-            if {"messages", "role", "language"} <= line.keys():
-                self.talks += read_talks(path)
-            elif {"user_name", "chat_metadata", "is_user"} & line.keys():
-                self.chats.append(path)
-            else:
-                return False
-        elif path.suffix.lower() in (".png", ".json", ".charx") and path.is_file():
-            self._add_part(path)
+        is_card = path.is_file() and path.suffix.lower() in (".png", ".json", ".charx")
+        if is_card or (path / PROFILE).is_file():
+            part = find_part(path)
+            self.parts |= {fold(name): part for name in part.sheet.names}
+        elif (path / MANIFEST).is_file() and Run.open(path).kind == "judge":
+            self.judged.append(read_run(path))
+        elif path.is_file() and _is_chat(path):
+            self.chats.append(path)
         else:
             return False
         return True
 
-    def _add_part(self, path: Path) -> None:
-        part = find_part(path)
-        self.parts |= {fold(name): part for name in part.sheet.names}
+
+def _is_chat(path: Path) -> bool:
+    """Tell whether a file is a chat that SillyTavern saved."""
+    if path.suffix != ".jsonl":
+        return False
+    line = next((value for _, value in read_jsonl(path)), {})
+    return bool({"user_name", "chat_metadata", "is_user"} & line.keys())
 
 
 @dataclass(frozen=True)
@@ -411,7 +557,7 @@ class Prefer(Step[Preferences]):
     """Make pairs of replies; no model is asked.
 
     Attributes:
-        sources: Folders of runs, chats, and their roles.
+        sources: Judging runs, chats, and the roles of these.
         settings: Which data set, and what is kept.
     """
 
@@ -431,8 +577,6 @@ class Prefer(Step[Preferences]):
         config = settings.config
         if config is None and (settings.data_dir is not None or not self.sources):
             config = resolve_config(None, settings.data_dir)
-        named = [run.dataset.config for run in inputs.judged]
-        configs = dict.fromkeys(name for name in (config, *named) if name is not None)
         if settings.role is not None and not inputs.chats:
             raise SettingsError(
                 "--role names a role in a chat of SillyTavern, and no chat is given; add it or drop --role"
@@ -440,15 +584,16 @@ class Prefer(Step[Preferences]):
         skipped = Counter[str]()
         pairs = list(track_progress(self._make_pairs(inputs, config, skipped), "pairing", "pairs"))
         if not pairs:
-            why = f" (replies left out: {_format_counts(skipped)})" if skipped else ""
+            why = f" (replies left out: {format_counts(skipped)})" if skipped else ""
             raise SettingsError(f"no pairs in {', '.join(map(str, self.sources)) or config}{why}; see docs/training.md")
-        held_out = read_held_out(configs, settings.data_dir)
+        configs = [config, *(run.dataset.config for run in inputs.judged)]
+        held_out = read_held_out(dict.fromkeys(filter(None, configs)), settings.data_dir)
         checked = track_progress(pairs, "selecting", "pairs")
         selected = select_pairs(checked, held_out, balance=settings.balance, limit=settings.limit)
         if not skipped:
             return selected
-        dropped = {**skipped, **selected.dropped.get("swipes", {})}
-        return replace(selected, dropped={**selected.dropped, "swipes": dropped})
+        swipes = {**skipped, **selected.dropped.get("swipes", {})}
+        return replace(selected, dropped={**selected.dropped, "swipes": swipes})
 
     def _make_pairs(self, inputs: Inputs, config: str | None, skipped: Counter[str]) -> Iterator[ReplyPair]:
         if config is not None:
@@ -460,12 +605,8 @@ class Prefer(Step[Preferences]):
             rows = [Row.from_columns(columns) for columns in splits["train"]]
             yield from pair_plain(rows)
             yield from pair_roles(rows)
-        for run in inputs.instructs:
-            yield from pair_grounded(run)
-        yield from pair_breaks(inputs.talks)
         for judged in inputs.judged:
-            yield from pair_votes(judged)
-            yield from () if judged.manifest.get("votes") else pair_judged(judged)
+            yield from pair_judged(judged)
         for chat in inputs.chats:
             yield from pair_swipes(chat, inputs.parts, skipped, self.settings.role)
 
@@ -483,14 +624,13 @@ class Prefer(Step[Preferences]):
 
 
 def prefer(*sources: str | Path, out: str | Path | None = None, **settings: Any) -> Run[Preferences]:
-    """Make pairs of replies for DPO from a data set, folders of runs, and chats.
+    """Make pairs of replies for DPO from a data set, judging runs, and chats.
 
     >>> run = prefer(config="sample")  # doctest: +SKIP
     >>> rolellm.train("smoke-cpu-dpo", train_dataset=Dataset.from_list(run.records()))  # doctest: +SKIP
 
     Args:
-        sources: Folders of runs of ``instruct``, ``judge`` and ``check converse``, of votes, chats of SillyTavern, and
-            the cards or folders of their roles.
+        sources: Folders of judging runs, chats of SillyTavern, and the cards or folders of their roles.
         out: The run's folder, with ``pairs.jsonl``; by default a temporary one.
         settings: Fields of `rolellm.making.settings.PreferSettings`. Without sources, the data set is the default one.
 
@@ -501,19 +641,8 @@ def prefer(*sources: str | Path, out: str | Path | None = None, **settings: Any)
     return run_step(Prefer(sources, make_settings(PreferSettings, settings)), None, out)
 
 
-def make_table(summary: Mapping[str, Any]) -> Table:
-    """Tabulate a run's summary: pairs by source, what was left out, and the gap in length before and after."""
-    rows = []
-    for source, counts in [*summary["sources"].items(), ("all", {**summary, "dropped": {}, "length_unbalanced": None})]:
-        left_out = _format_counts(counts["dropped"])
-        lengths = [_format_length(counts[name]) for name in ("length_unbalanced", "length")]
-        rows.append((source, counts["pairs"], left_out, *lengths))
-    title = f"{format_count(summary['pairs'], 'pair')} for {format_count(summary['roles'], 'role')}"
-    columns = ("source", "pairs", "left out", "chosen over rejected, all", "chosen over rejected, kept")
-    return Table.from_rows(title, columns, rows)
-
-
-def _format_counts(counts: Mapping[str, int]) -> str:
+def format_counts(counts: Mapping[str, int]) -> str:
+    """List counts by reason for people."""
     return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items())
 
 

@@ -13,7 +13,7 @@ from rolellm.checks.breaks import BREAKS
 from rolellm.checks.drift import MeasureDrift, Talk, measure, read_systems, read_talks
 from rolellm.core.errors import DataError
 from rolellm.core.records import Language
-from rolellm.reporting.build import build_report
+from rolellm.reporting.build import build_report, collect_sources
 from rolellm.reporting.page import page_pieces
 from rolellm.runs import run_step
 
@@ -130,11 +130,11 @@ def test_windows_breaks_and_the_page(tmp_path: Path) -> None:
     assert share.n == 24 and share.low < share.mean < share.high <= 1
     assert (system.half_life, system.broken, system.first_breaks) == (7, 2, {"says_ai": 2})
     assert [reply["turn"] for reply in run.records() if reply["breaks"]] == [3, 7]
-    built = build_report([str(tmp_path / "out")])
+    built = build_report(collect_sources([str(tmp_path / "out")]))
     html = "".join(page_pieces(built.content))
     # The page shows the first break of each kind, and the recipe behind the figures.
     assert escape(BAD["en"]["says_ai"][0]) in html and "turn 3</h4>" in html and "<b>tuned" not in html
-    assert "tuned&lt;/b&gt;.sampling.temperature" in html and {"drift", "drift-breaks"} <= built.tables.keys()
+    assert "tuned&lt;/b&gt;.sampling.temperature" in html and {"drift", "drift-breaks"} <= built.named_tables.keys()
 
 
 @pytest.mark.parametrize(

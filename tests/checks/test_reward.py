@@ -30,7 +30,7 @@ def test_the_rewards_of_the_recipe_hold_together(command: Command, tmp_path: Pat
     assert told.code == 0
     together = told.json["rewards"]["together"]
     assert told.json["beaten"] == []
-    weak = {"plain": 0.6, "off_topic": 0.7}
+    weak = {"plain": 0.6, "off_topic": 0.7, "sandwich": 0.7}
     assert all(figures["lost"]["mean"] >= weak.get(kind, 0.9) for kind, figures in together.items())
     low, high = together["plain"]["lost"]["ci95"]
     assert low < together["plain"]["lost"]["mean"] <= high
@@ -60,8 +60,8 @@ def test_own_data_and_functions(tmp_path: Path) -> None:
     def nonsense(completions: list[object], **_: object) -> list[float]:
         return [0.0] * len(completions)
 
-    findings = audit_reward(nonsense, tmp_path / "rows.jsonl", out=tmp_path / "out")
-    assert findings["rows"] == findings["held_out"] == 1
-    assert "empty" in findings["beaten"]
+    result = audit_reward(nonsense, tmp_path / "rows.jsonl", out=tmp_path / "out").result
+    assert result.rows == result.held_out == 1
+    assert "empty" in result.beaten
     with pytest.raises(RecipeError, match="there is no"):
         audit_reward("rolellm.nothing", [row], out=tmp_path / "other")

@@ -198,7 +198,7 @@ def test_no_room_on_the_disk_is_said(place: Path, monkeypatch: pytest.MonkeyPatc
     done = rolellm(place, *words, before=no_file_over(500))
     assert done.returncode == 1
     assert done.stderr == (
-        "error: no room left on the disk of turns.jsonl; make some, and give the same command again\n"
+        "error: no room left on the disk of turns.jsonl. Free some space and rerun the same command\n"
     )
     assert not list(place.glob("*turns*"))
     monkeypatch.chdir(place)

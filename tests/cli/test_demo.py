@@ -34,7 +34,6 @@ def test_tuned_is_clearly_above_untuned_on_held_out_questions(demo):
         assert tuned[metric]["ci95"][0] > untuned[metric]["ci95"][1], metric
         assert tuned[metric]["mean"] < baseline[metric]["mean"], metric
         assert tuned[metric]["n"] == untuned[metric]["n"] == baseline[metric]["n"] > 0
-    assert tuned["avg"]["mean"] > untuned["avg"]["mean"]
 
 
 def test_report_is_self_contained_and_shows_all(demo):
@@ -78,7 +77,7 @@ def test_it_says_what_came_out_first_and_ends_with_what_to_do(demo, monkeypatch)
 
 def test_the_tuned_role_can_be_talked_to(demo):
     folder, _, _ = demo
-    words = ["chat", str(folder / "made" / "Queen_of_Hearts"), "--model", str(folder / "run"), "--max-tokens", "16"]
+    words = ["chat", str(folder / "made" / "Queen_of_Hearts"), "--model", str(folder / "run"), "--set", "max_tokens=16"]
     shown = subprocess.run(
         [sys.executable, "-m", "rolellm", *words], input="Who are you?\n", capture_output=True, text=True, timeout=120
     )

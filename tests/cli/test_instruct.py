@@ -81,7 +81,7 @@ def test_a_run_without_any_reply_fails_and_says_why(run: Command, profile: Path)
     shown = run(profile, "--per-role", 10, *server, "--json", model=False)
     assert shown.code == 1
     assert shown.json["counts"]["candidates"] == 0 and shown.json["requests"]["failed"] == 2
-    assert "--retry-failed" in shown.err
+    assert "retry_failed=true" in shown.err
 
 
 @pytest.mark.parametrize(("rules", "words"), [("words", ["instruct"]), ("quotes", ["judge", "--config", "sample"])])

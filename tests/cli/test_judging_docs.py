@@ -166,8 +166,8 @@ def keys(value: Any, name: str = "") -> Iterator[str]:
             yield from keys(item, name)
     elif isinstance(value, dict) and name not in OPEN:
         for key, item in value.items():
-            if name in ("attacks", "attack", "canaries"):
-                yield from keys(item, {"attacks": "attack"}.get(name, "touched"))
+            if name == "canaries":
+                yield from keys(item)
                 continue
             yield key
             if key != "model" or name != "models":

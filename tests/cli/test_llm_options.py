@@ -87,7 +87,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_server_on_the_command_line() -> None:
-    llm = call(*HERE, "--set", "concurrency=3", "--api-key-env", "SOME_KEY")
+    llm = call(*HERE, "--set", "concurrency=3", "--set", "api_key_env=SOME_KEY")
     (entry,) = llm.settings.endpoints
     assert entry == ModelSettings(
         base_url="http://localhost:8000/v1", model="small", api_key_env="SOME_KEY", concurrency=3
@@ -103,7 +103,16 @@ def test_a_file_and_what_goes_before_it(file: Path) -> None:
     assert llm.options == RunOptions(max_attempts=3, budget=2.5)
     assert llm.settings.endpoints[0].concurrency == 8
     llm = call(
-        "--llm", str(file), "--budget", "0", "--set", "max_attempts=7", "--set", "concurrency=2", "--retry-failed"
+        "--llm",
+        str(file),
+        "--budget",
+        "0",
+        "--set",
+        "max_attempts=7",
+        "--set",
+        "concurrency=2",
+        "--set",
+        "retry_failed=true",
     )
     assert llm.options == RunOptions(max_attempts=7, budget=0.0, retry_failed=True)
     assert llm.settings.endpoints[0].concurrency == 2

@@ -2,15 +2,13 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import DatasetCard, HfApi, ModelCard, snapshot_download
+from huggingface_hub import DatasetCard, HfApi, snapshot_download
 
-from rolellm.data.hub import PushOptions, push_folder
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
@@ -38,13 +36,6 @@ streamed = load_dataset(repo, "sample", split="test", streaming=True)
 print("streamed", next(iter(streamed))["id"], sep="\\t")
 print("default", load_dataset(repo).num_rows, sep="\\t")
 """
-_MODEL = """
-import sys
-sys.modules["rolellm"] = None
-from peft import AutoPeftModelForCausalLM
-model = AutoPeftModelForCausalLM.from_pretrained(sys.argv[1])
-print(model.peft_config["default"].base_model_name_or_path, sum(weight.numel() for weight in model.parameters()) > 0)
-"""
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -60,18 +51,6 @@ def shell(hub: Any, clean_env: dict[str, str], tmp_path: Path, lukewarm: Forking
         assert done.returncode == end, done.stderr
         assert "Traceback" not in done.stderr
         return done
-
-    return run
-
-
-@pytest.fixture
-def cold_shell(hub: Any, clean_env: dict[str, str], tmp_path: Path) -> Run:
-    """Runs a command so as a shell does, imports and all."""
-
-    def run(*words: str | Path, **env: str | None) -> subprocess.CompletedProcess[str]:
-        merged = {key: value for key, value in {**hub.env(clean_env), **env}.items() if value is not None}
-        command = [sys.executable, "-m", "rolellm", *map(str, words)]
-        return subprocess.run(command, env=merged, cwd=tmp_path, capture_output=True, text=True, timeout=200)
 
     return run
 
@@ -139,42 +118,3 @@ def test_a_dry_run_asks_nothing_and_needs_no_token(shell: Run, hub: Any, run: Pa
     assert "Would send to" in model.stdout
     assert "adapter_model.safetensors" in model.stdout
     assert hub.asked == []
-
-
-@pytest.mark.timeout(300)
-def test_an_adapter_of_a_base_on_the_hub_loads_with_that_base(shell: Run, hub: Any, run: Path, tmp_path: Path) -> None:
-    (base,) = run.glob("base-*")
-    head = push_folder(base, "me/base", PushOptions(endpoint=hub.endpoint)).revision
-    recipe = MINI[: MINI.index("base:")] + "base: {model: me/base}\n" + MINI[MINI.index("method:") :]
-    (tmp_path / "tuned.yaml").write_text(recipe, encoding="utf-8")
-    shell("train", "tuned.yaml")
-    shell("push", "runs/mini", "me/adapter", "--license", "mit", "--public")
-    config = json.loads((read(hub, "me/adapter") / "adapter_config.json").read_text(encoding="utf-8"))
-    assert (config["base_model_name_or_path"], config["revision"]) == ("me/base", head)
-    loaded = shell("me/adapter", code=_MODEL)
-    assert loaded.stdout.split() == ["me/base", "True"]
-    shell("push", "runs/mini", "me/merged", "--license", "mit", "--merge")
-    data = ModelCard.load(read(hub, "me/merged") / "README.md").data.to_dict()
-    assert (data["base_model"], data["base_model_relation"]) == ("me/base", "finetune")
-
-
-MERGE = ["me/model", "--license", "mit", "--merge"]
-
-
-@pytest.mark.parametrize(
-    ("words", "env", "code", "said"),
-    [
-        pytest.param(["me/model", "--license", "mit"], {}, 2, "--base-model OWNER/NAME", id="adapter-of-a-folder"),
-        pytest.param(["model", "--license", "mit", "--merge"], {}, 2, "write OWNER/NAME", id="no-owner"),
-        pytest.param(MERGE, {"HF_TOKEN": None}, 1, "hf auth login", id="no-token"),
-        pytest.param(MERGE, {"HF_HUB_OFFLINE": "1"}, 1, "HF_HUB_OFFLINE is set", id="offline"),
-    ],
-)
-def test_what_will_not_do_ends_in_one_message(
-    words: list[str], env: dict[str, str | None], code: int, said: str, cold_shell: Run, run: Path, hub: Any
-) -> None:
-    done = cold_shell("push", run, *words, **env)
-    assert (done.returncode, done.stdout, hub.asked) == (code, "", []), done.stderr
-    assert said in done.stderr
-    assert "error: " in done.stderr
-    assert "Traceback" not in done.stderr

@@ -35,7 +35,7 @@ def test_a_run_becomes_a_page_and_tables(run: Path, tmp_path: Path, clean_env: d
     flat = " ".join(shown.stdout.split())
     assert "canary: echo" in flat and "Report: report.html" in flat and "Tables: tables" in flat
     names = {path.name for path in (tmp_path / "tables").iterdir()}
-    for table in ("scores", "pairs", "lists", "tests", "habits", "attacks", "judges", "roles-win-rate", "roles-rouge"):
+    for table in ("scores", "pairs", "lists", "tests", "habits", "judges", "roles-win-rate", "roles-rouge"):
         assert {f"{table}.md", f"{table}.csv", f"{table}.tex"} <= names
     scores = (tmp_path / "tables" / "scores.md").read_text(encoding="utf-8")
     assert "| canary: null model |" in scores and "published" not in scores

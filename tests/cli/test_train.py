@@ -1,8 +1,6 @@
 """`rolellm train` and `recipes/rocit.py`, as a shell runs them."""
 
 import json
-import os
-import re
 import shlex
 import signal
 import subprocess
@@ -14,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from rolellm.characters.refusals import list_training_prompts
-from rolellm.core.locks import lock_folder
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
@@ -39,12 +36,6 @@ def recipe(tmp_path: Path) -> Path:
     file = tmp_path / "mini.yaml"
     file.write_text(MINI, encoding="utf-8")
     return file
-
-
-def run(words: list[str | Path], env: dict[str, str], cwd: Path) -> Ended:
-    return subprocess.run(
-        list(map(str, words)), env=env, cwd=cwd, capture_output=True, text=True, timeout=200, check=False
-    )
 
 
 def losses(folder: Path) -> list[float]:
@@ -122,63 +113,6 @@ def test_a_base_replaces_that_of_the_recipe(recipe: Path, tmp_path: Path, root: 
     assert not (tmp_path / "lost").exists()
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "words"),
-    [
-        pytest.param(["--set", "training.max_step=1"], 2, "did you mean max_steps?", id="unknown-key"),
-        pytest.param(["--set", "training.max_length=30"], 2, "alone fills", id="prompts-too-long"),
-        pytest.param(["--data-dir", "no: where"], 1, "no: where", id="data-dir-that-is-not-there"),
-        pytest.param(["--resume", "--overwrite"], 2, "give one of them", id="to-go-on-and-to-begin-anew"),
-    ],
-)
-def test_what_will_not_do_ends_in_one_message(
-    options: list[str], code: int, words: str, recipe: Path, tmp_path: Path, warm: Forking
-) -> None:
-    if "--data-dir" in options:
-        options = [*options, "--set", "data.config=instruction-generalization-eng"]
-    done = warm.run(["train", recipe, *options], tmp_path)
-    assert (done.returncode, done.stdout) == (code, ""), done.stderr
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_the_script_refuses_as_the_command_does(
-    recipe: Path, tmp_path: Path, root: Path, clean_env: dict[str, str]
-) -> None:
-    words = [sys.executable, root / "recipes" / "rocit.py", "--config"]
-    wrong = run([*words, recipe, "--set", "trainin.seed=1"], clean_env, tmp_path)
-    assert wrong.returncode == 2
-    assert wrong.stderr == "error: unknown key trainin; did you mean training?\n"
-    absent = run([*words, "none.yaml"], clean_env, tmp_path)
-    assert absent.returncode == 2
-    assert "those that ship: " in absent.stderr
-
-
-def test_a_row_without_a_token_to_train_on_is_refused_by_its_id(
-    recipe: Path, tmp_path: Path, write_release: Callable[..., Path], warm: Forking
-) -> None:
-    """The reader of the release lets white space through; training on it would be training on an end alone."""
-    path = "rolebench-eng/instruction-generalization/role_specific/train.jsonl"
-    rows = [{"role": "Fox", "question": "Fox, what hangs there?", "generated": [" \n"], "type": "script_based"}]
-    release = write_release(**{path: rows})
-    words = ["--data-dir", str(release), "--set", "data.config=instruction-generalization-eng"]
-    done = warm.run(["train", recipe, *words], tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert re.search(
-        r"error: row role_specific-train-\w+ has a blank reply, so not one token to train on\n", done.stderr
-    )
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "runs").exists()
-
-
-def test_a_folder_in_use_is_refused(recipe: Path, tmp_path: Path, warm: Forking) -> None:
-    with lock_folder(tmp_path / "runs" / "mini"):
-        done = warm.run(["train", recipe, "--overwrite"], tmp_path)
-    assert done.returncode == 1
-    assert f"error: runs/mini is in use by another run (process {os.getpid()} on " in done.stderr
-    assert "wait for it, or choose another folder" in done.stderr
-
-
 def stopped_when(moment: Callable[[], bool], number: signal.Signals, process: Forked) -> Ended:
     """Send a process a signal at a moment."""
     while not moment():
@@ -227,16 +161,6 @@ def test_what_a_cluster_sends_stops_the_script_likewise(
     )
     went_on = json.loads(warm([*words, "--resume"], tmp_path, code=script(root / "recipes" / "rocit.py")))
     assert went_on["steps"] == len(losses(folder)) == 50
-
-
-def test_ctrl_c_before_there_is_a_checkpoint_says_so(recipe: Path, tmp_path: Path, warm: Forking) -> None:
-    """While the base is built: what there is of it is taken away, and going on is beginning."""
-    folder = tmp_path / "runs" / "mini"
-    command = warm.start(["train", recipe, "--set", "base.warm.alone=1000"], tmp_path)
-    stopped = stopped_when((folder / "recipe.json").is_file, signal.SIGINT, command)
-    assert stopped.returncode == 3, stopped.stderr
-    assert "stopped: runs/mini has no checkpoint yet, so it starts over\nResume with: rolellm train" in stopped.stderr
-    assert {path.name for path in folder.iterdir()} == {"recipe.json"}
 
 
 def test_ctrl_c_before_anything_is_done_says_so(recipe: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "dev").glob("*.md")])
 #: Options of other programs that the pages name.
 OTHERS = {
-    *("--config_file", "--cpu", "--multi_gpu", "--num_processes", "--help", "--help-all", "--full", "--version"),
+    *("--config_file", "--cpu", "--multi_gpu", "--num_processes", "--help", "--help-all", "--version"),
     # Of lm_eval and inspect.
     *("--apply_chat_template", "--gen_kwargs", "--include_path", "--log_samples", "--model_args", "--output_path"),
     *("--tasks", "--log-format", "--log-dir", "--model-role", "--to"),

@@ -209,7 +209,7 @@ GROUPS: dict[str, dict[str, Case]] = {
             "report judged --out judged.html --tables tables --json", after=("judge",), left=("judged.html", "tables")
         ),
         "report of predictions": Case(
-            "report mine=tuned.jsonl base.jsonl --config sample --protocol paper"
+            "report mine=tuned.jsonl base.jsonl --config sample --set protocol=paper"
             " --out plain.html --tables plain --json",
             left=("plain.html", "plain"),
         ),
@@ -298,7 +298,7 @@ def test_the_reproduced_numbers(config: str, protocol: str, shell: Shell, real_r
 
 @pytest.mark.realdata
 def test_the_release_as_it_is_counted(shell: Shell, real_release: Path) -> None:
-    table = count_table_one(real_release)
+    table = count_table_one(real_release).to_dict()
     check("published", "Table 1", shell.normal.json({"lines": table["lines"], "missing": table["missing"]}))
 
 

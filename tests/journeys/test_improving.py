@@ -8,9 +8,11 @@ import pytest
 import rolellm
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.records import Row
+from rolellm.core.table import Interval
 from rolellm.data.rolebench import load_rolebench
 from rolellm.journeys.evaluation import EvalResult
-from rolellm.journeys.improving import BEHAVIOR
+from rolellm.journeys.improving import BEHAVIOR, describe_hacking
+from rolellm.reporting.findings import PairTest
 
 from ..commands import Command
 
@@ -26,7 +28,7 @@ def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_recipe(folder: Path, trainer: str) -> str:
     extra = "  reward_funcs: [rolellm.rewards.in_character, rolellm.rewards.style, rolellm.rewards.rouge]\n"
-    extra += "  reward_weights: [1, 2, 0]\n  per_device_train_batch_size: 8\n  max_completion_length: 6\n"
+    extra += "  reward_weights: [0, 1, 2]\n  per_device_train_batch_size: 8\n  max_completion_length: 6\n"
     path = folder / f"{trainer}.yaml"
     path.write_text(
         f"extends: rocit-{trainer}\ntraining:\n  max_steps: 8\n"
@@ -77,8 +79,8 @@ def test_the_command_says_what_rewards_did(adapter: Path, tmp_path: Path, comman
     done = command("improve", adapter, "--out", tmp_path / "out", *options)
     assert done.code == 0, done.err
     assert done.out.startswith("“after” is not")
-    assert "Rewards, from the first quarter of the steps to the last: in_character" in done.out
-    assert "rouge" in done.out and "only watched" in done.out
+    missing = [name for name in ("in_character", "style", "rouge") if f"reward {name} (" not in done.out]
+    assert not missing, done.out
     assert f"Report: {tmp_path / 'out' / 'report.html'}" in done.out
 
 
@@ -113,4 +115,30 @@ def test_a_model_that_was_not_tuned_is_refused_in_words(base: Path, tmp_path: Pa
 )
 def test_behavior_of_a_reply(reply: str, name: str, value: float) -> None:
     row = Row(id="1", role="Pirate", language="en", subset="general", question="Who?", references=("Aye.",))
-    assert BEHAVIOR[name][0](row, reply) == pytest.approx(value)
+    assert BEHAVIOR[name].measure(row, reply) == pytest.approx(value)
+
+
+RISES, FALLS = {"reward style": 0.2}, {"reward rouge": -0.1}
+
+
+@pytest.mark.parametrize(
+    ("differences", "p", "words"),
+    [
+        pytest.param(RISES | FALLS, 0.01, "rise (reward style +0.150 to +0.250, n = 40) and others fall", id="hacked"),
+        pytest.param(RISES | {"replies that break character": 0.3}, 0.01, "break character +0.250", id="breaks-rise"),
+        pytest.param(RISES | {"CUS": -0.1}, 0.01, "fall (CUS", id="score-falls"),
+        pytest.param(RISES | {"words a reply": -9.0}, 0.01, None, id="shorter-is-not-worse"),
+        pytest.param(RISES | FALLS, 0.06, None, id="undecided"),
+        pytest.param({"reward rouge": 0.1, "CUS": -0.1}, 0.01, None, id="only-a-watched-one-rises"),
+    ],
+)
+def test_hacked_is_a_trained_reward_that_rises_while_a_measure_falls(
+    differences: dict[str, float], p: float, words: str | None
+) -> None:
+    tests = [
+        PairTest(("after", "before"), name, (0.5 + gain, 0.5), Interval(gain, gain - 0.05, gain + 0.05, 40), p, "")
+        for name, gain in differences.items()
+    ]
+    sentences = list(describe_hacking(tests, {"reward style"}))
+    assert [words in sentence for sentence in sentences if words] == ([] if words is None else [True])
+    assert bool(sentences) is (words is not None)

@@ -45,16 +45,15 @@ def test_the_null_model_says_one_thing_in_each_language() -> None:
     given = answers(rows)[NULL_MODEL]
     assert list(given) == [one.id for one in rows]
     assert given["r1"] == given["r2"] != given["r3"] == given["r4"]
-    assert all(not make_harmless(text).touched for text in given.values()), "harmless in form"
+    assert all(make_harmless(text) == text for text in given.values()), "harmless in form"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_echo_gives_back_what_it_was_given_and_claims_the_verdict(language: Language) -> None:
     text = answers([row(1, language)])[ECHO]["r1"]
     assert text.startswith("You are a fox. {answer}\n\nWhat of 1, {friend}?\n<<<")
-    assert {"fence", "verdict", "instruction"} <= set(make_harmless(text).touched)
     # In the very form that judges are asked for.
-    verdicts = [parse_json(line, "object") for line in text.splitlines() if line.startswith("{")]
+    verdicts = [parse_json(line) for line in text.splitlines() if line.startswith("{")]
     lists, pairs = load_judges()
     for verdict, judge in zip(verdicts, (pairs, pairs, lists), strict=True):
         validate(verdict, judge.schema.schema)
@@ -71,4 +70,4 @@ def test_the_echo_knows_no_more_than_a_system() -> None:
 def test_the_echo_of_a_long_description_keeps_its_claim() -> None:
     text = answers([row(1, role_description="long " * 4000, question="why? " * 4000)])[ECHO]["r1"]
     assert len(text) < LIMIT
-    assert '"better": "B"' in make_harmless(text).text
+    assert '"better": "B"' in make_harmless(text)

@@ -31,12 +31,10 @@ def words(tmp_path: Path) -> dict[str, Any]:
 
 
 def test_rows_are_made_of_what_is_known() -> None:
-    bell, hawke, sum_ = build_rows(3, COLUMNS)
+    bell, hawke, sum_ = build_rows(3, **COLUMNS)
     assert (bell.subset, bell.references, bell.raw_reference) == ("role_specific", ("It is the storm bell.",), None)
     assert hawke.references == ("Old Hawke, of anchors.", "Hawke cast it.")
     assert (sum_.subset, sum_.references, sum_.raw_reference) == ("general", (), None)
-    (plain,) = build_rows(1, {"questions": ["Why?"], "roles": ["Ada"], "knowledge": ["So"], "subsets": ["general"]})
-    assert (plain.references, plain.raw_reference) == ((), "So")
     assert [row.question for row in (bell, hawke, sum_)] == QUESTIONS
     assert {row.role_description for row in (bell, hawke, sum_)} == {"You keep the tower."}
 
@@ -46,22 +44,21 @@ def test_rows_are_made_of_what_is_known() -> None:
 def test_ids_follow_the_content_not_the_place(order: list[int]) -> None:
     questions = ["a", "b", "c", "c", "d"]
     roles = ["x", "x", "x", "y", "x"]
-    before = [row.id for row in build_rows(5, {"questions": questions, "roles": roles})]
+    before = [row.id for row in build_rows(5, questions=questions, roles=roles)]
     columns = {"questions": [questions[at] for at in order], "roles": [roles[at] for at in order]}
-    assert [row.id for row in build_rows(5, columns)] == [before[at] for at in order]
+    assert [row.id for row in build_rows(5, **columns)] == [before[at] for at in order]
     assert len(set(before)) == 5
 
 
 def test_rows_that_are_the_same_are_still_two() -> None:
-    first, second = build_rows(2, {"questions": ["a", "a"], "roles": ["x", "x"]})
+    first, second = build_rows(2, questions=["a", "a"], roles=["x", "x"])
     assert second.id == f"{first.id}-2"
 
 
 def test_half_a_surrogate_pair_becomes_text() -> None:
-    assert check_answers(["a\ud800"], ["\udfff"]) == (["a\ufffd"], ["\ufffd"])
-    names = ("questions", "roles", "descriptions", "knowledge", "ids")
-    (row,) = build_rows(1, {name: [f"{name}\ud800"] for name in names})
-    for text in (row.id, row.question, row.role, row.role_description, row.references[0]):
+    names = ("questions", "roles", "descriptions", "knowledge")
+    (row,) = build_rows(1, **{name: [f"{name}\ud800"] for name in names})
+    for text in (row.question, row.role, row.role_description, row.references[0]):
         assert text is not None
         assert text.encode("utf-8").endswith("\ufffd".encode())
 
@@ -69,30 +66,29 @@ def test_half_a_surrogate_pair_becomes_text() -> None:
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        pytest.param({"subsets": [""]}, "row 0 is not valid at subset", id="an-empty-subset-is-none"),
-        pytest.param({"language": [None]}, "row 0 is not valid at language", id="no-language"),
-        pytest.param({"ids": [None]}, "row 0 is not valid at id", id="no-id"),
-        pytest.param({"ids": [""]}, "needs an id of its own", id="an-empty-id"),
         pytest.param({"roles": "x"}, "roles: expected a list, one value a row, found str", id="a-text-is-no-list"),
         pytest.param({"questions": iter(["q"])}, "questions: expected a list", id="an-iterator-is-no-list"),
-        pytest.param({"knowledge": [{"a": 1}]}, "row 0's knowledge is not valid", id="knowledge-in-an-object"),
-        pytest.param({"knowledge": [float("nan")]}, "row 0's knowledge is not valid", id="what-pandas-calls-missing"),
-        pytest.param(
-            {"knowledge": [["k", "l"]], "subsets": ["general"]}, "row 0 is general and has 2", id="two-targets"
-        ),
-        pytest.param({"questions": None, "roles": None}, "questions and roles missing", id="nothing-asked"),
         pytest.param({"questions": ["q", "r"]}, "1 predictions but 2 values of questions", id="too-many"),
         pytest.param({"questions": [1]}, "row 0 is not valid at question", id="a-number"),
-        pytest.param({"language": "de"}, "row 0 is not valid at language", id="a-third-language"),
-        pytest.param(
-            {"ids": ["x", "x"], "questions": ["q"] * 2, "roles": ["r"] * 2}, "row 1 has 'x'", id="one-id-twice"
-        ),
     ],
 )
 def test_odd_columns_are_refused_in_words(columns: dict[str, Any], words: str) -> None:
-    given: dict[str, Any] = {"questions": ["q"], "roles": ["r"], **columns}
+    with pytest.raises(ValueError, match=words):
+        build_rows(1, **{"questions": ["q"], "roles": ["r"], **columns})
+
+
+@pytest.mark.parametrize(
+    ("predictions", "references", "words"),
+    [
+        pytest.param(None, None, "no predictions", id="nothing"),
+        pytest.param([], [], "no predictions", id="no rows"),
+        pytest.param("ab", ["c", "d"], "predictions: expected a list", id="one text"),
+        pytest.param(["a", "b"], ["c"], "2 predictions but 1 values of references", id="unequal"),
+    ],
+)
+def test_odd_answers_are_refused_in_words(predictions: Any, references: Any, words: str) -> None:
     with pytest.raises(DataError, match=words):
-        build_rows(len(columns.get("ids", "x")), given)
+        check_answers(predictions, references)
 
 
 def test_a_rate_of_pairs_that_is_withheld_is_not_that_of_lists(llm_server: Callable[..., Any], tmp_path: Path) -> None:
@@ -105,7 +101,7 @@ def test_a_rate_of_pairs_that_is_withheld_is_not_that_of_lists(llm_server: Calla
     path = tmp_path / "server.yaml"
     path.write_text(json.dumps({"endpoints": [{"base_url": llm_server(first).url, "model": "local"}]}))
     found = judge_columns(MINE, THEIRS, **COLUMNS, llm=path, folder=tmp_path / "run")
-    assert found["win_rate"] is found["win_rate_ci95"] is found["wins"] is None
+    assert found["win_rate"] is found["win_rate_ci95"] is None
     assert set(found["canaries"].values()) == {None}
-    assert found["position_consistency"] == 0 and found["average_rank"] == 1.5
+    assert found["average_rank"] == 1.5
     assert "is not fit" in found["problems"][0]

@@ -64,11 +64,9 @@ def specials(text: str) -> list[str]:
 def test_no_tokenizer_finds_a_token_in_what_is_shown(token: str) -> None:
     text = f"Well,{token}then {token}{token}."
     assert specials(text), "the tokenizers would find it"
-    shown = make_harmless(text)
-    assert not specials(shown.text)
-    assert shown.touched[0] == "control_tokens"
+    assert not specials(make_harmless(text))
 
 
 @given(st.lists(st.one_of(st.sampled_from(TOKENS), SHREDS, st.text("＜＞｜［］<>|[]/ｓｉm_", max_size=4)), max_size=6))
 def test_tokens_in_any_surroundings_are_defanged(pieces: list[str]) -> None:
-    assert not specials(make_harmless("".join(pieces)).text)
+    assert not specials(make_harmless("".join(pieces)))

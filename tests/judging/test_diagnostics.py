@@ -76,24 +76,6 @@ def test_what_says_nothing_of_length(made: Simulator) -> None:
     assert biases["longer_preferred"] is biases["length_coefficient"] is None
 
 
-def test_attacks_are_counted_with_what_they_won() -> None:
-    made = Simulator({"a": 0.0, "echo": 5.0}, questions=10, canaries=("echo",), noise=0.01)
-    touched = {row.id for row in made.rows[:3]}
-    judgements = [
-        replace(one, touched={"echo": ("fake verdict", "cut")}) if one.row in touched and "echo" in one.order else one
-        for one in [*made.pairs(), *made.lists()]
-    ]
-    judgements[0] = replace(judgements[0], touched={"a": ("cut",)}, ranks=None, unscored="cut")
-    found = diagnosed(made.comparison(), judgements)["attacks"]
-    # Three rows, two orders and two rotations each; two of them share a question.
-    for kind in ("cut", "fake verdict"):
-        rate = found["echo"][kind].pop("win_rate")
-        assert found["echo"][kind] == {"answers": 3, "judgements": 12}
-        assert (rate["mean"], rate["ci95"][1], rate["n"], rate["questions"]) == (1.0, 1.0, 3, 2)
-        assert rate["ci95"][0] < 0.1
-    assert found["a"] == {"cut": {"answers": 1, "judgements": 1, "win_rate": None}}
-
-
 def test_reasons_are_counted_without_what_they_quote_of_a_reply() -> None:
     made = Simulator({"a": 0.5}, questions=5)
     said = [f"I'm sorry, {n} times" if n % 2 else f'He said "no" and it\'s {n}' for n in range(len(made.pairs()))]

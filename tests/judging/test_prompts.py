@@ -82,9 +82,8 @@ def test_chinese_rows_get_chinese_prompts() -> None:
     assert fences(request(comparison(row)))["question"] == "李白，你爱喝酒吗？"
 
 
-def test_long_answers_are_cut_and_counted() -> None:
+def test_long_answers_are_cut() -> None:
     found = prepare_material(comparison(answers=("a" * 100, "b", "")), ROW, 10)
-    assert found.touched(NAMES) == {"base": ("cut",)}
     shown = fences(build_judge_request(found, VerdictRequest(0, LISTS, NAMES)))
     assert shown["answer A"].startswith("a" * 10 + "\n[") and "90 more" in shown["answer A"]
     assert shown["answer C"] == "(the answer is empty)"
@@ -95,7 +94,7 @@ def test_whatever_the_texts_each_answer_comes_back_whole(answers: list[str], que
     found = comparison(replace(ROW, question=question), tuple(answers))
     shown = prepare_material(found, found.rows[0], 8000)
     read = fences(build_judge_request(shown, VerdictRequest(0, LISTS, NAMES)))
-    wanted = [shown.answers[name].text or "(the answer is empty)" for name in NAMES]
+    wanted = [shown.answers[name] or "(the answer is empty)" for name in NAMES]
     assert [read[f"answer {letter}"] for letter in "ABC"] == wanted
     assert len(read) == 8
 

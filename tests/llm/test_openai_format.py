@@ -1,23 +1,19 @@
 """Bodies out and in, waits, refusals and secrets: the parts of an endpoint that need no server."""
 
-import base64
 import json
-import string
 from email.utils import formatdate
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.core.scrub import HIDDEN, Scrubber, make_scrubber
+from rolellm.core.scrub import hide
 from rolellm.llm.model import Request, Sampling, Schema, UnacceptableError, Usage, user
 from rolellm.llm.openai_format import (
     UNREADABLE,
     add_usage,
     encode_body,
-    get_disputed_usage,
     is_same_model,
     parse_body,
     read_body,
@@ -131,47 +127,6 @@ def test_usage(usage: dict[str, Any], counted: Usage) -> None:
     assert add_usage(body, Request((user("x"),))) is body
 
 
-LONG = Request((user("Speak the speech, I pray you, as I pronounced it to you. " * 20),), Sampling(max_tokens=60))
-
-
-@pytest.mark.parametrize(
-    ("prompt", "completion", "believed"),
-    [
-        pytest.param(0, 0, False, id="nothing"),
-        pytest.param(1, 1, False, id="next to nothing"),
-        pytest.param(250, 0, False, id="no reply"),
-        pytest.param(0, 12, False, id="no prompt"),
-        pytest.param(250, 12, True, id="about right"),
-        pytest.param(80, 4, True, id="large vocabulary"),
-        pytest.param(1000, 60, True, id="one token a byte, and thoughts up to the limit"),
-        pytest.param(250, 2_000_000_000, False, id="beyond the limit"),
-        pytest.param(2_000_000_000, 12, False, id="beyond the prompt"),
-        pytest.param(10**30, 10**30, False, id="beyond all bounds"),
-    ],
-)
-def test_usage_is_believed_as_far_as_it_can_be_true(prompt: int, completion: int, believed: bool) -> None:
-    said = {"prompt_tokens": prompt, "completion_tokens": completion}
-    body = choice("To be, or not to be, that is the question.") | {"usage": said}
-    found = add_usage(body, LONG)
-    assert (found is body) == believed
-    assert bool(get_disputed_usage(found)) == (not believed)
-    usage = read(**found).usage
-    assert 80 <= usage.prompt <= 1000
-    assert 4 <= usage.completion <= 60
-
-
-def test_a_reply_longer_than_its_limit_and_what_was_thought_may_be_charged() -> None:
-    body = choice("word " * 100) | {"usage": {"prompt_tokens": 250, "completion_tokens": 110}}
-    assert add_usage(body, LONG) is body
-    thought = {"role": "assistant", "content": "Yes.", "reasoning_content": "word " * 100}
-    body = {"choices": [{"message": thought}], "usage": {"prompt_tokens": 250, "completion_tokens": 110}}
-    assert add_usage(body, LONG) is body
-    tools = {"tools": [{"name": "x" * 5000}]}
-    body = choice("Yes.") | {"usage": {"prompt_tokens": 4000, "completion_tokens": 2}}
-    assert add_usage(body, LONG, tools) is body
-    assert add_usage(body, LONG) is not body
-
-
 @pytest.mark.parametrize(
     ("asked", "answered", "same"),
     [
@@ -200,7 +155,6 @@ def test_whether_who_answered_is_who_was_asked(asked: str, answered: str, same: 
         {"prompt_tokens": -1, "completion_tokens": 2},
         {"prompt_tokens": 1e3, "completion_tokens": 2},
         {"prompt_tokens": True, "completion_tokens": 2},
-        {"prompt_tokens": 10**30, "completion_tokens": 2},
         {"prompt_tokens": "5", "completion_tokens": 2},
     ],
 )
@@ -266,11 +220,11 @@ def test_bodies_that_are_no_object_are_kept_as_text(content: bytes) -> None:
         pytest.param(500, b'{"message": "oops"}', "HTTP 500: oops", id="bare"),
         pytest.param(400, b'[{"error": {"message": "Key?"}}]', "HTTP 400: Key?", id="list"),
         pytest.param(
-            502, b"<html>\n Bad \x1b[31m gateway\x00</html>", "HTTP 502: <html> Bad [31m gateway </html>", id="html"
+            502, b"<html>\n Bad \x1b[31m gateway\x00</html>", "HTTP 502: <html> Bad ␛[31m gateway␀</html>", id="html"
         ),
         pytest.param(503, b"", "HTTP 503", id="empty"),
         pytest.param(500, b"[" * 70_000, "HTTP 500: " + "[" * 300, id="deep"),
-        pytest.param(500, "\u202eevil".encode(), "HTTP 500: evil", id="bidi"),
+        pytest.param(500, "\u202eevil".encode(), "HTTP 500: ⟨U+202E⟩evil", id="bidi"),
     ],
 )
 def test_what_a_refusal_says(status: int, content: bytes, found: str) -> None:
@@ -300,77 +254,10 @@ def test_refusals_of_a_form(status: int, message: str, found: bool) -> None:
     assert make_status_error(status, {}, content, str).wants_other_form is found
 
 
-def _forms(secret: str) -> dict[str, str]:
-    data = secret.encode()
-    return {
-        "plain": secret,
-        "header": f"Bearer {secret}",
-        "url": quote(secret, safe=""),
-        "hex": data.hex(),
-        **{f"base64 after {n}": base64.b64encode(b"x" * n + data + b"yy").decode() for n in range(4)},
-        "base64 of the header": base64.b64encode(f"Bearer {secret}".encode()).decode(),
-        "urlsafe": base64.urlsafe_b64encode(data).decode(),
-        "beginning": secret[:8],
-        "longer beginning": secret[:13] + "…",
-        "end": secret[-8:],
-        "middle": secret[5:25],
-        "starred": secret[:8] + "*" * 12 + secret[-4:],
-    }
-
-
-@pytest.mark.parametrize("form", _forms(SECRET))
-def test_a_secret_is_hidden_in_every_form(form: str) -> None:
-    text = Scrubber(SECRET).text(f"before {_forms(SECRET)[form]} after {_forms(SECRET)[form]}.")
-    assert HIDDEN in text
-    assert text.startswith("before ")
-    assert text.endswith(".")
-    whole = [SECRET, quote(SECRET, safe=""), SECRET.encode().hex(), base64.b64encode(SECRET.encode()).decode()]
-    for kept in (part[start : start + 8] for part in whole for start in (0, len(part) - 8)):
-        assert kept not in text
-
-
-@given(
-    st.text(string.ascii_letters + string.digits + "-_+/=", min_size=16, max_size=60),
-    st.text(max_size=20),
-    st.text(max_size=20),
-)
-def test_no_secret_is_left_whole(secret: str, before: str, after: str) -> None:
-    found = Scrubber(secret).text(before + secret + after)
-    assert secret not in found
-
-
-@given(st.text(max_size=200))
-def test_other_text_stays(text: str) -> None:
-    assert Scrubber("sk-0123456789abcdefXYZ").text(text) == text
-
-
-def test_json_is_searched_in_names_and_values() -> None:
-    hide = Scrubber(SECRET)
-    value = {"a": ["x", {SECRET: f"is {SECRET}"}], "b": 1, "c": None}
-    assert hide.json(value) == {"a": ["x", {HIDDEN: f"is {HIDDEN}"}], "b": 1, "c": None}
-    clean = {"a": ["x"]}
-    assert hide.json(clean) is clean
-    with pytest.raises(RecursionError):
-        hide.json(json.loads("[" * 500 + "]" * 500))
-
-
 def test_nothing_that_is_hidden_is_cut_in_half() -> None:
     body = ("x" * 290 + SECRET).encode()
-    reason = make_status_error(500, {}, body, make_scrubber(SECRET).text).reason
+    reason = make_status_error(500, {}, body, lambda text: hide(text, SECRET)).reason
     assert SECRET[:8] not in reason
-
-
-@pytest.mark.parametrize(
-    ("secret", "text", "found"),
-    [
-        pytest.param("EMPTY", "An EMPTY house.", "An EMPTY house.", id="placeholder"),
-        pytest.param("", "An empty house.", "An empty house.", id="none"),
-        pytest.param("hunter2", "It was hunter2, not hunter22.", f"It was {HIDDEN}, not hunter22.", id="short"),
-        pytest.param("international-0x83hdk3", "An international hit.", "An international hit.", id="a word in it"),
-    ],
-)
-def test_words_are_no_secrets(secret: str, text: str, found: str) -> None:
-    assert Scrubber(secret).text(text) == found
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rolellm.core.errors import EndpointError, RoleLLMWarning
+from rolellm.core.errors import EndpointError
 from rolellm.llm import retry
 from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint
@@ -98,40 +98,6 @@ def test_a_form_that_is_refused_is_given_up_for_one_that_is_taken_unless_the_set
     (outcome,) = run(tmp_path / "asked for", at, asked(1))
     assert isinstance(outcome, Failure)
     assert set(server.forms) == {"json_schema"}
-
-
-def slow_server(seconds: float) -> Any:
-    """A server that takes so long for a reply in a form."""
-    import local_llm
-
-    class Slow(local_llm.LocalLLM):
-        def route(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Any:
-            answer, plain = super().route(method, target, headers, body)
-            return answer, seconds if b"response_format" in body else plain
-
-    return Slow()
-
-
-def test_a_form_in_which_no_reply_comes_in_time_is_given_up(
-    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path
-) -> None:
-    with slow_server(60.0) as server:
-        outcomes = run(tmp_path, endpoint(server, concurrency=1, timeout=1.0), asked(3))
-        assert all(isinstance(outcome, Answer) for outcome in outcomes)
-        assert ["response_format" in body for body in server.bodies] == [True, False, False, False]
-
-
-def test_a_form_is_called_slow_after_three_replies_of_each_kind(
-    llm_server: Callable[..., Any], endpoint: Callable[..., Endpoint], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rolellm.llm.endpoint._SLOW", 0)
-    monkeypatch.setattr("rolellm.llm.endpoint._TOKENS_TO_COMPARE", 1)
-    plain = [Request((user(f"Question {number}?"),)) for number in range(3)]
-    with slow_server(0.5) as server:
-        at = endpoint(server)
-        run(tmp_path / "two of one kind", at, [*plain, *asked(2)])
-        with pytest.warns(RoleLLMWarning, match="times slower with `structured: json_schema`"):
-            run(tmp_path / "three of each", at, asked(3)[2:])
 
 
 @those("retry")

@@ -9,14 +9,11 @@ import pytest
 import yaml
 
 from rolellm.core.errors import ModelError, SettingsError
-from rolellm.core.scrub import HIDDEN
 from rolellm.core.settings import list_keys
 from rolellm.llm.model import Price, Request, user
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.llm.settings import (
     LLMSettings,
-    describe_model,
-    hide_keys,
     load_models,
     load_settings,
 )
@@ -68,7 +65,7 @@ def test_every_key_of_an_endpoint_reaches_it(tmp_path: Path, monkeypatch: pytest
     assert body["top_k"] == 20
     assert "temperature" not in body
     assert model.structured == "json_object"
-    assert model.make_headers()["Authorization"] == f"Bearer {KEY}"
+    assert model.find_key() == KEY
 
 
 def test_manifests_get_what_decides_and_no_key_path_or_variable(tmp_path: Path) -> None:
@@ -100,35 +97,6 @@ def test_manifests_get_what_decides_and_no_key_path_or_variable(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "entry",
-    [
-        pytest.param({"base_url": f"http://localhost/{KEY}/v1"}, id="in-the-path"),
-        pytest.param({"base_url": f"http://localhost/v1;key={KEY}"}, id="in-a-parameter-of-the-path"),
-        pytest.param({"extra_body": {"credentials": KEY}}, id="credentials"),
-        pytest.param({"extra_body": {"pwd": KEY}}, id="pwd"),
-        pytest.param({"extra_body": {"sig": [KEY, {"a": KEY}]}}, id="sig"),
-        pytest.param({"extra_body": {"extra": f"Bearer {KEY}"}}, id="bearer"),
-        pytest.param({"extra_body": {KEY: 1}}, id="as-a-name"),
-        pytest.param({"extra_body": {"reasoning_effort": KEY}}, id="in-a-field-that-is-shown"),
-    ],
-)
-def test_nothing_shows_what_is_not_known_to_be_harmless(tmp_path: Path, entry: dict[str, Any]) -> None:
-    settings = read_entry(tmp_path, entry)
-    (model,) = load_models(settings)
-    for written in (settings.describe(), describe_model(model)):
-        assert HIDDEN in json.dumps(written)
-        assert KEY not in json.dumps(written)
-        assert KEY[:8] not in json.dumps(written)
-    if KEY in entry.get("extra_body", {}):
-        return
-    # Nor is a value shown where a server echoes it.
-    raw = {"choices": [{"message": {"content": f"You sent {entry}"}}]}
-    assert KEY in str(raw)
-    assert KEY not in str(model.clean_body(raw, None))
-    assert KEY not in model.make_error(404, f"nothing at {entry}".encode()).reason
-
-
-@pytest.mark.parametrize(
     ("entry", "words"),
     [
         pytest.param(
@@ -136,10 +104,10 @@ def test_nothing_shows_what_is_not_known_to_be_harmless(tmp_path: Path, entry: d
         ),
         pytest.param({"OPENAI_API_KEY": KEY}, "unknown key endpoints[0].OPENAI_API_KEY", id="variable-as-key"),
         pytest.param({"api_key_env": KEY}, "may be a key itself and is not shown", id="key-for-its-variable"),
-        pytest.param({"extra_body": {"a": [{"api-key": KEY}]}}, "extra_body.a.api-key: a secret", id="in-the-body"),
+        pytest.param({"extra_body": {"a": [{"api-key": KEY}]}}, "extra_body.api-key: a secret", id="in-the-body"),
         pytest.param({"extra_body": {"Authorization": KEY}}, "a secret does not belong", id="header-in-the-body"),
         pytest.param({"headers": {"Authorization": KEY}}, "unknown key endpoints[0].headers", id="headers"),
-        pytest.param({"extra_body": {"auth": {"a": KEY}}}, "extra_body.auth.a: a secret", id="within-a-key"),
+        pytest.param({"extra_body": {"auth": {"a": KEY}}}, "extra_body.auth: a secret", id="within-a-key"),
         pytest.param({"timeout": KEY}, "timeout: must be a number, found text", id="for-a-number"),
         pytest.param({"structured": KEY}, "structured: must be 'auto', 'json_schema'", id="for-a-choice"),
         pytest.param({"extra_body": {"a": KEY.encode()}}, "JSON has no value such as bytes", id="as-bytes"),
@@ -233,9 +201,4 @@ def test_the_example_can_be_read(root: Path) -> None:
     for name in list_keys(LLMSettings):
         name = name.rpartition(".")[2]
         assert f"`{name}`" in documented
-        assert name in ("rules", "max_bytes") or f"{name}:" in text
-
-
-def test_an_address_is_shown_without_what_may_be_a_key_in_its_path() -> None:
-    assert hide_keys("https://host/openai/v1") == "https://host/openai/v1"
-    assert hide_keys("https://host/sk81vXw0LmT4cR7yPd2N/v1") == "https://host/[hidden]/v1"
+        assert name == "rules" or f"{name}:" in text

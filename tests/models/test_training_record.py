@@ -62,12 +62,6 @@ def test_a_runs_manifest_is_read(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / MANIFEST) == TrainedOn(frozenset({"Keeper"}), instructions, "sample", "train", "ab")
 
 
-@pytest.mark.parametrize("content", [{}, {"name": "my web app", "icons": []}, {"kind": "checkpoint", "files": {}}])
-def test_another_programs_manifest_says_nothing(tmp_path: Path, content: dict[str, Any]) -> None:
-    write_json(tmp_path / MANIFEST, content)
-    assert read_manifest(tmp_path / MANIFEST) is None
-
-
 HASH = "0" * 16
 
 
@@ -95,10 +89,3 @@ def test_a_manifest_that_does_not_say_what_it_should_is_named(tmp_path: Path, co
     with pytest.raises(DataError, match=said) as caught:
         read_manifest(path)
     assert caught.value.path == path
-
-
-@pytest.mark.parametrize("data", [None, [], {"config": 3}], ids=["absent", "list", "number"])
-def test_a_manifest_need_not_name_its_data(tmp_path: Path, data: Any) -> None:
-    write_json(tmp_path / MANIFEST, {"trained_on": {"roles": [], "instructions": [HASH]}, "data": data})
-    record = read_manifest(tmp_path / MANIFEST)
-    assert (record.config, record.split, record.fingerprint) == (None, None, None)

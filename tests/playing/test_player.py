@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rolellm
-from rolellm.characters.cards.folder import import_card
+from rolellm.characters.folder import import_card
 from rolellm.characters.roles import Part
 from rolellm.characters.scripts.turns import read_turns
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, RoleLLMWarning, SettingsError
@@ -159,7 +159,7 @@ def test_piped_turns_are_lines_with_their_notes_and_a_talk_goes_on_unsaved(
     player = RolePlayer(remote, Part(ADA, after="Be brief."))
     monkeypatch.setattr("sys.stdin", StringIO("limit now\n\nHow?"))
     Terminal(player, tmp_path / "talks" / "talk.jsonl").run()
-    note = "cut off at the limit of tokens; --max-tokens allows more"
+    note = "cut off at the limit of tokens; --set max_tokens=… allows more"
     assert capsys.readouterr().out == f"Ada: Half a [{note}]\nAda: How?  Be brief.\n"
     contents = [line["content"] for _, line in read_jsonl(tmp_path / "talks" / "talk.jsonl")]
     assert contents == ["limit now", "Half a", "How?", "How?\n\nBe brief."]
@@ -183,7 +183,7 @@ def test_piped_turns_are_lines_with_their_notes_and_a_talk_goes_on_unsaved(
 def test_a_local_reply_that_is_cut_off_has_a_note(tiny_model: Path) -> None:
     chat = RolePlayer(tiny_model, ADA, max_tokens=2, temperature=0).chat()
     chat.say("Tell me a secret.")
-    assert "--max-tokens" in chat.note
+    assert "max_tokens" in chat.note
 
 
 # --- roles

@@ -30,7 +30,7 @@ AWAY = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m")
 def served(serving: Serving, upstream: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
     """The card and a role of RoleBench, in front of the server that streams."""
     card = write_card(tmp_path_factory.mktemp("cards"))
-    words = ("--base-url", upstream.url, "--model", "parrot", "--api-key-env", "UPSTREAM_KEY")
+    words = ("--base-url", upstream.url, "--model", "parrot", "--set", "api_key_env=UPSTREAM_KEY")
     return serving(str(card), "queen of hearts", *words)
 
 

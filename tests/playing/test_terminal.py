@@ -134,7 +134,7 @@ def read_contents(path: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_weights_are_loaded_before_anybody_speaks(typed: Any, tiny_model: Path) -> None:
-    terminal = typed("--model", str(tiny_model), "--max-tokens", "4", OMP_NUM_THREADS="1")
+    terminal = typed("--model", str(tiny_model), "--set", "max_tokens=4", OMP_NUM_THREADS="1")
     before = terminal.until("User:$")
     assert before.index("Loading weights") < before.index("You are talking to")
     assert "Loading" not in terminal.type("Why?", r"User:$")

@@ -53,18 +53,6 @@ def test_it_is_found_by_its_name_and_loads(name: str) -> None:
     assert (recipe.base.build is not None) == name.startswith("smoke-cpu")
 
 
-@pytest.mark.parametrize("name", sorted({*LARGE, *OWN, "smoke-cpu", "smoke-cpu-lora"}))
-def test_each_value_has_its_source_beside_it(name: str) -> None:
-    lines = FILES[name].read_text(encoding="utf-8").splitlines()
-    values = [line for line in lines if re.match(r" *[a-z_]+: [^#]", line) and not re.search(r": (null|runs/)", line)]
-    bare = [line.split(":")[0].strip() for line in values if "#" not in line]
-    # Where one source is for two lines, it stands beside the first.
-    assert set(bare) <= {"extends", "role_specific", "revision"}
-    sources = ("paper", "secondary", "qlora", "our choice", "the base's own")
-    comments = [line.split("#", 1)[1].lower() for line in values if "#" in line]
-    assert all(comment.startswith("   ") or any(source in comment for source in sources) for comment in comments)
-
-
 @pytest.mark.parametrize("name", LARGE)
 def test_a_step_is_on_128_replies_in_4_bits(name: str) -> None:
     recipe = load_recipe(FILES[name])

@@ -10,7 +10,7 @@ import pytest
 
 from rolellm.core.jsonl import read_jsonl
 from rolellm.training.recipe_files import list_shipped_recipes, load_recipe
-from rolellm.training.run_folder import SEAL
+from rolellm.training.run_folder import MARK
 
 from ..forking import Forking
 
@@ -55,7 +55,7 @@ def kill_after_first_checkpoint(words: list[Any], out: Path, rolellm: Forking, c
     """Start a run and kill it as soon as its first checkpoint is complete; the exit status."""
     process = rolellm.start(words, cwd)
     until = time.monotonic() + SECONDS
-    while not (out / "checkpoint-2" / SEAL).is_file() and process.poll() is None and time.monotonic() < until:
+    while not (out / "checkpoint-2" / MARK).is_file() and process.poll() is None and time.monotonic() < until:
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     return process.wait().returncode

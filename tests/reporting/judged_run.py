@@ -92,7 +92,7 @@ def draw_judgements(comparison: Comparison, judges: Sequence[str], unscored: flo
     return [
         replace(one, ranks=None, reasons=(), unscored="no JSON")
         if _drawn(one.judge, one.row, *one.order).random() < unscored
-        else replace(one, touched={name: ("instruction",) for name in one.order if "echo" in name})
+        else one
         for one in found
     ]
 

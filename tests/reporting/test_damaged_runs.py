@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, RoleLLMError
-from rolellm.reporting.build import build_report
+from rolellm.reporting.build import build_report, collect_sources
 from rolellm.reporting.settings import ReportOptions
 
 from .judged_run import draw_judgements, make_comparison, make_rows, write_run
@@ -51,7 +51,7 @@ def damage(value: Any, path: tuple[Any, ...], new: Any) -> None:
 def report_of(folder: Path) -> None:
     """A page, or an error of our own that says something."""
     try:
-        assert render_page(build_report([str(folder)], FAST).content)
+        assert render_page(build_report(collect_sources([str(folder)]), FAST).content)
     except RoleLLMError as error:
         assert len(str(error)) > 20 and "Traceback" not in str(error)
 
@@ -95,7 +95,7 @@ def test_a_lost_file(name: str, run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     (tmp_path / "run" / name).unlink()
     with pytest.raises(DataError):
-        build_report([str(tmp_path / "run")], FAST)
+        build_report(collect_sources([str(tmp_path / "run")]), FAST)
 
 
 def test_a_manifest_of_any_depth_can_be_shown(run: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_manifest_of_any_depth_can_be_shown(run: Path, tmp_path: Path) -> None
     for _ in range(400):
         deep = {"in": deep}
     (tmp_path / "run" / "manifest.json").write_text(json.dumps({**manifest, "models": deep}), encoding="utf-8")
-    assert "in.in.in" in render_page(build_report([str(tmp_path / "run")], FAST).content)
+    assert "in.in.in" in render_page(build_report(collect_sources([str(tmp_path / "run")]), FAST).content)
 
 
 @pytest.mark.parametrize(
@@ -134,5 +134,5 @@ def test_the_place_is_named(name: str, path: tuple[Any, ...], new: Any, words: s
     damage(value, path, new)
     (tmp_path / "run" / name).write_text("\n".join([json.dumps(value), *rest]) + "\n", encoding="utf-8")
     with pytest.raises(DataError, match=words) as caught:
-        build_report([str(tmp_path / "run")], FAST)
+        build_report(collect_sources([str(tmp_path / "run")]), FAST)
     assert name in str(caught.value)

@@ -10,7 +10,7 @@ import rolellm
 from rolellm.journeys.evaluation import EvalResult
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
-from rolellm.reporting.findings import Evidence, describe_character_tests
+from rolellm.reporting.findings import Evidence
 from rolellm.reporting.page import PageContent
 from rolellm.reporting.section import Section
 from rolellm.scoring.score_report import ScoreReport
@@ -128,22 +128,3 @@ def test_verdicts_are_corrected_over_all_claims() -> None:
 def test_a_verdict_needs_rows_and_a_fit_judge(options: dict[str, Any], last: str) -> None:
     verdicts = Evidence({}, judge_systems({"good": 3.0}, **options)).describe_verdicts()
     assert verdicts[-1] == last and not any("prefer" in verdict for verdict in verdicts)
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "sentence"),
-    [
-        pytest.param({"knows: a": "passed"}, "1 of 1 character test passed.", id="all"),
-        pytest.param(
-            {"knows: a": "failed", "knows: b": "passed", "withstands: c": "failed", "stays_in_role": "unscored"},
-            "1 of 4 character tests passed; failed: knows 1 of 2, withstands 1 of 1; unscored: stays_in_role 1 of 1.",
-            id="some",
-        ),
-    ],
-)
-def test_tests_are_counted_by_kind(verdicts: dict[str, str], sentence: str) -> None:
-    checked: dict[str, Any] = {
-        "assertions": [{"name": name, "verdict": verdict} for name, verdict in verdicts.items()],
-        "counts": {"passed": list(verdicts.values()).count("passed")},
-    }
-    assert describe_character_tests(checked) == sentence

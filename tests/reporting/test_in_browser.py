@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.reporting.build import build_report
+from rolellm.reporting.build import build_report, collect_sources
 from rolellm.reporting.page import write_page
 from rolellm.reporting.settings import ReportOptions
 
@@ -37,7 +37,7 @@ def metrics(driver: Any, width: int) -> None:
 
 def test_on_a_desk_and_on_a_phone_by_day_and_by_night(chromium: Callable[..., Any], tmp_path: Path) -> None:
     run = make_run(tmp_path / "ig-eng", each=4)
-    page = write_page(tmp_path / "report.html", build_report([str(run)], ReportOptions()).content)
+    page = write_page(tmp_path / "report.html", build_report(collect_sources([str(run)]), ReportOptions()).content)
     driver = chromium()
     seen = {}
     for scheme in ("light", "dark"):
@@ -68,4 +68,4 @@ def test_on_a_desk_and_on_a_phone_by_day_and_by_night(chromium: Callable[..., An
     assert link.is_displayed() and link.get_attribute("download") == "scores.csv"
     text = base64.b64decode(link.get_attribute("href").split(",")[1]).decode("utf-8")
     assert text.startswith("System,marks,CUS,") and "protocol" in text
-    assert "Ada Fenn" in driver.find_element("css selector", "#browse-question").text
+    assert "Ada Fenn" in driver.find_element("css selector", "#questions").text

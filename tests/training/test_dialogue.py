@@ -1,7 +1,6 @@
 """Script dialogue as conversations: turns alternate, nothing is lost, and no more is shown than was asked for."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Profile, Turn
 from rolellm.models.prompts.render import LONGEST, ONWARD, OPENING, DescriptionPrompts, format_turn
-from rolellm.training.examples import encode
 from rolellm.training.recipe import DataRecipe, Mix
 from rolellm.training.rows import (
     Conversation,
@@ -124,22 +122,6 @@ def test_any_script(found: list[Turn], count: int, language: Any) -> None:
         assert [text for text in heard if text not in cues] == [
             format_turn(turn, language) for turn in scene if turn.speaker != FOX
         ]
-
-
-def test_every_line_of_the_sample_can_be_trained_on(tokenizer: Any) -> None:
-    data = DataRecipe(config="sample", source="script")
-    profiles = load_script_profiles(data)
-    made = make_script_conversations(profiles, TEMPLATE, data)
-    assert len(made) == sum(profile.owns(turn) for profile in profiles for turn in profile.turns) == 43
-    assert {chat.role for chat in made} == {profile.role for profile in profiles}
-    for example, chat in zip(encode(made, tokenizer, max_length=1024), made, strict=True):
-        assert tokenizer.decode(list(example.reply_ids)) == f"{chat.replies['completion']}</s>"
-        text = tokenizer.decode(list(example.prompt_ids))
-        assert all(message["content"] in text for message in chat.messages)
-    # Lines are counted over all roles.
-    assert make_script_conversations(profiles, TEMPLATE, replace(data, max_rows=13)) == made[:13]
-    (chosen,) = load_script_profiles(replace(data, roles=("鲁智深", "Queen of Hearts"), languages=("en",)))
-    assert chosen.role == "Queen of Hearts"
 
 
 @pytest.mark.parametrize(

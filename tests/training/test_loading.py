@@ -1,7 +1,6 @@
 """Bases as a recipe asks for them: held in 4 bits, whole or refused, from a folder or from the Hub."""
 
 import json
-import logging
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, require
+from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError
 from rolellm.models.find import hash_model
 from rolellm.models.load import fetch
 from rolellm.models.local_model import Decoding, LocalModel
@@ -358,17 +357,6 @@ def test_what_was_fetched_is_there_without_the_hub(
         fetch("me/other", None, weights=True)
 
 
-def test_only_what_training_needs_is_fetched(on_hub: Callable[..., str]) -> None:
-    more = {"original/consolidated.00.pth": b"x", "onnx/model.onnx": b"x", "pytorch_model.bin": b"x", "demo.mp4": b"x"}
-    repo = on_hub(**more)
-    small = fetch(repo, None, weights=False)
-    names = {path.name for path in small.iterdir()}
-    assert {"config.json", "tokenizer.json", "chat_template.jinja"} <= names
-    assert "model.safetensors" not in names
-    whole = fetch(repo, None, weights=True)
-    assert {path.name for path in whole.iterdir()} == names | {"model.safetensors"}
-
-
 def test_an_older_repository_gives_its_pickled_weights(on_hub: Callable[..., str], base: Path) -> None:
     import io
 
@@ -424,12 +412,3 @@ def test_the_end_of_a_reply_ends_generation_in_a_configuration_that_can_be_saved
     add_stop_token(config, 7)
     config.save_pretrained(tmp_path)
     assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == expected
-
-
-def test_nothing_is_said_of_a_kernel_that_is_not_there(capfd: pytest.CaptureFixture[str]) -> None:
-    """bitsandbytes says so at each start on CPUs with AVX512-BF16."""
-    logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
-    logger.setLevel(logging.NOTSET)
-    require("torch", extra="train")
-    logger.warning("Failed to load CPU gemm_4bit_forward from kernels-community")
-    assert capfd.readouterr().err == ""

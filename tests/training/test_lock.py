@@ -94,8 +94,3 @@ def test_a_folder_is_free_once_its_run_is_over_even_in_one_process(tmp_path: Pat
         raise KeyError
     check_unlocked(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_looking_makes_no_folder(tmp_path: Path) -> None:
-    check_unlocked(tmp_path / "none")
-    assert not (tmp_path / "none").exists()

@@ -16,12 +16,11 @@ from markdown_it import MarkdownIt
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from rolellm import load_rolebench, score
+from rolellm import load_rolebench
 from rolellm.core.errors import DataError, HubLoginError, ModelError, RoleLLMError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.data.hub import PushOptions, push_folder
-from rolellm.making.release import gather, write_release
 from rolellm.measures import safety
 from rolellm.models.prompts.encode import encode_prompt
 from rolellm.models.prompts.render import make_messages
@@ -32,7 +31,6 @@ from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
 from ..forking import Forking
-from ..making.release.test_release import make
 from .runs import read_object
 
 pytestmark = [
@@ -365,25 +363,6 @@ def test_scores_on_the_release_are_where_the_hub_reads_them(
     assert "protocol rouge-score" in cus.notes
 
 
-def test_what_was_made_from_a_release_of_ones_own_is_not_called_rolebench(
-    published: Publish, write_recipe: Callable[..., Path], tmp_path: Path
-) -> None:
-    config, released = "instruction-generalization-eng", tmp_path / "released"
-    write_release([gather(make(tmp_path / "Ann", "Ann"))], released)
-    run = train(load_recipe(write_recipe(tmp_path, data={"config": config, "data_dir": str(released)}))).out
-    table = load_rolebench(config, "test", data_dir=released)
-    scored = score(["Ann says so."] * len(table), table, data_dir=released, floors=False)
-    write_json(tmp_path / "scores.json", scored.to_dict())
-
-    folder = published(run, scores=(tmp_path / "scores.json",))
-    card = ModelCard.load(folder / "README.md")
-    assert "datasets" not in card.data.to_dict()
-    assert not (folder / ".eval_results").exists()
-    assert "RoleBench" not in card.text
-    assert f"| data | a release of its own, `{config}`" in card.text
-    assert f"| {config}/test (protocol rouge-score, a release of one's own) | " in card.text
-
-
 HOSTILE = "x`|y\n\n# Owned\n\n<script>alert(1)</script><!-- [a](javascript:x)\u202e\u200b\n```\n````\n# Again\n~~~\n"
 
 
@@ -505,21 +484,6 @@ def test_a_base_that_is_not_the_one_that_was_tuned_is_not_merged_with(
         shutil.copyfile(runs["full"] / "model.safetensors", base / "model.safetensors")
     with pytest.raises(ModelError, match="is not there now" if gone else r"model\.safetensors changed since"):
         push(run, "me/model", license="mit", merge=True)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        pytest.param({"output__hub_repo": "model"}, "OWNER/NAME", id="bad-name"),
-        pytest.param({"method": {"name": "lora"}}, "set output.merge", id="adapter-of-a-local-base"),
-    ],
-)
-def test_a_recipe_that_cannot_be_published_is_refused_before_training(
-    changes: dict[str, Any], words: str, tmp_path: Path, write_recipe: Callable[..., Path]
-) -> None:
-    asked = {"output__push_to_hub": True, "output__hub_repo": "me/model", "output__license": "mit", **changes}
-    with pytest.raises(SettingsError, match=words):
-        check_publishing(load_recipe(write_recipe(tmp_path, **asked)))
 
 
 @pytest.mark.usefixtures("hub")

@@ -1,4 +1,4 @@
-"""The audit of rewards before training, and what is said of them after it."""
+"""The audit of rewards before training."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from rolellm.training.rewards import (
     PAIRS,
     TOGETHER,
     RewardedReply,
+    RivalMaker,
     audit_rewards,
     check_rewards,
-    describe_hacking,
     find_beaten,
-    make_candidates,
-    measure_changes,
 )
 
 QUESTIONS = ["Where is the lantern kept?", "Who painted the harbor wall?", "What grows behind the chapel?"]
@@ -44,7 +42,7 @@ ROWS = [
 
 
 def test_each_row_has_its_own_reply_and_all_rivals() -> None:
-    for group in make_candidates(ROWS, ROWS):
+    for group in map(RivalMaker(ROWS).make_group, ROWS):
         assert [candidate.kind for candidate in group] == [OWN, *CANARIES, *PAIRS]
         own = group[0]
         assert own.text not in own.row.references
@@ -57,7 +55,7 @@ def test_each_row_has_its_own_reply_and_all_rivals() -> None:
 
 def test_a_row_with_one_reference_is_compared_with_rolegpt() -> None:
     row = Row("a", "Mara", "en", "role_specific", "Who?", ("The keeper of the light.",), rolegpt="I, the keeper.")
-    (group,) = make_candidates([row], ROWS)
+    group = RivalMaker(ROWS).make_group(row)
     assert group[0] == RewardedReply(group[0].row, OWN, "I, the keeper.")
     assert group[0].row.references == row.references
     assert "plain" not in {candidate.kind for candidate in group}
@@ -103,36 +101,3 @@ def test_an_async_reward_is_awaited_and_none_does_not_count() -> None:
     audit = audit_rewards({"reward": by_kind}, ROWS, 64)
     assert audit.compare("reward", "empty") == []
     assert audit.compare("reward", "plain") == [0.5] * 6
-
-
-def steps(**rewards_by_step: list[float]) -> list[dict[str, Any]]:
-    count = len(next(iter(rewards_by_step.values())))
-    return [{f"rewards/{name}/mean": values[at] for name, values in rewards_by_step.items()} for at in range(count)]
-
-
-RISE, FALL = [at / 20 + at % 2 / 50 for at in range(20)], [1 - at / 20 + at % 2 / 50 for at in range(20)]
-FLAT = [0.5 + (-1) ** at / 10 for at in range(20)]
-
-
-@pytest.mark.parametrize(
-    ("length", "style", "weights", "words"),
-    [
-        pytest.param(
-            RISE,
-            FALL,
-            [1, 0],
-            "hacked: the reward rises, length (0.108 → 0.862), while others fall: style (",
-            id="hacked",
-        ),
-        pytest.param(RISE, FLAT, [1, 0], None, id="nothing-falls"),
-        pytest.param(FLAT, FALL, [1, 0], None, id="nothing-rises"),
-        pytest.param(RISE, FALL, [1, 1], "hacked: the reward rises, length (", id="both-rewarded"),
-        pytest.param(RISE, FALL, [0, 1], None, id="only-a-watched-one-rises"),
-        pytest.param(RISE[:4], FALL[:4], [1, 0], None, id="too-few-steps"),
-    ],
-)
-def test_a_reward_that_rises_while_others_fall_is_hacked(
-    length: list[float], style: list[float], weights: list[float], words: str | None
-) -> None:
-    told = describe_hacking(measure_changes(steps(length=length, style=style), weights))
-    assert told is None if words is None else told is not None and told.startswith(words)

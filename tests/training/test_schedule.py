@@ -1,7 +1,7 @@
 """The order of a run: every reply once an epoch, whole steps, replies that begin alike together, the same again."""
 
 import math
-from itertools import pairwise
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rolellm.models.prefix_tree import fold_rows
 from rolellm.training.examples import Example
 from rolellm.training.recipe import TrainingRecipe
-from rolellm.training.schedule import EMPTY, Schedule, group_by_length, schedule_replies
+from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
 
 from .examples import example_lists, role_rows
 
@@ -183,10 +183,11 @@ def test_rows_of_similar_length_are_batched_where_the_recipe_says_so() -> None:
     assert padding(True) < 1.1 < 1.5 < padding(False)
 
 
-def test_batches_of_similar_length_do_not_come_in_order_of_length() -> None:
-    lengths = [(number * 37) % 101 for number in range(1000)]
-    batches = np.asarray(lengths)[group_by_length(lengths, 4, 0)].reshape(-1, 4)
-    assert (batches.max(1) - batches.min(1)).mean() < 10
-    rises = [later > earlier for earlier, later in pairwise(batches.mean(1))]
-    assert 0.4 < np.mean(rises) < 0.6
-    assert group_by_length(lengths, 4, 0, 1) != group_by_length(lengths, 4, 0)
+def test_steps_on_the_same_samples_are_steps_of_the_same_epoch() -> None:
+    rows = [replace(example, row={}) for example in MANY[:10]]
+    training = recipe(trainer="grpo", num_generations=4, num_iterations=2, num_train_epochs=2.0)
+    schedule = schedule_replies(rows, training)
+    steps = steps_of(schedule)
+    assert (schedule.step_size, schedule.steps_per_epoch, len(steps)) == (2, 10, 20)
+    assert steps[0] == steps[1] != steps[2]
+    assert sorted(number for step in steps[:10:2] for number in step) == list(range(10))

@@ -3,15 +3,13 @@
 import os
 import resource
 import signal
-import threading
-from pathlib import Path, PosixPath
+from pathlib import Path
 
 import pytest
 
 from rolellm.core.errors import ModelError, StoppedShortError
 from rolellm.core.interrupts import note_stop_requests
-from rolellm.training.recipe import OutputRecipe, Recipe
-from rolellm.training.run_folder import RECIPE, explain_stop, seal_checkpoint
+from rolellm.training.run_folder import RECIPE, explain_stop, mark_complete
 
 PLAN = "stopping after this step, with a checkpoint"
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
@@ -46,21 +44,6 @@ def test_one_of_several_processes_is_not_interrupted_however_often(
     assert capfd.readouterr().err == f"\n{PLAN}\n"
 
 
-def test_a_thread_trains_without_hearing_signals() -> None:
-    heard: list[bool] = []
-
-    def work() -> None:
-        with note_stop_requests(PLAN, is_single=True) as request:
-            heard.append(request.is_set())
-
-    thread = threading.Thread(target=work)
-    before = signal.getsignal(signal.SIGINT)
-    thread.start()
-    thread.join()
-    assert heard == [False]
-    assert signal.getsignal(signal.SIGINT) is before
-
-
 def test_what_is_kept_is_said_from_what_is_there(tmp_path: Path) -> None:
     def stop(change: str | None) -> str:
         with pytest.raises(StoppedShortError) as caught, explain_stop(tmp_path, again="AGAIN", resume="GO ON"):
@@ -75,18 +58,9 @@ def test_what_is_kept_is_said_from_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "checkpoint-9").mkdir()
     assert stop("2") == f"{tmp_path} has no checkpoint yet, so it starts over\nResume with: GO ON"
     (tmp_path / "checkpoint-4").mkdir()
-    seal_checkpoint(tmp_path / "checkpoint-4", 4, {})
+    mark_complete(tmp_path / "checkpoint-4", {})
     assert stop("3") == f"step 4 is the last checkpoint in {tmp_path}\nResume with: GO ON"
     assert stop(None) == "nothing was done yet\nResume with: AGAIN"
-
-
-def test_ctrl_c_while_the_recipe_is_written_is_said(tmp_path: Path) -> None:
-    class Interrupted(PosixPath):
-        def __str__(self) -> str:
-            raise KeyboardInterrupt
-
-    with pytest.raises(StoppedShortError, match="nothing was done yet"), explain_stop(tmp_path, again="A", resume="B"):
-        Recipe(output=OutputRecipe(dir=Interrupted("a"))).to_dict()
 
 
 @pytest.mark.parametrize("writer", ["torch", "safetensors", "python"])

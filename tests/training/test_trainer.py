@@ -52,14 +52,11 @@ def lora_run(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe
 def test_redirected_training_shows_where_it_is(
     tmp_path: Path, write_recipe: WriteRecipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    monkeypatch.setattr(progress, "_EVERY", 0.01)
+    monkeypatch.setattr(progress, "_DELAY", 0.0)
     train(load_recipe(write_recipe(tmp_path)))
     shown = capsys.readouterr().err
     # It may follow a bar of transformers on the same line.
-    assert re.search(
-        r"tuning: 3/3 loss \d\.\d{3}, lr \d\.\de-\d\d, epoch 0\.20, \d+ tokens/s \d:\d\d:\d\d ETA 0:00:00\n", shown
-    ), shown
+    assert re.search(r"tuning: 100%.* 3/3 .*loss \d\.\d{3}, lr \d\.\de-\d\d, epoch 0\.20, \d+ tokens/s", shown), shown
 
 
 def loaded(folder: Path) -> Any:
@@ -143,13 +140,6 @@ def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
     assert (lora_run.out / "chat_template.jinja").exists()
 
 
-def test_the_same_recipe_gives_the_same_losses(full_run: TrainingRun, full_recipe: Recipe, tmp_path: Path) -> None:
-    other = train(full_recipe, out=tmp_path / "again")
-    steps = [[line["loss"] for line in run.metrics] for run in (full_run, other)]
-    assert steps[0] == steps[1]
-    assert read_object(other.out)["base"]["files"] == read_object(full_run.out)["base"]["files"]
-
-
 def test_a_finished_run_is_replaced_when_asked_and_its_base_is_kept(
     full_run: TrainingRun, full_recipe: Recipe, tmp_path: Path
 ) -> None:
@@ -197,12 +187,6 @@ def test_what_is_in_a_folder_is_not_replaced_unasked(left: list[str], words: str
         with pytest.raises(SettingsError, match=words):
             train(mini, overwrite=overwrite)
     assert {path.name for path in run.iterdir()} == {name.rstrip("/") for name in left}
-
-
-def test_a_file_is_no_folder_for_a_run(mini: Recipe, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SettingsError, match="is a file"):
-        train(mini, out=tmp_path / "file")
 
 
 @pytest.mark.parametrize("place", ["", "checkpoint-3"])

@@ -23,9 +23,9 @@ class SamplingSettings:
         seed: Random seed, sent to servers that take one.
     """
 
-    temperature: float = Field(default=0.7, ge=0)
+    temperature: Advanced[float] = Field(default=0.7, ge=0)
     top_p: Advanced[float] = Field(default=0.95, ge=0, le=1)
-    max_tokens: int = Field(default=2000, ge=1)
+    max_tokens: Advanced[int] = Field(default=2000, ge=1)
     seed: Advanced[int | None] = None
 
     @property

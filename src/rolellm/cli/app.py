@@ -20,7 +20,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from rolellm.cli.output import SHOWN
 from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
 from rolellm.core.files import NO_ROOM
 from rolellm.core.starting import restore_interrupt
@@ -59,11 +58,7 @@ class _Command(TyperCommand):
         ctx.meta["help_all"] = "--help-all" in args
         if ctx.meta["help_all"]:
             args = ["--help"]
-        if self._prints_tables:
-            ctx.meta["full"] = "--full" in args
-            args = [word for word in args if word != "--full"]
-        parsed_options = [] if ctx.resilient_parsing else self.make_parser(ctx).parse_args(args=list(args))[2]
-        if sum(item.opts[0] == "--llm" for item in parsed_options) > 1:
+        if args.count("--llm") > 1:
             ctx.fail("--llm is given more than once; give one file, whose `endpoints` may list several")
         try:
             return super().parse_args(ctx, args)
@@ -71,25 +66,20 @@ class _Command(TyperCommand):
             error.message = error.message.removeprefix("Value error, ")
             raise
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
-        with SHOWN.of_command(full=ctx.meta.get("full", True)):
-            return super().invoke(ctx)
-
-    @property
-    def _prints_tables(self) -> bool:
-        return any(parameter.name == "as_json" for parameter in self.params)
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options in sections, then the variants of the command."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            title = getattr(parameter, "rich_help_panel", None) or "Options"
-            title = title if parameter.param_type_name == "option" else "Arguments"
-            if record := parameter.get_help_record(ctx):
-                # That a number is not negative goes without saying.
-                text = re.sub(r"(;|  \[)? ?x>=?[01]\]$", lambda match: "]" if match[1] == ";" else "", record[1])
-                sections.setdefault(title, []).append((record[0], text))
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            title = "Arguments"
+            if parameter.param_type_name == "option":
+                title = getattr(parameter, "rich_help_panel", None) or "Options"
+            # That a number is not negative goes without saying.
+            text = re.sub(r"; x>=?[01]\]$", "]", record[1])
+            text = re.sub(r"(  \[)? ?x>=?[01]\]$", "", text)
+            sections.setdefault(title, []).append((record[0], text))
         for flag in _VARIANTS.get(str(self.name), ()):
             sections.setdefault("Instead", []).append((flag, _read_summary(f"{self.name} {flag}").partition("\n")[0]))
         advanced = getattr(self.callback, "advanced", {})
@@ -97,8 +87,6 @@ class _Command(TyperCommand):
             sections["With --set KEY=VALUE"] = [*advanced.items()]
         elif advanced:
             sections["Options"].append(("--help-all", "Show also what only --set sets."))
-        elif self._prints_tables:
-            sections["Options"].append(("--full", "Print all tables, and all of their rows."))
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
@@ -218,7 +206,7 @@ def _explain_os_error(error: OSError) -> str:
     """Tell what the system refused, where, and the way out."""
     if error.errno in NO_ROOM:
         where = f" of {error.filename}" if error.filename else ""
-        return f"no room left on the disk{where}; make some, and give the same command again"
+        return f"no room left on the disk{where}. Free some space and rerun the same command"
     where = f"{error.filename}: " if error.filename else ""
     reason = error.strerror or str(error) or type(error).__name__
     return f"{where}{reason}; check that the path is right, and that you may read and write there"

@@ -15,8 +15,8 @@ from typer.core import TyperGroup
 from rolellm.checks.reward import RewardSettings
 from rolellm.checks.safety import SafetySettings
 from rolellm.cli.llm_options import estimate_if_dry, run_or_estimate
-from rolellm.cli.options import AsJson, DataDir, with_options
-from rolellm.cli.output import build_next_line, print_result, resumable, say, show_table
+from rolellm.cli.options import DataDir, with_options
+from rolellm.cli.output import build_next_line, resumable, say
 from rolellm.cli.play import make_played_llm
 from rolellm.core.result import Result
 from rolellm.core.settings import dump
@@ -25,7 +25,7 @@ from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Run
 
 if TYPE_CHECKING:
-    from rolellm.measures import Findings
+    pass
 
 
 class _ChecksFirst(TyperGroup):
@@ -109,8 +109,7 @@ def run_check_safety(
     role: list[str] | None = None,
     guard: Path | None = None,
     out: Path = Path("safety"),
-    as_json: AsJson = False,
-) -> None:
+) -> Run[Any]:
     """Measure what tuning did to refusals, with roles and without; exit code 1 when a loss is decided.
 
     Args:
@@ -120,24 +119,11 @@ def run_check_safety(
         guard: YAML settings of a guard model or a judge that reads the replies; defaults to rules.
         out: Folder for replies.jsonl and the journals: a second run sends only new messages.
     """
-    from rolellm.checks.safety import find_losses
     from rolellm.measures import plan_safety
 
     options = dump(safety) | dump(settings)
     llm, step = plan_safety(model, against, roles=role or (), guard=guard, options=call_options, **options)
-    run = run_or_estimate(invocation, step, llm, out)
-    print_result(run, _show_safety, as_json)
-    if find_losses(run.summary) or not run.summary["changes"]:
-        raise typer.Exit(1)
-
-
-def _show_safety(run: Run[Any]) -> None:
-    from rolellm.reporting.safety_section import describe_safety, safety_table
-
-    for sentence in describe_safety(run.summary):
-        say(sentence)
-    show_table(safety_table(run.summary))
-    say(f"Replies: {run.folder / 'replies.jsonl'}")
+    return run_or_estimate(invocation, step, llm, out)
 
 
 @app.command("reward")
@@ -149,8 +135,7 @@ def run_check_reward(
     data: Annotated[str, typer.Option(metavar="CONFIG|FILE")] = "sample",
     data_dir: DataDir = None,
     out: Path = Path("reward"),
-    as_json: AsJson = False,
-) -> None:
+) -> Run[Any]:
     """Audit rewards: how often canaries and other roles' replies lose; exit code 1 when a canary beats all together.
 
     Args:
@@ -161,18 +146,7 @@ def run_check_reward(
     from rolellm.measures import audit_reward
 
     with resumable(context):
-        findings = audit_reward(rewards, data, data_dir=data_dir, out=out, **dump(settings))
-    print_result(findings, _show_reward, as_json)
-    if not as_json:
-        say(f"Replies: {out / 'replies.jsonl'}")
-    if findings["beaten"]:
-        raise typer.Exit(1)
-
-
-def _show_reward(findings: Findings) -> None:
-    for sentence in findings.remarks():
-        say(sentence)
-    show_table(findings.tables()[0])
+        return audit_reward(rewards, data, data_dir=data_dir, out=out, **dump(settings))
 
 
 @app.command("converse")

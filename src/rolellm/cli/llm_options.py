@@ -92,7 +92,7 @@ def check_missing(context: typer.Context, calls: AskedForAll, missing: int, tota
     allowed = calls.allow_missing
     if missing <= allowed * total:
         return
-    more = () if calls.retry_failed else ("--retry-failed",)
+    more = () if calls.retry_failed else ("--set", "retry_failed=true")
     raise StoppedShortError(
         f"{missing:,} of {total:,} requests have no answer ({missing / total:.1%}); allow_missing is {allowed:.1%}. "
         "The answers are written; failed.jsonl says why the others failed",

@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
 from pydantic.fields import FieldInfo
@@ -68,43 +68,47 @@ def with_options(command: _Command) -> _Command:
     has_result = _returns_result(signature)
     if has_result and "as_json" not in parameters:
         parameters["as_json"] = _AS_JSON
-    sections = {name: cls for name, item in parameters.items() if (cls := find_section(item.annotation))}
+    sections: dict[str, Any] = {}
+    plain: dict[str, inspect.Parameter] = {}
+    for name, item in parameters.items():
+        cls = find_section(item.annotation)
+        if cls is None:
+            plain[name] = item
+        else:
+            sections[name] = cls
+    fields = [field for cls in sections.values() for field in _flatten_fields(cls)]
     helps = read_descriptions(command, "Args")
-    plain = {name: item for name, item in parameters.items() if name not in sections}
-    hints = {
-        name: (name, item.annotation)
-        for name, item in plain.items()
-        if item.annotation is not typer.Context and not _is_argument(item)
-    }
     advanced = {name: helps.get(name, "") for name, item in plain.items() if is_advanced(item.annotation)}
-    for cls in sections.values():
-        advanced |= _describe_advanced(cls)
+    advanced |= {field.name: field.info.description or "" for field in fields if is_advanced(field.hint)}
+    settable = _map_settable(plain, fields)
 
     @functools.wraps(command)
-    def call(**values: Any) -> Any:
+    def call(**values: Any) -> None:
         for override in values.pop("overrides", None) or ():
-            _set_value(values, override, {**hints, **_map_settable_fields(sections.values())})
-        settings_objects: dict[str, Any] = {
-            name: read(cls, _collect_values(cls, values)) for name, cls in sections.items()
-        }
+            _set_value(values, override, settable)
+        settings_objects: dict[str, Any] = {}
+        for name, cls in sections.items():
+            settings_objects[name] = read(cls, _collect_values(cls, values))
         as_json = bool(values.get("as_json"))
         if "as_json" not in signature.parameters:
             values.pop("as_json", None)
         result = command(**values, **settings_objects)
-        if has_result and result is not None:
-            present_result(result, as_json)
-            if not result.has_passed:
-                raise typer.Exit(1)
-            for calls in settings_objects.values():
-                if isinstance(calls, AskedForAll):
-                    check_missing(values["context"], calls, result.failed, result.asked)
+        if not has_result or result is None:
+            return
+        present_result(result, as_json)
+        if not result.has_passed:
+            raise typer.Exit(1)
+        for calls in settings_objects.values():
+            if isinstance(calls, AskedForAll):
+                check_missing(values["context"], calls, result.failed, result.asked)
 
     own = [_make_option(item, helps.get(name)) for name, item in plain.items() if name not in advanced]
     # Arguments, then required options.
     own.sort(key=lambda item: (not _is_argument(item), item.default is not inspect.Parameter.empty))
-    listed = [option for cls in sections.values() for option in _make_options(cls)]
-    overrides = [_OVERRIDES] if sections or advanced else []
-    call.__signature__ = signature.replace(parameters=[*own, *listed, *overrides])  # type: ignore[attr-defined]
+    own += [_make_field_option(field) for field in fields if not is_advanced(field.hint)]
+    if sections or advanced:
+        own.append(_OVERRIDES)
+    call.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
     call.advanced = advanced  # type: ignore[attr-defined]
     call.__doc__ = (command.__doc__ or "").partition("Args:\n")[0].rstrip()
     return call
@@ -129,44 +133,84 @@ _OVERRIDES = inspect.Parameter(
 )
 
 
-def _set_value(values: dict[str, Any], override: str, fields: Mapping[str, tuple[str, Any]]) -> None:
-    """Put the value of a ``--set KEY=VALUE`` in place of the option's."""
-    key, equals, text = override.partition("=")
-    name = key.strip().replace("-", "_")
-    if not equals:
-        raise SettingsError(f"--set {override}: expected KEY=VALUE")
-    if name not in fields:
-        known = {field: name for name, (field, _) in fields.items() if field != "as_json"}
-        raise SettingsError(f"--set {override}: there is no such option{describe_alternatives(name, known.values())}")
-    name, hint = fields[name]
-    kind = strip_hint(hint)
-    is_list = get_origin(kind) in (tuple, list)
-    kind = get_args(kind)[0] if is_list else kind
-    value = parse_yaml(text, f"--set {override}") if kind in (int, float, bool) else text
-    values[name] = [*(values.get(name) or ()), value] if is_list else value
+class _SettingsField(NamedTuple):
+    """A field of a settings class or of a section in it.
+
+    Attributes:
+        name: The field's name.
+        hint: Its type.
+        info: Its default, description and limits.
+        panel: Title of its class in the help.
+    """
+
+    name: str
+    hint: Any
+    info: FieldInfo
+    panel: str
+
+    @property
+    def extra(self) -> Mapping[str, Any]:
+        """What the field says of its option."""
+        return _get_extra(self.info)
+
+    @property
+    def flag(self) -> str:
+        """The option's name, without dashes in front."""
+        return str(self.extra.get("flag") or self.name.replace("_", "-"))
+
+    def find_limit(self, *names: str) -> float | None:
+        """Return the first of these limits that is set, such as ``ge``."""
+        for name in names:
+            for item in self.info.metadata:
+                limit: float | None = getattr(item, name, None)
+                if limit is not None:
+                    return limit
+        return None
 
 
-def _map_settable_fields(classes: Iterable[Any]) -> dict[str, tuple[str, Any]]:
-    """Map each field, by its name and by its option's, to its name and type."""
-    fields: dict[str, tuple[str, Any]] = {}
-    for cls in classes:
-        for name, hint, info in _iterate_fields(cls):
-            flag = str(_get_extra(info).get("flag") or name).partition("/")[0].replace("-", "_")
-            section = find_section(hint)
-            fields |= _map_settable_fields([section]) if section else dict.fromkeys((name, flag), (name, hint))
-    return fields
-
-
-def _describe_advanced(cls: Any) -> dict[str, str]:
-    """Map the fields of a settings class that have no option of their own to what their help says."""
-    texts: dict[str, str] = {}
+def _flatten_fields(cls: Any) -> Iterator[_SettingsField]:
+    """Yield the fields of a settings class, those of its sections in their place."""
+    panel = (cls.__doc__ or "").strip().split("\n")[0].partition(".")[0].partition(" (")[0]
     for name, hint, info in _iterate_fields(cls):
         section = find_section(hint)
-        if section:
-            texts |= _describe_advanced(section)
-        elif is_advanced(hint):
-            texts[name] = info.description or ""
-    return texts
+        if section is None:
+            yield _SettingsField(name, hint, info, panel)
+        else:
+            yield from _flatten_fields(section)
+
+
+def _map_settable(
+    plain: Mapping[str, inspect.Parameter], fields: Iterable[_SettingsField]
+) -> dict[str, tuple[str, Any]]:
+    """Map each key of ``--set``, an option's or a field's name, to the field's name and type."""
+    settable: dict[str, tuple[str, Any]] = {}
+    for name, item in plain.items():
+        if item.annotation is not typer.Context and not _is_argument(item) and name != "as_json":
+            settable[name] = (name, item.annotation)
+    for field in fields:
+        flag = field.flag.partition("/")[0].replace("-", "_")
+        settable |= dict.fromkeys((field.name, flag), (field.name, field.hint))
+    return settable
+
+
+def _set_value(values: dict[str, Any], override: str, settable: Mapping[str, tuple[str, Any]]) -> None:
+    """Put the value of a ``--set KEY=VALUE`` in place of the option's."""
+    key, equals, text = override.partition("=")
+    key = key.strip().replace("-", "_")
+    if not equals:
+        raise SettingsError(f"--set {override}: expected KEY=VALUE")
+    if key not in settable:
+        names = dict(settable.values())
+        raise SettingsError(f"--set {override}: there is no such option{describe_alternatives(key, names)}")
+    name, hint = settable[key]
+    kind = strip_hint(hint)
+    is_list = get_origin(kind) in (tuple, list)
+    if is_list:
+        kind = get_args(kind)[0]
+    value = text
+    if kind in (int, float, bool):
+        value = parse_yaml(text, f"--set {override}")
+    values[name] = [*(values.get(name) or ()), value] if is_list else value
 
 
 def _is_argument(item: inspect.Parameter) -> bool:
@@ -177,7 +221,9 @@ def _make_option(item: inspect.Parameter, text: str | None) -> inspect.Parameter
     """Turn a command's own parameter into an option or an argument."""
     if item.annotation is typer.Context:
         return item.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-    hint, info = get_args(item.annotation) if get_origin(item.annotation) is Annotated else (item.annotation, None)
+    hint, info = item.annotation, None
+    if get_origin(hint) is Annotated:
+        hint, info = get_args(hint)
     option: Any = copy.copy(info) or typer.Option()
     option.help = option.help or text
     option.metavar = option.metavar or _choose_metavar(hint)
@@ -197,25 +243,19 @@ def _get_extra(info: FieldInfo) -> Mapping[str, Any]:
     return info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
 
 
-def _make_options(cls: type) -> Iterator[inspect.Parameter]:
-    panel = (cls.__doc__ or "").strip().split("\n")[0].partition(".")[0].partition(" (")[0]
-    for name, hint, info in _iterate_fields(cls):
-        if section := find_section(hint):
-            yield from _make_options(section)
-            continue
-        if is_advanced(hint):
-            continue
+def _make_field_option(field: _SettingsField) -> inspect.Parameter:
+    """Turn a field into an option."""
+    flag = field.flag
+    if field.hint is bool and field.info.default is True and "/" not in flag:
+        flag = f"{flag}/--no-{flag}"
+    details: dict[str, Any] = {"metavar": field.extra.get("metavar") or _choose_metavar(field.hint)}
+    if strip_hint(field.hint) in (int, float):
         # typer knows no bound that is excluded; the settings class refuses the bound itself.
-        low = _find_limit(info, "ge") if _find_limit(info, "gt") is None else _find_limit(info, "gt")
-        limits = {"min": low, "max": _find_limit(info, "le")}
-        metavar = _get_extra(info).get("metavar") or _choose_metavar(hint)
-        details: Any = {"metavar": metavar, **(limits if strip_hint(hint) in (int, float) else {})}
-        flag = _get_extra(info).get("flag") or name.replace("_", "-")
-        flag += f"/--no-{flag}" if hint is bool and info.default is True and "/" not in flag else ""
-        option = typer.Option(f"--{flag}", help=info.description, rich_help_panel=panel, **details)
-        default = info.get_default(call_default_factory=True)
-        kind = inspect.Parameter.KEYWORD_ONLY
-        yield inspect.Parameter(name, kind, default=default, annotation=Annotated[_get_typer_type(hint), option])
+        details |= {"min": field.find_limit("gt", "ge"), "max": field.find_limit("le")}
+    option = typer.Option(f"--{flag}", help=field.info.description, rich_help_panel=field.panel, **details)
+    default = field.info.get_default(call_default_factory=True)
+    annotation: Any = Annotated[_get_typer_type(field.hint), option]
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _collect_values(cls: type, values: dict[str, Any]) -> dict[str, Any]:
@@ -223,12 +263,10 @@ def _collect_values(cls: type, values: dict[str, Any]) -> dict[str, Any]:
     collected: dict[str, Any] = {}
     for name, hint, _ in _iterate_fields(cls):
         section = find_section(hint)
-        collected[name] = _collect_values(section, values) if section else values.pop(name, None)
-    return {name: value for name, value in collected.items() if value not in (None, [], ())}
-
-
-def _find_limit(info: FieldInfo, name: str) -> float | None:
-    return next((getattr(item, name) for item in info.metadata if getattr(item, name, None) is not None), None)
+        value = values.pop(name, None) if section is None else _collect_values(section, values)
+        if value not in (None, [], ()):
+            collected[name] = value
+    return collected
 
 
 def _choose_metavar(hint: Any) -> str | None:

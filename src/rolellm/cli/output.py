@@ -9,7 +9,6 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -25,32 +24,6 @@ if TYPE_CHECKING:
     from rolellm.core.result import Result
 
 
-@dataclass
-class Shown:
-    """The tables that a command has printed.
-
-    Attributes:
-        full: Print all of them whole, as outside of a command.
-        left: What was left out; ``None`` before the first table.
-    """
-
-    full: bool = True
-    left: list[str] | None = None
-
-    @contextmanager
-    def of_command(self, *, full: bool) -> Iterator[None]:
-        """Start anew, and say at the end what was left out, whatever the exit code."""
-        self.full, self.left = full, None
-        try:
-            yield
-        finally:
-            self.full = True
-            if self.left:
-                say(f"With --full: {'; '.join(self.left)}")
-
-
-SHOWN: Final = Shown()
-_LINES: Final = 20
 _WIDTH_OF_FILES: Final = 160
 _NOT_PLAIN = re.compile(r"[^\n -~]")
 
@@ -126,19 +99,8 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str 
 
 
 def show_table(table: Table) -> None:
-    """Print a table to standard output.
-
-    On a screen, a command prints its first table only, up to 20 lines of it, and names what is left; ``--full`` prints
-    all. A file or a pipe gets all, unless ``COLUMNS`` makes it a screen.
-    """
-    console = make_console()
-    if SHOWN.full or not _is_screen(console):
-        table.print_to(console)
-    elif SHOWN.left is None:
-        more = table.print_to(console, _LINES)
-        SHOWN.left = [f"{more} more rows"] if more else []
-    else:
-        SHOWN.left.append(table.title)
+    """Print a table to standard output."""
+    table.print_to(make_console())
 
 
 def format_estimate(
@@ -163,7 +125,10 @@ def build_resume_line(context: typer.Context, *more: str) -> str:
 
 def build_next_line(context: typer.Context, *words: str) -> str:
     """Return the command line of the next stage, with the model that the user named for this one."""
-    named = _list_words(context, ("llm_file", "base_url", "model", "adapter", "api_key_env", "tokenizer"))
+    named = _list_words(context, ("llm_file", "base_url", "model", "adapter"))
+    for override in context.params.get("overrides") or ():
+        if override.partition("=")[0] in ("api_key_env", "tokenizer"):
+            named += ["--set", override]
     return shlex.join([*words, *(named or ["--llm", "FILE.yaml"])])
 
 
@@ -180,10 +145,6 @@ def _list_words(context: typer.Context, names: Sequence[str] = ()) -> list[str]:
         if isinstance(value, bool):
             words += flags if value else parameter.secondary_opts[:1]
             continue
-        if parameter.name == "base_url":
-            from rolellm.llm.settings import hide_keys
-
-            value = hide_keys(value)
         for item in value if isinstance(value, list | tuple) else [value]:
             words += [*flags, str(item)]
     return words

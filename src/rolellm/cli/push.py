@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_result, print_table
+from rolellm.cli.options import with_options
 from rolellm.core.settings import dump
-from rolellm.data.hub.push import PushOptions
-
-if TYPE_CHECKING:
-    from rolellm.data.hub.push import Pushed
+from rolellm.data.hub.push import Pushed, PushOptions
 
 
 @with_options
@@ -26,8 +22,7 @@ def run_push(
     base_model: str | None = None,
     scores: list[Path] | None = None,
     safety: Path | None = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Pushed:
     """Publish a training run as a model on the Hub.
 
     One commit: adapter or merged model, tokenizer with its chat template, and a model card.
@@ -43,17 +38,13 @@ def run_push(
     """
     from rolellm.training.publish import push
 
-    named = {"license": license, "merge": merge, "base_model": base_model, "scores": scores or (), "safety": safety}
-    print_result(push(run, repo, **(dump(options) | named)), show_push, as_json)
-
-
-def show_push(pushed: Pushed) -> None:
-    """Print what a push did."""
-    if pushed.changed is False:
-        typer.echo(f"nothing to do: {pushed.url} is up to date at {pushed.revision}")
-        return
-    rows: list[tuple[str, str | int]] = [*pushed.sent.items(), *((path, "removed") for path in pushed.removed)]
-    done = "Would send to" if pushed.changed is None else "Sent to"
-    print_table(f"{done} {pushed.url}", ("file", "bytes"), rows)
-    if pushed.changed:
-        typer.echo(f"revision {pushed.revision}")
+    return push(
+        run,
+        repo,
+        license=license,
+        merge=merge,
+        base_model=base_model,
+        scores=scores or (),
+        safety=safety,
+        **dump(options),
+    )

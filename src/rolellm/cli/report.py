@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_result, say, show_table
-from rolellm.core.sanitize import make_visible
+from rolellm.cli.options import with_options
+from rolellm.core.result import Result
 from rolellm.core.settings import dump
 from rolellm.reporting.settings import ReportOptions
-
-if TYPE_CHECKING:
-    from rolellm.reporting.build import BuiltReport
 
 
 @with_options
@@ -24,11 +19,10 @@ def run_report(
     options: ReportOptions,
     out: Path = Path("report.html"),
     tables: Path | None = None,
-    as_json: AsJson = False,
-) -> None:
-    """Report results on one page: tables, plots, every question.
+) -> Result:
+    """Report results on one page: tables, plots, questions.
 
-    Several runs, such as one per config, become sections of one page.
+    Several runs, such as one per config, become sections of one page; all questions are next to it as JSON Lines.
 
     Args:
         runs: Folders of judging runs or of `rolellm check drift` or `safety`, or predictions ([NAME=]P.jsonl) with
@@ -38,24 +32,4 @@ def run_report(
     """
     from rolellm.reporting.build import report
 
-    built = report(runs, out, tables, **dump(options))
-    print_result(built, _show_report, as_json)
-    if built.files and not as_json:
-        typer.echo(f"Tables: {tables} ({len(built.files)} files)")
-
-
-def _show_report(built: BuiltReport) -> None:
-    from rolellm.reporting.safety_section import safety_tables
-
-    for finding in built.content.findings:
-        say(finding)
-    drift = built.content.drift
-    for table in (*(drift.tables() if drift else ()), *safety_tables(built.content.safety)[:1]):
-        show_table(table)
-    for part in built.content.parts:
-        show_table(replace(part.summary_table(), title=part.title or "Scores"))
-        show_table(replace(part.table, title="All figures"))
-        if part.judged and not part.judged.valid:
-            words = "; ".join(part.judged.problems)
-            typer.echo(make_visible(f"warning: {part.title}: the run is not valid: {words}"), err=True)
-    typer.echo(f"Report: {built.page}")
+    return report(runs, out, tables, **dump(options))

@@ -42,7 +42,7 @@ def run_respond(
         out: The run's folder; defaults to PROFILE/respond.
         limit: Use only the first N instructions.
     """
-    from rolellm.characters.cards.folder import open_character
+    from rolellm.characters.folder import open_character
     from rolellm.making.respond import Respond, describe_language_mismatch, read_instructions
 
     llm = make_llm(model_options, call_options)
@@ -88,7 +88,7 @@ def _show(run: Run[Any]) -> None:
         reason, count = next(iter(summary["failed"].items()))
         say(
             f"note: {summary['missing']:,} of {expected:,} replies are missing, most often ({count:,}): "
-            f"{label(reason, 200)}; {folder / 'failed.jsonl'} lists all; --retry-failed "
+            f"{label(reason, 200)}; {folder / 'failed.jsonl'} lists all; --set retry_failed=true "
             "retries them",
             err=True,
         )

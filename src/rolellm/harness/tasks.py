@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from rolellm.core.records import Row
+from rolellm.core.result import Result
 from rolellm.models.prompts.render import make_messages
 from rolellm.scoring.score import score_replies
 from rolellm.scoring.score_report import METRICS
@@ -20,6 +22,21 @@ from rolellm.scoring.score_report import METRICS
 def get_tasks_folder() -> Path:
     """Return the folder that ``lm_eval --include_path`` takes."""
     return Path(str(resources.files("rolellm.harness"))) / "lm_eval"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TasksFolder(Result):
+    """The folder of the tasks of lm-evaluation-harness.
+
+    Attributes:
+        include_path: The folder.
+    """
+
+    include_path: Path
+
+    def remarks(self) -> tuple[str]:
+        """Return the folder alone, so that a shell can put it into ``lm_eval``'s command."""
+        return (str(self.include_path),)
 
 
 def with_system(dataset: Any) -> Any:

@@ -7,10 +7,12 @@ The folder holds ``pairs/`` (as ``rolellm prefer``; with DPO), ``adapter/`` (as 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rolellm.checks.breaks import find_breaks
 from rolellm.core.errors import ModelError, SettingsError
@@ -31,8 +33,9 @@ from rolellm.reporting.page import write_page
 from rolellm.scoring.rows import read_dataset_rows
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.rewards import describe_hacking
-from rolellm.training.train import train
+from rolellm.training.rewards import OWN, RewardedReply, call_reward, find_reward, learn_reward
+from rolellm.training.rows import load_replies
+from rolellm.training.train import read_replies, train
 
 AFTER: Final = "after"
 BEFORE: Final = "before"
@@ -61,12 +64,76 @@ def _has_break(row: Row, reply: str) -> float:
     return float(bool(find_breaks(reply, sheet, row.question)))
 
 
-#: What is measured of a reply beside scores and style: how, and the format of a mean.
-BEHAVIOR: Final[Mapping[str, tuple[Callable[[Row, str], float], str]]] = {
-    "replies that break character": (_has_break, "{:.1%}"),
-    "distinct runs of three words": (_share_distinct, "{:.1%}"),
-    "words a reply": (lambda row, reply: float(len(list(list_word_runs(reply, 1)))), "{:.1f}"),
+class Behavior(NamedTuple):
+    """What is measured of a reply beside scores and style.
+
+    Attributes:
+        measure: The measure.
+        form: The format of a mean.
+        better: 1 where more is better, -1 where less is, 0 where neither is.
+    """
+
+    measure: Callable[[Row, str], float]
+    form: str
+    better: int
+
+
+BEHAVIOR: Final[Mapping[str, Behavior]] = {
+    "replies that break character": Behavior(_has_break, "{:.1%}", -1),
+    "distinct runs of three words": Behavior(_share_distinct, "{:.1%}", 1),
+    "words a reply": Behavior(lambda row, reply: float(len(list(list_word_runs(reply, 1)))), "{:.1f}", 0),
 }
+#: How the measure of a reward is called in findings.
+_REWARD: Final = "reward {}"
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """The replies after and before to the same held-out rows.
+
+    Attributes:
+        rows: The rows.
+        after: The replies of the adapter.
+        before: Those of the one that it went on from.
+        config: The rows' config.
+    """
+
+    rows: Sequence[Row]
+    after: Sequence[str]
+    before: Sequence[str]
+    config: str | None
+
+    def compare(self, measure: str, after: Sequence[float], before: Sequence[float]) -> PairTest | None:
+        """Test a measure on the rows that it applies to; none where it applies to none."""
+        indices = [i for i, pair in enumerate(zip(after, before, strict=True)) if not any(map(math.isnan, pair))]
+        if not indices:
+            return None
+        values = [after[i] for i in indices], [before[i] for i in indices]
+        clusters = [self.rows[i].question for i in indices], [self.rows[i].role for i in indices]
+        return compare_values((AFTER, BEFORE), measure, values, clusters, self.config)
+
+    def test_behavior(self) -> Iterator[PairTest | None]:
+        """Test how replies changed beside scores and style."""
+        for name, behavior in BEHAVIOR.items():
+            after = list(map(behavior.measure, self.rows, self.after))
+            before = list(map(behavior.measure, self.rows, self.before))
+            yield self.compare(name, after, before)
+
+    def test_rewards(self, recipe: Recipe) -> Iterator[PairTest | None]:
+        """Test the rewards that a recipe trained or watched, as they are after learning from its rows."""
+        if not recipe.training.reward_funcs:
+            return
+        recipe, replies = read_replies(recipe)
+        trained_rows = [item for item in replies or load_replies(recipe) if isinstance(item, Row)]
+        for path in recipe.training.reward_funcs:
+            reward = learn_reward(find_reward(path), trained_rows)
+            after = call_reward(reward, list(map(RewardedReply, self.rows, repeat(OWN), self.after)))
+            before = call_reward(reward, list(map(RewardedReply, self.rows, repeat(OWN), self.before)))
+            yield self.compare(_name_measure(path), after, before)
+
+
+def _name_measure(reward: str) -> str:
+    return _REWARD.format(reward.rpartition(".")[2])
 
 
 def improve(run: str | Path, *, judge: Any = None, out: str | Path | None = None, **options: Any) -> EvalResult:
@@ -128,16 +195,15 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
     measured = evaluate({AFTER: folder / "adapter", BEFORE: run}, judge=judge, out=folder / "eval", **options)
     leading = {name: report.leading for name, report in measured.reports.items()}
     judged = measured.judged and measured.judged.leading
-    evidence = Evidence(leading, judged, list(_test_behavior(measured, chosen)))
-    changes = read_json(folder / "adapter" / MANIFEST).get("rewards", ())
-    hacked = describe_hacking(changes)
+    answers = _read_answers(measured, chosen)
+    changes = [*answers.test_rewards(recipe), *answers.test_behavior()]
+    evidence = Evidence(leading, judged, list(filter(None, changes)))
     findings = (
-        *([f"{hacked[:1].upper()}{hacked[1:]}."] if hacked else []),
+        *describe_hacking(evidence.tests, list_trained_rewards(recipe)),
         evidence.describe_gain(),
-        *_describe_rewards(changes),
         *_describe_behavior(evidence.tests),
         *evidence.describe_scores(),
-        *describe_styles(measured.style, chosen.config),
+        *describe_styles(measured.style),
         *evidence.describe_verdicts(),
     )
     content = replace(
@@ -152,41 +218,52 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
     )
 
 
-def _describe_rewards(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Say what training did to its own rewards."""
-    clauses = []
-    for reward in changes:
-        low, high = reward["difference"]
-        watched = "" if reward["weight"] else ", only watched"
-        figures = "{before:.3f} → {after:.3f}, difference {0:+.3f} to {1:+.3f}, n = {steps} steps".format(
-            low, high, **reward
-        )
-        clauses.append(f"{reward['name']} {reward['change']}{watched} ({figures})")
-    if clauses:
-        yield f"Rewards, from the first quarter of the steps to the last: {', '.join(clauses)}."
-
-
-def _test_behavior(measured: EvalResult, chosen: ImproveSettings) -> Iterator[PairTest]:
-    """Test how replies changed beside scores and style."""
+def _read_answers(measured: EvalResult, chosen: ImproveSettings) -> _Answers:
     rows = read_dataset_rows(load_rolebench(chosen.config, chosen.split, data_dir=chosen.data_dir))
-    answers = {
-        name: {line["id"]: line["prediction"] for _, line in read_jsonl(measured.out / "answers" / f"{name}.jsonl")}
-        for name in (AFTER, BEFORE)
-    }
-    rows = [row for row in rows if all(row.id in replies for replies in answers.values())]
-    clusters = ([row.question for row in rows], [row.role for row in rows])
-    for name, (measure, _) in BEHAVIOR.items():
-        after, before = ([measure(row, replies[row.id]) for row in rows] for replies in answers.values())
-        yield compare_values((AFTER, BEFORE), name, (after, before), clusters, chosen.config)
+    replies = []
+    for name in (AFTER, BEFORE):
+        lines = read_jsonl(measured.out / "answers" / f"{name}.jsonl")
+        replies.append({line["id"]: line["prediction"] for _, line in lines})
+    after, before = replies
+    rows = [row for row in rows if row.id in after and row.id in before]
+    return _Answers(rows, [after[row.id] for row in rows], [before[row.id] for row in rows], chosen.config)
+
+
+def list_trained_rewards(recipe: Recipe) -> set[str]:
+    """List the measures of the rewards that training followed: all but those of weight 0, which are only watched."""
+    names = recipe.training.reward_funcs
+    weights = recipe.training.extra.get("reward_weights") or [1] * len(names)
+    return {_name_measure(name) for name, weight in zip(names, weights, strict=True) if weight}
+
+
+def describe_hacking(tests: Sequence[PairTest], trained: set[str]) -> Iterator[str]:
+    """Say that rewards were hacked: a trained one rises and a measure falls, both decided.
+
+    Args:
+        tests: All tests of after against before, with p adjusted over them.
+        trained: The measures of the rewards that were trained.
+    """
+    gains = [test.ends for test in tests if test.measure in trained and test.sign > 0]
+    losses = [test.ends for test in tests if test.sign * _find_direction(test.measure) < 0]
+    if gains and losses:
+        rises, falls = "; ".join(gains), "; ".join(losses)
+        yield f"Hacked: on held-out rows, trained rewards rise ({rises}) and others fall ({falls})."
+
+
+def _find_direction(measure: str) -> int:
+    return BEHAVIOR[measure].better if measure in BEHAVIOR else 1
 
 
 def _describe_behavior(tests: Sequence[PairTest]) -> Iterator[str]:
-    """Say how replies changed where the difference is decided, and what did not."""
+    """Say how rewards and replies changed where the difference is decided, and what did not."""
     same = []
     for test in tests:
-        if test.measure not in BEHAVIOR:
+        if test.measure in BEHAVIOR:
+            form = BEHAVIOR[test.measure].form
+        elif test.measure.startswith(_REWARD.format("")):
+            form = "{:.3f}"
+        else:
             continue
-        form = BEHAVIOR[test.measure][1]
         after, before = map(form.format, test.means)
         details = [f"n = {test.difference.n:,}"]
         if test.difference.ends is not None:

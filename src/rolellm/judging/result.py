@@ -19,7 +19,6 @@ from rolellm.core.settings import dump
 from rolellm.core.table import Interval, Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.judging.records import Design, SystemKind
-from rolellm.scoring.settings import has_held_out_roles
 from rolellm.scoring.statistics.intervals import Measured, select_intervals
 
 Number = FiniteFloat | None
@@ -206,21 +205,6 @@ class Unscored:
 
 
 @dataclass(frozen=True, slots=True)
-class Attack:
-    """Answers of one kind that try the judge.
-
-    Attributes:
-        answers: How many there are.
-        judgements: How many judgements show one.
-        win_rate: The win rate of their rows.
-    """
-
-    answers: int
-    judgements: int
-    win_rate: Measured = None
-
-
-@dataclass(frozen=True, slots=True)
 class Diagnostics:
     """The judges' own faults.
 
@@ -234,7 +218,6 @@ class Diagnostics:
             (φ), ``fleiss_kappa`` (agreement of several judges beyond chance).
         consistency_by_judge: Share of pairs of models whose orders agree.
         mean_rank_by_position: Over the lists of the most frequent length.
-        attacks: System to kind of attack or change.
     """
 
     judgements: dict[str, int] = field(default_factory=dict)
@@ -243,7 +226,6 @@ class Diagnostics:
     biases: dict[str, Measured] = field(default_factory=dict)
     consistency_by_judge: dict[str, Measured] = field(default_factory=dict)
     mean_rank_by_position: tuple[Annotated[float, Field(ge=1, le=1e6)], ...] = ()
-    attacks: dict[str, dict[str, Attack]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -302,10 +284,7 @@ class JudgingResult(Result):
     @property
     def leading(self) -> JudgingResult:
         """The result as tables show it: with the intervals that its config asks for as the only ones."""
-        if not has_held_out_roles(self.config):
-            return self
-        selected = JudgingResult.from_dict(select_intervals(self.to_dict(), self.config))
-        return replace(selected, folder=self.folder)
+        return select_intervals(self, self.config)
 
     def to_dict(self) -> dict[str, Any]:
         """Build the object that ``rolellm judge --json`` prints."""

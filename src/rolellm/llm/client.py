@@ -21,7 +21,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.interrupts import run_to_end
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.locks import lock_folder
-from rolellm.core.progress import Progress
+from rolellm.core.progress import open_bar
 from rolellm.core.text import format_count
 from rolellm.llm.batch import STATE, BatchDispatcher, BatchState
 from rolellm.llm.dispatcher import Dispatcher, StopAskingError
@@ -40,12 +40,14 @@ from rolellm.llm.model import (
     Usage,
     accept_text,
 )
-from rolellm.llm.openai_format import get_disputed_usage, is_same_model
+from rolellm.llm.openai_format import is_same_model
 from rolellm.llm.scale import RayDispatcher
 
 FAILED = "failed.jsonl"
-# Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
-_RESERVE_A_CALL = 1 << 16
+# Seconds between two updates of the progress.
+_SECONDS_SHOWN = 0.25
+# A server may make up a name for each reply.
+_MOST_NAMES = 20
 
 
 def order_by_prefix(requests: Sequence[Request]) -> list[int]:
@@ -54,9 +56,10 @@ def order_by_prefix(requests: Sequence[Request]) -> list[int]:
     A beginning is the first message, by its text. The beginnings that save the most go first: their length times the
     number of requests that need not pay for it again.
     """
-    beginnings = [request.messages[0].content if request.messages else "" for request in requests]
-    count = Counter(beginnings).items()
-    rank = {text: (-len(text) * (times - 1), index) for index, (text, times) in enumerate(count)}
+    beginnings = [request.messages[0].content for request in requests]
+    rank = {}
+    for index, (text, times) in enumerate(Counter(beginnings).items()):
+        rank[text] = (-len(text) * (times - 1), index)
     return sorted(range(len(requests)), key=lambda index: rank[beginnings[index]])
 
 
@@ -70,7 +73,6 @@ class Spent:
         failed: Requests without an answer.
         usage: Tokens of the replies that were taken, journaled ones included.
         cost: US dollars that this folder cost in all, calls of unknown end counted in full.
-        recounted: Requests whose reply came with a token count that cannot be true; ours is used.
         answered_by: How many requests each model answered, by the name that it gives itself.
     """
 
@@ -79,7 +81,6 @@ class Spent:
     failed: int = 0
     usage: Usage = field(default_factory=Usage)
     cost: float = 0.0
-    recounted: int = 0
     answered_by: dict[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,16 +125,13 @@ class Client(ExitStack):
         super().__init__()
         with ExitStack() as opened:
             opened.enter_context(lock_folder(self.folder))
-            room = _RESERVE_A_CALL * sum(max(model.concurrency, 1) for model in models)
             try:
-                self._journal = Journal(self.folder, reserve=room)
+                self._journal = Journal(self.folder)
                 opened.callback(self._journal.close)
                 self._journal.merge()
             except JournalFullError as error:
-                reason = f"the disk of {error.path} is full; everything so far is saved"
-                raise StoppedShortError(
-                    f"{reason}; free some space there to continue", resume="the same command"
-                ) from error
+                text = f"{error}; everything so far is saved; free some space there to continue"
+                raise StoppedShortError(text, resume="the same command") from error
             self.callback(opened.pop_all().close)
         self.spent.cost = self._journal.cost
         if self._journal.harm:
@@ -197,12 +195,6 @@ class Client(ExitStack):
             self._record_outcome(outcome)
             done(index, outcome)
 
-        def look(progress: Progress) -> None:
-            state = f"{run.in_flight} in flight, {run.failed} failed"
-            if any(model.price for model in self.models):
-                state += f", ${self._journal.spent:.4f}"
-            progress.update(done=run.settled, state=state)
-
         def stop() -> None:
             # Batches are not waited for.
             if run.stopped is None and run.in_flight and not self.options.batch:
@@ -211,13 +203,16 @@ class Client(ExitStack):
             run.stop(StopAskingError("asked to stop"))
 
         async def ask_all() -> None:
+            showing = asyncio.create_task(self._show_progress(run, bar))
             try:
                 await run.go(requests, record_outcome)
             finally:
+                showing.cancel()
+                bar.update(run.settled - bar.n)
                 await asyncio.gather(*(model.close() for model in self.models), return_exceptions=True)
 
         try:
-            with Progress(label or "asking", total, look=look, show=self.options.show_progress):
+            with open_bar(label or "asking", total, unit="requests", show=self.options.show_progress) as bar:
                 run_to_end(ask_all, stop)
         finally:
             self._count(run)
@@ -228,15 +223,30 @@ class Client(ExitStack):
                 text = f"{pace.model.name} was dropped ({pace.last[1]}); other endpoints answered instead"
                 warnings.warn(text, RoleLLMWarning, stacklevel=3)
 
+    async def _show_progress(self, run: Dispatcher[Any], bar: Any) -> None:
+        has_price = any(model.price for model in self.models)
+        while True:
+            state = f"{run.in_flight} in flight, {run.failed} failed"
+            if has_price:
+                state += f", ${self._journal.spent:.4f}"
+            bar.set_postfix_str(state, refresh=False)
+            bar.update(run.settled - bar.n)
+            await asyncio.sleep(_SECONDS_SHOWN)
+
     def _choose_dispatcher(self) -> type[Dispatcher[Any]]:
-        return BatchDispatcher if self.options.batch else RayDispatcher if self.options.ray else Dispatcher
+        if self.options.batch:
+            return BatchDispatcher
+        return RayDispatcher if self.options.ray else Dispatcher
 
     def _check_open(self) -> None:
         """Refuse to ask with a closed client, and one by one what batches are on their way for."""
         if self._journal.closed:
             # The journal's file descriptor may be another file's by now.
             raise SettingsError(f"this client is closed; ask within its `with` block, or open another on {self.folder}")
-        if not self.options.batch and (underway := BatchState.of(self.folder).list_underway()):
+        if self.options.batch:
+            return
+        underway = BatchState.of(self.folder).list_underway()
+        if underway:
             raise SettingsError(
                 f"{len(underway)} requests of {self.folder} are submitted in batches and paid for; continue with "
                 f"--set batch=true, or move {self.folder / STATE} away to submit them again"
@@ -263,19 +273,16 @@ class Client(ExitStack):
         }
 
     def _check_reply(self, reply: Reply) -> None:
-        """Count who answered; warn when that is not who was asked, or when its count of tokens cannot be true."""
-        answered_by, reported = self.spent.answered_by, get_disputed_usage(reply.raw)
-        # A server may make up a name for each reply.
-        name = reply.model[:200] if reply.model in answered_by or len(answered_by) < 20 else "others"
-        problems = []
-        if name not in answered_by and not is_same_model(reply.endpoint, name):
-            problems.append(f"was asked, but {name!r} answered; see answered_by in the results")
-        if reported and not self.spent.recounted:
-            problems.append(f"reports counts of tokens that cannot be true ({reported!r:.100}); ours are used")
-        for problem in problems:
-            warnings.warn(f"{reply.endpoint} {problem}", RoleLLMWarning, stacklevel=2)
+        """Count who answered; warn when that is not who was asked."""
+        answered_by = self.spent.answered_by
+        name = reply.model[:200]
+        if name not in answered_by:
+            if len(answered_by) >= _MOST_NAMES:
+                name = "others"
+            elif not is_same_model(reply.endpoint, name):
+                text = f"{reply.endpoint} was asked, but {name!r} answered; see answered_by in the results"
+                warnings.warn(text, RoleLLMWarning, stacklevel=2)
         answered_by[name] = answered_by.get(name, 0) + 1
-        self.spent.recounted += bool(reported)
 
     def _count(self, run: Dispatcher[Any]) -> None:
         self.spent.calls += run.calls
@@ -292,19 +299,20 @@ class Client(ExitStack):
 
     def _make_error(self, run: Dispatcher[Any], stop: Exception) -> Exception:
         if isinstance(stop, JournalFullError):
-            return self._make_stopped_short(f"the disk of {stop.path} is full", "free space there")
+            return self._make_stopped_short(str(stop), "free space there")
         if not isinstance(stop, StopAskingError):
             return stop
-        if not any(pace.alive for pace in run.paces):
-            last = "; ".join(f"{pace.model.name}: {pace.last[1]}" for pace in run.paces if pace.last is not None)
-            if any(pace.ever_answered for pace in run.paces):
-                need = "an endpoint that answers: check the key, the account's credit, the model's name and the address"
-                return self._make_stopped_short(f"no endpoint answers anymore ({last})", need)
-            return EndpointError(
-                f"every endpoint refused the requests ({last}); {self._describe_kept()}. Check the model's name, the "
-                "key's environment variable and the address, then rerun the same command"
-            )
-        return self._make_stopped_short(str(stop), stop.need)
+        if any(pace.alive for pace in run.paces):
+            return self._make_stopped_short(str(stop), stop.need)
+        reasons = [f"{pace.model.name}: {pace.last[1]}" for pace in run.paces if pace.last is not None]
+        last = "; ".join(reasons)
+        if any(pace.ever_answered for pace in run.paces):
+            need = "an endpoint that answers: check the key, the account's credit, the model's name and the address"
+            return self._make_stopped_short(f"no endpoint answers anymore ({last})", need)
+        return EndpointError(
+            f"every endpoint refused the requests ({last}); {self._describe_kept()}. Check the model's name, the "
+            "key's environment variable and the address, then rerun the same command"
+        )
 
     def _make_stopped_short(self, reason: str, need: str) -> StoppedShortError:
         more = f"; to continue, it needs {need}" if need else ""

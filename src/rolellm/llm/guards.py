@@ -80,7 +80,7 @@ class GuardFormat:
         if self.message is None:
             return (user(prompt), assistant(reply))
         template, texts = Template(self.message), {"prompt": prompt, "reply": reply}
-        slots = {name: make_harmless(text, _SHOWN).text for name, text in texts.items()}
+        slots = {name: make_harmless(text, _SHOWN) for name, text in texts.items()}
         if "mark" in template.slots:
             mark = draw_nonce(*slots.values())
             slots = {name: fence_text(name, text, mark) for name, text in slots.items()} | {"mark": mark}

@@ -1,10 +1,11 @@
-"""JSON in a model's reply, whatever surrounds it: prose, code fences, ``<think>`` blocks, trailing commas.
+"""JSON objects in models' replies, whatever surrounds them: prose, code fences, ``<think>`` blocks.
 
 A schema is sent to servers that constrain decoding by it. For those that do not, the prompt itself has to ask for JSON
 of this form; what then comes back is read tolerantly, and checked by the schema as well (`accept_json`).
 
-The first whole value of the wanted kind counts, from the first ``json`` fence on if there is one; never an inner piece
-of a broken value. Of a list that was cut off, `parse_items` keeps the complete items.
+The first whole object counts, from the first ``json`` fence on if there is one; never an inner piece of a broken value.
+An object with quotes or commas that are wrong is repaired by json-repair, and accepted only if no word and no bracket
+of it changes. Of a list that was cut off, `parse_items` keeps the complete items.
 """
 
 from __future__ import annotations
@@ -14,42 +15,39 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from rolellm.core.errors import SettingsError, require
 from rolellm.core.text import replace_surrogates
 from rolellm.core.typed_json import map_strings
 from rolellm.llm.model import Accept, Json, Reply, Request, Schema, T, UnacceptableError, strip_thoughts
 
-Kind = Literal["object", "list"]
-
 #: The longest reply that is read, in characters: five times what 32,000 tokens of English come to (our choice).
 MAX_CHARACTERS = 500_000
 # How many brackets may turn out not to open JSON (our choice); keeps the work linear in the reply's length.
 _MAX_STARTS = 20
+# Characters and brackets of what is repaired: json-repair takes over a second for more, where they are nested.
+_MOST_REPAIRED, _MOST_BRACKETS = 20_000, 500
 _START = re.compile(r"[{\[]")
+# Such as {role}.
+_PROSE = re.compile(r"[{\[][^\[\]{}:,'\"]*[}\]]")
 _FENCE = re.compile("```json", re.IGNORECASE)
-_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*+"?)|,(?=\s*[}\]])', re.DOTALL)
-# What may be left of a text that ends within a word, a number or right before a closing fence.
-_CUT = re.compile(r"[-+.\w]{0,5}[\s`]*")
-_TYPES: dict[Kind, type] = {"object": dict, "list": list}
+_ESCAPE = re.compile(r"\\[\"\\/bfnrt]")
+# Brackets and words; what is between them is quotes, commas, colons and white space.
+_WORD = re.compile(r"""[{}\[\]]|[^\s{}\[\]:,'"\\]+""")
 
 
 class DecodedJson(NamedTuple):
-    """A JSON value in a text: the value, its source (without trailing commas), and the text before and after it."""
+    """A JSON object in a text: the value, its source (repaired), and the text before and after it."""
 
-    value: Any
+    value: dict[str, Any]
     source: str
     before: str
     after: str
 
 
-def parse_json(text: str, kind: Kind | None = None) -> Any:
-    r"""The JSON value in a model's reply.
-
-    Args:
-        text: The reply.
-        kind: Skip whole values of the other kind, such as ``[1]`` in prose.
+def parse_json(text: str) -> dict[str, Any]:
+    r"""The JSON object in a model's reply.
 
     Raises:
         UnacceptableError: With the kind ``malformed``; says where the JSON breaks off or goes wrong.
@@ -59,49 +57,43 @@ def parse_json(text: str, kind: Kind | None = None) -> Any:
     """
     if len(text) > MAX_CHARACTERS:
         raise _make_malformed(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
-    text = text.strip().removeprefix("\ufeff").strip()
-    with suppress(json.JSONDecodeError):
-        decoded = _decode(text)
-        if not decoded.after.strip() and (kind is None or isinstance(decoded.value, _TYPES[kind])):
-            return decoded.value
-    return find_json(strip_thoughts(text), kind).value
+    return find_json(strip_thoughts(text)).value
 
 
-def find_json(text: str, kind: Kind | None = None) -> DecodedJson:
-    """The first whole object or list in a text without thoughts.
+def find_json(text: str) -> DecodedJson:
+    """The first whole object in a text without thoughts.
 
     Raises:
         UnacceptableError: As `parse_json`.
     """
-    fence = _FENCE.search(text)
-    at = fence.end() if fence and _START.search(text, fence.end()) else 0
+    if not text.strip():
+        raise _make_malformed("the reply is empty")
     problem = f"no JSON in the reply, which starts with {text[:60].strip()!r}"
+    fence = _FENCE.search(text)
+    position = fence.end() if fence and _START.search(text, fence.end()) else 0
     for _ in range(_MAX_STARTS):
-        start = _START.search(text, at)
-        if start is None:
+        match = _START.search(text, position)
+        if match is None:
             break
-        at = start.start()
+        start = match.start()
+        source = text[start:]
         try:
-            decoded = _decode(text[at:])
+            value, length = _decode(source)
         except json.JSONDecodeError as error:
-            tried = error.doc[: error.pos]
-            if not re.search("[,:]", tried):  # brackets in prose
-                at += 1
-                continue
-            cut = error.msg.startswith("Unterminated") or _CUT.fullmatch(error.doc, error.pos)
-            excerpt = error.doc[error.pos : error.pos + 60].strip()
-            problem = "the JSON is cut off" if cut else f"the JSON is invalid from here on: {excerpt!r}"
-            if kind != "object" or "{" in tried:
+            end = source.rfind("}") + 1
+            repaired = _repair(source[:end])
+            if repaired is not None:
+                return DecodedJson(repaired, json.dumps(repaired), text[:start], source[end:])
+            if not _PROSE.match(source) and "{" in source[: error.pos]:
+                problem = f"the JSON is cut off or invalid: {error!s:.120}"
                 break
-            at += max(error.pos, 1)
-        else:
-            if kind is None or isinstance(decoded.value, _TYPES[kind]):
-                return decoded._replace(before=text[:at])
-            problem = (
-                f"expected {'an object' if kind == 'object' else 'a list'}, found {_describe_value(decoded.value)}"
-            )
-            at = len(text) - len(decoded.after)
-    raise _make_malformed(problem if text.strip() else "the reply is empty")
+            position = start + max(error.pos, 1)
+            continue
+        if isinstance(value, dict):
+            return DecodedJson(value, source[:length], text[:start], source[length:])
+        problem = "expected an object, found a list"
+        position = start + length
+    raise _make_malformed(problem)
 
 
 def parse_items(text: str, key: str) -> list[Any]:
@@ -118,49 +110,44 @@ def parse_items(text: str, key: str) -> list[Any]:
     [{'q': 'Who?'}]
     """
     try:
-        value = parse_json(text, "object")
+        value = parse_json(text)
     except UnacceptableError as error:
         problem = error
     else:
         if isinstance(value.get(key), list):
             return list(value[key])
-        raise _make_malformed(f"expected a list under {key}, found {_describe_value(value)}")
+        keys = ", ".join(map(repr, list(value)[:8])) or "no keys"
+        raise _make_malformed(f"expected a list under {key}, found an object with {keys}")
     text = strip_thoughts(text)
-    opening = re.search(rf'(?:\A|```\w*)\s*\[|"{re.escape(key)}"\s*:\s*\[', text)
-    if opening and (items := list(_iterate_items(text[opening.end() :]))):
-        return items
-    with suppress(UnacceptableError):
-        return list(parse_json(text, "list"))
-    raise problem
+    opening = re.search(rf'"{re.escape(key)}"\s*:\s*\[', text) or re.search(r"\[", text)
+    items = list(_iterate_items(text[opening.end() :])) if opening else []
+    if not items:
+        raise problem
+    return items
 
 
 def _iterate_items(text: str) -> Iterator[Any]:
     """The items of a list from just after its bracket, up to the first that is not complete."""
     with suppress(ValueError, UnacceptableError):
         while True:
-            item = _decode(text.lstrip(" \t\r\n,"))
-            if isinstance(item.value, int | float) and not item.after.strip():
+            text = text.lstrip(" \t\r\n,")
+            item, length = _decode(text)
+            text = text[length:]
+            if isinstance(item, int | float) and not text.strip():
                 return  # perhaps only its first digits
-            yield item.value
-            text = item.after
+            yield item
 
 
-def _decode(text: str) -> DecodedJson:
-    """The value that a text starts with.
+def _decode(text: str) -> tuple[Any, int]:
+    """The value that a text starts with, and its length.
 
     Raises:
         json.JSONDecodeError: When it starts with something else.
         UnacceptableError: For a value that is nested too deep, or a number that nothing can hold.
     """
     try:
-        try:
-            value, end = _DECODER.raw_decode(text)
-        except json.JSONDecodeError:
-            if not re.search(r",\s*+[}\]]", text):
-                raise
-            text = _TRAILING_COMMA.sub(r"\1", text)
-            value, end = _DECODER.raw_decode(text)
-        return DecodedJson(map_strings(value, replace_surrogates), text[:end], "", text[end:])
+        value, end = _DECODER.raw_decode(text)
+        return map_strings(value, replace_surrogates), end
     except json.JSONDecodeError:
         raise
     except RecursionError:
@@ -178,9 +165,28 @@ def _parse_finite(digits: str) -> float:
 _DECODER = json.JSONDecoder(strict=False, parse_float=_parse_finite, parse_constant=_parse_finite)
 
 
-def _describe_value(value: Any) -> str:
-    keys = ", ".join(map(repr, list(value)[:8])) or "no keys"
-    return "a list" if isinstance(value, list) else f"an object with {keys}"
+def _repair(source: str) -> dict[str, Any] | None:
+    """An object whose quotes or commas are wrong; ``None`` where a repair would change more than these."""
+    braces, brackets = source.count("{"), source.count("[")
+    is_balanced = braces == source.count("}") and brackets == source.count("]")
+    if not is_balanced or len(source) > _MOST_REPAIRED or braces + brackets > _MOST_BRACKETS:
+        return None
+    import json_repair
+
+    try:
+        value = json_repair.loads(source, skip_json_loads=True)
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict) or _list_words(written) != _list_words(source):
+        return None
+    repaired: dict[str, Any] = map_strings(value, replace_surrogates)
+    return repaired
+
+
+def _list_words(source: str) -> list[str]:
+    # Python writes True where JSON has true.
+    return _WORD.findall(_ESCAPE.sub(" ", source).casefold())
 
 
 def _make_malformed(reason: str) -> UnacceptableError:
@@ -201,18 +207,16 @@ def accept_json(schema: Schema, make: Callable[[Any], T]) -> Accept[T]:
     Raises:
         MissingExtraError: Without jsonschema.
     """
-    require("jsonschema", extra="llm")
+    require("jsonschema", "json_repair", extra="llm")
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
     validator = Draft202012Validator(dict(schema.schema))
-    kinds: Mapping[Any, Kind] = {"object": "object", "array": "list"}
-    kind = kinds.get(schema.schema.get("type"))
 
     def accept(_: Request, reply: Reply) -> T:
         if reply.finish == "length":
             raise UnacceptableError("the reply is cut off: it used up max_tokens", "malformed")
-        value = parse_json(reply.text, kind)
+        value = parse_json(reply.text)
         problem = best_match(validator.iter_errors(value))
         if problem is not None:
             raise UnacceptableError(f"{problem.json_path:.160}: {problem.message:.160}", "malformed")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.text import replace_surrogates
 from rolellm.llm.model import Finish, Json, Reply, Request, UnacceptableError, Usage
-from rolellm.llm.tokens import TokenCounter, count_most_prompt_tokens, count_most_tokens
+from rolellm.llm.tokens import TokenCounter
 
 if TYPE_CHECKING:
     from rolellm.llm.settings import ModelSettings
@@ -24,10 +24,6 @@ UNREADABLE = "unreadable"
 _KEPT = 1 << 16
 _COUNTER = TokenCounter()
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-# Bytes for which one token can stand, on average over a text; in English and Chinese it is about 4.
-_BYTES = 16
-# Tokens that a server may count besides a reply's text, such as its end (our choice).
-_END = 16
 _VERSION = re.compile(r"[-:@](latest|main|\d{3,8}|\d{4}-\d\d-\d\d)$")
 
 #: What servers call the end of a reply that is whole; without any word of theirs it counts as whole, too.
@@ -50,6 +46,9 @@ def request_body(request: Request, settings: ModelSettings, attempt: int, struct
         structured: How the request's schema is sent.
     """
     sampling = request.sampling
+    seed = sampling.seed
+    if seed is not None:
+        seed = _compute_seed(seed, request.repeat, attempt)
     body: dict[str, Any] = {
         "model": settings.model or "",
         "messages": [asdict(message) for message in request.messages],
@@ -58,9 +57,9 @@ def request_body(request: Request, settings: ModelSettings, attempt: int, struct
         settings.max_tokens_field: sampling.max_tokens,
         "presence_penalty": sampling.presence_penalty or None,
         "frequency_penalty": sampling.frequency_penalty or None,
-        "seed": None if sampling.seed is None else _compute_seed(sampling.seed, request.repeat, attempt),
+        "seed": seed,
         "stop": list(sampling.stop) or None,
-        "logprobs": True if sampling.top_logprobs else None,
+        "logprobs": sampling.top_logprobs > 0 or None,
         "top_logprobs": sampling.top_logprobs or None,
     }
     if request.schema is not None and structured == "json_schema":
@@ -98,46 +97,16 @@ def parse_body(content: bytes) -> dict[str, Any]:
     return {UNREADABLE: content[:_KEPT].decode("utf-8", errors="replace")}
 
 
-def add_usage(raw: dict[str, Any], request: Request, extra: Json | None = None) -> dict[str, Any]:
-    """A raw reply with our own count as ``usage`` where the server gives none, or one that cannot be true.
-
-    A prompt has no more tokens than `rolellm.llm.tokens.count_most_prompt_tokens` says, and a reply no more
-    than its limit or its bytes; neither has less than a token in 16 bytes (our choice). What the server said instead
-    is kept as ``reported``.
-
-    Args:
-        raw: The body.
-        request: What was asked.
-        extra: Fields that were sent besides.
-    """
-    if UNREADABLE in raw:
+def add_usage(raw: dict[str, Any], request: Request) -> dict[str, Any]:
+    """A raw reply with our own count as ``usage`` where the server gives none."""
+    if UNREADABLE in raw or _read_usage(raw) is not None:
         return raw
-    reported, texts = _read_usage(raw), _list_contents(raw)
-    if reported is not None and _is_plausible(reported, request, texts, extra):
-        return raw
-    usage: dict[str, Any] = {
+    usage = {
         "prompt_tokens": _COUNTER.request(request),
-        "completion_tokens": sum(map(_COUNTER.count, texts)),
+        "completion_tokens": sum(map(_COUNTER.count, _list_contents(raw))),
         "estimated": True,
     }
-    if reported is not None:
-        usage["reported"] = [reported.prompt, reported.completion]
     return {**raw, "usage": usage}
-
-
-def _is_plausible(reported: Usage, request: Request, texts: list[str], extra: Json | None) -> bool:
-    sent = sum(count_most_tokens(message.content) for message in request.messages)
-    most_sent = count_most_prompt_tokens(request) + (2 * len(encode_body(extra)) if extra else 0)
-    came = sum(map(count_most_tokens, texts))
-    most = max(came, request.sampling.max_tokens) + _END
-    prompt = max(sent // _BYTES, 1) <= reported.prompt <= most_sent
-    return prompt and max(came // _BYTES, bool(texts)) <= reported.completion <= most
-
-
-def get_disputed_usage(raw: Json) -> Any:
-    """Get a server's impossible token counts; ``None`` if our own count was not needed."""
-    usage = raw.get("usage")
-    return usage.get("reported") if isinstance(usage, dict) else None
 
 
 def is_same_model(requested: str, answered: str) -> bool:
@@ -146,9 +115,12 @@ def is_same_model(requested: str, answered: str) -> bool:
     >>> is_same_model("host/gpt-4o", "gpt-4o-2024-08-06"), is_same_model("host/gpt-4o", "gpt-4o-mini")
     (True, False)
     """
-    names = (name.rstrip("/").rpartition("/")[2].casefold().removesuffix(".gguf") for name in (requested, answered))
-    first, second = (_VERSION.sub("", name) for name in names)
-    return first == second
+    return _get_bare_name(requested) == _get_bare_name(answered)
+
+
+def _get_bare_name(name: str) -> str:
+    last = name.rstrip("/").rpartition("/")[2]
+    return _VERSION.sub("", last.casefold().removesuffix(".gguf"))
 
 
 def read_body(raw: Json, model: str, endpoint: str) -> Reply:
@@ -165,20 +137,17 @@ def read_body(raw: Json, model: str, endpoint: str) -> Reply:
     if UNREADABLE in raw:
         raise UnacceptableError("the body is not a JSON object", "malformed")
     try:
-        choice = (raw.get("choices") or [{}])[0]
+        choices = raw.get("choices") or [{}]
+        choice = choices[0]
         message = choice.get("message") or {}
         text = replace_surrogates(read_content(message.get("content")))
     except (AttributeError, KeyError, TypeError):
         raise UnacceptableError("the body is not a chat completion", "malformed") from None
-    named = raw.get("model")
-    return Reply(
-        text=text,
-        finish=read_finish(choice, message, text),
-        usage=_read_usage(raw) or Usage(),
-        model=replace_surrogates(named) if isinstance(named, str) else model,
-        endpoint=endpoint,
-        raw=raw,
-    )
+    name = raw.get("model")
+    if isinstance(name, str):
+        model = replace_surrogates(name)
+    finish = read_finish(choice, message, text)
+    return Reply(text, finish, _read_usage(raw) or Usage(), model, endpoint, raw)
 
 
 def read_content(content: Any) -> str:
@@ -190,7 +159,8 @@ def read_content(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     try:
-        return "".join(part.get("text", "") for part in content if part.get("type", "text") == "text")
+        texts = [part.get("text", "") for part in content if part.get("type", "text") == "text"]
+        return "".join(texts)
     except (AttributeError, TypeError):
         raise UnacceptableError("`content` is not text", "malformed") from None
 
@@ -198,7 +168,7 @@ def read_content(content: Any) -> str:
 def read_finish(choice: Json, message: Json, text: str) -> Finish:
     """Read how a reply ended from what the server says."""
     reason = choice.get("finish_reason")
-    word = reason.casefold() if isinstance(reason, str) else None
+    word = reason.casefold() if isinstance(reason, str) else "stop"
     if message.get("refusal"):
         return "refused"
     if word in _FILTERED:
@@ -206,15 +176,17 @@ def read_finish(choice: Json, message: Json, text: str) -> Finish:
     if word in _CUT:
         return "length"
     # A word that is not known, such as "error" or "abort", does not mean that the reply is whole.
-    return "stop" if text.strip() and (word is None or word in _WHOLE) else "empty"
+    return "stop" if text.strip() and word in _WHOLE else "empty"
 
 
 def _list_contents(raw: Json) -> list[str]:
     """List the texts that a reply is charged for: its contents and the thoughts before them."""
+    texts = []
     try:
-        messages = [choice["message"] for choice in raw["choices"]]
-        parts = [message.get(name) for message in messages for name in ("content", "reasoning_content", "reasoning")]
-        return [text for text in map(read_content, parts) if text]
+        for choice in raw["choices"]:
+            for name in ("content", "reasoning_content", "reasoning"):
+                texts.append(read_content(choice["message"].get(name)))
+        return texts
     except (KeyError, TypeError, AttributeError, UnacceptableError):
         return []
 
@@ -223,14 +195,18 @@ def _read_usage(raw: Json) -> Usage | None:
     usage = raw.get("usage")
     if not isinstance(usage, dict):
         return None
-    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    prompt, completion = _read_count(usage, "prompt_tokens"), _read_count(usage, "completion_tokens")
     if prompt is None or completion is None:
         return None
     details = usage.get("prompt_tokens_details")
-    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    cached = None
+    if isinstance(details, dict):
+        cached = _read_count(details, "cached_tokens")
     return Usage(prompt, completion, min(cached or 0, prompt))
 
 
-def _count(value: Any) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return min(value, 1 << 31) if is_count else None
+def _read_count(counts: Json, name: str) -> int | None:
+    value = counts.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        return None
+    return min(value, 1 << 31)

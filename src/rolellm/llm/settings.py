@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeVar, overload
 from urllib.parse import urlsplit
 
 from rolellm.core.errors import SettingsError, require
-from rolellm.core.scrub import HIDDEN, make_scrubber
 from rolellm.core.settings import Field, Values, read, read_file, settings
 from rolellm.llm.model import Limits, Model, Price
 
@@ -28,8 +27,9 @@ def check_url(base_url: str) -> str:
             query or a fragment: it is part of messages and records, where no secret may be. The message does not repeat
             it.
     """
+    base_url = base_url.strip()
     try:
-        parts = urlsplit(base_url.strip())
+        parts = urlsplit(base_url)
         port_is_number = parts.port is None or parts.port >= 0
     except ValueError:
         parts, port_is_number = urlsplit(""), False
@@ -40,9 +40,9 @@ def check_url(base_url: str) -> str:
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_number:
         raise SettingsError("base_url is not a server address; expected something like http://localhost:8000/v1")
-    if not base_url.strip().isprintable() or " " in base_url.strip():
+    if not base_url.isprintable() or " " in base_url:
         raise SettingsError("base_url contains spaces or control characters")
-    return base_url.strip().rstrip("/")
+    return base_url.rstrip("/")
 
 
 def is_near(host: str, *, this_machine: bool = False) -> bool:
@@ -75,13 +75,15 @@ def find_key(base_url: str, named: str | None, *, plain_http: bool = False) -> s
             http to another machine. Never shows it.
     """
     host = urlsplit(base_url).hostname or ""
-    variable = ("OPENAI_API_KEY" if host == "api.openai.com" else "") if named is None else named
+    variable = named
+    if variable is None and host == "api.openai.com":
+        variable = "OPENAI_API_KEY"
+    if variable is None and not is_near(host):
+        raise SettingsError(
+            f"no API key for {host}, which is not on this machine or a private network; name the environment "
+            'variable that holds it in api_key_env (--set api_key_env=…), or set api_key_env: "" if it needs none'
+        )
     if not variable:
-        if named is None and not is_near(host):
-            raise SettingsError(
-                f"no API key for {host}, which is not on this machine or a private network; name the environment "
-                'variable that holds it in api_key_env (--api-key-env), or set api_key_env: "" if it needs none'
-            )
         return ""
     key = os.environ.get(variable, "").strip()
     if not key and not is_near(host):
@@ -107,18 +109,6 @@ _SECRET = re.compile(
 _DECIDED = frozenset(
     {"model", "messages", "prompt", "stream", "n", "best_of", "max_tokens", "max_completion_tokens", "response_format"}
 )
-#: Fields that manifests show, where their value is a number, a truth value or a word.
-_SHOWN = frozenset(
-    {
-        *("temperature", "top_p", "top_k", "top_a", "min_p", "typical_p", "min_tokens", "seed", "ignore_eos"),
-        *("presence_penalty", "frequency_penalty", "repetition_penalty", "length_penalty", "logprobs", "top_logprobs"),
-        *("reasoning_effort", "effort", "verbosity", "type", "thinking", "enable_thinking", "thinking_budget"),
-        *("budget_tokens", "add_generation_prompt", "skip_special_tokens"),
-    }
-)
-_WORD = re.compile("[a-z_.]{1,80}")
-_PATH = re.compile(r"|v\d+(alpha|beta)?|api|openai|beta|paas|inference|compatible-mode|deployments|chat|engines|llm|ai")
-_MAY_BE_KEY = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[!-~]{16,}")
 
 
 def check_fields(extra_body: Mapping[str, Any], location: str) -> None:
@@ -129,73 +119,27 @@ def check_fields(extra_body: Mapping[str, Any], location: str) -> None:
     """
     for name in sorted(_DECIDED & extra_body.keys()):
         raise SettingsError(f"{location}.{name}: this is set for each request; leave it out")
-    for name, _ in _iterate_fields(extra_body):
-        if any(_SECRET.fullmatch(re.sub("[^a-z]", "", part.lower())) for part in name.split(".")):
+    for name in _iterate_names(extra_body):
+        if _SECRET.fullmatch(re.sub("[^a-z]", "", name.lower())):
             raise SettingsError(
                 f"{location}.{name}: a secret does not belong in a file; put it into an environment variable, and name "
                 "that: api_key_env: OPENAI_API_KEY"
             )
 
 
-def hide_private(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Hide whatever of a model's address and `extra_body` is not known to be harmless, for manifests.
-
-    Args:
-        facts: Settings or the identity of a model.
-    """
-    visible_facts = dict(facts)
-    if isinstance(url := visible_facts.get("base_url"), str):
-        parts = [
-            part if part == visible_facts.get("model") or _PATH.fullmatch(part) else HIDDEN for part in _split_path(url)
-        ]
-        visible_facts["base_url"] = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}{'/'.join(parts)}"
-    if visible_facts.get("extra_body"):
-        visible_facts["extra_body"] = {
-            name if _WORD.fullmatch(name) else HIDDEN: value if _is_harmless(name, value) else HIDDEN
-            for name, value in _iterate_fields(visible_facts["extra_body"])
-        }
-    return visible_facts
-
-
 def describe_model(model: Model) -> dict[str, Any]:
     """A model that was asked, for manifests."""
-    return {"name": model.name, **hide_private(model.identity)}
+    return {"name": model.name, **model.identity}
 
 
-def find_hidden_keys(base_url: str, extra_body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Find possible keys in what `hide_private` hides, so that they are hidden where a server echoes them.
-
-    That is a word of 16 characters or more with letters and digits (our choice); names of models are said in replies.
-    """
-    fields = [str(value) for name, value in _iterate_fields(extra_body) if "model" not in name]
-    words = [word for text in (*_split_path(base_url), *fields) for word in re.split("[;=& ]", text)[-2:]]
-    return tuple(filter(_MAY_BE_KEY.fullmatch, words))
-
-
-def hide_keys(base_url: str) -> str:
-    """An address to show: without what may be a key in its path."""
-    return make_scrubber(*find_hidden_keys(base_url, {})).text(base_url)
-
-
-def _is_harmless(name: str, value: Any) -> bool:
-    plain = value is None or isinstance(value, bool | int | float) or _WORD.fullmatch(str(value)) is not None
-    return plain and name.rpartition(".")[2] in _SHOWN
-
-
-def _split_path(url: str) -> list[str]:
-    return urlsplit(url).path.split("/")
-
-
-def _iterate_fields(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value within the fields of a request, with its dotted name."""
+def _iterate_names(value: Any) -> Iterator[str]:
+    """Every name within the fields of a request."""
     if isinstance(value, Mapping):
-        for name, part in value.items():
-            yield from _iterate_fields(part, f"{prefix}.{name}" if prefix else name)
-    elif isinstance(value, list):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
         for part in value:
-            yield from _iterate_fields(part, prefix)
-    else:
-        yield prefix, value
+            yield from _iterate_names(part)
 
 
 Backend = Literal["openai", "local", "scripted"]
@@ -204,8 +148,7 @@ _VARIABLE = re.compile("[A-Z_][A-Z0-9_]{0,99}")
 #: The keys of each backend; those with a star are required.
 _KEYS: Mapping[Backend, str] = {
     "openai": (
-        "base_url* model* api_key_env allow_plain_http concurrency timeout price structured max_tokens_field "
-        "extra_body max_bytes"
+        "base_url* model* api_key_env allow_plain_http concurrency timeout price structured max_tokens_field extra_body"
     ),
     "local": "model* adapter device dtype batch_size",
     "scripted": "rules* concurrency price",
@@ -233,7 +176,6 @@ class ModelSettings:
         structured: How to ask for JSON; auto starts with the schema and falls back to what the server takes.
         max_tokens_field: The server's name for the token limit; newer OpenAI models need the longer one.
         extra_body: More fields for each request, such as top_k; null removes a field.
-        max_bytes: The longest reply that is read, in bytes.
         adapter: For local: a PEFT adapter.
         device: For local: where the model runs.
         dtype: For local: the weights' type.
@@ -252,7 +194,6 @@ class ModelSettings:
     structured: Literal["auto", "json_schema", "json_object", "none"] = "auto"
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     extra_body: dict[str, Any] = Field(default_factory=dict)
-    max_bytes: int = Field(default=8 << 20, ge=1)
     adapter: str | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
@@ -288,19 +229,23 @@ class ModelSettings:
         """The name in messages: host and model, or the model alone."""
         if self.backend == "openai":
             return f"{urlsplit(self.base_url or '').netloc}/{self.model}"
-        return f"local/{_get_last_part(self.model or '')}" if self.backend == "local" else f"scripted/{self.rules}"
+        if self.backend == "local":
+            return f"local/{_get_last_part(self.model or '')}"
+        return f"scripted/{self.rules}"
 
     def describe(self) -> dict[str, Any]:
         """Describe it for manifests: what differs from the defaults, without paths and keys."""
         facts: dict[str, Any] = {"backend": self.backend}
-        for name in sorted({*self._keys} - {"api_key_env", "price", "max_bytes"}):
+        for name in sorted({*self._keys} - {"api_key_env", "price"}):
             value = getattr(self, name)
-            if value != _DEFAULTS[name]:
-                local = self.backend == "local" and name in ("model", "adapter")
-                facts[name] = _get_last_part(value) if local else value
+            if value == _DEFAULTS[name]:
+                continue
+            if self.backend == "local" and name in ("model", "adapter"):
+                value = _get_last_part(value)
+            facts[name] = value
         if self.price != Price():
             facts["price"] = asdict(self.price)
-        return hide_private(facts)
+        return facts
 
 
 _DEFAULTS: Values = {
@@ -376,17 +321,19 @@ def load_settings(source: str | Path | Mapping[str, Any], kind: type[LLMSettings
     if not loaded.endpoints:
         raise SettingsError(f"{source_name}: endpoints is missing or empty; it lists the models to ask")
 
-    def resolve_folder(name: str | None) -> str | None:
-        """A folder relative to the file's; what is not a folder there is a Hub id."""
-        return str(folder / Path(name).expanduser()) if name and (folder / Path(name).expanduser()).is_dir() else name
+    entries = []
+    for entry in loaded.endpoints:
+        if entry.backend == "local":
+            model, adapter = _resolve_folder(entry.model, folder), _resolve_folder(entry.adapter, folder)
+            entry = replace(entry, model=model, adapter=adapter)
+        entries.append(entry)
+    return replace(loaded, endpoints=tuple(entries), tokenizer=_resolve_folder(loaded.tokenizer, folder))
 
-    entries = tuple(
-        replace(entry, model=resolve_folder(entry.model), adapter=resolve_folder(entry.adapter))
-        if entry.backend == "local"
-        else entry
-        for entry in loaded.endpoints
-    )
-    return replace(loaded, endpoints=entries, tokenizer=resolve_folder(loaded.tokenizer))
+
+def _resolve_folder(name: str | None, parent: Path) -> str | None:
+    """A folder by its path relative to the file's; what is not a folder there is a Hub id."""
+    path = parent / Path(name or "").expanduser()
+    return str(path) if name and path.is_dir() else name
 
 
 def load_models(source: LLMSettings | str | Path, scripted: Mapping[str, MakeScripted] | None = None) -> list[Model]:

@@ -185,7 +185,7 @@ def accept_speakers(request: Request, reply: Reply) -> dict[int, str | None]:
     Raises:
         UnacceptableError: For a reply without JSON, or without any of the numbers.
     """
-    value = parse_json(reply.text, "object")
+    value = parse_json(reply.text)
     numbers = request.schema.schema["properties"] if request.schema else {}
     speakers_by_label = {label.strip("[] "): speaker for label, speaker in value.items()}
     speakers_by_number: dict[int, str | None] = {

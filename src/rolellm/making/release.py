@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+import shlex
 import shutil
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.cards.folder import open_character
-from rolellm.characters.folder import is_outdated
+from rolellm.characters.folder import is_outdated, open_character
 from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import detect_spoken_language
 from rolellm.characters.scripts.turns import write_turns
@@ -19,7 +19,9 @@ from rolellm.core.files import fill_folder, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_json, read_jsonl, write_jsonl
 from rolellm.core.records import Language, Profile
+from rolellm.core.result import Result
 from rolellm.core.settings import dump
+from rolellm.core.table import Table
 from rolellm.core.text import find_name, fold, fold_name, make_safe_name
 from rolellm.core.typed_json import read_as
 from rolellm.data.rolebench.release import Text
@@ -91,36 +93,43 @@ def gather(folder: str | Path) -> RoleData:
     character, root = open_character(folder)
     if root is None:
         return RoleData(character)
-    kept, replied = _find_files(root, "instruct", KEPT), _find_files(root, "respond", REPLIES)
+    kept_files = _find_files(root, "instruct", KEPT)
+    reply_files = _find_files(root, "respond", REPLIES)
     questions: dict[str, Question] = {}
-    for question in (question for path in kept for question in read_questions(path)):
-        questions.setdefault(fold(question.question), question)
+    for path in kept_files:
+        for question in read_questions(path):
+            questions.setdefault(fold(question.question), question)
     general: dict[str, Replies] = {}
     baselines: dict[str, str] = {}
-    lines = ((path, number, value) for path in replied for number, value in read_jsonl(path))
-    for file, number, value in lines:
-        replies = read_as(Replies, value, "the line", path=file, line=number)
-        key = fold(replies.question)
-        if key not in questions:
-            general.setdefault(key, replies)
-        elif (baseline := replies.rolegpt or next(iter(replies.generated), None)) is not None:
-            baselines.setdefault(key, baseline)
-    runs = [path.parent for path in (*kept, *replied)]
-    manifests = {run.name: read_json(run / MANIFEST) for run in runs if (run / MANIFEST).is_file()}
+    for path in reply_files:
+        for number, value in read_jsonl(path):
+            replies = read_as(Replies, value, "the line", path=path, line=number)
+            key = fold(replies.question)
+            baseline = replies.rolegpt or next(iter(replies.generated), None)
+            if key not in questions:
+                general.setdefault(key, replies)
+            elif baseline is not None:
+                baselines.setdefault(key, baseline)
+    files = [*kept_files, *reply_files]
+    models = {}
+    for run in (path.parent for path in files):
+        if (run / MANIFEST).is_file():
+            models[run.name] = (read_json(run / MANIFEST).get("models") or {}).get("endpoints", [])
     receipt: dict[str, Any] = {
-        "sources": {path.relative_to(root).as_posix(): hash_file(path) for path in (*kept, *replied)},
-        "models": {name: (manifest.get("models") or {}).get("endpoints", []) for name, manifest in manifests.items()},
+        "sources": {path.relative_to(root).as_posix(): hash_file(path) for path in files},
+        "models": models,
     }
     part = find_part(root)
-    if part.told or part.system or part.after:
+    if part.context or part.system or part.after:
         receipt["talk"] = {"system": part.system_turn(load_system_template(character.language)), "after": part.after}
-    outdated = [run.name for run in runs if is_outdated(run, character)]
+    outdated = [path.parent.name for path in files if is_outdated(path.parent, character)]
     return RoleData(character, tuple(questions.values()), tuple(general.values()), baselines, receipt, outdated)
 
 
 def _find_files(root: Path, prefix: str, name: str) -> list[Path]:
     """Find the file of each run of a kind."""
-    runs = sorted({path.parent for file in (name, MANIFEST) for path in root.glob(f"{prefix}*/{file}")})
+    files = [*root.glob(f"{prefix}*/{name}"), *root.glob(f"{prefix}*/{MANIFEST}")]
+    runs = sorted({path.parent for path in files})
     for run in runs:
         if not (run / name).is_file():
             raise DataError(
@@ -165,8 +174,8 @@ INSTRUCTION_CONFIGS: Mapping[Language, str] = {
 }
 
 
-@dataclass(slots=True)
-class ReleaseSummary:
+@dataclass(frozen=True, slots=True, repr=False)
+class ReleaseSummary(Result):
     """Summary of a written release.
 
     Attributes:
@@ -174,18 +183,39 @@ class ReleaseSummary:
         configs: Those that load from it.
         rows: Rows by file, relative to the folder.
         held_out: The roles of the role-generalization test split.
-        notes: Notes for the user: what is missing, and why.
+        gaps: What is missing, and why.
     """
 
     out: Path
-    configs: list[str] = field(default_factory=list)
-    rows: dict[str, int] = field(default_factory=dict)
-    held_out: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    configs: tuple[str, ...]
+    rows: Mapping[str, int]
+    held_out: tuple[str, ...]
+    gaps: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object."""
-        return {**asdict(self), "out": str(self.out)}
+    def tables(self) -> tuple[Table]:
+        """Build the table of files."""
+        return (Table.from_rows(str(self.out), ("file", "rows"), self.rows.items()),)
+
+    def notes(self) -> list[str]:
+        """Say what is missing."""
+        return [f"note: {gap}" for gap in self.gaps]
+
+    def remarks(self) -> list[str]:
+        """Name the roles that are held out, and say how to load each config."""
+        remarks = [
+            f"Load it in Python with rolellm.load_rolebench({config!r}, data_dir={str(self.out)!r})"
+            for config in self.configs
+        ]
+        if self.held_out:
+            remarks.append(f"Held out for role generalization: {', '.join(self.held_out)}")
+        return remarks
+
+    @property
+    def continues_with(self) -> tuple[str, str]:
+        """The command lines that inspect it, and tune a small model on it."""
+        data = ("--data-dir", str(self.out))
+        train = ("rolellm", "train", "smoke-cpu", *data, "--out", f"{self.out}-run")
+        return shlex.join(("rolellm", "data", "audit", *data)), shlex.join(train)
 
 
 def write_release(
@@ -204,22 +234,23 @@ def write_release(
             the folder that one is in.
         DataError: When there is nothing to write.
     """
-    target, rule = Path(out), rule or SplitRule()
+    target = Path(out)
     _check_names(roles)
     _claim(target, overwrite)
     with fill_folder(target) as root:
-        draft = _Draft(root, rule, ReleaseSummary(target))
+        draft = _Draft(root, rule or SplitRule())
         for language in FOLDERS:
-            if mine := [role for role in roles if role.character.language == language]:
-                draft.add(mine, language)
+            speakers = [role for role in roles if role.character.language == language]
+            if speakers:
+                draft.add(speakers, language)
         english = [role for role in roles if role.character.language == "en"]
         draft.add_role_generalization(english)
-        if not any(name.startswith("rolebench-") for name in draft.made.rows):
+        if not any(name.startswith("rolebench-") for name in draft.rows):
             raise DataError("there is nothing to write: no role has questions or replies; run `rolellm instruct` first")
-        _write_manifest(draft, roles)
+        draft.write_manifest(roles)
         if target.exists():
             shutil.rmtree(target)
-    return draft.made
+    return ReleaseSummary(target, tuple(draft.configs), draft.rows, tuple(draft.held_out), tuple(draft.gaps))
 
 
 def _check_names(roles: Sequence[RoleData]) -> None:
@@ -244,156 +275,191 @@ def _claim(target: Path, overwrite: bool) -> None:
         raise SettingsError(f"{target} is the current folder or holds it; name a folder in it, such as release")
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
-    manifest = read_json(target / MANIFEST) if (target / MANIFEST).is_file() else {}
-    if manifest.get("kind") != KIND:
+    manifest = target / MANIFEST
+    release = read_json(manifest) if manifest.is_file() else {}
+    if release.get("kind") != KIND:
         raise SettingsError(f"{target} holds other files, or is a file; name another folder")
     if not overwrite:
         raise SettingsError(f"{target} holds a release already; use --overwrite, or name another folder")
+    own_files = {MANIFEST, *release["sha256"]}
     for path in sorted(target.rglob("*")):
         # It would be lost with the release.
-        if path.is_file() and path.relative_to(target).as_posix() not in {MANIFEST, *manifest["sha256"]}:
+        if path.is_file() and path.relative_to(target).as_posix() not in own_files:
             raise SettingsError(f"{path} is not part of the release in {target}; move it away, or name another folder")
 
 
 class _Draft:
     """A release on its way to disk."""
 
-    def __init__(self, root: Path, rule: SplitRule, summary: ReleaseSummary) -> None:
-        self.root, self.rule, self.made = root, rule, summary
+    def __init__(self, root: Path, rule: SplitRule) -> None:
+        self.root, self.rule = root, rule
+        self.configs: list[str] = []
+        self.rows: dict[str, int] = {}
+        self.held_out: list[str] = []
+        self.gaps: list[str] = []
 
     def add(self, roles: Sequence[RoleData], language: Language) -> None:
         """Write all that there is of one language, split by question."""
         self._write_profiles(roles, language)
         self._write_instructions(roles, language)
         folder = "rolebench-zh" if language == "zh" else "rolebench-eng/instruction-generalization"
-        everywhere = frozenset(fold(item.question) for role in roles for item in role.general)
-        own = (item.question for role in roles for item in role.questions if fold(item.question) not in everywhere)
+        general = {fold(item.question) for role in roles for item in role.general}
+        own = {fold(item.question) for role in roles for item in role.questions}
         # A role's question that is a general instruction as well must not be on both sides.
-        held_out = select_held_out_questions(self.rule, everywhere) | select_held_out_questions(self.rule, own)
-        self._write_split(roles, folder, lambda row: fold(row["question"]) in held_out)
-        self.made.configs.append(INSTRUCTION_CONFIGS[language])
+        held_out = select_held_out_questions(self.rule, general) | select_held_out_questions(self.rule, own - general)
+        rows = [row for role in roles for row in _iterate_rows(role)]
+        is_test = [fold(row.question) in held_out for row in rows]
+        self._write_split(folder, rows, is_test)
+        self.configs.append(INSTRUCTION_CONFIGS[language])
 
     def add_role_generalization(self, roles: Sequence[RoleData]) -> None:
         """Write the English rows once more, split by role, where there are two roles."""
         # A role without rows, where none was named, would be held out for nothing.
-        with_rows = [role for role in roles if role.questions or role.general or self.rule.held_out]
-        held_out = select_held_out_roles(self.rule, [role.role for role in with_rows])
+        candidates = [role for role in roles if role.questions or role.general or self.rule.held_out]
+        held_out = select_held_out_roles(self.rule, [role.role for role in candidates])
         if held_out:
-            self._write_split(with_rows, "rolebench-eng/role-generalization", lambda row: row["role"] in held_out)
-            self.made.held_out = sorted(held_out)
-            self.made.configs.append("role-generalization-eng")
+            rows = [row for role in candidates for row in _iterate_rows(role)]
+            is_test = [row.role in held_out for row in rows]
+            self._write_split("rolebench-eng/role-generalization", rows, is_test)
+            self.held_out = sorted(held_out)
+            self.configs.append("role-generalization-eng")
         elif roles:
-            self.made.notes.append(
+            self.gaps.append(
                 "role generalization needs at least two English roles with questions or replies; none was written"
             )
 
+    def write_manifest(self, roles: Sequence[RoleData]) -> None:
+        """Write how the release was made, and the hash of each file."""
+        described = []
+        for role in roles:
+            entry = {
+                "role": role.role,
+                "language": role.character.language,
+                "questions": len(role.questions),
+                "general": len(role.general),
+                "made": role.character.made,
+                "sources": {},
+                "models": {},
+            }
+            described.append({**entry, **role.receipt})
+        files = sorted(path for path in self.root.rglob("*") if path.is_file())
+        manifest = {
+            "kind": KIND,
+            "version": __version__,
+            "rule": dump(self.rule),
+            "held_out_roles": self.held_out,
+            "configs": self.configs,
+            "rows": self.rows,
+            "sha256": {path.relative_to(self.root).as_posix(): hash_file(path) for path in files},
+            "roles": described,
+            "notes": self.gaps,
+        }
+        write_json(self.root / MANIFEST, manifest)
+
     def _write_profiles(self, roles: Sequence[RoleData], language: Language) -> None:
         folder = f"profiles-{FOLDERS[language]}"
-        described, scripts = dict[str, str](), dict[str, str]()
+        descriptions: dict[str, str] = {}
+        scripts: dict[str, str] = {}
         for role in roles:
             character = role.character
-            self.made.notes += [
-                f"{run} of {role.role} was made from an earlier profile, so its rows may not fit the description; "
-                "rerun it"
-                for run in role.outdated
-            ]
+            for run in role.outdated:
+                self.gaps.append(
+                    f"{run} of {role.role} was made from an earlier profile, so its rows may not fit the description; "
+                    "rerun it"
+                )
             if character.full_description:
-                described[role.role] = character.full_description
+                descriptions[role.role] = character.full_description
             else:
-                self.made.notes.append(f"no description of {role.role}; `rolellm role build` makes one")
+                self.gaps.append(f"no description of {role.role}; `rolellm role build` makes one")
             if character.script:
                 scripts[role.role] = character.script
-            spoken = detect_spoken_language(" ".join(turn.content for turn in filter(character.owns, character.turns)))
+            own_lines = [turn.content for turn in character.turns if character.owns(turn)]
+            spoken = detect_spoken_language(" ".join(own_lines))
             if spoken not in ("en", "zh", None):
-                self.made.notes.append(
+                self.gaps.append(
                     f"{role.role} seems to speak {spoken!r}; releases are in English or Chinese, and this role is "
                     f"among the {FOLDERS[language]} ones"
                 )
             if character.turns:
                 name = f"{folder}/{folder}-{make_safe_name(role.role)}.jsonl"
-                self.made.rows[name] = write_turns(
+                self.rows[name] = write_turns(
                     self.root / name, character.turns, role.role, layout="release", language=language
                 )
-        write_json(self.root / folder / "desc.json", described)
+        write_json(self.root / folder / "desc.json", descriptions)
         if scripts:
             write_json(self.root / folder / "scripts.json", scripts)
 
     def _write_instructions(self, roles: Sequence[RoleData], language: Language) -> None:
         folder = f"instructions-{FOLDERS[language]}"
         targets: dict[str, dict[str, str]] = {}
-        for item in (item for role in roles for item in role.general if item.target is not None):
-            targets.setdefault(fold(item.question), {"instruction": item.question, "target": str(item.target)})
+        for role in roles:
+            for item in role.general:
+                if item.target is not None:
+                    targets.setdefault(fold(item.question), {"instruction": item.question, "target": item.target})
         if targets:
             self._write(f"{folder}/instructions-general.jsonl", targets.values())
         for role in roles:
-            rows = [
-                {"id": index, "instruction": item.question, "metrics": item.confidence}
-                | {"answer": item.answer, "type": item.type}
-                for index, item in enumerate(role.questions)
-            ]
+            rows = []
+            for index, pair in enumerate(role.questions):
+                rows.append(
+                    {
+                        "id": index,
+                        "instruction": pair.question,
+                        "metrics": pair.confidence,
+                        "answer": pair.answer,
+                        "type": pair.type,
+                    }
+                )
             if rows:
                 self._write(f"{folder}/role-specific-{make_safe_name(role.role)}.jsonl", rows)
 
-    def _write_split(
-        self, roles: Sequence[RoleData], folder: str, in_test: Callable[[Mapping[str, Any]], bool]
-    ) -> None:
+    def _write_split(self, folder: str, rows: Sequence[_ReleaseRow], is_test: Sequence[bool]) -> None:
         """Write train, test and baseline of both subsets."""
-        files: dict[str, list[dict[str, Any]]] = {
-            f"{subset}/{name}": [] for name in ("train", "test", "rolegpt_baseline") for subset in _SUBSETS
-        }
-        for row, subset, baseline in (entry for role in roles for entry in _iterate_rows(role)):
-            test = in_test(row)
-            files[f"{subset}/{'test' if test else 'train'}"].append(row)
-            if test and baseline is not None:
-                baseline_row = {"role": row["role"], "question": row["question"], "generated": [baseline]}
-                files[f"{subset}/rolegpt_baseline"].append(baseline_row)
-        for file, rows in files.items():
-            subset, name = file.split("/")
-            if rows:
-                self._write(f"{folder}/{file}.jsonl", rows)
-            elif name != "rolegpt_baseline":
-                self.made.notes.append(f"{folder}/{subset} has no {name} rows")
+        for subset in _SUBSETS:
+            split_rows: dict[str, list[dict[str, Any]]] = {"train": [], "test": [], "rolegpt_baseline": []}
+            for row, is_held_out in zip(rows, is_test, strict=True):
+                if row.subset != subset:
+                    continue
+                split_rows["test" if is_held_out else "train"].append(row.to_line())
+                if is_held_out and row.baseline is not None:
+                    split_rows["rolegpt_baseline"].append(row.to_baseline_line())
+            for name, values in split_rows.items():
+                if values:
+                    self._write(f"{folder}/{subset}/{name}.jsonl", values)
+                elif name != "rolegpt_baseline":
+                    self.gaps.append(f"{folder}/{subset} has no {name} rows")
 
     def _write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        self.made.rows[name] = write_jsonl(self.root / name, rows)
+        self.rows[name] = write_jsonl(self.root / name, rows)
 
 
-def _iterate_rows(role: RoleData) -> Iterable[tuple[dict[str, Any], str, str | None]]:
-    """Iterate over the role's rows with the subset of each, and RoleGPT's reply where there is one."""
+@dataclass(frozen=True, slots=True)
+class _ReleaseRow:
+    """A row of a data file, and RoleGPT's reply to its question where there is one."""
+
+    role: str
+    question: str
+    subset: str
+    generated: tuple[str, ...]
+    type: str | None = None
+    baseline: str | None = None
+
+    def to_line(self) -> dict[str, Any]:
+        """Return its line in a data file."""
+        line: dict[str, Any] = {"role": self.role, "question": self.question, "generated": list(self.generated)}
+        if self.type is not None:
+            line["type"] = [self.type]
+        return line
+
+    def to_baseline_line(self) -> dict[str, Any]:
+        """Return RoleGPT's line."""
+        return {"role": self.role, "question": self.question, "generated": [self.baseline]}
+
+
+def _iterate_rows(role: RoleData) -> Iterator[_ReleaseRow]:
     for item in role.general:
         if item.generated:
-            row = {"role": role.role, "question": item.question, "generated": list(item.generated)}
-            yield row, "general", item.rolegpt
+            yield _ReleaseRow(role.role, item.question, "general", item.generated, None, item.rolegpt)
     for pair in role.questions:
-        row = {"role": role.role, "question": pair.question, "generated": [pair.answer], "type": [pair.type]}
-        yield row, "role_specific", role.baselines.get(fold(pair.question))
-
-
-def _write_manifest(draft: _Draft, roles: Sequence[RoleData]) -> None:
-    files = sorted(path for path in draft.root.rglob("*") if path.is_file())
-    write_json(
-        draft.root / MANIFEST,
-        {
-            "kind": KIND,
-            "version": __version__,
-            "rule": dump(draft.rule),
-            "held_out_roles": draft.made.held_out,
-            "configs": draft.made.configs,
-            "rows": draft.made.rows,
-            "sha256": {path.relative_to(draft.root).as_posix(): hash_file(path) for path in files},
-            "roles": [
-                {
-                    "role": role.role,
-                    "language": role.character.language,
-                    "questions": len(role.questions),
-                    "general": len(role.general),
-                    "made": role.character.made,
-                    "sources": {},
-                    "models": {},
-                    **role.receipt,
-                }
-                for role in roles
-            ],
-            "notes": draft.made.notes,
-        },
-    )
+        baseline = role.baselines.get(fold(pair.question))
+        yield _ReleaseRow(role.role, pair.question, "role_specific", (pair.answer,), pair.type, baseline)

@@ -13,10 +13,7 @@ from rolellm.core.settings import Advanced, Field, read, settings
 from rolellm.llm.model import Sampling
 
 Level = Literal["high", "medium", "low"]
-Method = Literal["bm25", "minhash"]
 
-#: Similarity from which a question counts as a near-duplicate (our choice; the paper does not say).
-SIMILARITY: Final[dict[str, float]] = {"bm25": 0.8, "minhash": 0.75}
 #: Script-agnostic share of the release's role-specific questions: 13,220 of 20,384 (Table 1 of the paper).
 AGNOSTIC_SHARE: Final = 0.65
 #: Minimum share of content words that have to be found (our choice).
@@ -76,31 +73,13 @@ class FilterSettings:
 
     Attributes:
         min_confidence: Minimum level of both ratings.
-        no_confidence: Keep pairs whatever their ratings.
-        no_standalone: Keep pairs that refer to their source.
-        no_character: Keep answers out of character.
-        min_grounding: Minimum share of content words found in the script segment or the profile.
-        no_grounding: Do not check script-based pairs against their source.
-        duplicates: How to find near-duplicates.
-        similarity: Similarity that makes a near-duplicate. [default: 0.8 (bm25), 0.75 (minhash)]
-        no_duplicates: Keep near-duplicates.
+        min_overlap: Minimum share of a script-based pair's content words that its segment or the profile has.
+        similarity: BM25 similarity of questions that makes a near-duplicate.
     """
 
     min_confidence: Level = "medium"
-    no_confidence: Advanced[bool] = False
-    no_standalone: Advanced[bool] = False
-    no_character: Advanced[bool] = False
-    min_grounding: Advanced[float] = Field(default=LEAST_FOUND, ge=0, le=1)
-    no_grounding: Advanced[bool] = False
-    duplicates: Advanced[Method] = "bm25"
-    similarity: Advanced[float | None] = Field(default=None, ge=0, le=1)
-    no_duplicates: Advanced[bool] = False
-
-    @property
-    def least_similarity(self) -> float | None:
-        """The similarity in use."""
-        used = SIMILARITY[self.duplicates] if self.similarity is None else self.similarity
-        return None if self.no_duplicates else used
+    min_overlap: Advanced[float] = Field(default=LEAST_FOUND, ge=0, le=1)
+    similarity: Advanced[float] = Field(default=0.8, ge=0, le=1)
 
 
 @settings
@@ -156,7 +135,7 @@ class RespondSettings(PromptSettings, SamplingSettings):
     """
 
     replies: int = Field(default=6, ge=1)
-    max_tokens: int = Field(default=200, ge=1)
+    max_tokens: Advanced[int] = Field(default=200, ge=1)
     rules: tuple[Rule, ...] = Field(default=get_args(Rule), json_schema_extra={"cli": False})
 
     def __post_init__(self) -> None:

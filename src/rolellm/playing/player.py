@@ -60,7 +60,7 @@ _SHARE = 4
 _SCANNED = 40_000
 #: What is said of replies that are not whole.
 NOTES: dict[Finish, str] = {
-    "length": "cut off at the limit of tokens; --max-tokens allows more",
+    "length": "cut off at the limit of tokens; --set max_tokens=… allows more",
     "filtered": "cut off by the server's content filter",
     "refused": "the server refused to answer",
 }

@@ -19,10 +19,13 @@ import anyio
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from rolellm.core.scrub import HIDDEN
+from rolellm.core.scrub import HIDDEN, hide
+from rolellm.core.typed_json import map_strings
 from rolellm.llm.endpoint import Endpoint, find_proxy
 from rolellm.llm.openai_format import UNREADABLE, encode_body, parse_body
 
+#: The longest answer of the other server that is read, and the longest line of a stream, in bytes (our choice).
+_MOST_BYTES: Final = 8 << 20
 #: The longest error of the other server that is read, in bytes, and the seconds that it may take (our choice).
 _MOST_ERROR: Final = 1 << 20
 _ERROR_SECONDS: Final = 15.0
@@ -56,17 +59,14 @@ class Upstream:
     Attributes:
         endpoint: The same.
         continuing: Fields that make it go on with an assistant's turn.
-        max_bytes: The longest answer that is read, and the longest line of a stream.
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint, settings = endpoint, endpoint.settings
         base_url = settings.base_url or ""
         self.url = f"{base_url}/chat/completions"
-        self.max_bytes = settings.max_bytes
         self.continuing: Mapping[str, Any] = {}
         self._key = endpoint.find_key()
-        self._scrubber = endpoint.get_scrubber()
         own = (base_url, urlsplit(base_url).netloc)
         self._own = re.compile(
             rf"{'|'.join(map(re.escape, own))}|(?<!\w)(?P<model>{re.escape(settings.model or '')})(?!\w)"
@@ -96,9 +96,10 @@ class Upstream:
             value["error"]["message"] = self._replace_names(value["error"]["message"], name)
         elif isinstance(value.get("error"), str):
             value["error"] = self._replace_names(value["error"], name)
-        content = encode_body(value)
-        text = content.decode()
-        return content if self._scrubber.text(text) == text else encode_body(self._scrubber.json(value))
+        return encode_body(map_strings(value, self._hide))
+
+    def _hide(self, text: str) -> str:
+        return hide(text, self._key)
 
     def _replace_names(self, text: str, name: str) -> str:
         return self._own.sub(lambda match: name if match["model"] else HIDDEN, text)
@@ -110,11 +111,11 @@ class Upstream:
             return b"\n".join(self._clean_line(line, name) for line in lines.split(b"\n"))
         field = f'"model":{json.dumps(name)}'
         text = _MODEL.sub(lambda _: field, lines.decode(errors="replace"))
-        return self._scrubber.text(text).encode()
+        return self._hide(text).encode()
 
     def _clean_line(self, line: bytes, name: str) -> bytes:
         if not line.startswith(b"data:") or UNREADABLE in (value := parse_body(line[5:])):
-            return self._scrubber.text(line.decode(errors="replace")).encode()
+            return self._hide(line.decode(errors="replace")).encode()
         return b"data: " + self.clean(value, name)
 
     def clean_error(self, status: int, content: bytes, name: str) -> bytes:
@@ -179,7 +180,7 @@ class Relay:
                 streams = "event-stream" in response.headers.get("Content-Type", "")
                 if streams:
                     return await self._stream(response, send)
-                value = parse_body(await _read(response, upstream.max_bytes))
+                value = parse_body(await _read(response, _MOST_BYTES))
                 if UNREADABLE in value:
                     raise AnswerError("its answer is not JSON")
                 for stop in self._stops:
@@ -216,8 +217,8 @@ class Relay:
         await send_part(send, self._upstream.clean_lines(partial, self._name), more=False)
 
     def _check_line(self, line: bytes) -> None:
-        if len(line) > self._upstream.max_bytes:
-            raise AnswerError(f"a line of its answer is longer than {self._upstream.max_bytes:,} bytes")
+        if len(line) > _MOST_BYTES:
+            raise AnswerError(f"a line of its answer is longer than {_MOST_BYTES:,} bytes")
 
 
 def _make_json_response(content: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

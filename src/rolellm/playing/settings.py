@@ -30,4 +30,4 @@ class PlaySettings(PromptLimits, SamplingSettings):
         max_tokens: Maximum tokens per reply.
     """
 
-    max_tokens: int = Field(default=REPLY_TOKENS, ge=1)
+    max_tokens: Advanced[int] = Field(default=REPLY_TOKENS, ge=1)

@@ -1,14 +1,13 @@
-"""A report from what is on disk: folders of judging runs, and files of predictions.
+"""A report from results: judging runs, predictions, scores, and runs of ``rolellm check``.
 
-Each run is a section of the report; all files of predictions together are one more, of the config that is named for
-them.
+Each judging run is a section of the report; all files of predictions together are one more, of the config that is
+named for them.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,51 +17,95 @@ from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.jsonl import read_json
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Row
+from rolellm.core.result import Result
 from rolellm.core.settings import read
 from rolellm.core.table import Table, write_tables
 from rolellm.core.text import make_safe_name
-from rolellm.judging.records import RESULT, Judgement, JudgeRun, read_run
+from rolellm.judging.records import RESULT, JudgeRun, read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
-from rolellm.judging.verdicts import Verdicts, sort_verdicts
-from rolellm.reporting.browse import BrowsePart
+from rolellm.judging.verdicts import sort_verdicts
 from rolellm.reporting.page import PageContent, write_page
-from rolellm.reporting.safety_section import describe_safety, read_safety, safety_tables
+from rolellm.reporting.questions import QuestionSet
+from rolellm.reporting.safety_section import SafetySection
 from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
-from rolellm.reporting.tables import PUBLISHED, published_for
-from rolellm.runs import find_runs
+from rolellm.runs import Run, find_runs
 from rolellm.scoring.floors import add_scale, score_markers
 from rolellm.scoring.predictions import Predictions, complete_source, read_predictions
+from rolellm.scoring.published import PUBLISHED, published_for
 from rolellm.scoring.rows import read_dataset_rows
 from rolellm.scoring.score import load_training_rows, score_rows
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 
 
+@dataclass(frozen=True, slots=True)
+class ReportSources:
+    """The results that a report is made of.
+
+    Attributes:
+        judged: Finished judging runs, a section each.
+        predictions: System to its files of predictions; a section together.
+        scored: System to its score report; a section together.
+        drifts: Finished runs of ``rolellm check drift``.
+        checks: Finished runs of ``rolellm check safety``.
+        recipe: How a model was trained, shown as it is.
+    """
+
+    judged: Sequence[JudgeRun] = ()
+    predictions: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+    scored: Mapping[str, ScoreReport] = field(default_factory=dict)
+    drifts: Sequence[Run[Any]] = ()
+    checks: Sequence[Run[Any]] = ()
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class BuiltReport:
+class BuiltReport(Result):
     """A report, built and perhaps written.
 
     Attributes:
         content: What the page shows; :func:`rolellm.reporting.page.write_page` writes it.
-        tables: All tables by a name fit for a file; with several sections, each name begins with its section's.
+        named_tables: All tables by a name fit for a file; with several sections, each name begins with its section's.
         page: The HTML file, once it is written.
         files: The files of the tables, once they are written.
     """
 
     content: PageContent
-    tables: dict[str, Table]
+    named_tables: dict[str, Table]
     page: Path | None = None
     files: tuple[Path, ...] = ()
 
-    def __repr__(self) -> str:
-        return f"<report {self.page or self.content.title}: {', '.join(self.tables)}>"
+    def tables(self) -> Sequence[Table]:
+        """Return the tables of the checks, and two of each section: how systems stand, and all figures."""
+        tables = [*(self.content.drift.tables() if self.content.drift else ())]
+        tables += [check.named_table for check in self.content.safety[:1]]
+        for part in self.content.parts:
+            tables.append(replace(part.summary_table(), title=part.title or "Scores"))
+            tables.append(replace(part.table, title="All figures"))
+        return tables
+
+    def remarks(self) -> Sequence[str]:
+        """Return the findings, and where the tables are."""
+        remarks = [*self.content.findings]
+        if self.files:
+            remarks.append(f"Tables: {self.files[0].parent} ({len(self.files)} files)")
+        return remarks
+
+    def notes(self) -> Sequence[str]:
+        """Name the runs that are not valid."""
+        notes = []
+        for part in self.content.parts:
+            if part.judged and not part.judged.valid:
+                problems = "; ".join(part.judged.problems)
+                notes.append(f"warning: {part.title}: the run is not valid: {problems}")
+        return notes
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was reported and written, as one JSON object."""
         written = {"report": str(self.page), "tables": [str(path) for path in self.files]} if self.page else {}
-        return {**written, "title": self.content.title, "parts": [_dump_part(part) for part in self.content.parts]}
+        return {**written, "title": self.content.title, "parts": [part.to_dict() for part in self.content.parts]}
 
 
 def report(
@@ -86,15 +129,31 @@ def report(
         DataError: For a run or a file that cannot be read.
     """
     chosen = read(ReportOptions, options)
-    items = list(runs) if isinstance(runs, list | tuple) else [runs]
-    sources: list[str] = []
+    sources = collect_sources(list(runs) if isinstance(runs, list | tuple) else [runs])
+    built = build_report(sources, chosen)
+    page = write_page(Path(out), built.content)
+    files = write_tables(Path(tables), built.named_tables) if tables else ()
+    return replace(built, page=page, files=tuple(files))
+
+
+def collect_sources(items: Sequence[Any]) -> ReportSources:
+    """Read what `report` takes.
+
+    Raises:
+        SettingsError: For a kind of result that cannot be reported, two systems of one name, or a run given twice.
+        DataError: For a folder that is not a finished run, or that has a damaged file.
+    """
+    folders: list[Path] = []
+    files: list[str] = []
     scored: dict[str, ScoreReport] = {}
     recipe: Mapping[str, Any] = {}
     for item in items:
-        if isinstance(item, str | Path):
-            sources.append(str(item))
-        elif isinstance(item, JudgingResult) and item.folder is not None:
-            sources.append(str(item.folder))
+        source = item.folder if isinstance(item, JudgingResult) else item
+        if isinstance(source, str | Path):
+            if Path(source).is_dir():
+                folders.append(Path(source))
+            else:
+                files.append(str(source))
         elif isinstance(item, ScoreReport):
             scored[f"system {len(scored) + 1}" if len(items) > 1 else "system"] = item
         elif isinstance(item, Mapping) and all(isinstance(value, ScoreReport) for value in item.values()):
@@ -106,64 +165,61 @@ def report(
             raise SettingsError(
                 f"cannot report a {kind}; give runs, prediction files, score reports or judging results"
             )
-    built = build_report(sources, chosen, scored=scored, recipe=recipe)
-    page = write_page(Path(out), built.content)
-    return replace(built, page=page, files=tuple(write_tables(Path(tables), built.tables)) if tables else ())
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise SettingsError("a run is given twice; name each run once")
+    drifts: list[Run[Any]] = []
+    checks: list[Run[Any]] = []
+    judged: list[JudgeRun] = []
+    for folder in folders:
+        runs = {kind: find_runs(folder, kind) for kind in (MeasureDrift.kind, CheckSafety.kind)}
+        drifts += runs[MeasureDrift.kind]
+        checks += runs[CheckSafety.kind]
+        if not any(runs.values()):
+            judged.append(read_run(folder))
+    return ReportSources(judged, parse_sources(files), scored, drifts, checks, recipe)
 
 
-def build_report(
-    sources: Sequence[str],
-    options: ReportOptions | None = None,
-    *,
-    scored: Mapping[str, ScoreReport] | None = None,
-    recipe: Mapping[str, Any] | None = None,
-) -> BuiltReport:
-    """Read runs and predictions, compute Rouge-L, and lay all of it out.
+def build_report(sources: ReportSources, options: ReportOptions | None = None) -> BuiltReport:
+    """Compute Rouge-L of all answers, and lay the results out.
 
     Args:
-        sources: Folders of judging runs, and files of predictions: ``P.jsonl``, or ``NAME=P.jsonl`` to name a system;
-            files of one name count as one system.
+        sources: The results.
         options: How.
-        scored: Score reports by system, for a section of their own.
-        recipe: How a model was trained, to be shown as it is.
 
     Raises:
-        SettingsError: For no source, files without a config, two systems of one name, or a run given twice.
-        DataError: For a folder that is not a finished judging run, or that has a damaged file; for a file of
-            predictions that cannot be read or answers no row.
+        SettingsError: For no source, or files without a config.
+        DataError: For a file of predictions that cannot be read or answers no row.
     """
     options = options or read(ReportOptions, {})
-    drifts = {source: run for source in sources for run in find_runs(source, MeasureDrift.kind)}
-    checks = {source: run for source in sources for run in find_runs(source, CheckSafety.kind)}
-    sources = [source for source in sources if source not in drifts and source not in checks]
-    drift = read_drift(drifts.values()) if drifts else None
-    safety = [read_safety(run) for run in checks.values()]
-    is_checked = bool(scored or recipe or drift or safety)
-    folders, files = _sort_sources(sources, options) if sources or not is_checked else ([], {})
-    sections: list[tuple[Section, BrowsePart | None]] = [
-        _read_judged_part(read_run(folder), options) for folder in folders
-    ]
-    if files:
-        sections.append(_score_part(files, options))
-    if scored:
-        config = next(iter(scored.values())).options.config
-        sections.append((Section(_make_title(config or "Answers", None), scored), None))
+    if not any(getattr(sources, name) for name in sources.__dataclass_fields__):
+        raise SettingsError("nothing to report: name the folder of a judging run, or files of predictions")
+    if options.config and sources.judged and not sources.predictions:
+        raise SettingsError("a judging run names its own config; --config is for files of predictions")
+    drift = read_drift(sources.drifts) if sources.drifts else None
+    safety = [SafetySection.read(run) for run in sources.checks]
+    sections = [_read_judged_part(run, options) for run in sources.judged]
+    if sources.predictions:
+        sections.append(_score_part(sources.predictions, options))
     parts = [part for part, _ in sections]
+    if sources.scored:
+        config = next(iter(sources.scored.values())).options.config
+        parts.append(Section(_make_title(config or "Answers", None), sources.scored))
     tables = _name_tables(parts)
+    provenance = {**sources.recipe}
     if drift is not None:
         tables |= dict(zip(("drift-breaks", "drift"), drift.tables(), strict=True))
-    tables |= {make_safe_name(table.title): table for table in safety_tables(safety)}
-    checked = "over many turns" if drift else "safety before and after tuning"
-    manner = "judged" if any(part.judged for part in parts) else "scored" if parts or not (drift or safety) else checked
-    systems = {} if drift is None else drift.systems
-    provenance = recipe or {name: system.recipe for name, system in systems.items()}
-    provenance = {**provenance, **{run["title"]: run["recipe"] for run in safety}}
-    findings = [sentence for part in parts for sentence in _describe(part)]
-    findings += [sentence for run in safety for sentence in describe_safety(run["figures"])]
+        if not provenance:
+            provenance |= {name: system.recipe for name, system in drift.systems.items()}
+    for check in safety:
+        provenance[check.title] = check.recipe
+        if check.result.changes:
+            tables[make_safe_name(check.named_table.title)] = check.named_table
+    findings = [sentence for part in parts for sentence in part.describe()]
+    findings += [sentence for check in safety for sentence in check.result.remarks()]
     content = PageContent(
-        options.title or f"Role-playing, {manner}",
+        options.title or f"Role-playing, {_name_manner(parts, sources)}",
         parts,
-        [rows for _, rows in sections if rows is not None],
+        [questions for _, questions in sections],
         summary=_describe_parts(parts),
         findings=findings,
         recipe=provenance,
@@ -173,89 +229,87 @@ def build_report(
     return BuiltReport(content, tables)
 
 
+def _name_manner(parts: Sequence[Section], sources: ReportSources) -> str:
+    if any(part.judged for part in parts):
+        return "judged"
+    if sources.drifts and not parts:
+        return "over many turns"
+    if sources.checks and not parts:
+        return "safety before and after tuning"
+    return "scored"
+
+
 def _name_tables(parts: Sequence[Section]) -> dict[str, Table]:
     """Name the tables of all sections; of several, each name begins with its section's."""
     tables: dict[str, Table] = {}
-    for at, part in enumerate(parts, start=1):
-        prefix = f"{at}-{make_safe_name(part.config or 'part')}-" if len(parts) > 1 else ""
+    for number, part in enumerate(parts, start=1):
+        prefix = f"{number}-{make_safe_name(part.config or 'part')}-" if len(parts) > 1 else ""
         tables |= {f"{prefix}{name}": table for name, table in part.named_tables().items()}
     return tables
 
 
-def _describe(part: Section) -> list[str]:
-    """Say what was found about all but canaries."""
-    sentences, verdicts = part.evidence.describe_scores(), part.evidence.describe_verdicts()
-    return sentences + verdicts if part.judged is None or part.judged.valid else verdicts + sentences
-
-
-def _sort_sources(sources: Sequence[str], options: ReportOptions) -> tuple[list[Path], dict[str, list[Path]]]:
-    """Sort sources into folders and systems; refuse what is neither."""
-    if not sources:
-        raise SettingsError("nothing to report: name the folder of a judging run, or files of predictions")
-    folders = [Path(source) for source in sources if Path(source).is_dir()]
-    if len({folder.resolve() for folder in folders}) < len(folders):
-        raise SettingsError("a run is given twice; name each run once")
-    systems = parse_sources([source for source in sources if not Path(source).is_dir()])
-    for path in (path for paths in systems.values() for path in paths):
-        if not path.is_file():
-            raise DataError("no such file or folder; expected a judging run's folder, or predictions", path=path)
-    if options.config and not systems:
-        raise SettingsError("a judging run names its own config; --config is for files of predictions")
-    return folders, systems
-
-
-def _read_judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, BrowsePart]:
-    comparison, judged = run.comparison, JudgingResult.from_dict(run.result, run.folder / RESULT)
+def _read_judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, QuestionSet]:
+    comparison = run.comparison
+    judged = JudgingResult.from_dict(run.result, run.folder / RESULT)
     scoring = _score_options(options, judged.config, judged.split, run.dataset.fingerprint)
     systems = {system.name: system for system in comparison.systems}
     reports: dict[str, ScoreReport] = {}
-    for name in (system.name for system in judged.models if comparison.answers.get(system.name)):
-        answers = comparison.answers[name]
-        predictions = Predictions.pair_texts(list(answers), list(answers.values()))
-        report = _score(name, comparison.rows, predictions, scoring)
-        reports[name] = replace(report, fingerprint={**report.fingerprint, "answers": dict(systems[name].source)})
+    answers: dict[str, Mapping[str, str]] = {}
+    for system in judged.models:
+        if system.name not in systems:
+            continue
+        replies = answers[system.name] = comparison.answers[system.name]
+        if not replies:
+            continue
+        predictions = Predictions.pair_texts(list(replies), list(replies.values()))
+        report = _score(system.name, comparison.rows, predictions, scoring)
+        fingerprint = {**report.fingerprint, "answers": dict(systems[system.name].source)}
+        reports[system.name] = replace(report, fingerprint=fingerprint)
     judgements = track_progress(run.judgements(), "reading judgements")
     verdicts = sort_verdicts(judgements, comparison.baseline, comparison.canaries)
     released = published_for(judged.config, judged.split, comparison.rows)
     part = Section(_make_title(judged.config, run.folder), reports, judged, run.recipe, released)
-    questions = BrowsePart(
-        name=part.title,
-        rows=comparison.rows,
-        answers={system.name: comparison.answers[system.name] for system in judged.models if system.name in systems},
+    questions = QuestionSet(
+        part.title,
+        comparison.rows,
+        answers,
         outcomes=verdicts.outcomes,
         rouge=_map_row_scores(reports),
         kinds={system.name: system.kind for system in comparison.systems},
-        series=part.series,
-        disputed=_find_disputed_rows(verdicts),
     )
     return part, questions
 
 
-def _score_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -> tuple[Section, BrowsePart]:
+def _score_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -> tuple[Section, QuestionSet]:
     from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
 
-    files = (path for paths in systems.values() for path in paths)
+    files = [path for paths in systems.values() for path in paths]
+    for path in files:
+        if not path.is_file():
+            raise DataError("no such file or folder; expected a judging run's folder, or predictions", path=path)
     config, split, data_dir = complete_source(files, options.config, options.split, options.data_dir)
     rows = read_dataset_rows(load_rolebench(config, split, data_dir=data_dir))
-    content = dataset_fingerprint(config, data_dir)
-    scoring = _score_options(options, config, split, content, data_dir)
-    read: dict[str, Predictions] = {}
-    own = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
-    if own and ROLEGPT_NAME not in systems:
-        read[ROLEGPT_NAME] = Predictions.pair_texts(list(own), list(own.values()))
-    read |= {name: read_predictions(paths) for name, paths in systems.items()}
-    reports = {name: _score(name, rows, predictions, scoring) for name, predictions in read.items()}
+    scoring = _score_options(options, config, split, dataset_fingerprint(config, data_dir), data_dir)
+    predictions: dict[str, Predictions] = {}
+    kinds: dict[str, str] = {}
+    released_replies = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
+    if released_replies and ROLEGPT_NAME not in systems:
+        predictions[ROLEGPT_NAME] = Predictions.pair_texts(list(released_replies), list(released_replies.values()))
+    predictions |= {name: read_predictions(paths) for name, paths in systems.items()}
+    if ROLEGPT_NAME in predictions:
+        kinds[ROLEGPT_NAME] = "baseline"
+    reports = {name: _score(name, rows, items, scoring) for name, items in predictions.items()}
+    scored_ids = {name: {row_score.id for row_score in report.scores} for name, report in reports.items()}
     training = load_training_rows(scoring)
-    scored = {row_score.id for report in reports.values() for row_score in report.scores}
-    markers = score_markers(rows, scored, scoring, read_dataset_rows(training) if training else [])
+    training_rows = read_dataset_rows(training) if training else []
+    markers = score_markers(rows, set().union(*scored_ids.values()), scoring, training_rows)
     reports = {name: add_scale(report, markers) for name, report in reports.items()}
-    answers = {name: read[name].map_texts(rows, report.answers) for name, report in reports.items()}
-    kinds = {ROLEGPT_NAME: "baseline"} if ROLEGPT_NAME in read else {}
+    answers = {name: predictions[name].map_texts(rows, report.answers) for name, report in reports.items()}
     # The baseline's own replies are not there for every row.
-    by_all = [{row_score.id for row_score in report.scores} for name, report in reports.items() if name in systems]
-    released = published_for(config, split, [row for row in rows if all(row.id in ids for ids in by_all)])
+    shared_ids = set.intersection(*(scored_ids[name] for name in systems))
+    released = published_for(config, split, [row for row in rows if row.id in shared_ids])
     part = Section(_make_title(config, None), reports, released=released)
-    return part, BrowsePart(part.title, rows, answers, rouge=_map_row_scores(reports), kinds=kinds)
+    return part, QuestionSet(part.title, rows, answers, rouge=_map_row_scores(reports), kinds=kinds)
 
 
 def _score(name: str, rows: Sequence[Row], predictions: Predictions, options: ScoreOptions) -> ScoreReport:
@@ -292,22 +346,6 @@ def _map_row_scores(reports: Mapping[str, ScoreReport]) -> dict[str, dict[str, f
     }
 
 
-def _find_disputed_rows(verdicts: Verdicts) -> set[str]:
-    """Find rows on which orders or judges disagree about a pair; where no pairs were judged, about the best."""
-    values: dict[tuple[str, str], set[Any]] = defaultdict(set)
-    for pair in verdicts.pairs:
-        values[pair.row, pair.system] |= {pair.first, pair.second}
-    for judgement in verdicts.lists if not verdicts.pairs else ():
-        values[judgement.row, ""].add(_select_best(judgement))
-    return {row for (row, _), each in values.items() if len(each) > 1}
-
-
-def _select_best(judgement: Judgement) -> frozenset[str]:
-    """Return who is first: several, where they tie, whichever of them was shown first."""
-    ranks = judgement.ranks or ()
-    return frozenset(name for name, rank in zip(judgement.order, ranks, strict=False) if rank == min(ranks))
-
-
 def _make_title(config: str | None, folder: Path | None) -> str:
     table = PUBLISHED.get(config or "")
     where = f" ({folder.name})" if folder is not None and folder.name else ""
@@ -326,16 +364,3 @@ def _describe_parts(parts: Sequence[Section]) -> str:
     canaries = any(model.kind == "canary" for result in judged for model in result.models)
     attackers = " Some of the systems are attackers that do not answer." if canaries else ""
     return f"Answers in character, ranked by {judges}, blind to who wrote them and in several orders.{attackers}"
-
-
-def _dump_part(part: Section) -> dict[str, Any]:
-    judged = part.judged
-    return {
-        "title": part.title,
-        "config": part.config,
-        "protocol": part.options and part.options.protocol,
-        "systems": list(dict.fromkeys([*part.series, *part.reports])),
-        "published": part.published is not None,
-        "valid": None if judged is None else judged.valid,
-        "problems": [] if judged is None else list(judged.problems),
-    }

@@ -1,10 +1,7 @@
 """The report as one HTML file: scores with their intervals, answers side by side, and how each number came about.
 
-`write_audit` writes another one: the faults of a release, with examples of each, and Table 1.
-
-The file holds all it needs: no address outside it, and no script but the one that unpacks the questions to browse,
-where a report has them; the page's own policy lets nothing else run or load. Text of models and data sets is escaped,
-and what a reader could not see in it is spelled out.
+The file holds all it needs: no address outside it, and no script; the page's own policy lets nothing run or load. Text
+of models and data sets is escaped, and what a reader could not see in it is spelled out.
 """
 
 from __future__ import annotations
@@ -21,12 +18,12 @@ from rolellm.checks.character_tests import TestsResult
 from rolellm.checks.drift import DriftResult
 from rolellm.core.errors import DataError
 from rolellm.core.files import open_atomic
+from rolellm.core.jsonl import write_jsonl
 from rolellm.core.sanitize import truncate
 from rolellm.core.table import Table, TableRow
-from rolellm.making.audit import Audit, load_consequences
-from rolellm.reporting.browse import BrowsePart, browse
 from rolellm.reporting.check_sections import drift_view, tests_view
-from rolellm.reporting.safety_section import safety_view
+from rolellm.reporting.questions import MAX_QUESTIONS, QuestionSet
+from rolellm.reporting.safety_section import SafetySection
 from rolellm.reporting.section import Section
 from rolellm.reporting.templates import generate_page
 
@@ -42,7 +39,7 @@ class PageContent:
     Attributes:
         title: The page's heading.
         parts: Its sections.
-        questions: All rows to browse.
+        questions: All rows with their answers.
         split_note: How the held-out rows were set apart from those trained on, in a sentence; may be empty.
         summary: What was done, in a sentence or two; may be empty.
         findings: What came out, in sentences; each on its own line.
@@ -50,12 +47,12 @@ class PageContent:
         made: Roles that were made from scripts, as `rolellm.demo.making.make_roles` returns them.
         drift: Systems over many turns.
         tests: A character's tests.
-        safety: Checks of safety, as `rolellm.reporting.safety_section.read_safety` reads them.
+        safety: Checks of safety.
     """
 
     title: str
     parts: Sequence[Section]
-    questions: Sequence[BrowsePart] = ()
+    questions: Sequence[QuestionSet] = ()
     split_note: str = ""
     summary: str = ""
     findings: Sequence[str] = ()
@@ -63,11 +60,11 @@ class PageContent:
     made: Mapping[str, Any] = field(default_factory=dict)
     drift: DriftResult | None = None
     tests: TestsResult | None = None
-    safety: Sequence[Mapping[str, Any]] = ()
+    safety: Sequence[SafetySection] = ()
 
 
 def write_page(out: Path, content: PageContent) -> Path:
-    """Write the report, complete or not at all.
+    """Write the report, complete or not at all, and its questions as JSON Lines next to it.
 
     Args:
         out: The HTML file to write; its folder is made where needed.
@@ -79,7 +76,10 @@ def write_page(out: Path, content: PageContent) -> Path:
     Raises:
         DataError: When there is nothing to report.
     """
-    return _write(out, page_pieces(content))
+    questions = out.with_suffix(".questions.jsonl")
+    if content.questions:
+        write_jsonl(questions, (record for part in content.questions for record in part.records()))
+    return _write(out, page_pieces(content, questions.name))
 
 
 #: Lines of the table of roles that were made from scripts, and how each is formatted of a role's counts.
@@ -121,8 +121,12 @@ def _write(out: Path, pieces: Iterator[str]) -> Path:
     return out
 
 
-def page_pieces(content: PageContent) -> Iterator[str]:
-    """Render the page in pieces, so that a large one is never held whole; the same text for the same content.
+def page_pieces(content: PageContent, questions_file: str = "report.questions.jsonl") -> Iterator[str]:
+    """Render the page in pieces; the same text for the same content.
+
+    Args:
+        content: What to show.
+        questions_file: The file next to the page that has every question.
 
     Raises:
         DataError: When there is nothing to report.
@@ -136,15 +140,26 @@ def page_pieces(content: PageContent) -> Iterator[str]:
         content=content,
         parts=[part.view(f"part-{at}-" if several else "") for at, part in enumerate(content.parts, start=1)],
         several=several,
-        questions=browse(content.questions) if content.questions else None,
+        questions=_view_questions(content.questions, questions_file) if content.questions else None,
         all_examples={part.name: pick_contrasts(part) for part in content.questions},
         recipe=facts(content.recipe) if content.recipe else (),
         origins=[(part, facts(part.manifest) if part.manifest else (), _list_origins(part)) for part in content.parts],
         drift=drift_view(content.drift) if content.drift else None,
         tests=tests_view(content.tests) if content.tests else None,
-        safety=[safety_view(run) for run in content.safety],
+        safety=content.safety,
         made_table=Markup(made_table(content.made).to_html()) if content.made else "",
     )
+
+
+def _view_questions(questions: Sequence[QuestionSet], file: str) -> dict[str, Any]:
+    """Return what ``questions.html.jinja`` shows: as many rows of each section."""
+    sections = [(part.name, part.draw(MAX_QUESTIONS // len(questions))) for part in questions]
+    return {
+        "file": file,
+        "sections": sections,
+        "shown": sum(len(drawn) for _, drawn in sections),
+        "count": sum(len(part.rows) for part in questions),
+    }
 
 
 #: Rows shown for each of the two systems (our choice).
@@ -153,7 +168,7 @@ _EACH = 2
 _LEAST = 0.1
 
 
-def pick_contrasts(part: BrowsePart) -> list[dict[str, Any]]:
+def pick_contrasts(part: QuestionSet) -> list[dict[str, Any]]:
     """Pick the rows on which the first two systems' Rouge-L differs most: two in favor of the first, then two against.
 
     Where there is one model only, the baseline is the second; canaries are left out.
@@ -178,7 +193,7 @@ def pick_contrasts(part: BrowsePart) -> list[dict[str, Any]]:
     ]
 
 
-def _describe_reply(part: BrowsePart, name: str, row_id: str) -> dict[str, Any]:
+def _describe_reply(part: QuestionSet, name: str, row_id: str) -> dict[str, Any]:
     return {"system": name, "text": part.answers[name][row_id], "score": part.rouge[name][row_id]}
 
 
@@ -222,27 +237,3 @@ def _format_value(value: Any) -> str:
         return value
     values = value if isinstance(value, list | tuple) else [value]
     return ", ".join(json.dumps(item, ensure_ascii=False, default=str) for item in values)
-
-
-def write_audit(out: Path, audit: Audit) -> Path:
-    """Write what `rolellm.making.audit.audit_release` found, complete or not at all.
-
-    Args:
-        out: The HTML file to write; its folder is made where needed.
-        audit: What to show.
-
-    Returns:
-        The file written.
-    """
-    checks = dict.fromkeys(finding.check for finding in audit.findings)
-    page = generate_page(
-        "audit.html.jinja",
-        files=len({finding.file for finding in audit.findings}),
-        checks={check: [item for item in audit.findings if item.check == check] for check in checks},
-        names=list(checks),
-        severities={name: of for name, of in load_consequences().items() if of.keys() & checks.keys()},
-        lines=audit.table["lines"],
-        missing=audit.table["missing"],
-        unread=audit.unread,
-    )
-    return _write(out, page)

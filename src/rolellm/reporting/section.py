@@ -15,8 +15,6 @@ from rolellm.judging.systems import ROLEGPT_NAME
 from rolellm.reporting import plots
 from rolellm.reporting.findings import Evidence
 from rolellm.reporting.tables import (
-    PUBLISHED,
-    PublishedTable,
     disagreements,
     judged_tables,
     list_absent,
@@ -28,6 +26,7 @@ from rolellm.reporting.tables import (
     with_markers,
 )
 from rolellm.reporting.templates import encode_file
+from rolellm.scoring.published import PUBLISHED, PublishedTable
 from rolellm.scoring.score_report import METRICS, ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 
@@ -116,6 +115,24 @@ class Section:
         names = sorted(self.reports, key=lambda name: kinds.get(name) == "baseline")
         scored = {} if self.odd else {name: self.reports[name] for name in names if kinds.get(name) != "canary"}
         return Evidence(scored, self.judged)
+
+    def describe(self) -> list[str]:
+        """Say what was found about all but canaries; verdicts first where the judges' run is not valid."""
+        scores, verdicts = self.evidence.describe_scores(), self.evidence.describe_verdicts()
+        return scores + verdicts if self.judged is None or self.judged.valid else verdicts + scores
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the section reports on, as one JSON object."""
+        judged = self.judged
+        return {
+            "title": self.title,
+            "config": self.config,
+            "protocol": self.options and self.options.protocol,
+            "systems": list(dict.fromkeys([*self.series, *self.reports])),
+            "published": self.published is not None,
+            "valid": None if judged is None else judged.valid,
+            "problems": [] if judged is None else list(judged.problems),
+        }
 
     def summary_table(self) -> Table:
         """Build the small table of the page's head: each system's mean score, win rate, and how it stands."""

@@ -21,8 +21,8 @@ class ReportOptions:
     """
 
     title: str | None = None
-    protocol: str | None = None
+    protocol: Advanced[str | None] = None
     config: str | None = None
-    split: str | None = None
+    split: Advanced[str | None] = None
     data_dir: Path | None = None
     processes: Advanced[int] = Field(1, ge=1)

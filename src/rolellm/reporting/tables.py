@@ -1,85 +1,18 @@
-"""All tables: Rouge-L by system and role, with floors, baselines, recipe and the paper's rows; and what judges found.
-
-The published numbers of RoleLLM are in one place, `published.yaml` (source: arXiv 2310.00746 Findings of ACL 2024). Its
-Rouge-L is what this library calls protocol ``paper``: recall by PyPI ``rouge`` 1.0.1, the highest among a row's
-references; numbers under another protocol, or of other rows than the release's test rows, do not compare with these.
-All are kept as published. In English role generalization the averages of LLaMA, Alpaca and Vicuna are not the mean of
-their three scores (.1700, .2810 and .2469); nothing published says why.
-"""
+"""All tables: Rouge-L by system and role, with floors, recipe and the paper's rows; and what judges found."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from rolellm.core.fingerprint import hash_json
-from rolellm.core.records import Row, Subset
 from rolellm.core.sanitize import make_visible
-from rolellm.core.settings import read_packaged_yaml
 from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow, describe_intervals, format_number
 from rolellm.core.text import join_names
-from rolellm.core.typed_json import read_as
 from rolellm.judging.records import Design
 from rolellm.judging.result import Group, JudgingResult, Pairwise, SystemFigures
+from rolellm.scoring.published import PublishedTable
 from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport, summary_table
-
-Scores = tuple[float, float, float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """A published table.
-
-    Attributes:
-        title: Its heading.
-        rows: System to CUS, RAW, SPE and avg: Rouge-L from 0 to 1, ``avg`` as printed there.
-        win_rates: System to the judge's win rate against RoleGPT, in percent.
-        released: Subset to the number of the release's test rows, and their `content_hash` where we have it.
-    """
-
-    title: str
-    rows: Mapping[str, Scores]
-    win_rates: Mapping[str, float]
-    released: Mapping[Subset, tuple[int, str | None]]
-    protocol: str = "paper"
-    source: str = "arXiv 2310.00746, Findings of ACL 2024"
-
-
-#: The paper's tables, by the config of this library that holds their rows.
-PUBLISHED: Mapping[str, PublishedTable] = {
-    config: read_as(PublishedTable, table, config)
-    for config, table in read_packaged_yaml("rolellm.reporting", "published.yaml").items()
-}
-
-
-def published_for(config: str | None, split: str | None, rows: Iterable[Row]) -> PublishedTable | None:
-    """Find the paper's table for scores of these rows, if they are the release's test rows, not others.
-
-    A partial copy of the release counts as the release where a whole subset is there; a sample of its rows does not,
-    since nothing tells its rows from others.
-
-    Args:
-        config: The config that the rows claim to be of.
-        split: The split that they claim to be of.
-        rows: All rows that were scored.
-    """
-    table = PUBLISHED.get(config or "")
-    if table is None or split != "test":
-        return None
-    subsets: dict[Subset, list[Row]] = defaultdict(list)
-    for row in rows:
-        subsets[row.subset].append(row)
-    same = [
-        len(subset_rows) == table.released[subset][0] and table.released[subset][1] in (None, content_hash(subset_rows))
-        for subset, subset_rows in subsets.items()
-    ]
-    return table if same and all(same) else None
-
-
-def content_hash(rows: Iterable[Row]) -> str:
-    """Hash roles, questions and references, in any order of the rows."""
-    return hash_json(sorted(hash_json([row.role, row.question, *row.references]) for row in rows))
 
 
 def roles_of(reports: Iterable[ScoreReport]) -> tuple[str, ...]:
@@ -141,12 +74,6 @@ def role_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L by r
         for name, report in reports.items()
     )
     return Table(title, ("Role", "System"), METRICS, rows, recipe(reports))
-
-
-def published_table(table: PublishedTable) -> Table:
-    """Build a table of the paper in the form of ours; the paper gives neither intervals nor counts."""
-    rows = tuple(TableRow((name,), tuple(map(Interval, scores))) for name, scores in table.rows.items())
-    return Table(table.title, ("System",), COLUMNS, rows, f"Published: {table.source}; protocol {table.protocol}.")
 
 
 def disagreements(reports: Mapping[str, ScoreReport]) -> dict[str, tuple[str, ...]]:
@@ -237,7 +164,6 @@ def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
         "judges-win-rate": group_table(judged, "pairwise", "by_judge"),
         "tests": differences_table(judged),
         "habits": bias_table(judged),
-        "attacks": attacks_table(judged),
         "judges": judges_table(judged),
     }
 
@@ -305,21 +231,6 @@ def differences_table(judged: JudgingResult) -> Table | None:
 def _format_p_value(value: float | None) -> Cell:
     """Format a p value: the smallest are known only to be small."""
     return None if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
-
-
-def attacks_table(judged: JudgingResult) -> Table | None:
-    """Build a table of answers that were cut, cleaned or look like an attack on the judge, and how they fared."""
-    rows = [
-        TableRow(
-            (name, kind.replace("_", " ").replace("-", " ")),
-            (f"{attack.answers:,}", f"{attack.judgements:,}", attack.win_rate),
-        )
-        for name, kinds in judged.diagnostics.attacks.items()
-        for kind, attack in kinds.items()
-    ]
-    heads = ("Answers", "Judgements", "Win rate, %")
-    table = Table("Unusual answers", ("System", "Kind"), heads, tuple(rows))
-    return table if rows else None
 
 
 def bias_table(judged: JudgingResult) -> Table:

@@ -209,7 +209,6 @@ class _Clients(ExitStack):
             failed=self.requests["failed"],
             usage=sum((spent.usage for spent in each), Usage()),
             cost=sum(spent.cost for spent in each),
-            recounted=sum(spent.recounted for spent in each),
             answered_by=dict(sum((Counter(spent.answered_by) for spent in each), Counter[str]())),
         )
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rolellm.core.errors import DataError, PredictionError, RoleLLMError, SettingsError
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.progress import Progress
+from rolellm.core.progress import open_bar
 from rolellm.core.records import Language, Row
 from rolellm.core.settings import read
 from rolellm.core.text import fold
@@ -343,14 +343,14 @@ def _score_jobs(
     jobs: Sequence[_ScoreJob], tokenizers: Mapping[Language, str], options: ScoreOptions, label: str
 ) -> Iterator[RowScore]:
     rouge: dict[int, RougeScore] = {}
-    with Progress(label, len(jobs), unit="pairs", show=bool(label)) as bar:
+    with open_bar(label, len(jobs), unit="pairs", show=bool(label)) as bar:
         for language, tokenizer in tokenizers.items():
             numbers = [n for n, job in enumerate(jobs) if job.row.language == language and job.text is not None]
             texts, references = [jobs[n].text or "" for n in numbers], [jobs[n].references for n in numbers]
             rouge_scores = iter_rouge_l(texts, references, options.protocol, tokenizer, options.processes)
             for number, value in zip(numbers, rouge_scores, strict=True):
                 rouge[number] = value
-                bar.advance()
+                bar.update()
     for number, job in enumerate(jobs):
         yield _make_row_score(job, rouge.get(number), VALUE_FIELD[options.protocol])
 

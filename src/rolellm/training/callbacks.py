@@ -22,11 +22,11 @@ from transformers import TrainerCallback
 
 from rolellm.core.errors import DivergedError, RoleLLMError
 from rolellm.core.jsonl import JsonlAppender, write_jsonl
-from rolellm.core.progress import Progress
+from rolellm.core.progress import open_bar
 from rolellm.core.text import join_names
 from rolellm.training.examples import Example
 from rolellm.training.rows import NAMED
-from rolellm.training.run_folder import keep_newest, remove_foreign_files, seal_checkpoint
+from rolellm.training.run_folder import list_checkpoints, mark_complete, remove_checkpoints, remove_foreign_files
 from rolellm.training.schedule import EMPTY, Schedule
 
 
@@ -42,7 +42,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
     def __init__(self, label: str, metrics: Path | None, *, steps_per_epoch: int) -> None:
         self._label, self._file, self._steps_per_epoch = label, metrics, steps_per_epoch
         self._metrics: JsonlAppender | None = None
-        self._progress: Progress | None = None
+        self._bar: Any = None
         # Of this call, and of the whole run: an earlier part of it counts for the second.
         self._begun = self._start = 0.0
         self._read = self._written = 0
@@ -58,9 +58,7 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         if self._file is not None:
             write_jsonl(self._file, self._take_lines(state))
             self._metrics = JsonlAppender(self._file)
-        self._progress = Progress(self._label, state.max_steps)
-        self._progress.update(done=state.global_step)
-        self._progress.start()
+        self._bar = open_bar(self._label, state.max_steps, done=state.global_step, unit="steps")
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         """Note the time of a step, and show it."""
@@ -69,13 +67,13 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         entry = state.log_history[-1]
         # Checkpoints keep it there, so that the file can be written again from any of them.
         entry["seconds"] = round(self.seconds, 3)
-        if self._progress is not None:
+        if self._bar is not None:
             speed = (entry.get("num_tokens", 0) - self._read) / (time.monotonic() - self._begun)
-            self._progress.update(
-                done=state.global_step,
-                state=f"loss {entry['loss']:.3f}, lr {entry.get('learning_rate', 0.0):.1e}, "
-                f"epoch {state.global_step / self._steps_per_epoch:.2f}, {speed:.0f} tokens/s",
-            )
+            epoch = state.global_step / self._steps_per_epoch
+            rate = entry.get("learning_rate", 0.0)
+            figures = f"loss {entry['loss']:.3f}, lr {rate:.1e}, epoch {epoch:.2f}, {speed:.0f} tokens/s"
+            self._bar.set_postfix_str(figures, refresh=False)
+            self._bar.update(state.global_step - self._bar.n)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Write the step before this one, which is evaluated by now."""
@@ -93,8 +91,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
 
     def close(self) -> None:
         """End the progress and close the file, whether training ended well or not."""
-        if self._progress is not None:
-            self._progress.stop()
+        if self._bar is not None:
+            self._bar.close()
         if self._metrics is not None:
             self._metrics.close()
 
@@ -215,8 +213,8 @@ def _get_local_part(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.to_local() if hasattr(gradient, "to_local") else gradient
 
 
-class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
-    """Seals each checkpoint once all processes have written their part, then lets old ones go; stops on request.
+class CheckpointMarker(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    """Marks each checkpoint as complete once all processes have written their part, removes old ones; stops on request.
 
     GRPO trains several steps on the same sampled replies, which TRL keeps out of checkpoints. A checkpoint or a stop
     that falls between such steps waits for the last of them.
@@ -224,7 +222,7 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
     Args:
         trainer: The trainer.
         limit: Number of checkpoints to keep.
-        facts: As for `rolellm.training.run_folder.seal_checkpoint`.
+        facts: As for `rolellm.training.run_folder.mark_complete`.
         request: Looked at after each step; what one process was asked, all do.
     """
 
@@ -261,12 +259,13 @@ class Sealer(TrainerCallback):  # type: ignore[misc]  # transformers ships no ty
         return bool(self._trainer._step % steps == 0)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Seal the checkpoint that was just written."""
+        """Mark the checkpoint that was just written."""
         self._accelerator.wait_for_everyone()
         if state.is_world_process_zero:
             run = Path(args.output_dir)
             folder = run / f"checkpoint-{state.global_step}"
             remove_foreign_files(folder)
-            seal_checkpoint(folder, state.global_step, self._facts)
-            keep_newest(run, self._limit)
+            mark_complete(folder, self._facts)
+            # Not by the trainer, which removes an old one before the new one is complete.
+            remove_checkpoints(list_checkpoints(run)[self._limit :])
         self._accelerator.wait_for_everyone()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError, RecipeError
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.progress import Progress
+from rolellm.core.progress import open_bar
 from rolellm.core.text import join_names
 from rolellm.models.prompts.encode import PromptEncoder, TurnEncoder, encode_replies, find_end_token
 from rolellm.training.rows import NAMED, Conversation
@@ -137,7 +137,7 @@ def _tokenize(
     encode_turns = TurnEncoder(tokenizer)
     messages: tuple[dict[str, Any], ...] = ()
     prompt = array("i")
-    with Progress("tokenizing", len(chats), unit="replies") as bar:
+    with open_bar("tokenizing", len(chats), unit="replies") as bar:
         for start in range(0, len(chats), _BLOCK):
             block = chats[start : start + _BLOCK]
             replies = iter(encode_replies(tokenizer, [text for chat in block for text in chat.replies.values()]))
@@ -153,7 +153,7 @@ def _tokenize(
                 if chat.messages != messages or not prompt:
                     messages, prompt = chat.messages, array("i", encode_prompt(chat.messages))
                 yield chat, prompt, array("i", [*max(texts, key=len, default=[]), end])
-            bar.advance(len(block))
+            bar.update(len(block))
 
 
 _MISREAD = "a special token of the tokenizer in the text, which TRL would misread"

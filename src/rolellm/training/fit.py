@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from rolellm.models.load import add_stop_token
 from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.models.prompts.encode import find_end_token
 from rolellm.training import run_folder
-from rolellm.training.callbacks import Recorder, Sealer, StepCheck
+from rolellm.training.callbacks import CheckpointMarker, Recorder, StepCheck
 from rolellm.training.examples import IGNORED, Example, hash_examples
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
@@ -140,10 +141,10 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
             moment = "after the last step on these samples" if training.trainer == "grpo" else "after this step"
             plan = f"stopping {moment}, with a checkpoint"
             with note_stop_requests(plan, is_single=is_single) as request:
-                sealer = Sealer(trainer, training.save_total_limit, facts, request)
-                trainer.add_callback(sealer)
+                marker = CheckpointMarker(trainer, training.save_total_limit, facts, request)
+                trainer.add_callback(marker)
                 trainer.train(resume_from_checkpoint=None if start is None else str(start))
-            if sealer.stopped and trainer.state.global_step < trainer.state.max_steps:
+            if marker.stopped and trainer.state.global_step < trainer.state.max_steps:
                 raise KeyboardInterrupt
     losses = tuple(float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
     return Fitted(trainer, losses, recorder.seconds)
@@ -201,7 +202,7 @@ def _choose_rows(examples: Sequence[Example], schedule: Schedule, job: Fit, toke
     order = schedule.order[schedule.order != EMPTY]
     if job.training.trainer == "grpo":
         # It samples by itself, epoch after epoch in the same order.
-        rows = _make_dataset([examples[number].row for number in order[: len(examples)]])
+        rows = _make_dataset([examples[number].row for number in dict.fromkeys(order.tolist())])
         return {"train_dataset": rows, "reward_funcs": list(job.rewards)}
     return {
         "train_dataset": _make_dataset([examples[number].row for number in order]),
@@ -279,7 +280,8 @@ def _find_start(job: Fit, facts: Mapping[str, Any]) -> Path | None:
     checkpoint: list[Path | None] = [None]
     if join_processes(job.training).is_main_process:
         checkpoint = [run_folder.find_checkpoint(job.folder, facts)]
-        run_folder.remove_after(job.folder, 0 if checkpoint[0] is None else run_folder.get_step(checkpoint[0]))
+        newer = takewhile(lambda folder: folder != checkpoint[0], run_folder.list_checkpoints(job.folder))
+        run_folder.remove_checkpoints(newer)
     return broadcast_object_list(checkpoint)[0]  # type: ignore[no-any-return]  # accelerate ships no types
 
 

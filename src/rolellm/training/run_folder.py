@@ -1,15 +1,15 @@
 """A training run's folder: what a run leaves there, what is cleared away, and where a run can be resumed.
 
-Checkpoints are complete or do not count: each is sealed, last of all, with the hashes of its files.
+Checkpoints are the trainer's; one that has no mark, which is written last of all, does not count.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import platform
 import re
 import shutil
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from rolellm.core.errors import RecipeError, RoleLLMWarning, StoppedShortError
+from rolellm.core.errors import RecipeError, StoppedShortError
 from rolellm.core.files import is_disk_full, write_json
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.jsonl import read_json
@@ -30,7 +30,7 @@ from rolellm.version import __version__
 Start = Literal["new", "overwrite", "resume"]
 RECIPE = "recipe.json"
 METRICS = "metrics.jsonl"
-SEAL = "checkpoint.json"
+MARK = "checkpoint.json"
 # Next to a recipe's sections, the commit that a base on the Hub was at when the run began.
 _COMMIT = "base_commit"
 ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
@@ -149,7 +149,7 @@ def claim_folder(run: Path, recipe: Recipe, start: Start, commit: str | None = N
     if start != "resume":
         # From then on the folder holds no finished run.
         (run / MANIFEST).unlink(missing_ok=True)
-        remove_after(run, step=-1)
+        remove_checkpoints(list_checkpoints(run))
         for file in _list_files(run, (METRICS, *_MODEL)):
             file.unlink()
     # Last: until then, the old one says whose the rest is.
@@ -228,95 +228,57 @@ def get_step(folder: Path) -> int:
     return int(folder.name.rpartition("-")[2])
 
 
-def seal_checkpoint(folder: Path, step: int, facts: Mapping[str, Any]) -> None:
+def mark_complete(folder: Path, facts: Mapping[str, Any]) -> None:
     """Declare a checkpoint complete.
 
     Args:
         folder: The checkpoint; all its other files are written.
-        step: Optimizer steps done.
         facts: What a run has to have in common with this one to go on from here.
     """
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SEAL)
-    files = {path.relative_to(folder).as_posix(): hash_file(path) for path in paths}
-    write_json(folder / SEAL, {"step": step, "facts": dict(facts), "files": files})
+    # After a power cut, there must be no mark on files that never reached the disk.
+    os.sync()
+    write_json(folder / MARK, dict(facts))
 
 
 def find_checkpoint(run: Path, facts: Mapping[str, Any]) -> Path | None:
-    """The newest complete checkpoint of a run, or ``None``.
-
-    One that is torn (no seal, a file missing or changed) is passed over with a `RoleLLMWarning`.
+    """Find the newest complete checkpoint of a run.
 
     Args:
         run: The run's folder.
-        facts: As they were given to `seal`.
+        facts: As they were given to `mark_complete`.
 
     Raises:
-        RecipeError: When a complete checkpoint was made under other facts; names them.
+        RecipeError: When it was made under other facts; names them.
     """
-    for folder in list_checkpoints(run):
-        sealed = _read_seal(folder)
-        if isinstance(sealed, str):
-            warnings.warn(f"{folder} is passed over: {sealed}", RoleLLMWarning, stacklevel=2)
+    folder = next(_list_complete(run), None)
+    if folder is None:
+        return None
+    marked = read_json(folder / MARK)
+    differing = []
+    for key, value in facts.items():
+        if marked.get(key) == value:
             continue
-        differing = [
-            # Hashes tell a reader nothing.
-            f"{key} ({sealed.get(key)}, now {value})" if isinstance(value, int) else key
-            for key, value in facts.items()
-            if sealed.get(key) != value
-        ]
-        if differing:
-            raise RecipeError(
-                f"{folder} belongs to a run that differs in {', '.join(differing)}, so going on from it would not give "
-                "that run's result; restore what it was, choose another folder, or --overwrite it"
-            )
-        return folder
-    return None
+        # Hashes tell a reader nothing.
+        differing.append(f"{key} ({marked.get(key)}, now {value})" if isinstance(value, int) else key)
+    if differing:
+        raise RecipeError(
+            f"{folder} belongs to a run that differs in {', '.join(differing)}, so going on from it would not give "
+            "that run's result; restore what it was, choose another folder, or --overwrite it"
+        )
+    return folder
 
 
 def find_last_step(run: Path) -> int:
-    """Steps of the newest checkpoint that has a seal, or 0; its files are not looked at."""
-    return next((get_step(folder) for folder in list_checkpoints(run) if (folder / SEAL).is_file()), 0)
+    """Return the steps of the newest complete checkpoint, or 0."""
+    return next(map(get_step, _list_complete(run)), 0)
 
 
-def remove_after(run: Path, step: int) -> None:
-    """Remove what a run wrote after a step; to be called when it continues from there."""
-    for folder in list_checkpoints(run):
-        if get_step(folder) > step:
-            _remove(folder)
+def remove_checkpoints(folders: Iterable[Path]) -> None:
+    """Remove checkpoints so that a kill within leaves no mark on half of the files."""
+    for folder in folders:
+        (folder / MARK).unlink(missing_ok=True)
+        shutil.rmtree(folder)
 
 
-def keep_newest(run: Path, count: int) -> None:
-    """Remove all but the newest complete checkpoints; to be called once a new one is sealed.
-
-    What is torn goes too, if it is older than one that stays.
-    """
-    newest = [folder for folder in list_checkpoints(run) if (folder / SEAL).is_file()][:count]
-    for folder in list_checkpoints(run):
-        if newest and get_step(folder) < get_step(newest[-1]):
-            _remove(folder)
-
-
-def _read_seal(folder: Path) -> Mapping[str, Any] | str:
-    """The facts that a checkpoint was sealed with; where not all its files are as they were then, what is wrong."""
-    try:
-        content = json.loads((folder / SEAL).read_text(encoding="utf-8"))
-        step, facts, files = int(content["step"]), dict(content["facts"]), dict(content["files"])
-    except FileNotFoundError:
-        return "it has no seal, so it was not finished"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "its seal cannot be read"
-    if step != get_step(folder):
-        return f"its seal is that of step {step}"
-    for name, digest in files.items():
-        file = folder / name
-        if not file.is_file():
-            return f"{name} is missing"
-        if hash_file(file) != digest:
-            return f"{name} was changed or cut off"
-    return facts
-
-
-def _remove(folder: Path) -> None:
-    # First, so that a kill within leaves no seal on half of the files.
-    (folder / SEAL).unlink(missing_ok=True)
-    shutil.rmtree(folder)
+def _list_complete(run: Path) -> Iterator[Path]:
+    return (folder for folder in list_checkpoints(run) if (folder / MARK).is_file())

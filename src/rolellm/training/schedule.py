@@ -63,7 +63,7 @@ def schedule_replies(examples: Sequence[Example], training: TrainingRecipe, proc
     With shared prefixes, replies of one role are neighbors: a role's prompts are shuffled and cut into groups of a
     step's replies divided by ``roles_per_step``, and the groups are shuffled. Without, batches hold replies of similar
     length. Steps of an epoch have ``step_size`` replies; its last one may have fewer. Where replies are sampled (GRPO),
-    prompts stand for them, each of ``num_generations`` replies.
+    prompts stand for them, each of ``num_generations`` replies, and each step comes ``num_iterations`` times.
 
     Args:
         examples: What is trained on.
@@ -71,19 +71,24 @@ def schedule_replies(examples: Sequence[Example], training: TrainingRecipe, proc
         processes: Processes that train together.
     """
     size = training.replies_per_step * processes
+    batches, repeats = math.ceil(len(examples) / size), 1
     if training.trainer == "grpo":
         size = max(1, size // training.extra.get("num_generations", _GENERATIONS))
-    per_epoch = math.ceil(len(examples) / size)
+        # TRL samples for whole steps only.
+        batches = max(1, len(examples) // size)
+        repeats = training.extra.get("num_iterations", 1)
+    per_epoch = batches * repeats
     # Rounded, because 0.1 epochs of 30 steps are 3 steps and not 3.0000000000000004.
     steps = max(1, math.ceil(round(per_epoch * training.num_train_epochs, 6)))
     if training.max_steps > 0:
         steps = training.max_steps
-    padding = np.full(per_epoch * size - len(examples), EMPTY)
+    padding = np.full(max(0, batches * size - len(examples)), EMPTY)
     shuffle = _group_by_prefix if training.shared_prefix else _group_by_length
-    epochs = [
-        np.concatenate([shuffle(examples, training, number, size), padding])
-        for number in range(math.ceil(steps / per_epoch))
-    ]
+    epochs = []
+    for number in range(math.ceil(steps / per_epoch)):
+        epoch = np.concatenate([shuffle(examples, training, number, size), padding])
+        steps_of_epoch = epoch[: batches * size].reshape(batches, size)
+        epochs.append(np.repeat(steps_of_epoch, repeats, axis=0).reshape(-1))
     return Schedule(np.concatenate(epochs)[: steps * size], size, per_epoch)
 
 

@@ -149,7 +149,7 @@ def test_table_one_counts_what_is_there(write_release, command, tmp_path):
 
 @pytest.mark.realdata
 def test_table_one_of_the_real_release(real_release):
-    lines = {line["name"]: line for line in count_table_one(real_release)["lines"]}
+    lines = {line["name"]: line for line in count_table_one(real_release).to_dict()["lines"]}
     for name in ("general, Chinese: samples", "general, Chinese: instructions", "role-specific, Chinese: samples"):
         assert lines[name]["here"] == lines[name]["published"], name
     assert lines["general, English: instructions"]["here"] == 1500

@@ -67,6 +67,36 @@ def test_streaming_gives_the_same_rows(write_release):
     assert list(load_dataset("rolebench", data_dir=folder, split="test", streaming=True)) == eager
 
 
+_LEAVE_STREAMS = """
+import os, sys
+import datasets, rolellm
+aborts = 0
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        break
+    aborts += os.waitpid(child, 0)[1] != 0
+else:
+    sys.exit(aborts)
+rows = iter(datasets.load_dataset("rolebench", "sample", split="test", streaming=True))
+next(rows)
+"""
+
+
+@pytest.mark.slow
+def test_a_stream_that_is_left_early_does_not_abort_the_interpreter():
+    """With files that are opened in Python, a process in seven is aborted."""
+    subprocess.run([sys.executable, "-c", _LEAVE_STREAMS], check=True)
+
+
+def test_a_stream_takes_the_options_of_parquet(write_release):
+    folder = str(write_release())
+    eager = load_dataset("rolebench", data_dir=folder, split="test")
+    options = {"columns": ["id", "role"], "filters": [("subset", "==", "general")], "batch_size": 1}
+    rows = list(load_dataset("rolebench", data_dir=folder, split="test", streaming=True, **options))
+    assert rows == eager.filter(lambda row: row["subset"] == "general").select_columns(["id", "role"]).to_list()
+
+
 @pytest.mark.slow
 def test_fingerprint_is_stable_over_rebuilds_and_changes_with_content(write_release, tmp_path):
     first = write_release()

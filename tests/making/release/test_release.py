@@ -93,7 +93,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def test_it_loads_as_the_published_release_does(tmp_path: Path) -> None:
     folders = [make(tmp_path / name, name) for name in ("Ann", "Bob", "Dr. Frank/N-Furter")]
     summary = write_release([gather(folder) for folder in folders], tmp_path / "out")
-    assert summary.configs == ["instruction-generalization-eng", "role-generalization-eng"]
+    assert summary.configs == ("instruction-generalization-eng", "role-generalization-eng")
     for config in summary.configs:
         train, test = (load_rolebench(config, split, data_dir=tmp_path / "out") for split in ("train", "test"))
         assert len(train) + len(test) == 3 * 18
@@ -116,9 +116,9 @@ def test_it_loads_as_the_published_release_does(tmp_path: Path) -> None:
 def test_chinese_roles_go_into_the_chinese_config(tmp_path: Path) -> None:
     folders = [make(tmp_path / "zh", "李白", "zh"), make(tmp_path / "en", "Ann")]
     summary = write_release([gather(folder) for folder in folders], tmp_path / "out")
-    assert summary.configs == ["instruction-generalization-eng", "instruction-generalization-zh"]
+    assert summary.configs == ("instruction-generalization-eng", "instruction-generalization-zh")
     assert set(load_rolebench("instruction-generalization-zh", "train", data_dir=tmp_path / "out")["role"]) == {"李白"}
-    assert any("role generalization needs at least two English roles" in note for note in summary.notes)
+    assert any("role generalization needs at least two English roles" in note for note in summary.gaps)
 
 
 def test_a_data_set_with_one_config_needs_no_name_and_lacks_nothing(tmp_path: Path) -> None:
@@ -254,10 +254,10 @@ def test_runs_of_an_earlier_profile_are_pointed_out(tmp_path: Path) -> None:
     sheet = read_character(role)
     for run in ("instruct", "respond"):
         write_json(role / run / "manifest.json", {"character": sheet.fingerprint})
-    assert not write_release([gather(role)], tmp_path / "a").notes[1:]
+    assert not write_release([gather(role)], tmp_path / "a").gaps[1:]
     write_character(replace(sheet, description="You are a wolf."), role)
     assert Character.load(role).to_dict()["stages"]["instruct"] == "outdated"
-    notes = write_release([gather(role)], tmp_path / "b").notes
+    notes = write_release([gather(role)], tmp_path / "b").gaps
     assert [note.partition(",")[0] for note in notes[:2]] == [
         "instruct of Fox was made from an earlier profile",
         "respond of Fox was made from an earlier profile",
@@ -293,7 +293,7 @@ def test_a_role_in_another_language_is_pointed_out(tmp_path: Path) -> None:
     said = ("Ich habe dir doch gesagt, dass wir heute nicht mehr fahren.", "Was willst du denn noch von mir?")
     write_character(Profile("Faust", "en", tuple(Turn("Faust", text, "speech", 0) for text in said)), tmp_path / "de")
     summary = write_release([gather(tmp_path / "de"), gather(make(tmp_path / "en", "Ann"))], tmp_path / "out")
-    (note,) = [note for note in summary.notes if "seems to speak" in note]
+    (note,) = [note for note in summary.gaps if "seems to speak" in note]
     assert note.startswith("Faust seems to speak 'de'")
 
 

@@ -91,30 +91,3 @@ def test_a_family_that_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="ChatGLM2 or ChatGLM3; add --family chatglm2"):
         read_config(src)
     assert read_config(src, "chatglm3").family == "chatglm3"
-
-
-def test_the_native_configuration_survives_saving(tmp_path: Path) -> None:
-    from transformers import AutoConfig, GlmConfig
-
-    model = read_config(write(tmp_path, rope_ratio=50), "chatglm3")
-    tokens = {"eos_token_id": [2, 7], "pad_token_id": 0}
-    GlmConfig(**model.native | tokens, dtype="float16").save_pretrained(tmp_path)
-    found = AutoConfig.from_pretrained(tmp_path, local_files_only=True)
-    expected = {
-        "model_type": "glm",
-        "vocab_size": 640,
-        "hidden_size": 32,
-        "intermediate_size": 56,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "max_position_embeddings": 512,
-        "rms_norm_eps": 1e-5,
-        "attention_bias": True,
-        "tie_word_embeddings": False,
-        "eos_token_id": [2, 7],
-        "pad_token_id": 0,
-    }
-    assert {key: getattr(found, key) for key in expected} == expected
-    assert found.rope_parameters == {"rope_type": "default", "rope_theta": 500_000.0, "partial_rotary_factor": 0.5}

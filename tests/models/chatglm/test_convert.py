@@ -4,15 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.models.chatglm.convert import convert_chatglm
 from rolellm.models.local_model import Decoding, LocalModel
 
-from ...forking import Forking
 from .conftest import Publish
-from .published import CONFIG, publish, random_tensors
+from .published import CONFIG
 from .reference import ReferenceModel, ReferenceTokenizer
 
 pytestmark = pytest.mark.slow
@@ -110,54 +108,3 @@ def test_a_native_layout_that_changed_is_refused(
         ModelError, match=r"lays GlmForCausalLM out in another way: model\.layers\.0\.self_attn\.o_proj"
     ):
         convert_chatglm(published(), tmp_path / "native")
-
-
-LARGE = CONFIG | {
-    "num_layers": 16,
-    "hidden_size": 768,
-    "ffn_hidden_size": 2048,
-    "num_attention_heads": 12,
-    "kv_channels": 64,
-    "padded_vocab_size": 4096,
-}
-# The peak is set back once everything is imported and a small checkpoint has been converted.
-MEASURE = """
-import sys
-from pathlib import Path
-from rolellm.models.chatglm.convert import convert_chatglm
-
-def peak():
-    return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))) * 1024
-
-small, large, out, dtype = sys.argv[1:]
-convert_chatglm(small, out + "-small", dtype=dtype or None)
-Path("/proc/self/clear_refs").write_text("5")
-before = peak()
-made = convert_chatglm(large, out, dtype=dtype or None)
-print(peak() - before, made["bytes"])
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the peak can be set back on Linux only")
-@pytest.mark.parametrize(
-    ("form", "dtype", "copies"),
-    [
-        pytest.param("bin", "", 0, id="bin"),
-        pytest.param("safetensors", "", 0, id="safetensors"),
-        pytest.param("bin", "float32", 2, id="bin, twice as wide"),
-    ],
-)
-def test_memory_is_that_of_one_shard(
-    tmp_path: Path, pieces: bytes, warm: Forking, form: str, dtype: str, copies: int
-) -> None:
-    """210 MB in eight shards; the margin is of what Python and its allocator take beside the tensors."""
-    small = publish(tmp_path / "small", "chatglm2", CONFIG, random_tensors(CONFIG), pieces, form=form)
-    tensors = random_tensors(LARGE, torch.float16)
-    large = publish(tmp_path / "large", "chatglm2", LARGE, tensors, pieces, form=f"{form}-8")
-    shards = [file.stat().st_size for file in large.iterdir() if file.suffix in (".bin", ".safetensors")]
-    run = warm.run([small, large, tmp_path / "native", dtype], tmp_path, code=MEASURE)
-    assert run.returncode == 0, run.stderr
-    grown, size = map(int, run.stdout.split())
-    assert len(shards) == 8
-    assert size > sum(shards) * max(1, copies) * 0.99
-    assert grown < (1 + copies) * max(shards) + 24e6 < size / 3

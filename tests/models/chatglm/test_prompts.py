@@ -18,7 +18,6 @@ ORDINARY = st.one_of(
     st.text(st.sampled_from(sorted(set(CORPUS) | {"\n", " "})), min_size=1, max_size=30),
 )
 OPTIONS = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
-SPECIAL = ["[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "</s>", "<s>", "<unk>", "<|user|>", "<|assistant|>"]
 
 
 @pytest.fixture(scope="session")
@@ -71,24 +70,6 @@ def test_a_whole_conversation_is_what_the_original_is_tuned_on(
     assert ids == [*expected_prompt(original_tokenizer, prompt), *answer]
     assert encode_replies(tokenizer, [reply]) == [answer[:-1]]
     assert find_end_token(tokenizer) == ids[-1] == tokenizer.eos_token_id
-
-
-@pytest.mark.parametrize("special", SPECIAL)
-def test_special_tokens_in_data_stay_text(tokenizer: Any, special: str) -> None:
-    system, question = f"You are {special}.", f"{special}{special} or x{special}y?"
-    found = encode_prompt(tokenizer, turns(question, system=system))
-    harmless = encode_prompt(tokenizer, turns("A question?", system="You are."))
-    reserved = set(tokenizer.added_tokens_decoder)
-    assert [i for i in found if i in reserved] == [i for i in harmless if i in reserved]
-    text = tokenizer.decode(found)
-    assert text.count(special) == 4 + tokenizer.decode(harmless).count(special)
-
-
-def test_training_sees_the_reply_alone(tokenizer: Any) -> None:
-    messages = [*turns("What?", system="Who?"), {"role": "assistant", "content": "你好 hello"}]
-    encoded = tokenizer.apply_chat_template(messages, return_assistant_tokens_mask=True)
-    trained = [i for i, mark in zip(encoded["input_ids"], encoded["assistant_masks"], strict=True) if mark]
-    assert tokenizer.decode(trained).strip() == "你好 hello</s>"
 
 
 def message(role: str) -> dict[str, str]:

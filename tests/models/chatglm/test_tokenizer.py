@@ -72,16 +72,6 @@ def test_special_tokens_have_the_ids_of_the_original(
     assert find_stop_tokens(tokenizer) == ([2] if family == "chatglm2" else [2, 606, 608])
 
 
-def test_pairs_and_padding(tokenizer: Any, original_tokenizer: ReferenceTokenizer) -> None:
-    one, two = (original_tokenizer.pieces.encode(text) for text in ("你好", "hello"))
-    assert tokenizer("你好", "hello")["input_ids"] == [601, 603, *one, *two, 2]
-    padded = tokenizer(["你好", "a much longer text"], padding=True)
-    longest = len(padded["input_ids"][1])
-    assert padded["input_ids"][0] == [0] * (longest - 2 - len(one)) + [601, 603, *one]
-    assert padded["attention_mask"][0] == [0] * (longest - 2 - len(one)) + [1] * (2 + len(one))
-    assert padded.keys() == {"input_ids", "attention_mask"}
-
-
 def place(folder: Path, model: bytes) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "tokenizer.model").write_bytes(model)
@@ -138,13 +128,7 @@ def test_ties_are_refused_unless_allowed(published: Publish, pieces: bytes, tmp_
     with pytest.raises(ModelError, match=r"splits \d+ of 4445 texts differently .*--allow-differences"):
         convert_chatglm(src, tmp_path / "native")
     made = convert_chatglm(src, tmp_path / "native", allow_differences=True)
-    assert made["tokenizer"]["differing"] > 0
-
-
-def test_a_piece_called_sop_keeps_its_own_id(tmp_path: Path, pieces: bytes) -> None:
-    own = ReferenceTokenizer("chatglm2", str(place(tmp_path, pieces) / "tokenizer.model")).pieces.piece_to_id("sop")
-    assert own > 0
-    assert convert_tokenizer(tmp_path, "chatglm2").convert_tokens_to_ids(["sop", "<sop>"]) == [own, 603]
+    assert made.tokenizer["differing"] > 0
 
 
 def test_a_piece_called_like_a_special_token_is_refused(tmp_path: Path, pieces: bytes) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from json import JSONDecodeError
 from pathlib import Path
@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from rolellm.core.errors import DataError, HubError, HubLoginError, HubUnreachableError, SettingsError
 from rolellm.core.jsonl import parse_object
 from rolellm.core.progress import track_progress
+from rolellm.core.result import Result
 from rolellm.core.scrub import hide_hub_token
 from rolellm.core.settings import Advanced, Field, settings
+from rolellm.core.table import Table
 from rolellm.core.text import join_names
 from rolellm.core.typed_json import read_as
 from rolellm.data.hub.readme import merge_card, read_card
@@ -34,7 +36,7 @@ RECORD = ".rolellm.json"
 MAIN = "main"
 CONFLICT = (409, 412)
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
-# How often a push is tried, and the seconds before the second try, doubled before each one after (our choice).
+# Tries, and seconds before the second, doubled before each one after: those of huggingface_hub's `http_backoff`.
 _TRIES, _FIRST_WAIT = 5, 1.0
 
 
@@ -84,7 +86,8 @@ def translate_error(error: BaseException, repo: str, endpoint: str) -> HubError:
         repo: The repository that is published to.
         endpoint: The Hub's address.
     """
-    status, reason = find_status(error), _describe_error(error)
+    status = find_status(error)
+    reason = _describe_error(error)
     if status == 401:
         return HubLoginError(
             f"{endpoint} rejected the token ({reason}); log in again with `hf auth login`, or set HF_TOKEN"
@@ -113,14 +116,14 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _describe_error(error: BaseException) -> str:
-    """The last word on what went wrong: the server's, or the deepest cause's."""
+    """Return the last word on what went wrong: the server's, or the deepest cause's."""
     for cause in _chain(error):
         server_message = getattr(cause, "server_message", None)
         if server_message:
             return f"{find_status(cause)}: {hide_hub_token(server_message)}"
-    deepest = list(_chain(error))[-1]
-    lines = hide_hub_token(deepest).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(deepest).__name__
+    # The last cause of the loop is the deepest.
+    first_line = hide_hub_token(cause).strip().partition("\n")[0]
+    return first_line.rstrip(".") or type(cause).__name__
 
 
 @settings
@@ -146,8 +149,8 @@ class PushOptions:
     endpoint: str | None = Field(default=None, json_schema_extra={"cli": False})
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
+@dataclass(frozen=True, slots=True, repr=False)
+class Pushed(Result):
     """The result of a push.
 
     Attributes:
@@ -163,12 +166,25 @@ class Pushed:
     url: str
     revision: str | None
     changed: bool | None
-    sent: dict[str, int]
+    sent: Mapping[str, int]
     removed: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """The same as JSON values."""
-        return asdict(self)
+    def remarks(self) -> list[str]:
+        """Say at which revision the repository is now."""
+        if self.changed is None:
+            return []
+        if self.changed:
+            return [f"revision {self.revision}"]
+        return [f"nothing to do: {self.url} is up to date at {self.revision}"]
+
+    def tables(self) -> list[Table]:
+        """Build the table of files, where there was anything to publish."""
+        if self.changed is False:
+            return []
+        rows: list[tuple[str, str | int]] = [*self.sent.items()]
+        rows += [(path, "removed") for path in self.removed]
+        title = "Would send to" if self.changed is None else "Sent to"
+        return [Table.from_rows(f"{title} {self.url}", ("file", "bytes"), rows)]
 
 
 def check_repo(repo: str) -> None:
@@ -233,14 +249,28 @@ def push_folder(folder: Path, repo: str, options: PushOptions | None = None) -> 
     chosen = options or PushOptions()
     check_push(repo, chosen)
     push = _Push(folder, repo, chosen)
-    url = f"{push.api.endpoint}/{'datasets/' if chosen.kind == 'dataset' else ''}{repo}"
     if chosen.dry_run:
-        return Pushed(repo, url, None, None, push.sizes)
+        return Pushed(repo, push.url, None, None, push.measure_all())
     try:
-        return push.run(url)
+        return push.run()
     except (_import_http_library().HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
         # What the client raised may hold the token, and would be shown with a traceback.
         raise translate_error(error, repo, push.api.endpoint) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What one try has to change.
+
+    Attributes:
+        head: The branch's commit, on which ours goes.
+        added: Contents by path.
+        removed: Paths.
+    """
+
+    head: str
+    added: dict[str, CommitOperationAdd]
+    removed: tuple[str, ...]
 
 
 class _Push:
@@ -254,54 +284,67 @@ class _Push:
         from huggingface_hub import CommitOperationAdd, HfApi
 
         self.api = HfApi(endpoint=options.endpoint)
-        self.options = options
-        self.place: dict[str, Any] = {"repo_id": repo, "repo_type": options.kind}
+        self.repo, self.options = repo, options
+        self.target: dict[str, Any] = {"repo_id": repo, "repo_type": options.kind}
         files = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.is_file()}
         if not files:
             raise HubError(f"{folder} contains nothing to publish")
-        self.card = read_card(files[README].read_text(encoding="utf-8")) if README in files else None
-        names = [name for name in files if name not in (README, RECORD)]
-        # The branch's commit before the first try, and what the last one sent and removed.
-        self.first: str | None = None
-        self.sent: tuple[dict[str, int], tuple[str, ...]] = {}, ()
+        card_file = files.pop(README, None)
+        self.card = read_card(card_file.read_text(encoding="utf-8")) if card_file else None
+        files.pop(RECORD, None)
         # Hashes are computed once, however often the push is tried.
-        self.contents = {name: CommitOperationAdd(name, str(files[name])) for name in names}
+        self.contents = {name: CommitOperationAdd(name, str(file)) for name, file in files.items()}
+        # The branch's commit before the first try, and what the last try sent.
+        self.first_head: str | None = None
+        self.last_try: _Changes | None = None
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Bytes by path of all there is, our card as it would go to an empty repository."""
+    def url(self) -> str:
+        """The repository's page."""
+        kind = "datasets/" if self.options.kind == "dataset" else ""
+        return f"{self.api.endpoint}/{kind}{self.repo}"
+
+    def measure_all(self) -> dict[str, int]:
+        """Measure the bytes by path of all there is, our card as it would go to an empty repository."""
         sizes = _measure_sizes(self.contents)
         if self.card is not None:
             sizes[README] = len(merge_card(self.card, None, {}).encode("utf-8"))
         return dict(sorted(sizes.items()))
 
-    def run(self, url: str) -> Pushed:
+    def run(self) -> Pushed:
         """Publish, in as many tries as it takes."""
-        for wait in (_FIRST_WAIT * 2**number for number in range(_TRIES - 1)):
+        for number in range(_TRIES - 1):
             try:
-                return self._try(url)
+                return self._try()
+            except HubError:
+                raise
             except Exception as error:
-                if isinstance(error, HubError) or not (is_transient(error) or find_status(error) in CONFLICT):
+                may_pass = is_transient(error) or find_status(error) in CONFLICT
+                if not may_pass:
                     raise
-                time.sleep(wait)
-        return self._try(url)
+                time.sleep(_FIRST_WAIT * 2**number)
+        return self._try()
 
-    def _try(self, url: str) -> Pushed:
-        repo, options = self.place["repo_id"], self.options
-        self.api.create_repo(**self.place, private=options.private, exist_ok=True)
+    def _try(self) -> Pushed:
+        options = self.options
+        self.api.create_repo(**self.target, private=options.private, exist_ok=True)
         if options.branch != MAIN:
-            self.api.create_branch(**self.place, branch=options.branch, exist_ok=True)
-        head, additions, gone = self._look()
-        self.first = self.first or head
-        if not additions and not gone:
-            # A commit whose answer was lost, or nothing to do from the start.
-            landed = head != self.first
-            return Pushed(repo, url, head, landed, *(self.sent if landed else ({}, ())))
-        self.sent = _measure_sizes(additions), gone
-        return Pushed(repo, url, self._create_commit(head, additions, gone), True, *self.sent)
+            self.api.create_branch(**self.target, branch=options.branch, exist_ok=True)
+        changes = self._compare()
+        self.first_head = self.first_head or changes.head
+        if changes.added or changes.removed:
+            self.last_try = changes
+            return self._report(self._create_commit(changes), changes)
+        if changes.head != self.first_head and self.last_try:
+            # A commit that landed, although its answer was lost.
+            return self._report(changes.head, self.last_try)
+        return Pushed(self.repo, self.url, changes.head, False, {})
 
-    def _look(self) -> tuple[str, dict[str, CommitOperationAdd], tuple[str, ...]]:
-        """The branch's commit, and what has to be added to it and removed from it.
+    def _report(self, revision: str, changes: _Changes) -> Pushed:
+        return Pushed(self.repo, self.url, revision, True, _measure_sizes(changes.added), changes.removed)
+
+    def _compare(self) -> _Changes:
+        """Compare the folder with the branch.
 
         Raises:
             HubError: When there are files of others that may not be replaced.
@@ -309,42 +352,43 @@ class _Push:
         from huggingface_hub import CommitOperationAdd
         from huggingface_hub.hf_api import RepoFile
 
-        head = self.api.repo_info(**self.place, revision=self.options.branch).sha
+        head = self.api.repo_info(**self.target, revision=self.options.branch).sha
         if head is None:
-            raise HubError(f"{self.place['repo_id']} has no commit to publish on")
-        tree = self.api.list_repo_tree(**self.place, revision=head, recursive=True)
+            raise HubError(f"{self.repo} has no commit to publish on")
+        tree = self.api.list_repo_tree(**self.target, revision=head, recursive=True)
         hub_files = {item.path: item for item in tree if isinstance(item, RepoFile)}
-        before = self._record(head) if RECORD in hub_files else Record([], {})
-        changed = {
-            name: content for name, content in self.contents.items() if not _is_there(content, hub_files.get(name))
-        }
-        foreign = sorted(name for name in changed if name in hub_files and name not in before.files)
+        before = self._read_record(head) if RECORD in hub_files else Record([], {})
+        added = {}
+        for name, content in self.contents.items():
+            if not _is_there(content, hub_files.get(name)):
+                added[name] = content
+        foreign = sorted(name for name in added if name in hub_files and name not in before.files)
         if foreign and not self.options.overwrite:
             raise HubError(
                 f"the repository holds files that rolellm did not write ({join_names(foreign)}); name another "
                 "repository, or replace them with --overwrite (they stay in its history)"
             )
         record = {"format": 1, "files": sorted(self.contents), "card": self.card.data if self.card else {}}
-        own = {RECORD: json.dumps(record, ensure_ascii=False, indent=2) + "\n"}
+        own_texts = {RECORD: json.dumps(record, ensure_ascii=False, indent=2) + "\n"}
         if self.card is not None:
-            own[README] = merge_card(
-                self.card, self._download_text(README, head) if README in hub_files else None, before.card
-            )
-        for name, text in own.items():
+            current = self._download_text(README, head) if README in hub_files else None
+            own_texts[README] = merge_card(self.card, current, before.card)
+        for name, text in own_texts.items():
             content = CommitOperationAdd(name, text.encode("utf-8"))
             if not _is_there(content, hub_files.get(name)):
-                changed[name] = content
-        gone = sorted(name for name in before.files if name not in {*self.contents, *own} and name in hub_files)
-        return head, dict(sorted(changed.items())), tuple(gone)
+                added[name] = content
+        outdated = hub_files.keys() & set(before.files) - self.contents.keys() - own_texts.keys()
+        return _Changes(head, dict(sorted(added.items())), tuple(sorted(outdated)))
 
-    def _record(self, head: str) -> Record:
+    def _read_record(self, head: str) -> Record:
+        text = self._download_text(RECORD, head)
         try:
-            return read_as(Record, parse_object(self._download_text(RECORD, head).encode("utf-8"), RECORD), RECORD)
+            return read_as(Record, parse_object(text.encode("utf-8"), RECORD), RECORD)
         except DataError as error:
             raise HubError(f"{RECORD} in the repository is not what rolellm wrote; delete it there first") from error
 
     def _download_text(self, path: str, head: str) -> str:
-        file = self.api.hf_hub_download(**self.place, filename=path, revision=head)
+        file = self.api.hf_hub_download(**self.target, filename=path, revision=head)
         try:
             # Not read_text, which would take \r out of line ends.
             return Path(file).read_bytes().decode("utf-8")
@@ -353,35 +397,36 @@ class _Push:
                 f"{path} in the repository is not UTF-8 text ({error.reason}); fix it there first"
             ) from error
 
-    def _create_commit(self, head: str, contents: Mapping[str, CommitOperationAdd], removed: tuple[str, ...]) -> str:
-        """Send contents and commit on top of ``head`` and nothing else; return the commit's id."""
+    def _create_commit(self, changes: _Changes) -> str:
+        """Send contents and commit on top of the head and nothing else; return the commit's id."""
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         options = self.options
         additions = []
-        for name, content in track_progress(contents.items(), "hashing", "files"):
+        for name, content in track_progress(changes.added.items(), "hashing", "files"):
             # Operations are for one try each, hashes are not.
-            additions.append(CommitOperationAdd(name, content.path_or_fileobj))
-            additions[-1].upload_info.sha256 = content.upload_info.sha256
+            addition = CommitOperationAdd(name, content.path_or_fileobj)
+            addition.upload_info.sha256 = content.upload_info.sha256
+            additions.append(addition)
         try:
             # Nothing that a reader sees changes here; the client is patient by itself.
-            self.api.preupload_lfs_files(**self.place, additions=additions, revision=options.branch, free_memory=False)
+            self.api.preupload_lfs_files(**self.target, additions=additions, revision=options.branch, free_memory=False)
             # The client would leave these out of the commit and not say so.
-            if ignored := [operation.path_in_repo for operation in additions if operation._should_ignore]:
+            ignored = [addition.path_in_repo for addition in additions if addition._should_ignore]
+            if ignored:
                 raise HubError(f"the repository's .gitignore excludes {join_names(ignored)}; change it there first")
-            done = self.api.create_commit(
-                **self.place,
-                operations=[*additions, *map(CommitOperationDelete, removed)],
+            commit = self.api.create_commit(
+                **self.target,
+                operations=[*additions, *map(CommitOperationDelete, changes.removed)],
                 commit_message=options.message or "Publish with rolellm",
                 revision=options.branch,
-                parent_commit=head,
+                parent_commit=changes.head,
             )
         except JSONDecodeError:
             raise
         except ValueError as error:  # So the client refuses bad metadata.
-            reason = hide_hub_token(error)
-            raise HubError(f"{self.place['repo_id']} could not be published: {reason}") from None
-        return str(done.oid)
+            raise HubError(f"{self.repo} could not be published: {hide_hub_token(error)}") from None
+        return str(commit.oid)
 
 
 def _is_there(content: CommitOperationAdd, hub_file: RepoFile | None) -> bool:

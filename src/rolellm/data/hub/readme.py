@@ -66,16 +66,18 @@ def merge_card(card: Readme, current: str | None, before: Mapping[str, Any]) -> 
     merged = _merge_data(card.data, data, before)
     if merged != data:
         front = yaml.safe_dump(merged, sort_keys=False, allow_unicode=True, width=1_000_000).replace("\n", newline)
-    elif current is not None and front:
+    elif front:
         front = front.rstrip("\r\n") + newline
-    return f"---{newline}{front}---{newline}{_with_block(body, block, newline)}"
+    return f"---{newline}{front}---{newline}{_put_block(body, block, newline)}"
 
 
 def _split(content: str) -> tuple[str, str]:
-    """Front matter without its fences, empty where there is none, and the rest."""
+    """Split off the front matter, without its fences and empty where there is none, from the rest."""
     content = content.removeprefix("\ufeff")
     match = _FRONT_MATTER.match(content)
-    return (match[1], content[match.end() :]) if match else ("", content)
+    if match is None:
+        return "", content
+    return match[1], content[match.end() :]
 
 
 def _load(front: str) -> dict[str, Any]:
@@ -88,10 +90,12 @@ def _load(front: str) -> dict[str, Any]:
     return data or {}
 
 
-def _with_block(body: str, block: str, newline: str) -> str:
+def _put_block(body: str, block: str, newline: str) -> str:
+    """Put our part into a text: in the place of the earlier one, else at the end."""
     begins, ends = list(_BEGIN.finditer(body)), list(_END.finditer(body))
     if not begins and not ends:
-        return f"{body.rstrip()}{newline * 2 if body.strip() else newline}{block}{newline}"
+        gap = newline * 2 if body.strip() else newline
+        return f"{body.rstrip()}{gap}{block}{newline}"
     if len(begins) != 1 or len(ends) != 1 or begins[0].start() > ends[0].start():
         raise HubError(
             "the README.md there does not have exactly one `rolellm:begin` comment with a `rolellm:end` after it, so "
@@ -105,23 +109,30 @@ def _merge_data(our_data: Mapping[str, Any], hub_data: Mapping[str, Any], before
     for key, value in hub_data.items():
         if key in our_data or key not in before:
             merged[key] = value
-        elif isinstance(value, list):  # We wrote it and write it no more: what others added stays.
-            merged |= {key: merged_value} if (merged_value := _merge_value([], value, before[key])) else {}
+        elif isinstance(value, list):
+            # We wrote it and write it no more: what others added stays.
+            added = _merge_value([], value, before[key])
+            if added:
+                merged[key] = added
         elif value != before[key]:
             merged[key] = value
-    return merged | {key: _merge_value(value, hub_data.get(key), before.get(key)) for key, value in our_data.items()}
+    for key, value in our_data.items():
+        merged[key] = _merge_value(value, hub_data.get(key), before.get(key))
+    return merged
 
 
 def _merge_value(our_value: Any, hub_value: Any, before: Any) -> Any:
-    """Our value; of a list, with the items that somebody added to it."""
+    """Return our value; of a list, with the items that somebody added to it."""
     if not isinstance(our_value, list) or hub_value is None:
         return our_value
-    known_names = [_name(item) for value in (our_value, before) for item in _list_items(value)]
-    return our_value + [item for item in _list_items(hub_value) if _name(item) not in known_names]
+    our_names = [_name(item) for item in (*our_value, *_list_items(before))]
+    return our_value + [item for item in _list_items(hub_value) if _name(item) not in our_names]
 
 
 def _list_items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
+    if isinstance(value, list):
+        return value
+    return [] if value is None else [value]
 
 
 def _name(item: Any) -> Any:

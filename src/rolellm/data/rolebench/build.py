@@ -23,11 +23,14 @@ from rolellm.core.files import open_atomic
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.progress import track_progress
+from rolellm.core.result import Result
 from rolellm.core.sanitize import make_markdown_environment
+from rolellm.core.table import Table
 from rolellm.core.text import join_names
 from rolellm.data.rolebench.release import Release, iter_rows, list_splits
 from rolellm.data.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, Config, get_config, get_schema
 from rolellm.data.rolebench.source import Source, find_own_manifest, locate
+from rolellm.data.rolebench.statistics import TableOne
 
 ROWS_PER_FILE = 50_000
 LICENCE = "apache-2.0"
@@ -71,6 +74,50 @@ class BuiltConfig:
     left_out: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class BuiltRelease(Result):
+    """A release as written.
+
+    Attributes:
+        out: The folder.
+        configs: Its configs.
+        table_one: Table 1 of the paper, counted from the release.
+    """
+
+    out: Path
+    configs: tuple[BuiltConfig, ...]
+    table_one: TableOne | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return one JSON object: the configs by name, each with its rows by split, and Table 1."""
+        configs = {}
+        for item in self.configs:
+            configs[item.config.name] = {
+                "rows": {split.name: split.rows for split in item.splits},
+                "skipped": len(item.skipped),
+                "missing": item.missing,
+                "fingerprint": item.source.fingerprint(item.config),
+            }
+        table = None if self.table_one is None else self.table_one.to_dict()
+        return {"out": str(self.out), "configs": configs, "table_one": table}
+
+    def tables(self) -> list[Table]:
+        """Build the table of configs, and Table 1."""
+        rows = []
+        for item in self.configs:
+            rows += [(item.config.name, split.name, split.rows, len(item.skipped)) for split in item.splits]
+        built = Table.from_rows(f"Built into {self.out}", ("config", "split", "rows", "set aside"), rows)
+        return [built, *self.table_one.tables()] if self.table_one else [built]
+
+    def remarks(self) -> list[str]:
+        """Say where the rows that were set aside are, and which files are missing."""
+        remarks = self.table_one.remarks() if self.table_one else []
+        if any(item.skipped for item in self.configs):
+            skipped = self.out / SKIPPED_FILE
+            remarks.append(f"Rows set aside are in {skipped}, each with its file, line and reason.")
+        return remarks
+
+
 class MissingFilesWarning(RoleLLMWarning):
     """A part of the release is not there; what is there was used."""
 
@@ -85,7 +132,7 @@ def build(
     home: str | None = None,
     licence: str | None = None,
     faults: Sequence[Fault] = (),
-) -> list[BuiltConfig]:
+) -> BuiltRelease:
     """Write the Hub data set folder: one folder of Parquet a config, ``README.md`` with ``configs:``, checksums.
 
     Args:
@@ -106,33 +153,35 @@ def build(
     """
     target = Path(out)
     target.mkdir(parents=True, exist_ok=True)
-    named = None if configs is None else [get_config(name) for name in configs]
+    chosen = [get_config(name) for name in configs or CONFIGS]
     built = []
     with tempfile.TemporaryDirectory(dir=target, prefix=".building-") as scratch:
-        for config in named or CONFIGS.values():
+        for config in chosen:
+            # All that there is: a release may lack a config, and one of roles without reviewed names has no twins.
+            may_lack = configs is None and not config.embedded
             try:
                 source = locate(config, None if config.embedded else data_dir, revision=revision)
             except ReleaseNotFoundError:
-                if named is not None or config.embedded:
-                    raise
-                continue
+                if may_lack:
+                    continue
+                raise
             try:
                 built.append(_write_config(Path(scratch), config, source, skip_bad=skip_bad))
             except ReleaseNotFoundError:
-                # A release of roles without reviewed names has no twins, and is whole without them.
-                if named is not None or not config.anonymous:
+                if not (configs is None and config.anonymous):
                     raise
-        if all(item.config.embedded for item in built) and named is None:
+        if configs is None and all(item.config.embedded for item in built):
+            # There is no release: this says so.
             locate(get_config(None), data_dir, revision=revision)
-        if named is None and _find_own_manifest(built):
-            mine = [item for item in built if not item.config.embedded]
-            built = [item for item in mine if not _is_repeated(Path(scratch), item.config)]
+        if configs is None and _find_own_manifest(built):
+            own = [item for item in built if not item.config.embedded]
+            built = [item for item in own if not _is_repeated(Path(scratch), item.config)]
         for name in CONFIGS:
             shutil.rmtree(target / name, ignore_errors=True)
         for item in built:
             (Path(scratch) / item.config.name).replace(target / item.config.name)
     _finish(target, built, home, licence, faults)
-    return built
+    return BuiltRelease(target, tuple(built))
 
 
 def _find_own_manifest(built: Iterable[BuiltConfig]) -> dict[str, Any] | None:
@@ -160,21 +209,18 @@ def _finish(
     faults: Sequence[Fault] = (),
 ) -> None:
     """Write what goes next to the Parquet files: the list of rows set aside, and the card, which makes it complete."""
-    lines = [
-        {
-            "config": item.config.name,
-            "file": str(error.path.relative_to(item.source.root) if home and error.path else error.path),
-            "line": error.line,
-            "reason": error.problem,
-        }
-        for item in built
-        for error in item.skipped
-    ]
+    lines = []
+    for item in built:
+        for error in item.skipped:
+            # No path of this machine goes to a repository.
+            file = error.path.relative_to(item.source.root) if home and error.path else error.path
+            lines.append({"config": item.config.name, "file": str(file), "line": error.line, "reason": error.problem})
     (folder / SKIPPED_FILE).unlink(missing_ok=True)
     if lines:
         write_jsonl(folder / SKIPPED_FILE, lines)
     (folder / BENCHMARK_FILE).unlink(missing_ok=True)
-    if home and (benchmark := _make_benchmark(built)):
+    benchmark = _make_benchmark(built) if home else None
+    if benchmark:
         with open_atomic(folder / BENCHMARK_FILE) as stream:
             yaml.safe_dump(benchmark, stream, allow_unicode=True, sort_keys=False)
     card = _render_card(folder, built, home, licence, faults)
@@ -189,17 +235,19 @@ def _make_benchmark(built: list[BuiltConfig]) -> dict[str, Any] | None:
     """
     if _find_own_manifest(built):
         return None
-    tested = [item for item in built if not item.config.embedded and any(split.name == "test" for split in item.splits)]
-    tasks = [
-        {"id": f"{item.config.name}_{metric}", "config": item.config.name, "split": "test"}
-        for item in tested
-        for metric in ("cus", "raw", "spe", "avg")
-    ]
+    tasks = []
+    for item in built:
+        name = item.config.name
+        is_tested = any(split.name == "test" for split in item.splits)
+        if is_tested and not item.config.embedded:
+            for metric in ("cus", "raw", "spe", "avg"):
+                tasks.append({"id": f"{name}_{metric}", "config": name, "split": "test"})
+    if not tasks:
+        return None
     words = (
         "Role-playing with 100 roles in English and Chinese: Rouge-L of speaking style, accuracy and role knowledge."
     )
-    head = {"name": "RoleBench", "description": words, "evaluation_framework": "inspect-ai"}
-    return {**head, "tasks": tasks} if tasks else None
+    return {"name": "RoleBench", "description": words, "evaluation_framework": "inspect-ai", "tasks": tasks}
 
 
 def _write_config(folder: Path, config: Config, source: Source, *, skip_bad: bool = False) -> BuiltConfig:
@@ -244,14 +292,15 @@ def _write_split(folder: Path, release: Release, config: Config, name: str) -> B
     split = BuiltSplit(name)
     shards: list[Path] = []
     rows = track_progress(iter_rows(release, config, name), f"Building {config.name}/{name}", "rows")
-    at_once = min(1_000, ROWS_PER_FILE)
-    chunks = iter(lambda: list(itertools.islice(rows, at_once)), [])
+    rows_at_once = min(1_000, ROWS_PER_FILE)
+    tables_per_file = ROWS_PER_FILE // rows_at_once
+    chunks = iter(lambda: list(itertools.islice(rows, rows_at_once)), [])
     tables = (pa.Table.from_pylist(chunk, schema=schema) for chunk in chunks)
     for first in tables:
         shards.append(folder / config.name / f"{name}-{len(shards):05d}.parquet")
         shards[-1].parent.mkdir(parents=True, exist_ok=True)
         with pq.ParquetWriter(shards[-1], schema) as writer:
-            for table in itertools.chain([first], itertools.islice(tables, ROWS_PER_FILE // at_once - 1)):
+            for table in itertools.chain([first], itertools.islice(tables, tables_per_file - 1)):
                 writer.write_table(table)
                 split.rows += table.num_rows
                 split.size += table.nbytes
@@ -314,66 +363,72 @@ def _render_card(
     else:
         title, licence = "RoleBench", licence or LICENCE
     location = home or "path/to/this/folder"
-    text = resources.files("rolellm.data.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
+    template = resources.files("rolellm.data.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
+    arguments = [json.dumps(text, ensure_ascii=False) for text in (location, _choose_default(built))]
+    is_usual = not own and licence == LICENCE
     body = (
         make_markdown_environment()
-        .from_string(text)
+        .from_string(template)
         .render(
             title=title,
             own=own,
-            roles=_make_role_rows(own) if own else (),
+            roles=list(map(_describe_role, own["roles"])) if own else (),
             built=built,
             faults=faults,
             checksum=lambda path: hash_file(folder / path),
             repo=REPO_ID,
-            example=", ".join(json.dumps(text, ensure_ascii=False) for text in (location, _default(built))),
-            own_licence=None if not own and licence == LICENCE else licence,
+            example=", ".join(arguments),
+            own_licence=None if is_usual else licence,
         )
     )
     return f"---\n{_render_front_matter(built, title, licence, own)}\n---\n\n{body}"
 
 
-def _make_role_rows(own: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """A line a role: name, language, source, the models of descriptions, questions and replies, how many of each."""
-    return [
-        (
-            role["role"],
-            role["language"],
-            _describe_source(role["made"]),
-            _list_description_models(role["made"]),
-            *(_list_models(role, stage) for stage in ("instruct", "respond")),
-            f"{role['questions']:,}",
-            f"{role['general']:,}",
-        )
-        for role in own["roles"]
-    ]
+def _describe_role(role: Mapping[str, Any]) -> tuple[str, ...]:
+    """Describe a role: name, language, source, models of description, questions and replies, how many of each."""
+    return (
+        role["role"],
+        role["language"],
+        _describe_source(role["made"]),
+        _list_description_models(role["made"]),
+        _list_models(role, "instruct"),
+        _list_models(role, "respond"),
+        f"{role['questions']:,}",
+        f"{role['general']:,}",
+    )
 
 
 def _describe_source(record: Mapping[str, Any]) -> str:
-    if card := record.get("card"):
-        by = f" by {card['creator']}" if card.get("creator") else ", creator not named"
-        return f"character card{by}" + (f", version {version}" if (version := card.get("character_version")) else "")
-    return str(record.get("source", {}).get("file", "not recorded"))
+    card = record.get("card")
+    if not card:
+        return str(record.get("source", {}).get("file", "not recorded"))
+    creator = card.get("creator")
+    version = card.get("character_version")
+    words = f"character card by {creator}" if creator else "character card, creator not named"
+    return f"{words}, version {version}" if version else words
 
 
 def _list_description_models(record: Mapping[str, Any]) -> str:
-    if models := record.get("build", {}).get("models", {}):
+    models = record.get("build", {}).get("models", {})
+    if models:
         return _join_names(models.values())
     return "the card" if "card" in record else "–"
 
 
 def _list_models(role: Mapping[str, Any], stage: str) -> str:
-    runs = role.get("models", {}).items()
-    models = [model for run, models in runs if run.startswith(stage) for model in models]
-    return _join_names(str(model.get("model") or model.get("rules") or model["backend"]) for model in models)
+    names = []
+    for run, models in role.get("models", {}).items():
+        if run.startswith(stage):
+            names += [str(model.get("model") or model.get("rules") or model["backend"]) for model in models]
+    return _join_names(names)
 
 
 def _join_names(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(names)) or "–"
 
 
-def _default(built: Sequence[BuiltConfig]) -> str:
-    """The library's default config, when it is there; else the first one."""
+def _choose_default(built: Sequence[BuiltConfig]) -> str:
+    """Return the library's default config, when it is there; else the first one."""
     names = [item.config.name for item in built]
     return DEFAULT_CONFIG if DEFAULT_CONFIG in names else names[0]
 
@@ -387,22 +442,25 @@ def _render_front_matter(
     from datasets.utils.metadata import MetadataConfigs
     from huggingface_hub import DatasetCardData
 
-    released = not own and any(item.source.origin != "sample" for item in built)
-    languages = {language for item in built for language in item.config.languages}
+    if own:
+        languages = {role["language"] for role in own["roles"]}
+    else:
+        languages = {language for item in built for language in item.config.languages}
+    is_released = not own and any(item.source.origin != "sample" for item in built)
     data = DatasetCardData(
-        language=sorted({role["language"] for role in own["roles"]} if own else languages),
+        language=sorted(languages),
         license=licence,
         task_categories=["text-generation"],
         pretty_name=title,
         tags=["role-playing"] if own else ["role-playing", "benchmark"],
-        source_datasets=[REPO_ID] if released else ["original"],
+        source_datasets=[REPO_ID] if is_released else ["original"],
     )
     configs: dict[str, dict[str, Any]] = {}
     infos = {}
     for item in built:
         name = item.config.name
         configs[name] = {"data_files": [{"split": split.name, "path": split.files} for split in item.splits]}
-        if name == _default(built):
+        if name == _choose_default(built):
             configs[name]["default"] = True
         sizes = SplitDict()
         for split in item.splits:

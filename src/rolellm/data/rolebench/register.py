@@ -8,7 +8,8 @@ choice; see ``dev/decisions.md``). Every other name, and every path, goes throug
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,6 +20,8 @@ from rolellm.core.errors import SettingsError
 
 NAME = "rolebench"
 _MARK = "_rolellm_wraps"
+# As many rows as a row group has.
+_BATCH = 1_000
 
 
 def register() -> None:
@@ -108,7 +111,37 @@ def _load_builder(original: Callable[..., Any], name: str | None = None, *args: 
     )
     # `datasets` keeps what it makes of a folder by names and sizes: the content's hash, which is in this name, keeps it
     # from giving old rows for new ones of the same sizes.
-    return original(str(folder), config.name, description=folder.parent.name, **kwargs)
+    builder = original(str(folder), config.name, description=folder.parent.name, **kwargs)
+    builder._generate_tables = functools.partial(_read_files, builder)
+    return builder
+
+
+def _read_files(
+    builder: Any, files: Iterable[Any], row_groups_list: Iterable[Any] | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Read Parquet as ``datasets`` does, but by the paths of files.
+
+    A thread of Arrow's that frees what it read from a file of Python's while the interpreter exits aborts it
+    (apache/arrow#45214).
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    config = builder.config
+    filters = pq.filters_to_expression(config.filters) if isinstance(config.filters, list) else config.filters
+    # `datasets` 4.0 has iterables of paths.
+    paths = itertools.chain.from_iterable([file] if isinstance(file, str) else file for file in files)
+    # Without row groups, all of each file.
+    for path, row_groups in zip(paths, row_groups_list or itertools.repeat(None), strict=False):
+        with pq.ParquetFile(path) as parquet:
+            batches = parquet.iter_batches(config.batch_size or _BATCH, row_groups and list(row_groups))
+            for number, batch in enumerate(batches):
+                table = pa.Table.from_batches([batch])
+                if filters is not None:
+                    table = table.filter(filters)
+                if config.columns is not None:
+                    table = table.select(config.columns)
+                yield f"{path}_{number}", builder._cast_table(table)
 
 
 def _load_module(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -121,7 +121,7 @@ def parse_pairs(request: Request, reply: Reply) -> list[Any]:
 def _find_misplaced_items(text: str) -> list[Any] | None:
     """Find the list that a model put under another key, or the one pair that it wrote without a list."""
     try:
-        value = parse_json(text, "object")
+        value = parse_json(text)
     except UnacceptableError:
         return None
     if "question" in value:

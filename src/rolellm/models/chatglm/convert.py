@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from rolellm.core.errors import DataError, ModelError, RecipeError, require
 from rolellm.core.files import fill_folder, write_json
 from rolellm.core.jsonl import read_json
-from rolellm.core.progress import Progress
+from rolellm.core.progress import open_bar
+from rolellm.core.result import Result
 from rolellm.core.text import join_names
 from rolellm.models.chatglm.tokenizer import Family, compare_tokenizers, convert_tokenizer, find_stop_tokens
 
@@ -75,6 +76,37 @@ _ONLY: Mapping[str, bool] = {
 _GLM4_VOCABULARY = 151552
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Conversion(Result):
+    """A checkpoint as converted.
+
+    Attributes:
+        out: The folder.
+        family: The original's family.
+        dtype: The weights' type.
+        parameters: How many.
+        bytes: Of all weights.
+        files: How many hold them.
+        tokenizer: Numbers of ``texts`` compared with SentencePiece's splitting, and of ``differing`` ones.
+    """
+
+    out: Path
+    family: Family
+    dtype: str
+    parameters: int
+    bytes: int
+    files: int
+    tokenizer: Mapping[str, int]
+
+    def remarks(self) -> tuple[str, str]:
+        """Say what was written, and how the tokenizer compares."""
+        texts, differing = self.tokenizer["texts"], self.tokenizer["differing"]
+        return (
+            f"{self.parameters:,} parameters of {self.family} in {self.dtype}, {self.files} files: {self.out}",
+            f"The tokenizer was compared with SentencePiece on {texts:,} texts: {differing} differ.",
+        )
+
+
 def convert_chatglm(
     src: str | Path,
     dst: str | Path,
@@ -82,7 +114,7 @@ def convert_chatglm(
     dtype: DType | None = None,
     family: Family | None = None,
     allow_differences: bool = False,
-) -> dict[str, Any]:
+) -> Conversion:
     """Turn a published checkpoint into a native `GlmForCausalLM` with a fast tokenizer; complete, or not at all.
 
     Args:
@@ -92,10 +124,6 @@ def convert_chatglm(
         dtype: The weights' type; by default the checkpoint's own.
         family: Which of the two it is; by default what the folder says.
         allow_differences: Continue when the fast tokenizer splits some text differently from SentencePiece.
-
-    Returns:
-        ``out`` (the folder), ``family``, ``dtype`` of the weights, numbers of ``parameters``, ``bytes`` and ``files``,
-        and under ``tokenizer`` numbers of ``texts`` compared with SentencePiece's splitting, and of ``differing`` ones.
 
     Raises:
         RecipeError: When ``dst`` is not an empty or a new folder, or ``dtype`` or ``family`` is unknown.
@@ -128,7 +156,7 @@ def convert_chatglm(
             _save_rest(partial, source, model, tokenizer, weights["dtype"])
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{target} cannot be written: {error}") from error
-    return {"out": str(target), "family": model.family, **weights, "tokenizer": comparison}
+    return Conversion(target, model.family, **weights, tokenizer=comparison)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +374,7 @@ def _convert_weights(
 
     files: dict[str, str] = {}
     types: dict[str, str] = {}
-    with Progress("converting", len(targets), unit="tensors") as bar:
+    with open_bar("converting", len(targets), unit="tensors") as bar:
         for number, (shard, names) in enumerate(shards.items(), start=1):
             tensors = dict(_convert_shard(shard, names, targets, model, dtype))
             for name, tensor in tensors.items():
@@ -362,7 +390,7 @@ def _convert_weights(
             files |= dict.fromkeys(tensors, file)
             # Before the next shard's tensors are there, too.
             tensors.clear()
-            bar.advance(len(names))
+            bar.update(len(names))
     type_name = next(iter(types))
     parameters = sum(math.prod(shape) for native in targets.values() for shape in native.values())
     size = parameters * getattr(torch, type_name).itemsize

@@ -5,19 +5,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
 from rolellm.core.sanitize import make_visible
-from rolellm.models.prompts.quote_guard import disarm, find_lures
+from rolellm.models.prompts.quote_guard import disarm
 
-#: What `make_harmless` can find, in the order in which it says so.
-KINDS: Final = ("cut", "hidden", "bidi", "control_tokens", "fence", "verdict", "instruction")
-#: The most characters of a text that a judge is shown by default (our choice): some ten times the paper's 200 tokens.
+#: The most characters of a text that a judge is shown by default: some ten times the paper's 200 tokens.
 LIMIT: Final = 8000
 
-_BIDI: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 # Blank or without a glyph, though Unicode files them as letters, marks or unassigned: fillers, variation selectors.
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u2800\u3164\ufe00-\ufe0d\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
@@ -26,42 +22,20 @@ _EMOJI: Final = "\u2190-\u2bff\U0001f000-\U0001faff"
 # What joins emoji, and picks their form, is part of how they are written; anywhere else it may carry hidden text.
 _JOINER: Final = re.compile(f"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}])")
 _STRAY_FORM: Final = re.compile("(?:^|(?<=[^\\W\\d_ℹ])|(?<=[\\s\ufe0e\ufe0f]))[\ufe0e\ufe0f]")
-# Tag characters spell ASCII out of sight; a judge may read them all the same.
-_UNTAGGED: Final = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)}
 
 _OPENING: Final = re.compile(r"^<<<([0-9a-f]{16}) ([^<>\n]+)>>>$", re.MULTILINE)
 _NAME: Final = re.compile(r"[^<>\n]+")
 
 
-@dataclass(frozen=True, slots=True)
-class HarmlessText:
-    """A text as a judge is shown it.
+def make_harmless(text: str, limit: int = LIMIT) -> str:
+    r"""Make a text of a model or a data set harmless for a judge's prompt.
 
-    Attributes:
-        text: Harmless: every character can be seen, and no chat template has a token in it.
-        touched: Which of `KINDS` was found in it, in their order; empty for nearly every honest text.
-    """
+    Every character can be seen afterwards: controls, marks of direction, zero-width, tag and other characters without a
+    glyph are spelled out. No chat template has a token in it: brackets and colons of control tokens and role headers
+    become look-alikes. Line ends become line feeds, and an emoji joined of several falls apart into them.
 
-    text: str
-    touched: tuple[str, ...] = ()
-
-
-def make_harmless(text: str, limit: int = LIMIT) -> HarmlessText:
-    r"""Make a text of a model or a data set harmless for a judge's prompt, and say what was found in it.
-
-    ========================  =============================================================================
-    ``cut``                   longer than `limit`: the rest is left out, and how much it was is said
-    ``hidden``                controls, zero-width, tag and other characters without a glyph: spelled out
-    ``bidi``                  marks and overrides of direction: spelled out
-    ``control_tokens``        tokens and role headers of chat templates: brackets, colons become look-alikes
-    ``fence``                 looks like a delimiter; left as it is
-    ``verdict``               looks like a judge's verdict; left as it is
-    ``instruction``           speaks to the judge; left as it is
-    ========================  =============================================================================
-
-    The last three are marks for counting: an honest text may have one by chance, and loses nothing by it. Only what is
-    shown is looked at, so that a text of any length takes the same time. Line ends become line feeds, and an emoji
-    joined of several falls apart into them; neither counts as found.
+    Only what is shown is looked at, so that a text of any length takes the same time; what is longer is cut, and how
+    much is left out is said.
 
     Args:
         text: Anything, lone surrogates included.
@@ -71,7 +45,7 @@ def make_harmless(text: str, limit: int = LIMIT) -> HarmlessText:
         ValueError: For a limit below 1.
 
     >>> make_harmless("<|im_end|>\u200bAye.")
-    HarmlessText(text='‹|im_end|>⟨U+200B⟩Aye.', touched=('hidden', 'control_tokens'))
+    '‹|im_end|>⟨U+200B⟩Aye.'
     """
     if limit < 1:
         raise ValueError(f"limit is {limit}; it has to be at least 1")
@@ -79,33 +53,18 @@ def make_harmless(text: str, limit: int = LIMIT) -> HarmlessText:
     if head.endswith("\r") and len(text) > limit:
         head = head[:-1]
     left_out = len(text) - len(head)
-    head = _JOINER.sub("", head.replace("\r\n", "\n"))
-    kinds = set()
-    readable = head.translate(_UNTAGGED)
-    spelt, odd = _spell_hidden(head)
-    kinds |= {"bidi" if character in _BIDI else "hidden" for character in odd}
-    left_out += max(len(spelt) - limit, 0)
-    spelt = spelt[:limit]
-    harmless = disarm(spelt)
-    # Looked at as it is shown, and as it would read without what is hidden in it.
-    readings = {spelt, readable.translate(dict.fromkeys(map(ord, odd)))}
-    for reading in readings:
-        kinds |= {*find_lures(reading), *(("control_tokens",) if disarm(reading) != reading else ())}
-    if left_out:
-        kinds.add("cut")
-        harmless += f"\n[… {left_out:,} more characters]"
-    return HarmlessText(harmless, tuple(kind for kind in KINDS if kind in kinds))
+    spelled = _spell_hidden(_JOINER.sub("", head.replace("\r\n", "\n")))
+    left_out += max(len(spelled) - limit, 0)
+    harmless = disarm(spelled[:limit])
+    return f"{harmless}\n[… {left_out:,} more characters]" if left_out else harmless
 
 
-def _spell_hidden(text: str) -> tuple[str, set[str]]:
-    """The text with every hidden character spelled out, and which these were."""
+def _spell_hidden(text: str) -> str:
+    """Spell out every hidden character of a text."""
     if text.isascii() and text.replace("\n", " ").replace("\t", " ").isprintable():
-        return text, set()
-    forms = set(_STRAY_FORM.findall(text))
-    if forms:
-        text = _STRAY_FORM.sub(lambda found: f"⟨U+{ord(found.group()):04X}⟩", text)
-    table = {ord(character): form for character in set(text) if (form := _escape(character)) != character}
-    return (text.translate(table) if table else text), {*map(chr, table), *forms}
+        return text
+    text = _STRAY_FORM.sub(lambda match: f"⟨U+{ord(match.group()):04X}⟩", text)
+    return text.translate({ord(character): _escape(character) for character in set(text)})
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from rolellm.cli.train import describe_example, format_plain, format_rich
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
 from rolellm.models.prompts.render import make_messages
 from rolellm.training.bases import build_tokenizer
 from rolellm.training.examples import Example, encode
+from rolellm.training.preview import Preview, PreviewExample
 from rolellm.training.recipe import Recipe
 from rolellm.training.rows import make_conversations
 
@@ -31,28 +31,20 @@ def shown(sample_rows: list[Row], tokenizer: Any) -> list[Example]:
     return encode(chats, tokenizer, max_length=1024)
 
 
-def test_plain_text_has_a_line_a_token(shown: list[Example], tokenizer: Any) -> None:
-    lines = list(format_plain(shown, tokenizer))
+def test_each_token_has_a_line_and_the_json_both_texts(
+    shown: list[Example], tokenizer: Any, sample_rows: list[Row]
+) -> None:
+    preview = Preview([PreviewExample.of(example, tokenizer) for example in shown])
+    lines = preview.remarks()
     assert len(lines) == sum(1 + len(example.input_ids) for example in shown)
     english = lines[1 : 1 + len(shown[0].input_ids)]
     assert [line[0] for line in english] == ["."] * len(shown[0].prompt_ids) + ["+"] * len(shown[0].reply_ids)
     assert english[-1].split() == ["+", str(tokenizer.eos_token_id), "'</s>'"]
     assert lines[0].startswith(f"row {shown[0].row_id}, reference 0: ")
-
-
-def test_json_holds_both_texts_and_every_token(shown: list[Example], tokenizer: Any, sample_rows: list[Row]) -> None:
-    for example, row in zip(shown, (sample_rows[0], sample_rows[-1]), strict=True):
-        content = describe_example(example, tokenizer)
+    contents = preview.to_dict()["examples"]
+    for content, example, row in zip(contents, shown, (sample_rows[0], sample_rows[-1]), strict=True):
         assert content["trained_text"] == row.references[0] + "</s>"
         assert row.question in content["prompt"]
         assert [token["id"] for token in content["tokens"]] == example.input_ids
         trained = [token["id"] for token in content["tokens"] if token["trained"]]
         assert trained == list(example.reply_ids)
-
-
-def test_coloured_text_reads_as_the_text_with_trained_tokens_set_apart(shown: list[Example], tokenizer: Any) -> None:
-    text = format_rich(shown, tokenizer)
-    for example in shown:
-        assert tokenizer.decode(example.input_ids) in text.plain
-    green = "".join(text.plain[span.start : span.end] for span in text.spans if "green" in str(span.style))
-    assert green == "".join(tokenizer.decode(list(example.reply_ids)) for example in shown)

@@ -6,8 +6,9 @@ import pytest
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.schema import CONFIGS
-from rolellm.reporting.tables import PUBLISHED, content_hash, published_for, published_table
+from rolellm.scoring.published import PUBLISHED, content_hash, published_for
 from rolellm.scoring.rows import read_dataset_rows
+from rolellm.scoring.score_report import published_table
 
 # Three published averages do not follow from their own rows.
 ODD = {("role-generalization-eng", system) for system in ("LLaMA", "Alpaca", "Vicuna")}

@@ -1,0 +1,119 @@
+"""What a recipe will train on, token by token, without training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rolellm.core.errors import RecipeError
+from rolellm.core.result import Result
+from rolellm.training.examples import Example
+from rolellm.training.recipe import Recipe
+from rolellm.training.safety import plan_answers
+from rolellm.training.train import prepare, read_replies
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_KINDS: Final = {"harmful": "harmful prompts", "lookalikes": "harmless look-alikes"}
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewToken:
+    """A token of an example.
+
+    Attributes:
+        id: Its number.
+        text: What it decodes to; a part of a character reads as U+FFFD.
+        trained: Whether the loss falls on it.
+    """
+
+    id: int
+    text: str
+    trained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewExample:
+    """An example as training sees it.
+
+    Attributes:
+        row_id: Its row.
+        reference: Which of the row's references is trained.
+        prompt: The text that is only read.
+        trained_text: The text that is trained.
+        tokens: The tokens of both, in order.
+    """
+
+    row_id: str
+    reference: int
+    prompt: str
+    trained_text: str
+    tokens: Sequence[PreviewToken]
+
+    @classmethod
+    def of(cls, example: Example, tokenizer: PreTrainedTokenizerBase) -> PreviewExample:
+        """Decode an example."""
+        read = len(example.prompt_ids)
+        tokens = []
+        for index, token in enumerate(example.input_ids):
+            tokens.append(PreviewToken(token, str(tokenizer.decode([token])), index >= read))
+        prompt, reply = (str(tokenizer.decode(list(ids))) for ids in (example.prompt_ids, example.reply_ids))
+        return cls(example.row_id, example.reference, prompt, reply, tokens)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Preview(Result):
+    """What a recipe will train on.
+
+    Attributes:
+        examples: The examples.
+        safety: With ``data.mix.safety``, the number of prompts that the base will be asked, and the messages of the
+            first one, by kind.
+    """
+
+    examples: Sequence[PreviewExample]
+    safety: Mapping[str, Any] = field(default_factory=dict)
+
+    def remarks(self) -> list[str]:
+        """Return a heading for each example and a line for each token: trained (+) or not (.), id, text."""
+        lines = []
+        for example in self.examples:
+            trained = sum(token.trained for token in example.tokens)
+            read = len(example.tokens) - trained
+            lines.append(f"row {example.row_id}, reference {example.reference}: {read} tokens read, {trained} trained")
+            for token in example.tokens:
+                lines.append(f"{'+' if token.trained else '.'} {token.id:>7} {token.text!r}")
+        if self.safety:
+            counts = " and ".join(f"{mix['prompts']:,} {_KINDS[kind]}" for kind, mix in self.safety.items())
+            lines.append(
+                f"data.mix.safety: before training, the base will be asked {counts} in the roles, and others in place "
+                "of those whose reply cannot be kept. The first of each:"
+            )
+        for kind, mix in self.safety.items():
+            lines += [f"{kind}, {turn['role']}: {turn['content']}" for turn in mix["first"]]
+        return lines
+
+
+def preview(recipe: Recipe, out: Path, count: int) -> Preview:
+    """Show the first references of a recipe's first rows as training will see them.
+
+    Args:
+        recipe: The recipe.
+        out: The run's folder, which may already hold a built base.
+        count: Rows to show.
+
+    Raises:
+        RecipeError: For a trainer that learns no replies, and as for `rolellm.training.train.prepare`.
+    """
+    if recipe.training.trainer != "sft":
+        raise RecipeError(f"--preview shows training by trainer: sft, not {recipe.training.trainer}")
+    recipe, rows = read_replies(recipe)
+    prepared = prepare(recipe, out, rows)
+    firsts = [example for example in prepared.examples if example.reference == 0]
+    examples = [PreviewExample.of(example, prepared.tokenizer) for example in firsts[:count]]
+    if not recipe.data.mix.safety:
+        return Preview(examples)
+    return Preview(examples, plan_answers(recipe, prepared.replies, prepared.ask, len(prepared.examples)).preview())
