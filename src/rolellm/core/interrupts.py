@@ -27,7 +27,7 @@ def run_to_end(work: Callable[[], Awaitable[None]], stop: Callable[[], None]) ->
     runner = _Runner(work, stop)
     if not _is_in_loop():
         asyncio.run(runner.run())
-        return
+        return None
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(lambda: asyncio.run(runner.run()))
         while True:

@@ -60,7 +60,6 @@ def strip_folders(value: Any) -> Any:
     >>> strip_folders({"base": "/home/me/model", "split": "train"})
     {'base': 'model', 'split': 'train'}
     """
-
     return map_strings(value, _strip_folder)
 
 
