@@ -34,7 +34,6 @@ def test_tuned_is_clearly_above_untuned_on_held_out_questions(demo):
         assert tuned[metric]["ci95"][0] > untuned[metric]["ci95"][1], metric
         assert tuned[metric]["mean"] < baseline[metric]["mean"], metric
         assert tuned[metric]["n"] == untuned[metric]["n"] == baseline[metric]["n"] > 0
-    assert tuned["avg"]["mean"] > untuned["avg"]["mean"]
 
 
 def test_report_is_self_contained_and_shows_all(demo):

@@ -208,7 +208,7 @@ GROUPS: dict[str, dict[str, Case]] = {
             "report judged --out judged.html --tables tables --json", after=("judge",), left=("judged.html", "tables")
         ),
         "report of predictions": Case(
-            "report mine=tuned.jsonl base.jsonl --config sample --protocol paper"
+            "report mine=tuned.jsonl base.jsonl --config sample --set protocol=paper"
             " --out plain.html --tables plain --json",
             left=("plain.html", "plain"),
         ),

@@ -16,8 +16,8 @@ from rolellm.judging.result import JudgingResult
 from rolellm.reporting.build import build_report, collect_sources, report
 from rolellm.reporting.page import pick_contrasts, write_page
 from rolellm.reporting.settings import ReportOptions
-from rolellm.reporting.tables import PUBLISHED, content_hash
 from rolellm.scoring.predictions import Predictions
+from rolellm.scoring.published import PUBLISHED, content_hash
 from rolellm.scoring.score import score_rows
 
 from .conftest import PAYLOADS, parse

@@ -36,7 +36,7 @@ def run_respond(
         out: The run's folder; defaults to PROFILE/respond.
         limit: Use only the first N instructions.
     """
-    from rolellm.characters.cards.folder import open_character
+    from rolellm.characters.folder import open_character
     from rolellm.making.respond import Respond, describe_language_mismatch, read_instructions
 
     llm = make_llm(model_options, call_options)

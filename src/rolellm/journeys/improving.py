@@ -203,7 +203,7 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
         evidence.describe_gain(),
         *_describe_behavior(evidence.tests),
         *evidence.describe_scores(),
-        *describe_styles(measured.style, chosen.config),
+        *describe_styles(measured.style),
         *evidence.describe_verdicts(),
     )
     content = replace(

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rolellm.core.table import Interval
 from rolellm.core.text import format_count
@@ -22,10 +22,9 @@ from rolellm.scoring.settings import has_held_out_roles
 from rolellm.scoring.statistics.intervals import (
     adjust_p_values,
     compare_pairs,
-    read_interval,
-    select_intervals,
     take_new_roles,
 )
+from rolellm.scoring.style import StyleResult
 
 #: Fewer rows than this decide little (our choice).
 SMALL: Final = 30
@@ -275,24 +274,17 @@ class Evidence:
         return f"{' and '.join(rates)} against {baseline}, {ends}, {count}"
 
 
-def describe_styles(styles: Mapping[str, Mapping[str, Any]], config: str | None) -> list[str]:
-    """Say how often each system's replies sound most like their role, next to chance and to the roles' own replies.
-
-    Args:
-        styles: What `rolellm.scoring.style.measure_file_style` found.
-        config: The rows' config.
-    """
+def describe_styles(styles: Mapping[str, StyleResult]) -> list[str]:
+    """Say how often each system's replies sound most like their role, next to chance and to the roles' own replies."""
     sentences = []
-    for name, style in styles.items():
-        for language, measured in select_intervals(style["languages"], config).items():
-            if "replies" not in measured or (share := read_interval(measured["replies"]["top1"])) is None:
+    for name, result in styles.items():
+        for language, style in result.leading.items():
+            if style.replies is None or style.replies.top1 is None:
                 continue
-            meter = read_interval(measured["meter"]["top1"])
-            own = "" if meter is None else f", the roles' own replies {_show_share(meter)}"
-            chance = 100 * measured["meter"]["chance"]
+            own = f", the roles' own replies {_show_share(style.meter.top1)}" if style.meter.top1 else ""
             sentences.append(
-                f"Of {name}'s replies ({language}), {_show_share(share)} sound most like their role; "
-                f"chance would be {chance:.1f} %{own}."
+                f"Of {name}'s replies ({language}), {_show_share(style.replies.top1)} sound most like their role; "
+                f"chance would be {100 * style.meter.chance:.1f} %{own}."
             )
     return sentences
 

@@ -15,8 +15,6 @@ from rolellm.judging.systems import ROLEGPT_NAME
 from rolellm.reporting import plots
 from rolellm.reporting.findings import Evidence
 from rolellm.reporting.tables import (
-    PUBLISHED,
-    PublishedTable,
     disagreements,
     judged_tables,
     list_absent,
@@ -28,6 +26,7 @@ from rolellm.reporting.tables import (
     with_markers,
 )
 from rolellm.reporting.templates import encode_file
+from rolellm.scoring.published import PUBLISHED, PublishedTable
 from rolellm.scoring.score_report import METRICS, ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 

@@ -16,7 +16,8 @@ from rolellm.core.settings import dump, read
 from rolellm.core.table import Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.scoring.matching import MatchFinding
-from rolellm.scoring.settings import ScoreOptions, has_held_out_roles
+from rolellm.scoring.published import PublishedTable, published_for
+from rolellm.scoring.settings import ScoreOptions
 from rolellm.scoring.statistics.intervals import (
     SHARE,
     ClusteredSample,
@@ -114,6 +115,15 @@ def summary_table(title: str, head: str, summaries: Mapping[str, Summary], note:
     return Table(title, (head,), COLUMNS, tuple(rows), note)
 
 
+def published_table(table: PublishedTable) -> Table:
+    """Build a table of the paper in the form of ours; the paper gives neither intervals nor counts."""
+    summaries: dict[str, Summary] = {}
+    for system, scores in table.rows.items():
+        summaries[system] = dict(zip(COLUMNS, map(Interval, scores), strict=True))
+    note = f"Published: {table.source}; protocol {table.protocol}."
+    return summary_table(table.title, "System", summaries, note)
+
+
 @dataclass(frozen=True, slots=True)
 class ScaleMarker:
     """The score of replies that no model gave to the question.
@@ -170,8 +180,8 @@ class ScoreScale:
     notes: tuple[str, ...] = ()
 
 
-#: What a report holds of single rows, and not in JSON.
-_ROW_FIELDS = ("options", "findings", "answers", "scores", "rows")
+#: The fields of a report that hold intervals.
+_MEASURED_FIELDS = ("metrics", "metrics_clean", "by_role", "by_language", "by_reference_type", "scale")
 _NotInJson = Field(exclude=True)
 
 
@@ -253,10 +263,8 @@ class ScoreReport(Result):
     @property
     def leading(self) -> ScoreReport:
         """The report as tables show it: with the intervals that its config asks for as the only ones."""
-        if not has_held_out_roles(self.options.config):
-            return self
-        selected = ScoreReport.from_dict(select_intervals(self.to_dict(), self.options.config))
-        return replace(selected, **{name: getattr(self, name) for name in _ROW_FIELDS})
+        measured = {name: getattr(self, name) for name in _MEASURED_FIELDS}
+        return replace(self, **select_intervals(measured, self.options.config))
 
     @property
     def parts(self) -> dict[str, Summary]:
@@ -302,10 +310,29 @@ class ScoreReport(Result):
         ]
         return pandas.DataFrame(lines, columns=["part", "metric", *Interval(0).to_columns()])
 
-    def tables(self) -> tuple[Table]:
-        """Build the table of all parts."""
-        return (summary_table("Rouge-L", "Rows", self.leading.parts, self.caption),)
+    @property
+    def published(self) -> PublishedTable | None:
+        """The paper's table, where these rows and this protocol are the paper's."""
+        scored_ids = {score.id for score in self.scores}
+        rows = [row for row in self.rows if row.id in scored_ids]
+        table = published_for(self.options.config, self.options.split, rows)
+        return table if table and table.protocol == self.options.protocol else None
 
-    def remarks(self) -> Sequence[str]:
-        """Return the warnings."""
-        return self.warnings
+    def tables(self) -> Sequence[Table]:
+        """Build the tables of all parts and of roles, and the paper's where it compares."""
+        leading = self.leading
+        tables = [summary_table("Rouge-L", "Rows", leading.parts, self.caption)]
+        if len(self.by_role) > 1:
+            tables.append(summary_table("By role", "Role", leading.by_role))
+        published = self.published
+        if published:
+            tables.append(published_table(published))
+        return tables
+
+    def notes(self) -> Sequence[str]:
+        """Return the findings about the join, each with examples."""
+        notes = []
+        for finding in self.findings:
+            kind = "warning" if finding.refused else "note"
+            notes.append("\n  ".join([f"{kind}: {finding.text}", *finding.examples]))
+        return notes

@@ -128,8 +128,9 @@ def test_each_next_step_runs_as_it_is_printed(card: Path, command: Command) -> N
     done = command("role", "card", "ada.json", "--out", "ada")
     # The scripted model makes no more pairs of so short a card, so that fewer are asked for.
     for stage in ("build", "instruct", "respond", "release", "audit"):
-        line = done.out.partition("Go on with:")[2].splitlines()
-        words = shlex.split(next(filter(str.strip, line)))[1:]
+        # The only line to go on with, or the first of several.
+        line = done.out.partition("Go on with:")[2].strip().splitlines()[0]
+        words = shlex.split(line)[1:]
         more = {"build": ["--llm", "llm.yaml"], "instruct": ["--per-role", "4"], "respond": ["--limit", "2"]}
         done = command(*words, *more.get(stage, []))
         assert done.code == 0, (line, done.err)
@@ -203,9 +204,8 @@ def test_what_is_wrong_with_a_profile_is_said_and_shown(
     monkeypatch.setitem(scripted._load_sayings("en"), "second", "She is one who \x1b[31mhas [bold]47[/bold] answers: ")
     done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml")
     assert done.code == 0 and inert(done.out + done.err)
-    assert "description: It is not in the second person" in done.out + done.err
     done = call("card", "ada")
     assert done.code == 0 and inert(done.out)
     assert "Defects\n" in done.out and "  description: It is not in the second person" in done.out
     shown = call("card", "ada", "--json").json
-    assert shown["defects"].keys() == {"description"} and len(shown["defects"]["description"]) >= 1
+    assert shown["defects"].keys() == {"description"}

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from statistics import fmean
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from rolellm.core.table import Ends as Ends
 from rolellm.core.table import Interval as Interval
 from rolellm.scoring.settings import has_held_out_roles
 
+_Value = TypeVar("_Value")
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 #: Share of intervals that hold the truth.
@@ -217,11 +218,8 @@ def take_new_roles(interval: Interval) -> Interval | None:
     if interval.new_roles is None:
         return None
     low, high = interval.new_roles
-    return interval._replace(low=low, high=high, new_roles=None, method=_add_roles(interval.method))
-
-
-def _add_roles(method: str) -> str:
-    return method.replace(" by question", " by role and question")
+    method = interval.method.replace(" by question", " by role and question")
+    return interval._replace(low=low, high=high, new_roles=None, method=method)
 
 
 def estimate_proportion(hits: int, n: int) -> Interval:
@@ -307,20 +305,33 @@ def estimate_interval(sample: ClusteredSample, bounds: Ends = NONE) -> Interval 
     return estimate_mean([sample]) if bounds == NONE else estimate_share(sample, bounds)
 
 
-def select_intervals(value: Any, config: str | None) -> Any:
-    """A JSON value as tables show it: where the config asks about new roles, what is said of them comes first.
+def select_intervals(value: _Value, config: str | None) -> _Value:
+    """Choose the intervals that tables show: where the config asks about new roles, those for new roles.
 
-    The value of every key that ends in ``_new_roles`` takes the place of the one without, unless it is null.
+    Args:
+        value: Intervals in dataclasses, mappings and lists. A field that ends in ``_new_roles`` takes the place of the
+            one without, unless it is ``None``.
+        config: The rows' config.
     """
-    if not has_held_out_roles(config):
-        return value
+    return _select_new_roles(value) if has_held_out_roles(config) else value
+
+
+def _select_new_roles(value: Any) -> Any:
+    if isinstance(value, Interval):
+        return take_new_roles(value) or value
     if isinstance(value, Mapping):
-        plain = {key: select_intervals(item, config) for key, item in value.items() if not key.endswith(_WIDE)}
-        wide = {key.removesuffix(_WIDE): value[key] for key in value.keys() - plain if value[key] is not None}
-        if "ci95" in wide and "method" in plain:
-            wide["method"] = _add_roles(plain["method"])
-        return plain | wide
-    return [select_intervals(item, config) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _select_new_roles(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_select_new_roles, value)) if not hasattr(value, "_fields") else value
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    names = [item.name for item in fields(value) if item.init]
+    selected = {name: _select_new_roles(getattr(value, name)) for name in names}
+    for name in names:
+        wide = selected.get(f"{name}{_WIDE}")
+        if wide is not None:
+            selected[name] = wide
+    return replace(value, **selected)
 
 
 class PairedTest(NamedTuple):
