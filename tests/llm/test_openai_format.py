@@ -220,11 +220,11 @@ def test_bodies_that_are_no_object_are_kept_as_text(content: bytes) -> None:
         pytest.param(500, b'{"message": "oops"}', "HTTP 500: oops", id="bare"),
         pytest.param(400, b'[{"error": {"message": "Key?"}}]', "HTTP 400: Key?", id="list"),
         pytest.param(
-            502, b"<html>\n Bad \x1b[31m gateway\x00</html>", "HTTP 502: <html> Bad [31m gateway </html>", id="html"
+            502, b"<html>\n Bad \x1b[31m gateway\x00</html>", "HTTP 502: <html> Bad ␛[31m gateway␀</html>", id="html"
         ),
         pytest.param(503, b"", "HTTP 503", id="empty"),
         pytest.param(500, b"[" * 70_000, "HTTP 500: " + "[" * 300, id="deep"),
-        pytest.param(500, "\u202eevil".encode(), "HTTP 500: evil", id="bidi"),
+        pytest.param(500, "\u202eevil".encode(), "HTTP 500: ⟨U+202E⟩evil", id="bidi"),
     ],
 )
 def test_what_a_refusal_says(status: int, content: bytes, found: str) -> None:

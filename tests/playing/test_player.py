@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rolellm
-from rolellm.characters.cards.folder import import_card
+from rolellm.characters.folder import import_card
 from rolellm.characters.roles import Part
 from rolellm.characters.scripts.turns import read_turns
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, RoleLLMWarning, SettingsError

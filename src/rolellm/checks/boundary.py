@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.cards.folder import open_character
+from rolellm.characters.folder import open_character
 from rolellm.checks.character_tests import locate_tests, read_tests, write_first_file
 from rolellm.core.errors import SettingsError
 from rolellm.core.files import open_atomic

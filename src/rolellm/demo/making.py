@@ -131,7 +131,7 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
         "language": character.language,
         "script": script.name,
         "format": parsed.format,
-        "turns": parsed.to_dict()["turns"],
+        "turns": parsed.kinds,
         "own_lines": built.summary["counts"]["own_lines"],
         "offered": character.made["build"]["offered"],
         "catchphrases": character.catchphrases,

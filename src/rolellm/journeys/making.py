@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from rolellm.characters.cards.card import load_card
 from rolellm.characters.cards.convert import read_as_character
-from rolellm.characters.cards.folder import import_card, is_card, load_card
-from rolellm.characters.folder import PROFILE, write_character
+from rolellm.characters.folder import PROFILE, import_card, is_card, write_character
 from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import clean_names, read_script
 from rolellm.checks.character_tests import ENDING, write_first_file

@@ -47,8 +47,8 @@ def make_known_pairs(rows: Sequence[Row], size: int, seed: int, limit: int) -> C
     """
     replies = get_own_replies(rows)
     able = [row for row in rows if 0 < len(replies.get(row.id, "")) <= limit // 2]
-    drawn = {row.id for row in sorted(able, key=lambda row: hash_json(["certificate", seed, row.id]))[:size]}
-    selected = [row for row in able if row.id in drawn]
+    able.sort(key=lambda row: hash_json(["certificate", seed, row.id]))
+    selected = able[:size]
     own = {row.id: replies[row.id] for row in selected}
     canaries = {system.name: texts for system, texts in make_canaries(selected)}
     fillers = canaries[NULL_MODEL]
@@ -93,11 +93,8 @@ def plant_other_replies(rows: Sequence[Row], replies: Mapping[str, str], among: 
             by_role[row.language, row.role].append(row)
     losers = {}
     for row in among:
-        rivals = [
-            replies[rival.id]
-            for rival in by_role[row.language, row.role]
-            if rival.question != row.question and replies[rival.id] != replies[row.id]
-        ]
+        others = [replies[rival.id] for rival in by_role[row.language, row.role] if rival.question != row.question]
+        rivals = [reply for reply in others if reply != replies[row.id]]
         if rivals:
             losers[row.id] = random.Random(row.id).choice(rivals)
     return losers
@@ -149,20 +146,16 @@ class Certifying(Judging):
         (judge,) = outcome.result.judges
         return Certificate(
             judge.name,
-            {
-                name: tally.estimate(tally.values(name, "win").items())
-                for name in self.comparison.answers
-                if name != OWN
-            },
-            tally.estimate((pair.row, pair.mean) for pair in pairs),
-            tally.estimate((pair.row, float(pair.agrees)) for pair in pairs),
-            len(missing) / len(outcome.judgements),
-            self.settings.max_unscored,
-            tuple(judge.model),
-            judge.prompts,
-            self.data.config,
-            self.data.split,
-            len(self.comparison.rows),
+            canaries={name: tally.estimate(tally.values(name, "win").items()) for name in sorted(canaries)},
+            together=tally.estimate((pair.row, pair.mean) for pair in pairs),
+            consistency=tally.estimate((pair.row, float(pair.agrees)) for pair in pairs),
+            unscored=len(missing) / len(outcome.judgements),
+            max_unscored=self.settings.max_unscored,
+            models=tuple(judge.model),
+            prompts=judge.prompts,
+            config=self.data.config,
+            split=self.data.split,
+            rows=len(self.comparison.rows),
         )
 
     def records(self, outcome: JudgingOutcome) -> Records:

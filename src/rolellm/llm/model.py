@@ -364,7 +364,8 @@ def strip_thoughts(text: str) -> str:
 
 def accept_speech(_: Request, reply: Reply) -> str:
     """The `accept` that takes any text but thoughts, trimmed."""
-    if speech := strip_thoughts(reply.text):
+    speech = strip_thoughts(reply.text)
+    if speech:
         return speech
     raise UnacceptableError("the reply has no text but thoughts; allow more tokens")
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.cards.folder import open_character
-from rolellm.characters.folder import is_outdated
+from rolellm.characters.folder import is_outdated, open_character
 from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import detect_spoken_language
 from rolellm.characters.scripts.turns import write_turns
@@ -121,7 +120,7 @@ def gather(folder: str | Path) -> RoleData:
         "models": models,
     }
     part = find_part(root)
-    if part.told or part.system or part.after:
+    if part.context or part.system or part.after:
         receipt["talk"] = {"system": part.system_turn(load_system_template(character.language)), "after": part.after}
     outdated = [path.parent.name for path in files if is_outdated(path.parent, character)]
     return RoleData(character, tuple(questions.values()), tuple(general.values()), baselines, receipt, outdated)

@@ -13,7 +13,6 @@ from rolellm.characters.cards.convert import (
     join_blocks,
     parse_block,
     read_as_character,
-    refill,
     split_blocks,
 )
 from rolellm.core.errors import CardError, SettingsError
@@ -112,18 +111,6 @@ def test_filling_is_one_pass(char: str, user: str, parts: list[str]) -> None:
     # Braces beside each other can make a placeholder; then it is one.
     text = " ".join(parts)
     assert fill(text, CardNames("R", char, user)) == " ".join(values.get(part, part) for part in parts)
-
-
-# Each is one part, whatever comes before or after it.
-pieces = st.lists(st.sampled_from(["{{char}} ", "<user> ", "{{// no}} ", "Fox ", "User ", "fox ", "a ", "狐", "b. "]))
-
-
-@given(pieces, pieces)
-def test_placeholders_that_come_back_stand_for_what_was_written(old: list[str], new: list[str]) -> None:
-    names = CardNames("Fox", "Fox", "User")
-    text, before = fill("".join(new), names), "".join(old)
-    assert fill(refill(text, before, names), names) == text
-    assert refill(fill(before, names), before, names) == before
 
 
 def test_comments_go_and_other_template_syntax_is_named_once() -> None:

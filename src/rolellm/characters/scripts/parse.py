@@ -28,7 +28,10 @@ from rolellm.characters.scripts.reading import (
 from rolellm.characters.scripts.source import make_source, read_source
 from rolellm.characters.scripts.turns import NARRATORS
 from rolellm.core.errors import ScriptError, SettingsError
-from rolellm.core.records import UNKNOWN, Language, Turn
+from rolellm.core.records import UNKNOWN, Language, Turn, TurnKind
+from rolellm.core.result import Result
+from rolellm.core.sanitize import label
+from rolellm.core.table import Table
 from rolellm.core.text import HAN
 from rolellm.data.rolebench.release import get_turn_kind
 
@@ -44,7 +47,8 @@ _QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTIL
 _SAID_QUOTED: Final = re.compile("[^\\S\n]*[“「『\"«„‘']")
 _CHINESE_ACT: Final = re.compile(r"^[ \t\u3000]*第[一二三四五六七八九十\d]{1,3}幕", re.MULTILINE)
 _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
-_PREVIEWED: Final = 3
+# Speeches that are shown of many, and names that are listed.
+_PREVIEWED, _LISTED = 3, 15
 # In a dialogue, at least every fifth speech is another's than the one before.
 _MONOLOGUE: Final = 5
 # Letters that tell a language, and speeches and characters that are looked at.
@@ -185,8 +189,6 @@ def _locate_labels(text: str, hints: ReaderHints) -> list[int]:
 
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 
-_NAMED: Final = 12
-
 
 @dataclass(frozen=True, slots=True)
 class ScriptReading:
@@ -264,6 +266,12 @@ class ParsedScript(ScriptReading):
         return dict(counts.most_common())
 
     @property
+    def kinds(self) -> dict[TurnKind, int]:
+        """The number of turns of each kind."""
+        counts = Counter(turn.kind for turn in self.turns)
+        return {kind: counts[kind] for kind in get_args(TurnKind)}
+
+    @property
     def unattributed(self) -> tuple[Turn, ...]:
         """Speeches whose speaker was not found."""
         return tuple(turn for turn in self.turns if turn.kind == "speech" and turn.speaker == UNKNOWN)
@@ -278,31 +286,141 @@ class ParsedScript(ScriptReading):
         """The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if unclear."""
         return detect_spoken_language(" ".join(turn.content for turn in self.turns[:_SPEECHES]))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the turns, for JSON, with the first few speeches whose speaker was not found."""
-        kinds = Counter(turn.kind for turn in self.turns)
-        return {
-            "script": None if self.source.path is None else str(self.source.path),
-            "characters": self.source.length,
-            "encoding": self.encoding,
-            "language": self.language,
-            "format": self.format,
-            "format_scores": {name: round(score, 4) for name, score in self.format_scores.items()},
-            "role": self.role,
-            "aliases": list(self.aliases),
-            "scenes": self.scenes,
-            "turns": {kind: kinds[kind] for kind in ("speech", "narration", "direction")},
-            "own": self.own,
-            "others": self.others,
-            "unattributed": _summarize_turns(self.unattributed),
-            "empty": _summarize_turns(self.empty),
-            "spoken_in": self.spoken_in,
-        }
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ScriptSummary(Result):
+    """What a script has of one role and of everybody else.
+
+    Attributes:
+        out: The file that the turns were written to.
+        script: The script's file.
+        characters: Length of the script.
+        encoding: How it was decoded.
+        language: Its language.
+        spoken_in: The language of what is said, as a code of ISO 639; ``None`` if unclear.
+        format: What it was read as.
+        format_scores: Each format's score, where the format was detected; empty where it was named.
+        role: The name asked for.
+        aliases: The other names it was asked for under.
+        scenes: The number of scenes that have a turn.
+        turns: The number of turns of each kind.
+        own: The number of the role's speeches under each of its names.
+        others: The number of speeches of every other speaker, most first.
+        unattributed: The number of speeches whose speaker was not found.
+        first_unattributed: The first of them.
+        empty: The number of speeches of which the script has only the speaker's name.
+        first_empty: The first of them.
+        attribution: What a model was asked about a novel's speakers, and what it answered.
+    """
+
+    out: Path
+    script: Path | None
+    characters: int
+    encoding: str
+    language: Language
+    spoken_in: str | None
+    format: Format
+    format_scores: Mapping[Format, float]
+    role: str
+    aliases: tuple[str, ...]
+    scenes: int
+    turns: Mapping[TurnKind, int]
+    own: Mapping[str, int]
+    others: Mapping[str, int]
+    unattributed: int
+    first_unattributed: tuple[Turn, ...]
+    empty: int
+    first_empty: tuple[Turn, ...]
+    attribution: Mapping[str, Any]
+
+    @property
+    def asked(self) -> int:
+        """The number of requests."""
+        return int(self.attribution.get("requests", 0))
+
+    @property
+    def failed(self) -> int:
+        """The number of requests without an answer."""
+        return int(self.attribution.get("failed", 0))
+
+    def tables(self) -> list[Table]:
+        """Build the table of what was found, and those of speeches that lack a speaker or words."""
+        score = "as named"
+        if self.format_scores:
+            score = f"score {self.format_scores[self.format]:.2f}"
+        speakers = [f"{name} {count:,}" for name, count in self.others.items()]
+        if len(speakers) > _LISTED:
+            speakers[_LISTED:] = [f"{len(speakers) - _LISTED} more"]
+        rows: list[tuple[str, str | int]] = [
+            ("read as", f"{self.format} ({score})"),
+            ("encoding, language", f"{self.encoding}, {self.language}"),
+            ("scenes", self.scenes),
+            *self.turns.items(),
+            (f"{self.role}'s", sum(self.own.values())),
+            *((f"  as {name}", count) for name, count in self.own.items()),
+            ("other speakers", ", ".join(speakers) or "none"),
+            ("speaker not found", self.unattributed),
+            ("names without words", self.empty),
+        ]
+        title = "" if self.script is None else str(self.script)
+        tables = [Table.from_rows(title, ("", "turns"), rows)]
+        for title, turns in (("Speaker not found", self.first_unattributed), ("Empty", self.first_empty)):
+            places = [(label(turn.content or turn.speaker, 70), f"{turn.start:,}–{turn.end:,}") for turn in turns]
+            if places:
+                tables.append(Table.from_rows(f"{title}, first {len(places)}", ("text", "characters"), places))
+        return tables
+
+    def remarks(self) -> list[str]:
+        """Return what a model answered, what it may still answer, and where the turns are."""
+        remarks: list[str] = []
+        if self.attribution:
+            counts = self.attribution
+            outcomes = ", ".join(f"{counts[name]:,} {name}" for name in ("answered", "nobody", "refused", "missing"))
+            remarks.append(f"{counts['asked']:,} open quotations asked about: {outcomes}.")
+            spent = counts["spent"]
+            remarks.append(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
+        elif self.format == "novel" and self.unattributed:
+            remarks.append(
+                "A language model can be asked for the others: add --llm FILE.yaml (--dry-run shows the cost)."
+            )
+        return [*remarks, f"{sum(self.turns.values()):,} turns in {self.out}"]
+
+    def notes(self) -> list[str]:
+        """Return a note on a language without prompts."""
+        if self.spoken_in in ("en", "zh", None):
+            return []
+        return [f"note: the language is probably {self.spoken_in}; prompts exist in English and Chinese only"]
 
 
-def _summarize_turns(turns: Sequence[Turn]) -> dict[str, Any]:
-    fields = ("speaker", "start", "end", "content")
-    return {"turns": len(turns), "first": [{name: getattr(turn, name) for name in fields} for turn in turns[:_NAMED]]}
+def summarize_script(parsed: ParsedScript, out: Path, attribution: Mapping[str, Any] | None = None) -> ScriptSummary:
+    """Summarize a script that was read for one role.
+
+    Args:
+        parsed: The script.
+        out: The file that its turns were written to.
+        attribution: What a model was asked about a novel's speakers.
+    """
+    return ScriptSummary(
+        out=out,
+        script=parsed.source.path,
+        characters=parsed.source.length,
+        encoding=parsed.encoding,
+        language=parsed.language,
+        spoken_in=parsed.spoken_in,
+        format=parsed.format,
+        format_scores={name: round(score, 4) for name, score in parsed.format_scores.items()},
+        role=parsed.role,
+        aliases=parsed.aliases,
+        scenes=parsed.scenes,
+        turns=parsed.kinds,
+        own=parsed.own,
+        others=parsed.others,
+        unattributed=len(parsed.unattributed),
+        first_unattributed=parsed.unattributed[:_PREVIEWED],
+        empty=len(parsed.empty),
+        first_empty=parsed.empty[:_PREVIEWED],
+        attribution=attribution or {},
+    )
 
 
 def read_script(
@@ -432,9 +550,9 @@ def _explain_silence(parsed: ParsedScript) -> str:
             f"nobody is named as a speaker, so {requested} never speaks; it was read with --format {parsed.format}"
             f"{language if foreign else ''}. If it is something else, name its format"
         )
-    most = ", ".join(f"{name} ({count})" for name, count in list(speakers.items())[:_NAMED])
+    most = ", ".join(f"{name} ({count})" for name, count in list(speakers.items())[:_LISTED])
     close = [near for name in names for near in find_similar(name, speakers)]
-    near = f". Names like it: {', '.join([*dict.fromkeys(close)][:_NAMED])}" if close else ""
+    near = f". Names like it: {', '.join([*dict.fromkeys(close)][:_LISTED])}" if close else ""
     near += ". If the role is the narrator, add --alias I" if "I" in speakers and parsed.format == "novel" else ""
     return (
         f"{requested} never speaks; read with --format {parsed.format}, these speak most: {most}{near}. Give the name "
