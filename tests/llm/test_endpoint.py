@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import RoleLLMWarning, SettingsError
+from rolellm.core.errors import RoleLLMWarning
 from rolellm.core.jsonl import read_jsonl
 from rolellm.llm import retry as pacing
 from rolellm.llm.client import Client
@@ -284,52 +284,6 @@ def test_connections_are_used_again(serve: Serve) -> None:
 
     asyncio.run(go())
     assert len(set(map(id, opened))) == 1
-
-
-@pytest.mark.parametrize(
-    "base_url",
-    [
-        pytest.param("https://sk-secret-0123456789@host/v1", id="user"),
-        pytest.param("ftp://host/sk-secret-0123456789", id="scheme"),
-        pytest.param("http://:80/sk-secret-0123456789", id="no host"),
-        pytest.param("http://host:port/sk-secret-0123456789", id="port"),
-        pytest.param("sk-secret-0123456789", id="no address"),
-        pytest.param("http://host/sk-secret-0123456789\x1b[31m", id="control"),
-        pytest.param("http://[::1/sk-secret-0123456789", id="bracket"),
-    ],
-)
-def test_addresses_that_are_refused_are_not_repeated(base_url: str) -> None:
-    with pytest.raises(SettingsError, match="base_url") as raised:
-        ModelSettings(model="m", base_url=base_url)
-    assert "sk-secret" not in "".join(traceback.format_exception(raised.value))
-
-
-@pytest.mark.parametrize(
-    ("base_url", "named", "value", "found"),
-    [
-        pytest.param("https://api.openai.com/v1", None, None, "OPENAI_API_KEY", id="openai"),
-        pytest.param("https://api.example.com/v1", None, None, "api_key_env", id="nothing named"),
-        pytest.param("https://api.example.com/v1", "MY_KEY", None, "MY_KEY", id="not set"),
-        pytest.param("https://api.example.com/v1", "MY_KEY", "  ", "MY_KEY", id="blank"),
-        pytest.param("https://api.example.com/v1", "MY_KEY", "sk-0123456789\nX-Evil: 1", "characters", id="header"),
-        pytest.param("http://127.0.0.1:1/v1", "MY_KEY", "sk-0123456789é", "characters", id="not ascii"),
-        pytest.param("https://127.evil.com/v1", None, None, "api_key_env", id="looks local"),
-        pytest.param("http://api.example.com/v1", "MY_KEY", "sk-0123456789", "allow_plain_http", id="plain"),
-        pytest.param("http://10.0.0.7/v1", "MY_KEY", "sk-0123456789", "allow_plain_http", id="plain to the network"),
-    ],
-)
-def test_keys_that_are_not_there(
-    base_url: str, named: str | None, value: str | None, found: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    if value is not None:
-        monkeypatch.setenv("MY_KEY", value)
-    at = Endpoint(ModelSettings(model="m", base_url=base_url, api_key_env=named))
-    with pytest.raises(SettingsError, match=found) as raised:
-        at.find_key()
-    assert "sk-0123456789" not in str(raised.value)
-    (error,) = ask(at, ASKED)
-    assert isinstance(error, SettingsError)
 
 
 @pytest.mark.parametrize(
