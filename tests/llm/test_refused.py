@@ -105,6 +105,13 @@ def test_keys_that_are_refused(
     check(lambda: find_key(base_url, variable), word)
 
 
+def test_where_a_key_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    for base_url in ("http://127.0.0.1:1/v1", "http://[::1]:1/v1", "http://localhost:1/v1", FAR):
+        assert find_key(base_url, "MY_KEY") == KEY
+    assert find_key("http://gpu-box:8000/v1", "MY_KEY", plain_http=True) == KEY
+
+
 @pytest.mark.parametrize(("call", "word"), CALLS)
 def test_calls_that_are_refused(call: Callable[[Path], object], word: str, tmp_path: Path) -> None:
     check(lambda: call(tmp_path), word)

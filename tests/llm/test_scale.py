@@ -24,6 +24,7 @@ from rolellm.llm.journal import JOURNAL, SHARDS, Journal
 CALLS, KILLED, AT_ONCE = 400, 4000, 4
 DRIVER = """
 import json, sys
+from dataclasses import asdict
 from pathlib import Path
 from rolellm.core.errors import StoppedShortError
 from rolellm.llm.client import Client
@@ -49,7 +50,7 @@ with Client(folder, llm.models, llm.options) as client:
         print(json.dumps({{"stopped": str(error)}}))
         sys.exit()
     values = [found.value if isinstance(found, Answer) else None for found in outcomes]
-    print(json.dumps({{"values": values, **client.spent.to_dict()}}))
+    print(json.dumps({{"values": values, **asdict(client.spent)}}))
 """
 
 
