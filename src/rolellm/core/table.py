@@ -35,7 +35,7 @@ MAX_TEXT = 2_000
 
 _NAME_WIDTH = 18
 _MEASURING_WIDTH = 10_000
-_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_FORMULA = ("=", "+", "-", "@", "␍", "＝", "＋", "－", "＠")
 _DIGITS_MORE = 3
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -360,10 +360,19 @@ class Table:
 
     def __str__(self) -> str:
         from rich.console import Console
+        from rich.table import Table as RichTable
+        from rich.text import Text
 
+        table = RichTable(box=None, padding=(0, 2, 0, 0))
+        for head in self.column_heads():
+            table.add_column(Text(show_on_line(head)), no_wrap=True)
+        for line in self.render_rows():
+            texts = [*line.names, *(cell.join() for cell in line.cells)]
+            table.add_row(*(Text(show_on_line(text)) for text in texts))
         stream = io.StringIO()
-        Console(file=stream, width=_MEASURING_WIDTH, color_system=None).print(self.to_rich())
-        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+        Console(file=stream, width=_MEASURING_WIDTH, color_system=None).print(table)
+        lines = [make_visible(self.title), *stream.getvalue().splitlines(), make_visible(self.caption)]
+        return "\n".join(line.rstrip() for line in lines).rstrip()
 
     def _repr_html_(self) -> str:
         return self.to_html()
