@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rolellm.core.sanitize import make_visible
-from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow, describe_intervals, format_number
+from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow
 from rolellm.core.text import join_names
 from rolellm.judging.records import Design
-from rolellm.judging.result import Group, JudgingResult, Pairwise, SystemFigures
+from rolellm.judging.result import MEASURES, Group, JudgingResult, Pairwise, SystemFigures
 from rolellm.scoring.published import PublishedTable
 from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport, summary_table
 
@@ -97,8 +97,8 @@ def recipe(reports: Mapping[str, ScoreReport]) -> str:
     return ", ".join(named)
 
 
-PAIRS, LENGTH_FREE, LISTS = "Win rate, %", "LC win rate, %", "Above base, %"
-RANK, CONSISTENT = "Avg. rank", "Consistency, %"
+PAIRS, LENGTH_FREE, LISTS = (MEASURES[name] for name in ("win_rate", "lc_win_rate", "list_win_rate"))
+RANK = MEASURES["average_rank"]
 
 LENGTH = "Length effect, marginal"
 
@@ -106,13 +106,7 @@ _FORMATS = {**dict.fromkeys((RANK, LENGTH, "Difference"), Format(2)), "Character
 
 #: Columns by the measures of `SystemFigures` that they show.
 _LISTWISE = {RANK: "average_rank", LISTS: "list_win_rate"}
-_JUDGED = {
-    PAIRS: "win_rate",
-    LENGTH_FREE: "lc_win_rate",
-    LISTS: "list_win_rate",
-    RANK: "average_rank",
-    CONSISTENT: "consistency",
-}
+_JUDGED = {head: name for name, head in MEASURES.items()}
 
 
 def main_table(
@@ -163,7 +157,7 @@ def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
         "categories-rank": group_table(judged, "listwise", "by_category"),
         "judges-win-rate": group_table(judged, "pairwise", "by_judge"),
         "tests": differences_table(judged),
-        "habits": bias_table(judged),
+        "habits": judged.build_bias_table(),
         "judges": judges_table(judged),
     }
 
@@ -231,37 +225,6 @@ def differences_table(judged: JudgingResult) -> Table | None:
 def _format_p_value(value: float | None) -> Cell:
     """Format a p value: the smallest are known only to be small."""
     return None if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
-
-
-def bias_table(judged: JudgingResult) -> Table:
-    """Put the judges' biases in one table, each next to what an unbiased judge would show."""
-    diagnostics = judged.diagnostics
-    biases, longer = diagnostics.biases, diagnostics.biases.get("longer_preferred")
-    lines: list[tuple[str, str, Interval | None, Format]] = [
-        ("First answer of a pair preferred", "50 %", biases.get("first_preferred"), PERCENT),
-        ("Both orders of a pair agree", "100 %", biases.get("consistency"), PERCENT),
-        ("Rank by position in a list, slope", "0", biases.get("rank_slope"), Format(3)),
-        ("Longer answer of a pair preferred", "50 %, if length is not quality", longer, PERCENT),
-        ("Effect of length, marginal, log-odds", "0", biases.get("length_coefficient"), Format(3)),
-        ("Agreement of the judges, Fleiss’ kappa", "1", biases.get("fleiss_kappa"), Format(3)),
-        *(
-            (f"Verdict copied from {name}", "0 %", canary.get("copied"), PERCENT)
-            for name, canary in diagnostics.canaries.items()
-        ),
-    ]
-    heads = ("Found", "Without bias")
-    rows = [TableRow((name,), (_format_score(score, form), ideal)) for name, ideal, score, form in lines]
-    note = describe_intervals((name, score) for name, _, score, _ in lines)
-    return Table("The judges’ biases", ("Measure",), heads, tuple(rows), note, left=heads)
-
-
-def _format_score(score: Interval | None, form: Format) -> Cell:
-    """Format a score with its own unit, since one column holds shares, slopes and kappas."""
-    if score is None:
-        return None
-    unit = " %" if form == PERCENT else ""
-    mean, ends = format_number(score.mean * form.scale, form.digits), score.format_ends(form.digits, form.scale)
-    return f"{mean}{unit}" + (f" {ends}" if ends else "") + (f", n = {score.n:,}" if score.n else "")
 
 
 def judges_table(judged: JudgingResult) -> Table:
