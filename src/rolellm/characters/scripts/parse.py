@@ -177,7 +177,7 @@ def _locate_play_cues(text: str, hints: ReaderHints) -> list[int]:
 
 def _locate_labels(text: str, hints: ReaderHints) -> list[int]:
     requested = set(map(normalize_name, hints.names))
-    _, labels, _ = transcript.find_speakers(text, hints.names)
+    labels, _ = transcript.find_speakers(text, hints.names)
     # A novel's "the king said:" is followed by a quotation mark.
     named = [
         (normalize_name(label.name), start)
