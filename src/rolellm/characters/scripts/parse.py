@@ -205,10 +205,10 @@ def _locate_labels(text: str, hints: ReaderHints) -> list[int]:
     requested = set(map(normalize_name, hints.names))
     labels, _ = transcript.find_speakers(text, hints.names)
     named: list[tuple[str, int]] = []
-    for start, label in labels.items():
-        name = normalize_name(label.name)
+    for start, cue in labels.items():
+        name = normalize_name(cue.name)
         # A novel's "the king said:" is followed by a quotation mark.
-        if name in requested or not _SAID_QUOTED.match(text, start + label.end):
+        if name in requested or not _SAID_QUOTED.match(text, start + cue.end):
             named.append((name, start))
     return _keep_dialogue(named, requested)
 
