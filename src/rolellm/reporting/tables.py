@@ -131,22 +131,21 @@ def main_table(
         scores = reports[system.name].metrics if system.name in reports else {}
         cells = [*map(scores.get, COLUMNS), *map(system.measures().get, _JUDGED.values())]
         own_rows.append(TableRow((system.name,), tuple(cells[: len(heads)]), system.marks, system.band))
-    rows = [*(_list_published_rows(published, heads, own_rows) if published else []), *own_rows]
-    columns = [at for at in range(len(heads)) if any(row.cells[at] is not None for row in rows)]
-    rows = [replace(row, cells=tuple(row.cells[at] for at in columns)) for row in rows]
-    return Table(title, ("System",), tuple(heads[at] for at in columns), tuple(rows), formats=_FORMATS, folded=True)
+    rows = _list_published_rows(published, heads, own_rows) if published else []
+    table = Table(title, ("System",), heads, (*rows, *own_rows), formats=_FORMATS, folded=True)
+    return table.without_empty_columns()
 
 
 def _list_published_rows(table: PublishedTable, heads: Sequence[str], own_rows: Sequence[TableRow]) -> list[TableRow]:
     """Return the paper's rows; its win rates, shares of lists, go next to ours of lists or pairs, else nowhere."""
-    filled = {head for at, head in enumerate(heads) if any(row.cells[at] is not None for row in own_rows)}
-    beside = LISTS if LISTS in filled else PAIRS
+    own = Table("", ("System",), tuple(heads), tuple(own_rows)).without_empty_columns()
+    beside = LISTS if LISTS in own.columns else PAIRS
     rows = []
     for system, scores in table.rows.items():
         cells = dict(zip(COLUMNS, map(Interval, scores), strict=True))
-        if system in table.win_rates and beside in filled:
+        if system in table.win_rates and beside in own.columns:
             cells[beside] = Interval(table.win_rates[system] / 100)
-        rows.append(TableRow((system,), tuple(cells.get(name) for name in heads), ("published",), "published"))
+        rows.append(TableRow((system,), tuple(map(cells.get, heads)), ("published",), "published"))
     return rows
 
 
