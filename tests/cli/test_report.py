@@ -61,7 +61,7 @@ def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
 
 @pytest.mark.slow
 @pytest.mark.realdata
-@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 def test_the_published_table_with_the_releases_own_rows(report: Command, real_release: Path, tmp_path: Path) -> None:
     file = real_release / "rolebench-zh" / "role_specific" / "rolegpt_baseline.jsonl"
     words = ["--config", "instruction-generalization-zh", "--data-dir", real_release, "--tables", "t", "--json"]

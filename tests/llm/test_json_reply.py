@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.core.errors import SettingsError
 from rolellm.llm.json_reply import MAX_CHARACTERS, accept_json, make_strict, parse_items, parse_json
 from rolellm.llm.model import Reply, Request, Schema, UnacceptableError, Usage, user
 
@@ -237,8 +236,3 @@ def test_strict_closes_every_object() -> None:
     either = {"anyOf": [{"type": "null"}, PAIR]}
     found = make_strict(Schema("s", {"type": "object", "properties": {"x": either}})).schema
     assert found["properties"]["x"]["anyOf"][1]["required"] == ["q", "sure"]
-
-
-def test_a_list_at_the_root_is_refused() -> None:
-    with pytest.raises(SettingsError, match="at its root"):
-        make_strict(Schema("s", {"type": "array", "items": PAIR}))

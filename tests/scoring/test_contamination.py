@@ -348,7 +348,7 @@ def split_rows(config: str, split: str, release: Path) -> list[Row]:
 
 @pytest.mark.slow
 @pytest.mark.realdata
-@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 def test_chinese_instruction_generalization_is_contaminated_by_its_own_train_and_strict_is_not(
     tmp_path: Path, real_release: Path
 ) -> None:

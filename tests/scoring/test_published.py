@@ -52,7 +52,7 @@ def test_the_content_counts_and_not_the_order_or_the_ids(rows: list[Row]) -> Non
 
 @pytest.mark.slow
 @pytest.mark.realdata
-@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 @pytest.mark.parametrize("config", PUBLISHED)
 def test_the_release_is_known_for_itself(config: str, real_release: Path) -> None:
     rows = read_dataset_rows(load_rolebench(config, "test", data_dir=real_release))

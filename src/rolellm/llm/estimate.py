@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
@@ -113,11 +113,6 @@ class Estimate(Result):
         if self.unpriced:
             sentences.append(f"No price is given for {', '.join(self.unpriced)}.")
         return sentences
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object."""
-        values = asdict(self)
-        return values | {"counted_by": "tokenizer" if values.pop("exact") else "estimate"}
 
 
 def estimate(

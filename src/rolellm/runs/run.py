@@ -118,8 +118,8 @@ class Run(Result, Generic[R]):
         return (*self._shown.continues_with, *self.next_lines)
 
     def continue_with(self, line: str) -> Run[R]:
-        """Add a command line to go on with; none where the run has not passed."""
-        return replace(self, next_lines=(*self.next_lines, line)) if self.has_passed else self
+        """Add a command line to go on with."""
+        return replace(self, next_lines=(*self.next_lines, line))
 
     @property
     def has_passed(self) -> bool:

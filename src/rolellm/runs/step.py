@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -135,7 +135,7 @@ def _write(step: Step[R], result: R, folder: Path, clients: _Clients, llm: LLM |
         "summary": step.summarize(result),
         "requests": clients.requests,
         "files": {name: hash_file(folder / name) for name in files},
-        "spent": clients.spent.to_dict(),
+        "spent": asdict(clients.spent),
     }
     write_json(folder / MANIFEST, manifest)
     return manifest

@@ -108,7 +108,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, write_release, clean_env):
     assert int(shown.stdout) < 60, "megabytes beyond what the imports take"
 
 
-@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 def test_command_builds_and_counts_what_it_set_aside(write_release, tmp_path, command):
     path = "rolebench-eng/instruction-generalization/general/test.jsonl"
     folder = write_release(**{path: '{"role": "Fox", "question": "Q?", "generated": ["A."]}\nbad\n'})

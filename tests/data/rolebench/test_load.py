@@ -16,9 +16,9 @@ import rolellm
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Row
 from rolellm.core.text import fold
-from rolellm.data.rolebench.build import MissingFilesWarning
 from rolellm.data.rolebench.release import Release, iter_rows
 from rolellm.data.rolebench.schema import CONFIGS, get_config
+from rolellm.data.rolebench.source import MissingFilesWarning
 
 COLUMNS = [
     *("id", "role", "language", "subset", "question", "references", "reference_types", "raw_reference", "rolegpt"),
@@ -230,7 +230,7 @@ def test_repeated_rows_get_ids_of_their_own(write_release):
 
 
 @pytest.mark.realdata
-@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 @pytest.mark.parametrize(
     ("config", "split", "rows"),
     [
@@ -250,7 +250,7 @@ def test_real_release_row_counts(config, split, rows, real_release):
 
 
 @pytest.mark.realdata
-@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 def test_real_release_joins(real_release):
     data = load_dataset("rolebench", "role-generalization-eng", split="test", data_dir=str(real_release))
     general = data.filter(lambda row: row["subset"] == "general")
@@ -263,7 +263,7 @@ def test_real_release_joins(real_release):
 
 
 @pytest.mark.realdata
-@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 def test_real_chinese_strict_holds_questions_out(real_release):
     data = load_dataset("rolebench", "instruction-generalization-zh-strict", data_dir=str(real_release))
     assert not {fold(q) for q in data["train"]["question"]} & {fold(q) for q in data["test"]["question"]}

@@ -29,7 +29,7 @@ from rolellm.core.table import Table
 from rolellm.core.text import join_names
 from rolellm.data.rolebench.release import Release, iter_rows, list_splits
 from rolellm.data.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, Config, get_config, get_schema
-from rolellm.data.rolebench.source import Source, find_own_manifest, locate
+from rolellm.data.rolebench.source import MissingFilesWarning, Source, find_own_manifest, locate
 from rolellm.data.rolebench.statistics import TableOne
 
 ROWS_PER_FILE = 50_000
@@ -116,10 +116,6 @@ class BuiltRelease(Result):
             skipped = self.out / SKIPPED_FILE
             remarks.append(f"Rows set aside are in {skipped}, each with its file, line and reason.")
         return remarks
-
-
-class MissingFilesWarning(RoleLLMWarning):
-    """A part of the release is not there; what is there was used."""
 
 
 def build(
