@@ -395,7 +395,7 @@ class RunOptions(Limits):
         ray: Ray cluster whose workers send the requests: its address, or ``local`` for one on this machine.
         workers: How many workers; by default one a CPU of the cluster, for local models one a GPU where there are any.
         show_progress: Show a progress bar on work that takes over two seconds.
-        max_wait: The longest pause that a server's Retry-After is granted, in seconds; by default as the SDK has it.
+        max_wait: The longest pause that a server's Retry-After is granted, in seconds.
         batch_poll: Seconds between two looks at a batch.
 
     Raises:
