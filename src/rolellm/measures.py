@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
-from rolellm.core.result import Result
 from rolellm.core.settings import read
-from rolellm.core.table import Table
 from rolellm.llm.llm import LLM, CallOptions
 
 if TYPE_CHECKING:
@@ -18,28 +16,6 @@ if TYPE_CHECKING:
     from rolellm.checks.reward import AuditResult
     from rolellm.checks.safety import CheckSafety, SafetyResult
     from rolellm.runs import Run
-
-
-class Findings(Result, dict[str, Any]):
-    """A JSON object, as the command prints with ``--json``, that shows itself as a table."""
-
-    __slots__ = ("_remarks", "_table")
-
-    def __init__(self, value: Mapping[str, Any], table: Table, remarks: Sequence[str] = ()) -> None:
-        super().__init__(value)
-        self._table, self._remarks = table, tuple(remarks)
-
-    def tables(self) -> Sequence[Table]:
-        """Return the table."""
-        return (self._table,)
-
-    def remarks(self) -> Sequence[str]:
-        """Return what was found, in sentences."""
-        return self._remarks
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a plain dictionary."""
-        return dict(self)
 
 
 def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path = "character-tests") -> Run[TestsResult]:

@@ -13,7 +13,7 @@ from rolellm.demo import DemoResult
 from rolellm.judging.result import JudgingResult
 from rolellm.scoring.score_report import ScoreReport
 
-# On an idle machine of two cores, the demo takes a minute.
+# The demo takes 48 s of processor time.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from rolellm.data.rolebench.statistics import count_table_one
 
-from .conftest import Case, Shell, outcome, ranked
+from .conftest import Case, Shell, fill_sheet, outcome
 from .golden import UPDATE, check, recordings
 
 pytestmark = pytest.mark.slow
@@ -197,11 +197,12 @@ GROUPS: dict[str, dict[str, Case]] = {
         "over its budget": Case(
             f"{JUDGE} --llm dear-words.yaml --budget 5 --out stopped-judge --json", left=("stopped-judge/result.json",)
         ),
+        "label sheet": Case("label judged --annotator anna --limit 4 --sheet labels.csv --json", after=("judge",)),
         "label": Case(
-            "label judged --annotator anna --limit 4 --no-open --json",
-            after=("judge",),
+            "label judged --annotator anna --limit 4 --sheet labels.csv --json",
+            after=("label sheet",),
             left=("judged/labels",),
-            drive=ranked,
+            prepare=fill_sheet,
         ),
         "agreement": Case("label --agreement judged --json", after=("label",)),
         "report": Case(

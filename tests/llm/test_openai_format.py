@@ -103,27 +103,17 @@ def test_any_object_is_read_or_refused(body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("usage", "counted"),
+    ("details", "cached"),
     [
-        pytest.param({"prompt_tokens": 5, "completion_tokens": 2}, Usage(5, 2, 0), id="plain"),
-        pytest.param(
-            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}},
-            Usage(5, 2, 4),
-            id="cached",
-        ),
-        pytest.param(
-            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 99}},
-            Usage(5, 2, 5),
-            id="more cached than there are",
-        ),
-        pytest.param(
-            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": None}, Usage(5, 2), id="null"
-        ),
+        pytest.param({"cached_tokens": 4}, 4, id="cached"),
+        pytest.param({"cached_tokens": 99}, 5, id="more cached than there are"),
+        pytest.param(None, 0, id="null"),
     ],
 )
-def test_usage(usage: dict[str, Any], counted: Usage) -> None:
+def test_usage(details: Any, cached: int) -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": details}
     body = choice() | {"usage": usage}
-    assert read(**body).usage == counted
+    assert read(**body).usage == Usage(5, 2, cached)
     assert add_usage(body, Request((user("x"),))) is body
 
 
@@ -188,13 +178,6 @@ def test_seeds_differ_by_repeat_and_attempt() -> None:
 def test_any_text_is_sent_and_read_back(text: str) -> None:
     body = request_body(Request((user(text),)), SETTINGS, 1, "none")
     assert json.loads(encode_body(body)) == body
-
-
-@given(st.binary())
-def test_any_bytes_are_a_raw_reply(content: bytes) -> None:
-    raw = parse_body(content)
-    assert isinstance(raw, dict)
-    json.dumps(raw)
 
 
 @pytest.mark.parametrize("content", [b"[" * 100_000, b'{"a":' * 100_000, b"[1]", b"", b"\xff", b"1" * 5000])

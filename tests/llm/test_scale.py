@@ -17,15 +17,14 @@ from typing import Any
 import pytest
 
 from rolellm import load_rolebench
-from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Turn
 from rolellm.llm.journal import JOURNAL, SHARDS, Journal
-from rolellm.llm.model import RunOptions
 
 CALLS, KILLED, AT_ONCE = 400, 4000, 4
 DRIVER = """
 import json, sys
+from dataclasses import asdict
 from pathlib import Path
 from rolellm.core.errors import StoppedShortError
 from rolellm.llm.client import Client
@@ -51,7 +50,7 @@ with Client(folder, llm.models, llm.options) as client:
         print(json.dumps({{"stopped": str(error)}}))
         sys.exit()
     values = [found.value if isinstance(found, Answer) else None for found in outcomes]
-    print(json.dumps({{"values": values, **client.spent.to_dict()}}))
+    print(json.dumps({{"values": values, **asdict(client.spent)}}))
 """
 
 
@@ -311,13 +310,6 @@ def test_a_command_says_the_same_with_workers(
             told.pop(clocked, None)
         found[place] = told, (folder / written).read_bytes()
     assert found["alone"] == found["together"]
-
-
-def test_ray_and_batches_exclude_each_other() -> None:
-    with pytest.raises(SettingsError, match="batch=true"):
-        RunOptions(ray="local", batch=True)
-    with pytest.raises(SettingsError, match="ray="):
-        RunOptions(workers=2)
 
 
 def filled(folder: Path, keys: range) -> Path:

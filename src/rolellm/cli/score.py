@@ -1,4 +1,4 @@
-"""``rolellm score``: CUS, RAW, SPE and avg of predictions, or which role they sound like (``--style``)."""
+"""``rolellm score``: CUS, RAW, SPE and avg of predictions, or which role they sound like."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from rolellm.cli.options import AnsweredSplit, Config, DataDir, with_options
+from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
 from rolellm.core.settings import dump
 from rolellm.scoring.settings import ScoreOptions
@@ -16,12 +17,13 @@ from rolellm.scoring.settings import ScoreOptions
 
 @with_options
 def run_score(
-    files: Annotated[list[Path], typer.Argument(metavar="P.jsonl...")],
     options: ScoreOptions,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[P.jsonl...]")] = None,
     config: Config = None,
     split: AnsweredSplit = None,
     data_dir: DataDir = None,
     rows_out: Path | None = None,
+    style: bool = False,
 ) -> Result:
     """Score predictions by Rouge-L: CUS, RAW, SPE and avg.
 
@@ -30,7 +32,17 @@ def run_score(
     Args:
         files: Predictions, or the release's baseline files; several count as one.
         rows_out: Write each row's score to this file, JSON Lines.
+        style: Measure which role the replies sound like instead, next to the meter's accuracy on the references.
     """
+    if style:
+        from rolellm.scoring.predictions import complete_source
+        from rolellm.scoring.style import style as measure_style
+
+        config, split, data_dir = complete_source(files or [], config, split, data_dir)
+        return measure_style(files or [], config, split=split, data_dir=data_dir)
+    if not files:
+        raise SettingsError("no predictions to score; name their files")
+
     from rolellm.core.jsonl import write_jsonl
     from rolellm.scoring.score import score
 
@@ -38,24 +50,3 @@ def run_score(
     if rows_out:
         write_jsonl(rows_out, (asdict(item) for item in report.scores))
     return report
-
-
-@with_options
-def run_score_style(
-    config: Config = None,
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[P.jsonl...]")] = None,
-    split: AnsweredSplit = None,
-    data_dir: DataDir = None,
-) -> Result:
-    """Measure which role replies sound like; no language model is asked.
-
-    Shown next to the meter's accuracy on the references.
-
-    Args:
-        files: Predictions, as for `rolellm score`; without any, the meter alone is measured.
-    """
-    from rolellm.scoring.predictions import complete_source
-    from rolellm.scoring.style import style
-
-    config, split, data_dir = complete_source(files or [], config, split, data_dir)
-    return style(files or [], config, split=split, data_dir=data_dir)

@@ -11,7 +11,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import groupby
 from pathlib import Path
@@ -35,7 +35,7 @@ MAX_TEXT = 2_000
 
 _NAME_WIDTH = 18
 _MEASURING_WIDTH = 10_000
-_FORMULA = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
+_FORMULA = ("=", "+", "-", "@", "␍", "＝", "＋", "－", "＠")
 _DIGITS_MORE = 3
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -251,6 +251,12 @@ class Table:
         intervals = describe_intervals(cells)
         return f"{self.note.removesuffix('.')}. {intervals}" if self.note and intervals else self.note or intervals
 
+    def without_empty_columns(self) -> Table:
+        """Return the table without the columns in which no row has anything."""
+        kept = [index for index in range(len(self.columns)) if any(row.cells[index] is not None for row in self.rows)]
+        rows = tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
+
     def shared_counts(self) -> dict[str, int]:
         """Map each column whose head shows the number of rows behind its scores to that number."""
         counts: dict[str, int] = {}
@@ -360,10 +366,19 @@ class Table:
 
     def __str__(self) -> str:
         from rich.console import Console
+        from rich.table import Table as RichTable
+        from rich.text import Text
 
+        table = RichTable(box=None, padding=(0, 2, 0, 0))
+        for head in self.column_heads():
+            table.add_column(Text(show_on_line(head)), no_wrap=True)
+        for line in self.render_rows():
+            texts = [*line.names, *(cell.join() for cell in line.cells)]
+            table.add_row(*(Text(show_on_line(text)) for text in texts))
         stream = io.StringIO()
-        Console(file=stream, width=_MEASURING_WIDTH, color_system=None).print(self.to_rich())
-        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+        Console(file=stream, width=_MEASURING_WIDTH, color_system=None).print(table)
+        lines = [make_visible(self.title), *stream.getvalue().splitlines(), make_visible(self.caption)]
+        return "\n".join(line.rstrip() for line in lines).rstrip()
 
     def _repr_html_(self) -> str:
         return self.to_html()

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +82,6 @@ class Spent:
     usage: Usage = field(default_factory=Usage)
     cost: float = 0.0
     answered_by: dict[str, int] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object."""
-        return asdict(self)
 
 
 class Client(ExitStack):

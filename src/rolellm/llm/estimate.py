@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
@@ -33,7 +33,7 @@ BATCH_SHARE = 0.5
 _LOW_SHARE, _EXPECTED_SHARE = 0.1, 0.5
 # One request in this many is asked twice.
 _ASKED_AGAIN = 10
-# Bytes of a reply's token, as which a repair may count it (our choice).
+# Bytes of a reply's token, as which a repair may count it.
 _REPAIR_BYTES = 6
 
 
@@ -113,11 +113,6 @@ class Estimate(Result):
         if self.unpriced:
             sentences.append(f"No price is given for {', '.join(self.unpriced)}.")
         return sentences
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object."""
-        values = asdict(self)
-        return values | {"counted_by": "tokenizer" if values.pop("exact") else "estimate"}
 
 
 def estimate(

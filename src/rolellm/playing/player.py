@@ -59,7 +59,7 @@ _SHARE = 4
 #: Maximum characters of a talk's end that are searched for lore's keys (our choice).
 _SCANNED = 40_000
 #: What is said of replies that are not whole.
-_NOTES: dict[Finish, str] = {
+NOTES: dict[Finish, str] = {
     "length": "cut off at the limit of tokens; --set max_tokens=… allows more",
     "filtered": "cut off by the server's content filter",
     "refused": "the server refused to answer",
@@ -541,4 +541,4 @@ class Chat:
             if self.is_answered:
                 self.turns += [user(text), assistant(reply)]
             empty = "" if self.is_answered else "the reply is empty; ask again"
-            self.note = _NOTES.get(ends[0], empty) if ends else ""
+            self.note = NOTES.get(ends[0], empty) if ends else ""
