@@ -39,11 +39,10 @@ MOST_BYTES = 190_000_000
 _PATH: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 _BEING_MADE = "being made"
 _OVER = frozenset({"completed", "failed", "expired", "cancelled"})
-# How often something is tried over HTTP, and the most seconds between two tries (our choice).
+# How often something is tried over HTTP: for some minutes, which a restarting server takes.
 _TRIES = 8
-_LONGEST_WAIT = 60.0
-# For a file of 200 MB to go up or come down (our choice).
-_FILE_SECONDS = 1800.0
+# For a file to go up or come down; the SDK's own default.
+_FILE_SECONDS = 600.0
 
 
 @dataclass(slots=True)
@@ -347,7 +346,7 @@ class BatchDispatcher(Dispatcher[T]):
                 failure = error
             if not failure.retry or number == _TRIES:
                 break
-            await asyncio.sleep(compute_delay(failure, number, self._state.run, _LONGEST_WAIT))
+            await asyncio.sleep(compute_delay(failure, number, self._state.run, self.options.max_wait))
         raise EndpointError(
             f"{self._endpoint.name} cannot process batches now: {failure.reason}. Submitted work is kept in "
             f"{self._state.folder / STATE}; rerun the same command to continue"

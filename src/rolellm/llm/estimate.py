@@ -33,7 +33,7 @@ BATCH_SHARE = 0.5
 _LOW_SHARE, _EXPECTED_SHARE = 0.1, 0.5
 # One request in this many is asked twice.
 _ASKED_AGAIN = 10
-# Bytes of a reply's token, as which a repair may count it (our choice).
+# Bytes of a reply's token, as which a repair may count it.
 _REPAIR_BYTES = 6
 
 
