@@ -21,7 +21,6 @@ import uvicorn
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -81,21 +80,23 @@ def build_application(
         if not _ORIGIN.fullmatch(origin):
             raise SettingsError(f"{origin!r} is not an origin; give scheme and host, such as http://localhost:3000")
     plain = plain or endpoint.settings.model or ""
-    plain = plain if find_name(plain, players) is None else f"{plain}-plain"
-    pages = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"])
-    app = Starlette(
-        routes=[
-            Route("/health", _report_health),
-            Route("/v1/models", _list_models),
-            Route("/v1/models/{name:path}", _show_model),
-            Route("/v1/chat/completions", _complete, methods=["POST"]),
-        ],
-        middleware=[pages] * bool(origins),
-        exception_handlers={HTTPException: _explain_error, RoleLLMError: _explain_error},
-        lifespan=_open_upstream,
-    )
-    app.state.upstream, app.state.players, app.state.names = Upstream(endpoint), players, [*players, plain]
-    app.state.key, app.state.hosts, app.state.ignored = key, hosts, ignored
+    if find_name(plain, players) is not None:
+        plain = f"{plain}-plain"
+    routes = [
+        Route("/health", _report_health),
+        Route("/v1/models", _list_models),
+        Route("/v1/models/{name:path}", _show_model),
+        Route("/v1/chat/completions", _complete, methods=["POST"]),
+    ]
+    handlers: Any = {HTTPException: _explain_error, RoleLLMError: _explain_error}
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=_open_upstream)
+    if origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
+        )
+    state = app.state
+    state.upstream, state.players, state.names = Upstream(endpoint), players, [*players, plain]
+    state.key, state.hosts, state.ignored = key, hosts, ignored
     return app
 
 
@@ -184,7 +185,8 @@ def _check_access(request: Request) -> None:
             400, "this host name is not served; use the address that `rolellm serve` printed, or --host"
         )
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if key and not (scheme.lower() == "bearer" and secrets.compare_digest(token.strip().encode(), key.encode())):
+    has_key = scheme.lower() == "bearer" and secrets.compare_digest(token.strip().encode(), key.encode())
+    if key and not has_key:
         raise _InvalidRequestError(401, "wrong or missing API key; send the server's key", "invalid_api_key")
 
 
@@ -214,12 +216,12 @@ async def _read_body(request: Request) -> dict[str, Any]:
 
 
 def _find_model(name: Any, names: list[str]) -> str:
-    match = find_name(name, names) if isinstance(name, str) else None
+    name = name if isinstance(name, str) else ""
+    match = find_name(name, names)
     if match is None:
-        found_name = repr(name[:100]) if isinstance(name, str) else "nothing"
-        raise _InvalidRequestError(
-            404, f"there is no role {found_name}{suggest_names(str(name), names)}", "model_not_found"
-        )
+        shown = repr(name[:100]) if name else "nothing"
+        problem = f"there is no role {shown}{suggest_names(name, names)}"
+        raise _InvalidRequestError(404, problem, "model_not_found")
     return match
 
 
@@ -227,10 +229,8 @@ def _check_fields(body: dict[str, Any], ignored: Mapping[str, Any]) -> list[str]
     """Refuse what `transformers serve` would ignore; return the stop strings, which it leaves in the reply."""
     names = [name for name, default in ignored.items() if body.get(name) not in (None, default)]
     if names:
-        raise SettingsError(
-            f"`transformers serve` ignores {', '.join(names)}; leave that out, or put `rolellm serve` in front "
-            "of a server that supports it (--base-url)"
-        )
+        instead = "leave that out, or put `rolellm serve` in front of a server that supports it (--base-url)"
+        raise SettingsError(f"`transformers serve` ignores {', '.join(names)}; {instead}")
     stop = body.get("stop") or []
     if stop and body.get("stream"):
         raise SettingsError("stop strings are not cut from a stream of `transformers serve`; leave out stop or stream")
@@ -242,7 +242,8 @@ def _check_length(player: RolePlayer, body: dict[str, Any]) -> None:
     fewest = 0
     # The other server says what is wrong with them.
     with suppress(AttributeError, TypeError, UnacceptableError):
-        fewest = sum(count_fewest_tokens(read_content(item.get("content"))) for item in body["messages"])
+        texts = [read_content(item.get("content")) for item in body["messages"]]
+        fewest = sum(map(count_fewest_tokens, texts))
     if player.context is not None and fewest > player.context:
         raise ModelError(f"the messages have over {fewest:,} tokens, too many for a context of {player.context:,}")
 
