@@ -67,13 +67,14 @@ class PromptEncoder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         # Gemma's added tokens include runs of newlines, which templates and messages contain as ordinary text.
-        added = [text for token in tokenizer.added_tokens_decoder.values() if (text := str(token)).strip()]
+        added = [text for text in map(str, tokenizer.added_tokens_decoder.values()) if text.strip()]
+        longest_first = sorted(added, key=len, reverse=True)
         # Gemma has 6,400 of them; the lookahead tries them only where one can begin.
         first = "".join(sorted({re.escape(text[0]) for text in added}))
-        tried = "|".join(map(re.escape, sorted(added, key=len, reverse=True)))
+        tried = "|".join(map(re.escape, longest_first))
         self._special = re.compile(f"(?=[{first}])(?:{tried})" if added else r"(?!)")
         # By the messages before the last, what prompts begin with and its tokens; empty where they cannot be cut.
-        self._heads: dict[tuple[str, ...], tuple[str, list[int]]] = {}
+        self._heads: dict[tuple[tuple[str, str], ...], tuple[str, list[int]]] = {}
 
     def __call__(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """The tokens that ask a model for its reply; see `encode_prompt`, which this equals.
@@ -82,7 +83,7 @@ class PromptEncoder:
             ModelError: As `encode_prompt` does.
         """
         *before, last = messages
-        key = tuple(text for message in before for text in (message["role"], message["content"]))
+        key = tuple((message["role"], message["content"]) for message in before)
         if key not in self._heads:
             self._heads[key] = self._encode_head(before, last["role"])
         head, ids = self._heads[key]
@@ -95,13 +96,17 @@ class PromptEncoder:
     def _encode_head(self, before: list[dict[str, str]], role: str) -> tuple[str, list[int]]:
         if any(self._special.search(message["content"]) for message in before):
             return "", []
-        first, second = ([*before, {"role": role, "content": content}] for content in ("a", "b"))
-        text, changed = (_render(self._tokenizer, turns, add_generation_prompt=True) for turns in (first, second))
+        first = [*before, {"role": role, "content": "a"}]
+        second = [*before, {"role": role, "content": "b"}]
+        text = _render(self._tokenizer, first, add_generation_prompt=True)
+        changed = _render(self._tokenizer, second, add_generation_prompt=True)
         common = os.path.commonprefix([text, changed])  # noqa: RUF071  # Character by character is meant.
-        head = common[: max((match.start() for match in self._special.finditer(common)), default=0)]
+        starts = [match.start() for match in self._special.finditer(common)]
+        head = common[: max(starts, default=0)]
         ids = self._plain(head)
-        expected = encode_prompt(self._tokenizer, first)
-        return (head, ids) if [*ids, *self._plain(text[len(head) :])] == expected else ("", [])
+        if ids + self._plain(text[len(head) :]) != encode_prompt(self._tokenizer, first):
+            return "", []
+        return head, ids
 
     def _plain(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False, **_QUIET)["input_ids"]
@@ -170,22 +175,25 @@ class TurnEncoder:
         for key in keys:
             bare = {name: value for name, value in turn.items() if name != key}
             try:
-                texts = [_render(self._tokenizer, [*before, last], **options) for last in (turn, bare)]
+                text = _render(self._tokenizer, [*before, turn], **options)
+                bare_text = _render(self._tokenizer, [*before, bare], **options)
             except ModelError:
                 # It reads what it refuses a turn without; some refuse a conversation that is not whole.
                 continue
-            if key == "tool_calls" and _has_quoted_arguments(turn[key], texts[0]):
+            if key == "tool_calls" and _has_quoted_arguments(turn[key], text):
                 raise ModelError("the chat template puts the arguments of tool_calls in quotes; give them as an object")
-            if texts[0] == texts[1]:
+            if text == bare_text:
                 shape = f"{turn['role']} turns that have {', '.join(keys)}"
                 raise ModelError(f"the chat template ignores {key} of {shape}; {_WAY_OUT}")
         self._taken.add((turn["role"], *keys))
 
     def _end_reply(self, ids: list[int]) -> list[int]:
         """End a reply at the special token that the chat template closes it with, else with the tokenizer's own."""
-        length = max((number for number, token in enumerate(ids, start=1) if token in self._special), default=0)
-        is_closed = length and not self._tokenizer.decode(ids[length:]).strip()
-        return ids[:length] if is_closed else [*ids, self._end]
+        lengths = [number for number, token in enumerate(ids, start=1) if token in self._special]
+        length = max(lengths, default=0)
+        if length and not self._tokenizer.decode(ids[length:]).strip():
+            return ids[:length]
+        return [*ids, self._end]
 
 
 def _has_quoted_arguments(calls: Sequence[dict[str, Any]], text: str) -> bool:
@@ -221,19 +229,22 @@ def encode_replies(tokenizer: PreTrainedTokenizerBase, replies: Sequence[str]) -
         return encode(texts)  # The prompt ends in a special token, so what follows is cut as a text of its own.
     # SentencePiece tokenizers put a space before whatever opens a text; a reply opens nothing, the prompt did.
     (newline,) = encode(["\n"])
-    encoded = encode([f"\n{text}" for text in texts])
-    # Where the reply's own first characters join the newline's token, the reply is taken alone.
-    return [
-        ids[len(newline) :] if ids[: len(newline)] == newline else encode([text])[0]
-        for ids, text in zip(encoded, texts, strict=True)
-    ]
+    count = len(newline)
+    replies_ids = []
+    for ids, text in zip(encode([f"\n{text}" for text in texts]), texts, strict=True):
+        if ids[:count] == newline:
+            replies_ids.append(ids[count:])
+        else:
+            # The reply's own first characters join the newline's token, so the reply is taken alone.
+            replies_ids += encode([text])
+    return replies_ids
 
 
 def _find_lead(tokenizer: PreTrainedTokenizerBase) -> str:
     """White space that the chat template writes between a prompt and its reply."""
     prompt = _render(tokenizer, TURNS[:2], add_generation_prompt=True)
-    before = _render(tokenizer, TURNS).rpartition(REPLY)[0]
-    lead = before[len(prompt) :] if before.startswith(prompt) else ""
+    before, _, _ = _render(tokenizer, TURNS).rpartition(REPLY)
+    lead = before.removeprefix(prompt)
     return "" if lead.strip() else lead
 
 
