@@ -117,7 +117,8 @@ class BatchState:
 
     def save(self) -> None:
         """Write the state, complete or not at all."""
-        write_json(self.folder / STATE, {"run": self.run, "batches": [asdict(batch) for batch in self.batches]})
+        batches = list(map(asdict, self.batches))
+        write_json(self.folder / STATE, {"run": self.run, "batches": batches})
 
 
 class BatchDispatcher(Dispatcher[T]):
@@ -374,5 +375,6 @@ def _make_custom_id(key: str, attempt: int) -> str:
 
 
 def _parse_custom_id(custom_id: str) -> tuple[str, int]:
-    key, _, attempt = custom_id.rpartition("-")
-    return base64.b32decode(key + "=" * (-len(key) % 8)).hex(), int(attempt)
+    code, _, attempt = custom_id.rpartition("-")
+    padding = "=" * (-len(code) % 8)
+    return base64.b32decode(code + padding).hex(), int(attempt)

@@ -104,8 +104,11 @@ class PendingRequest(Generic[T]):
         kind, _, reply = self.last
         if reply is None or kind == "empty":
             return True
-        is_sampled = self.request.sampling.temperature > 0 and not (self.request.repair and self.request.quotes)
-        return kind not in _ENDED and (is_sampled or self.repair is not None)
+        if kind in _ENDED:
+            return False
+        is_shown = self.request.repair and self.request.quotes
+        is_sampled = self.request.sampling.temperature > 0 and not is_shown
+        return is_sampled or self.repair is not None
 
     @property
     def repair(self) -> Request | None:
@@ -115,7 +118,8 @@ class PendingRequest(Generic[T]):
             return None
         *before, last = self.request.messages
         if self.request.quotes:
-            added = [last, assistant(reply.text), user(self.request.repair.replace("{problem}", self.feedback))]
+            instruction = self.request.repair.replace("{problem}", self.feedback)
+            added = [last, assistant(reply.text), user(instruction)]
         else:
             added = [replace(last, content=f"{last.content}\n\n{self.request.repair}")]
         mended = replace(self.request, messages=(*before, *added))
@@ -433,7 +437,8 @@ class Dispatcher(Generic[T]):
             task.waited += wait
             return wait, task.waited < _PATIENCE * longest
         task.tries += 1
-        return compute_delay(error, task.tries, task.keys[0], longest), error.retry and task.tries < task.allowed
+        wait = compute_delay(error, task.tries, task.keys[0], longest)
+        return wait, error.retry and task.tries < task.allowed
 
     def _retry_or_finish(self, pace: Pace, task: PendingRequest[T], error: CallError, sent: float) -> None:
         wait, again = self._wait_of(task, error)
@@ -460,7 +465,8 @@ class Dispatcher(Generic[T]):
 
     def _move_on(self, task: PendingRequest[T]) -> None:
         """Leave a task to the endpoints that have not refused it; without any, it is given up."""
-        if all(pace.index in task.refused_by or not pace.alive for pace in self.paces):
+        remaining = [pace for pace in self.paces if pace.alive and pace.index not in task.refused_by]
+        if not remaining:
             self._finish(task, task.make_failure())
         else:
             self._now.append(task)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rolellm.core.errors import SettingsError, require
 from rolellm.models.find import find_cached_folder
 from rolellm.models.load import explain_load_failure
-from rolellm.models.prompts.settle import check_time
+from rolellm.models.prompts.encode import check_time
 
 if TYPE_CHECKING:
     from rolellm.llm.model import Message, Request

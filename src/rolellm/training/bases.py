@@ -18,9 +18,8 @@ from rolellm.core.records import Row
 from rolellm.core.settings import dump
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.models.load import check_patterns, fetch, load_adapter, load_part, load_whole, open_tokenizer
-from rolellm.models.prompts.encode import find_end_token
+from rolellm.models.prompts.encode import check_settled, find_end_token, settle_template
 from rolellm.models.prompts.render import DescriptionPrompts, load_chat_template
-from rolellm.models.prompts.settle import check_settled, settle_template
 from rolellm.training.examples import Example, encode
 from rolellm.training.recipe import MethodRecipe, PromptRecipe, Recipe, TrainingRecipe
 from rolellm.training.rows import Conversation
@@ -154,7 +153,7 @@ def load_tokenizer(path: Path, form: str = "rolellama") -> PreTrainedTokenizerBa
     Args:
         path: A folder as ``save_pretrained`` writes it.
         form: As in `rolellm.training.recipe.PromptRecipe`; ``model`` keeps the tokenizer's own chat template,
-            settled (see `rolellm.models.prompts.settle`).
+            settled (see `rolellm.models.prompts.encode`).
 
     Raises:
         ModelError: When there is no tokenizer to load, or its own template is asked for and it has none, or one
