@@ -11,7 +11,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import groupby
 from pathlib import Path
@@ -250,6 +250,12 @@ class Table:
         cells = (cell for row in self.rows for cell in zip(self.columns, row.cells, strict=True))
         intervals = describe_intervals(cells)
         return f"{self.note.removesuffix('.')}. {intervals}" if self.note and intervals else self.note or intervals
+
+    def without_empty_columns(self) -> Table:
+        """Return the table without the columns in which no row has anything."""
+        kept = [index for index in range(len(self.columns)) if any(row.cells[index] is not None for row in self.rows)]
+        rows = tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
 
     def shared_counts(self) -> dict[str, int]:
         """Map each column whose head shows the number of rows behind its scores to that number."""

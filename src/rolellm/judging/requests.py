@@ -7,7 +7,7 @@ change nothing about it, so a run that grows asks only for what is new.
 A judge is shown role, question and reference, and the answers under letters, each text behind a fence. Which reference:
 of a role-specific row its own, of which Context-Instruct made it; of a general row the instruction's role-free target.
 The styled references of general rows are RoleGPT's, siblings of the baseline that the others are compared with, so a
-judge that saw them would be shown whom to prefer (our choice).
+judge that saw them would be shown whom to prefer.
 
 A verdict is one JSON object and nothing else (see `refuse_prose`) that follows the judge's schema and ranks each answer
 once. Anything else is refused and asked again, except for a copied verdict: the same text would be copied again.
@@ -311,7 +311,7 @@ def _read_pair(value: Mapping[str, Any], answers: int) -> JudgeReply:
     return JudgeReply(compute_mid_ranks((0, lead)), (" ".join(reasons)[:_LONGEST_REASON],))
 
 
-#: The least share of the first token's probability that the two letters must have (our choice).
+#: The share of the first token's probability that the two letters must have: with less, something else is likelier.
 _LEAST_MASS = 0.5
 
 

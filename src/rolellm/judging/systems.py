@@ -71,7 +71,7 @@ def plant_losers(
         rows: All rows of the split.
         replies: The baseline's, by row id.
         among: The rows that are judged.
-        most: How many of them get a loser (our choice), so that they cost no more on a large split.
+        most: How many of them get a loser, so that a large split costs no more.
 
     Returns:
         Row id to the planted reply, in the row's language; a row for which there is none is absent.

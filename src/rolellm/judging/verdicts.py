@@ -1,6 +1,6 @@
 """From single judgements to the outcome of each row: who won against the baseline, and who was ranked where.
 
-The rules, our choices where no source is named:
+The rules:
 
 - A pair is judged in both orders, and counts as the mean of the two: 1 for a win of the system over the baseline,
   .5 for a tie, 0 for a loss. A pair of which one order has no verdict counts in nothing: alone, the other order would
@@ -37,7 +37,7 @@ from rolellm.scoring.statistics.intervals import (
     estimate_interval,
 )
 
-#: The least share of pairs whose two orders have to agree (our choice). Wins, ties and losses drawn by lot, at whatever
+#: The least share of pairs whose two orders have to agree. Wins, ties and losses drawn by lot, at whatever
 #: odds, agree in a third or more: with less, the position decides more than the answers do.
 LEAST_AGREEMENT: Final = 1 / 3
 DESIGNS: Final[tuple[Design, ...]] = ("pairwise", "listwise")

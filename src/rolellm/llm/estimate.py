@@ -33,7 +33,7 @@ BATCH_SHARE = 0.5
 _LOW_SHARE, _EXPECTED_SHARE = 0.1, 0.5
 # One request in this many is asked twice.
 _ASKED_AGAIN = 10
-# Bytes of a reply's token, as which a repair may count it (our choice).
+# Bytes of a reply's token, as which a repair may count it.
 _REPAIR_BYTES = 6
 
 
@@ -98,9 +98,9 @@ class Estimate(Result):
         """Build the table of the three cases."""
         columns = ["", "calls", "prompt tokens", "of them cached", "reply tokens", "US dollars"]
         rows = []
-        for name, case in (("low", self.low), ("expected", self.expected), ("at worst", self.worst)):
-            tokens = case.tokens
-            rows.append((name, case.calls, tokens.prompt, tokens.cached, tokens.completion, format_dollars(case.cost)))
+        for name, case in {"low": self.low, "expected": self.expected, "at worst": self.worst}.items():
+            tokens, cost = case.tokens, format_dollars(case.cost)
+            rows.append((name, case.calls, tokens.prompt, tokens.cached, tokens.completion, cost))
         return (Table.from_rows(f"{self.requests:,} requests; no model was asked", columns, rows),)
 
     def remarks(self) -> list[str]:

@@ -36,7 +36,7 @@ def request_body(request: Request, settings: ModelSettings, attempt: int, struct
     """The body of a request for a chat completion.
 
     Penalties of 0, which every server has as its default, are left out. The seed of a first reply is sent as it is;
-    those of repeats and of further attempts are drawn from it (our choice). The prompt is sent as it stands also where
+    those of repeats and of further attempts are drawn from it. The prompt is sent as it stands also where
     the schema is not: it has to say what form it wants.
 
     Args:

@@ -18,14 +18,15 @@ from rolellm.core.sanitize import show_on_line
 from rolellm.llm.model import CallError, FailureKind, Model
 
 #: This many refusals in a row (a key, a model's name, nobody there, requests given up without any reply), and the
-#: endpoint is given up (our choice).
+#: endpoint is given up.
 _HOPELESS = 8
 _LONGEST_BACKOFF = 30.0
+# As the SDK has it.
 _FIRST_BACKOFF = 0.5
 # A request over the rate limit comes back sooner: the rate has slowed down by then.
 _LIMITED_SHARE = 1 / 8
 #: The rate after a refusal, and what each answer adds to it, as shares of the rate; after more than this many answers
-#: in a row each adds more (our choice).
+#: in a row each adds more. `benchmarks/client.py --limits` measures them.
 _SLOWER, _FASTER, _STREAK = 0.8, 0.01, 10
 # Seconds over which a rate is measured at least; at first less, as a limit is found sooner from above than from below.
 _MEASURED, _FIRST_MEASURED = 1.0, 0.1
@@ -40,8 +41,8 @@ class Pace:
     """The rate at which a run calls one model.
 
     Calls are unlimited until the first 429. From then on they are spaced by a rate: each answer adds to it, and a 429
-    multiplies it by 0.8, or brings it down to what was answered in fact, where that is more (AIMD; the constants are
-    our choice). A rate holds a limit on concurrency too, while no number of calls at once holds 5 a second where a call
+    multiplies it by 0.8, or brings it down to what was answered in fact, where that is more (AIMD).
+    A rate holds a limit on concurrency too, while no number of calls at once holds 5 a second where a call
     takes 50 ms.
 
     Attributes:

@@ -34,9 +34,9 @@ from rolellm.llm.dispatcher import Dispatcher
 from rolellm.llm.journal import JOURNAL, SHARDS
 from rolellm.llm.model import Outcome, Request, T
 
-#: How often a worker that is killed starts again (our choice).
+#: How often a worker that is killed starts again.
 _LIVES = 100
-# Seconds between two looks at the workers (our choice).
+# Seconds between two looks at the workers.
 _LOOK = 0.2
 _REPLY = b'"kind":"reply"'
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rolellm.core.errors import SettingsError, require
 from rolellm.models.find import find_cached_folder
 from rolellm.models.load import explain_load_failure
-from rolellm.models.prompts.settle import check_time
+from rolellm.models.prompts.encode import check_time
 
 if TYPE_CHECKING:
     from rolellm.llm.model import Message, Request
@@ -120,7 +120,7 @@ def count_fewest_tokens(text: str) -> int:
 def count_most_prompt_tokens(request: Request) -> int:
     """The most tokens that a request's prompt can have, the chat template's own among them.
 
-    The allowance for a server's chat template, 24 tokens per message and 96 per prompt, is our choice: about twice the
+    The allowance for a server's chat template, 24 tokens per message and 96 per prompt, is about twice the
     longest seen. A schema counts twice, for what a server makes of it.
     """
     tokens = _PROMPT_BOUND

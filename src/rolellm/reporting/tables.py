@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -37,19 +36,22 @@ def with_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
     Systems that answered other rows have other floors; each is then marked with the systems whose rows it is on.
     """
     names = {row.names[-1] for row in table.rows}
-    systems_by_line: dict[TableRow, list[str]] = defaultdict(list)
+    systems_by_line: dict[str, dict[TableRow, list[str]]] = {}
     for system, report in reports.items():
-        for name, marker in (report.scale.markers if report.scale else {}).items():
-            if name not in names:
-                marks = (marker.kind,) if marker.label(name) != name else ()
-                cells = tuple(map(marker.metrics.get, table.columns))
-                systems_by_line[TableRow((name,), cells, marks, marker.kind)].append(system)
-    counts = Counter(line.names for line in systems_by_line)
-    lines = [
-        line if counts[line.names] == 1 else replace(line, marks=(*line.marks, f"rows of {join_names(systems)}"))
-        for line, systems in sorted(systems_by_line.items(), key=lambda item: list(counts).index(item[0].names))
-    ]
-    return replace(table, rows=(*table.rows, *lines))
+        markers = report.scale.markers if report.scale else {}
+        for name, marker in markers.items():
+            if name in names:
+                continue
+            marks = (marker.kind,) if marker.label(name) != name else ()
+            line = TableRow((name,), tuple(map(marker.metrics.get, table.columns)), marks, marker.kind)
+            systems_by_line.setdefault(name, {}).setdefault(line, []).append(system)
+    rows = [*table.rows]
+    for lines in systems_by_line.values():
+        for line, systems in lines.items():
+            if len(lines) > 1:
+                line = replace(line, marks=(*line.marks, f"rows of {join_names(systems)}"))
+            rows.append(line)
+    return replace(table, rows=tuple(rows))
 
 
 def list_absent(reports: Mapping[str, ScoreReport]) -> list[str]:
@@ -68,12 +70,12 @@ def role_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L by r
         reports: System name to its score report.
         title: The table's heading.
     """
-    rows = tuple(
-        TableRow((role, name), tuple(report.by_role.get(role, {}).get(metric) for metric in METRICS))
-        for role in roles_of(reports.values())
-        for name, report in reports.items()
-    )
-    return Table(title, ("Role", "System"), METRICS, rows, recipe(reports))
+    rows = []
+    for role in roles_of(reports.values()):
+        for name, report in reports.items():
+            summary = report.by_role.get(role, {})
+            rows.append(TableRow((role, name), tuple(map(summary.get, METRICS))))
+    return Table(title, ("Role", "System"), METRICS, tuple(rows), recipe(reports))
 
 
 def disagreements(reports: Mapping[str, ScoreReport]) -> dict[str, tuple[str, ...]]:
@@ -92,9 +94,11 @@ def recipe(reports: Mapping[str, ScoreReport]) -> str:
     if odd:
         text = "; ".join(f"{name}: {', '.join(values)}" for name, values in odd.items())
         return f"Not comparable: the lines differ in {text}."
-    options = next((report.options for report in reports.values()), None)
-    named = [f"{name} {value}" for name in ("protocol", "config", "split") if (value := getattr(options, name, None))]
-    return ", ".join(named)
+    for report in reports.values():
+        options = report.options
+        named = {"protocol": options.protocol, "config": options.config, "split": options.split}
+        return ", ".join(f"{name} {value}" for name, value in named.items() if value)
+    return ""
 
 
 PAIRS, LENGTH_FREE, LISTS = (MEASURES[name] for name in ("win_rate", "lc_win_rate", "list_win_rate"))
@@ -127,22 +131,21 @@ def main_table(
         scores = reports[system.name].metrics if system.name in reports else {}
         cells = [*map(scores.get, COLUMNS), *map(system.measures().get, _JUDGED.values())]
         own_rows.append(TableRow((system.name,), tuple(cells[: len(heads)]), system.marks, system.band))
-    rows = [*(_list_published_rows(published, heads, own_rows) if published else []), *own_rows]
-    columns = [at for at in range(len(heads)) if any(row.cells[at] is not None for row in rows)]
-    rows = [replace(row, cells=tuple(row.cells[at] for at in columns)) for row in rows]
-    return Table(title, ("System",), tuple(heads[at] for at in columns), tuple(rows), formats=_FORMATS, folded=True)
+    rows = _list_published_rows(published, heads, own_rows) if published else []
+    table = Table(title, ("System",), heads, (*rows, *own_rows), formats=_FORMATS, folded=True)
+    return table.without_empty_columns()
 
 
 def _list_published_rows(table: PublishedTable, heads: Sequence[str], own_rows: Sequence[TableRow]) -> list[TableRow]:
     """Return the paper's rows; its win rates, shares of lists, go next to ours of lists or pairs, else nowhere."""
-    filled = {head for at, head in enumerate(heads) if any(row.cells[at] is not None for row in own_rows)}
-    beside = LISTS if LISTS in filled else PAIRS
+    own = Table("", ("System",), tuple(heads), tuple(own_rows)).without_empty_columns()
+    beside = LISTS if LISTS in own.columns else PAIRS
     rows = []
     for system, scores in table.rows.items():
         cells = dict(zip(COLUMNS, map(Interval, scores), strict=True))
-        if system in table.win_rates and beside in filled:
+        if system in table.win_rates and beside in own.columns:
             cells[beside] = Interval(table.win_rates[system] / 100)
-        rows.append(TableRow((system,), tuple(cells.get(name) for name in heads), ("published",), "published"))
+        rows.append(TableRow((system,), tuple(map(cells.get, heads)), ("published",), "published"))
     return rows
 
 
@@ -224,7 +227,9 @@ def differences_table(judged: JudgingResult) -> Table | None:
 
 def _format_p_value(value: float | None) -> Cell:
     """Format a p value: the smallest are known only to be small."""
-    return None if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
+    if value is None:
+        return None
+    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
 
 
 def judges_table(judged: JudgingResult) -> Table:

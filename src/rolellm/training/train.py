@@ -28,8 +28,8 @@ from rolellm.core.result import Result
 from rolellm.core.row_files import read_rows
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import hash_model, read_trained_on
+from rolellm.models.prompts.encode import list_switches
 from rolellm.models.prompts.render import DescriptionPrompts
-from rolellm.models.prompts.settle import list_switches
 from rolellm.models.training_record import MANIFEST, TrainedOn
 from rolellm.training import bases, run_folder
 from rolellm.training import rows as data

@@ -20,7 +20,7 @@ ATOMS = (
     *("}", "<", "“", "”", '"', "'", "‘", "「", "«", "<p>", "<p ", "<!--", "<script>", "<v J>", "&amp;", "{\\", "/*"),
     *("[[", "12:34 ", "1/2/23, ", "1. ", "ACT I\n", "Enter ", "INT. ", "said ", "of ", "the ", "I am ", ", called "),
     *("人称", "a,b\n", "<Paragraph ", 'Type="Character" ', "<speaker", "<stage>", "define e = Character("),
-    *("(MORE)\n", "CUT TO ", "@", "{name}: well\n", "{name}：“走。”\n", "[{name}] x\n", "〔{name}云〕走"),
+    *("(MORE)\n", "CUT TO ", "@", "{name}: well\n", "{name}：“走。”\n", "[{name}] x\n"),
     *("{name}\nwell\n\n", "“Go,” said {name}. "),
 )
 OPENINGS = {
