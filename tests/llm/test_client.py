@@ -646,12 +646,3 @@ def test_a_rate_limit_costs_no_request(
     outcomes = ask(tmp_path, [at], asked(120), max_attempts=1)
     assert all(isinstance(outcome, Answer) and outcome.attempts == 1 for outcome in outcomes)
     assert 0 < server.counts.limited < 200, "it slows down to what the server lets in"
-
-
-def test_what_a_dead_endpoint_was_asked_goes_to_the_others(tmp_path: Path) -> None:
-    dead = Faulty(lambda request, seen: fault("not_found"), name="dead")
-    alive = Faulty(name="alive", seconds=0.01)
-    with Client(tmp_path, [dead, alive], QUIET) as client, pytest.warns(RoleLLMWarning, match="dead was dropped"):
-        outcomes = client.ask(asked(100))
-    assert all(isinstance(outcome, Answer) for outcome in outcomes)
-    assert sum(dead.seen.values()) < 20

@@ -345,7 +345,7 @@ def test_every_stage_tells_of_damage(serve: Serve, tmp_path: Path) -> None:
         client.ask([ASKED])
     with (tmp_path / JOURNAL).open("ab") as stream:
         stream.write(b"half a rec")
-    with pytest.warns(RoleLLMWarning, match="requested and paid for again: 1 damaged piece"):
+    with pytest.warns(RoleLLMWarning, match="requested and paid for again: 1 damaged line"):
         Client(tmp_path, [at]).close()
     Client(tmp_path, [at]).close()
 

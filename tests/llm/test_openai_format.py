@@ -66,9 +66,7 @@ def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
     [
         pytest.param(choice(), "stop", "Hello.", id="plain"),
         pytest.param(choice(finish=None), "stop", "Hello.", id="no reason given"),
-        pytest.param(choice(finish="eos"), "stop", "Hello.", id="eos"),
         pytest.param(choice(finish="length"), "length", "Hello.", id="length"),
-        pytest.param(choice("", finish="length"), "length", "", id="length with nothing said"),
         pytest.param(choice(finish="content_filter"), "filtered", "Hello.", id="filter"),
         pytest.param(choice(finish="SAFETY"), "filtered", "Hello.", id="filter of another house"),
         pytest.param(choice(refusal="No."), "refused", "Hello.", id="refusal beside text"),
@@ -191,14 +189,12 @@ def test_bodies_that_are_no_object_are_kept_as_text(content: bytes) -> None:
     ("status", "content", "found"),
     [
         pytest.param(400, b'{"error": {"message": "Too long"}}', "HTTP 400: Too long", id="openai"),
-        pytest.param(422, b'{"detail": [{"msg": "field required"}]}', "HTTP 422: field required", id="fastapi"),
         pytest.param(
             422,
             b'{"detail": [{"loc": ["body", "n", 0], "msg": "A", "input": "secret"}, {"loc": "n", "msg": "B"}]}',
             "HTTP 422: body.n.0: A; B",
             id="fastapi, several",
         ),
-        pytest.param(422, b'{"detail": ["odd"]}', 'HTTP 422: ["odd"]', id="a list of something else"),
         pytest.param(500, b'{"error": "out of memory"}', "HTTP 500: out of memory", id="a text"),
         pytest.param(500, b'{"message": "oops"}', "HTTP 500: oops", id="bare"),
         pytest.param(400, b'[{"error": {"message": "Key?"}}]', "HTTP 400: Key?", id="list"),
@@ -207,7 +203,6 @@ def test_bodies_that_are_no_object_are_kept_as_text(content: bytes) -> None:
         ),
         pytest.param(503, b"", "HTTP 503", id="empty"),
         pytest.param(500, b"[" * 70_000, "HTTP 500: " + "[" * 300, id="deep"),
-        pytest.param(500, "\u202eevil".encode(), "HTTP 500: ⟨U+202E⟩evil", id="bidi"),
     ],
 )
 def test_what_a_refusal_says(status: int, content: bytes, found: str) -> None:
@@ -219,22 +214,6 @@ def test_every_status_is_a_typed_failure(status: int) -> None:
     error = make_status_error(status, {}, b"", str)
     assert error.retry == (status in (408, 409, 424, 425, 429) or (status >= 500 and status != 501))
     assert error.billed == (status in (408, 504, 524))
-
-
-@pytest.mark.parametrize(
-    ("status", "message", "found"),
-    [
-        (400, "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.", True),
-        (422, "guided decoding is off", True),
-        (400, "The prompt is too long", False),
-        (429, "response_format", False),
-        # llama_cpp.server 0.3.36 of a type that it does not know: the error of its own validation, as HTTP 500.
-        (500, "[{'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), 'input': 'json_schema'}]", True),
-    ],
-)
-def test_refusals_of_a_form(status: int, message: str, found: bool) -> None:
-    content = json.dumps({"error": {"message": message}}).encode()
-    assert make_status_error(status, {}, content, str).wants_other_form is found
 
 
 def test_nothing_that_is_hidden_is_cut_in_half() -> None:

@@ -39,20 +39,6 @@ def settings(tiny_model: Path) -> GenerateSettings:
 # --- decoding
 
 
-@pytest.mark.parametrize(
-    ("values", "named"),
-    [
-        pytest.param({"max_new_tokens": 0}, "max_new_tokens", id="no-room"),
-        pytest.param({"temperature": -0.1}, "temperature", id="negative-temperature"),
-        pytest.param({"top_p": 0.0}, "top_p", id="empty-nucleus"),
-        pytest.param({"num_beams": 2, "temperature": 0.7}, "beam search does not sample", id="beams-that-sample"),
-    ],
-)
-def test_decoding_out_of_range_is_refused(values: dict[str, Any], named: str) -> None:
-    with pytest.raises(SettingsError, match=named):
-        Decoding(**values)
-
-
 def test_beams_find_likelier_replies_and_say_so(tiny_model: Path) -> None:
     import torch
 

@@ -117,7 +117,8 @@ class BatchState:
 
     def save(self) -> None:
         """Write the state, complete or not at all."""
-        write_json(self.folder / STATE, {"run": self.run, "batches": [asdict(batch) for batch in self.batches]})
+        batches = list(map(asdict, self.batches))
+        write_json(self.folder / STATE, {"run": self.run, "batches": batches})
 
 
 class BatchDispatcher(Dispatcher[T]):
@@ -248,7 +249,7 @@ class BatchDispatcher(Dispatcher[T]):
         )
 
     async def _look(self, batch: Batch, problems: list[str]) -> int:
-        """See how a batch stands, and collect it if it is over; how many of its requests are done."""
+        """Look at a batch, and collect it if it is over; return how many of its requests are done."""
         endpoint = self._endpoint
         server_batch = await self._retry(lambda: endpoint.get_sdk().batches.retrieve(batch.id or ""))
         if server_batch.status != batch.status:
@@ -290,7 +291,7 @@ class BatchDispatcher(Dispatcher[T]):
                     missing.discard(name)
 
     def _read(self, batch: Batch, name: str, line: Json) -> Json | CallError:
-        """The raw reply that a line holds, or why there is none."""
+        """Read the raw reply of a line, or the error that it holds."""
         response: Any = line.get("response") or {}
         status, body = response.get("status_code"), response.get("body")
         if not isinstance(status, int):
@@ -374,5 +375,6 @@ def _make_custom_id(key: str, attempt: int) -> str:
 
 
 def _parse_custom_id(custom_id: str) -> tuple[str, int]:
-    key, _, attempt = custom_id.rpartition("-")
-    return base64.b32decode(key + "=" * (-len(key) % 8)).hex(), int(attempt)
+    code, _, attempt = custom_id.rpartition("-")
+    padding = "=" * (-len(code) % 8)
+    return base64.b32decode(code + padding).hex(), int(attempt)

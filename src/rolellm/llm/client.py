@@ -259,13 +259,14 @@ class Client(ExitStack):
             if self._failed:
                 self._failed.pop(hash_json(request.payload()), None)
             return
-        self._failed[hash_json(request.payload())] = {
+        payload = request.payload()
+        self._failed[hash_json(payload)] = {
             "tag": request.tag,
             "kind": outcome.kind,
             "reason": outcome.reason,
             "attempts": outcome.attempts,
             "refused": list(outcome.refused),
-            "request": request.payload(),
+            "request": payload,
         }
 
     def _check_reply(self, reply: Reply) -> None:

@@ -98,9 +98,9 @@ class Estimate(Result):
         """Build the table of the three cases."""
         columns = ["", "calls", "prompt tokens", "of them cached", "reply tokens", "US dollars"]
         rows = []
-        for name, case in (("low", self.low), ("expected", self.expected), ("at worst", self.worst)):
-            tokens = case.tokens
-            rows.append((name, case.calls, tokens.prompt, tokens.cached, tokens.completion, format_dollars(case.cost)))
+        for name, case in {"low": self.low, "expected": self.expected, "at worst": self.worst}.items():
+            tokens, cost = case.tokens, format_dollars(case.cost)
+            rows.append((name, case.calls, tokens.prompt, tokens.cached, tokens.completion, cost))
         return (Table.from_rows(f"{self.requests:,} requests; no model was asked", columns, rows),)
 
     def remarks(self) -> list[str]:

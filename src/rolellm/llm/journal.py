@@ -130,11 +130,13 @@ class Journal:
         """A message about what was lost before opening; empty for nothing."""
         damages = []
         if self.damaged:
-            damages.append(f"{format_count(self.damaged, 'damaged piece')} set aside in {DAMAGED}")
+            damages.append(f"{format_count(self.damaged, 'damaged line')} set aside in {DAMAGED}")
         if self.missing:
             damages.append(f"calls that cost {self.missing:.2g} US dollars have no records anymore but still count")
+        if not damages:
+            return ""
         where = f"the journal in {self.path.parent} lost replies, which are requested and paid for again"
-        return f"{where}: {'; '.join(damages)}" if damages else ""
+        return f"{where}: {'; '.join(damages)}"
 
     def __len__(self) -> int:
         """Count the replies."""
@@ -147,9 +149,13 @@ class Journal:
 
     def read_replies(self, keys: Sequence[str]) -> Iterator[tuple[int, Json]]:
         """The raw replies under any of these keys as they came, each with its key's place in `keys`."""
-        spans_by_key = [self._replies.get(bytes.fromhex(key), ()) for key in keys]
-        for span, index in sorted((span, index) for index, spans in enumerate(spans_by_key) for span in spans):
-            yield index, json.loads(os.pread(self._file, span[1], span[0]))["raw"]
+        spans = []
+        for index, key in enumerate(keys):
+            for offset, length in self._replies.get(bytes.fromhex(key), ()):
+                spans.append((offset, length, index))
+        for offset, length, index in sorted(spans):
+            record = json.loads(os.pread(self._file, length, offset))
+            yield index, record["raw"]
 
     def count(self, key: str) -> int:
         """Count the replies under a key."""

@@ -179,8 +179,10 @@ class LLM:
         Raises:
             SettingsError: As `of`, and for an adapter where no model is loaded.
         """
-        if isinstance(source, str | Path) and not (Path(source).is_file() or Path(source).suffix in (".yaml", ".yml")):
-            return cls(backend="local", model=str(source), adapter=adapter)
+        if isinstance(source, str | Path):
+            path = Path(source)
+            if not path.is_file() and path.suffix not in (".yaml", ".yml"):
+                return cls(backend="local", model=str(source), adapter=adapter)
         if adapter is not None:
             raise SettingsError("an adapter needs a model folder or a Hub id; name it in the model's settings file")
         return cls.of(source)
@@ -242,7 +244,8 @@ class LLM:
         return joined
 
     def __repr__(self) -> str:
-        return f"LLM({', '.join(model.name for model in self.settings.endpoints or self.models)})"
+        names = [model.name for model in self.settings.endpoints or self.models]
+        return f"LLM({', '.join(names)})"
 
     @property
     def is_named(self) -> bool:

@@ -218,9 +218,8 @@ class LocalChat:
     def _read_completion(self, request: Request, completion: Completion) -> Json:
         text, finish = completion.text, completion.finish
         for stop in request.sampling.stop:
-            before, found, _ = text.partition(stop)
-            if found:
-                text, finish = before, "stop"
+            if stop in text:
+                text, finish = text.partition(stop)[0], "stop"
         return _make_raw(self.name, text, finish, completion.prompt_tokens, completion.new_tokens)
 
 

@@ -93,7 +93,8 @@ def find_key(base_url: str, named: str | None, *, plain_http: bool = False) -> s
             f"the environment variable {variable} does not hold a valid API key: it contains characters that API keys "
             "never use"
         )
-    if key and urlsplit(base_url).scheme == "http" and not (plain_http or is_near(host, this_machine=True)):
+    is_readable = urlsplit(base_url).scheme == "http" and not is_near(host, this_machine=True)
+    if key and is_readable and not plain_http:
         raise SettingsError(
             f"the API key in {variable} would go to {host} over plain http, where anybody on the way can read it; use "
             'an https address, send no key (api_key_env: ""), or set allow_plain_http: true in the settings file'
@@ -308,7 +309,8 @@ def load_settings(source: str | Path | Mapping[str, Any], kind: type[LLMSettings
         values, source_name, folder = read_file(source), str(source), Path(source).absolute().parent
     if isinstance(source, Mapping) and "endpoints" not in values:
         # In Python, one endpoint needs no list.
-        shared = {item.name: values.pop(item.name) for item in fields(kind) if item.name in values}
+        names = values.keys() & {item.name for item in fields(kind)}
+        shared = {name: values.pop(name) for name in names}
         values = {"endpoints": [values], **shared}
     problem = ""
     try:

@@ -80,9 +80,13 @@ def summarize_scores(scores: Iterable[RowScore]) -> Summary:
     for score in scores:
         by_metric[score.metric].append(score)
     samples = [make_sample(by_metric[metric]) for metric in METRICS]
-    means = [estimate_mean([sample], bounds=SHARE) if sample.values else None for sample in samples]
-    average = estimate_mean(samples, [1 / len(METRICS)] * len(METRICS), SHARE) if all(means) else None
-    return dict(zip(COLUMNS, (*means, average), strict=True))
+    summary: Summary = dict.fromkeys(COLUMNS)
+    for metric, sample in zip(METRICS, samples, strict=True):
+        if sample.values:
+            summary[metric] = estimate_mean([sample], bounds=SHARE)
+    if all(sample.values for sample in samples):
+        summary["avg"] = estimate_mean(samples, [1 / len(METRICS)] * len(METRICS), SHARE)
+    return summary
 
 
 def make_sample(scores: Sequence[RowScore]) -> ClusteredSample:
@@ -270,12 +274,17 @@ class ScoreReport(Result):
     def parts(self) -> dict[str, Summary]:
         """The lines of a table: all rows, those not trained on, languages, types of references, floors and the like."""
         parts = {"all rows": self.metrics}
-        parts |= {"rows not trained on": self.metrics_clean} if self.metrics_clean else {}
-        parts |= {f"language {name}": summary for name, summary in self.by_language.items()}
-        # Role-specific rows have only SPE.
-        parts |= {kind: {"SPE": metric} for kind, metric in self.by_reference_type.items()}
-        score_markers = self.scale.markers if self.scale else {}
-        return parts | {marker.label(name): marker.metrics for name, marker in score_markers.items()}
+        if self.metrics_clean:
+            parts["rows not trained on"] = self.metrics_clean
+        for language, summary in self.by_language.items():
+            parts[f"language {language}"] = summary
+        for kind, metric in self.by_reference_type.items():
+            # Role-specific rows have only SPE.
+            parts[kind] = {"SPE": metric}
+        if self.scale:
+            for name, marker in self.scale.markers.items():
+                parts[marker.label(name)] = marker.metrics
+        return parts
 
     @property
     def recipe(self) -> str:
@@ -302,12 +311,11 @@ class ScoreReport(Result):
         import pandas
 
         parts = self.parts | {f"role {name}": summary for name, summary in self.by_role.items()}
-        lines = [
-            {"part": part, "metric": metric, **interval.to_columns()}
-            for part, summary in parts.items()
-            for metric, interval in summary.items()
-            if interval is not None
-        ]
+        lines = []
+        for part, summary in parts.items():
+            for metric, interval in summary.items():
+                if interval is not None:
+                    lines.append({"part": part, "metric": metric, **interval.to_columns()})
         return pandas.DataFrame(lines, columns=["part", "metric", *Interval(0).to_columns()])
 
     @property
