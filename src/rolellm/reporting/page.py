@@ -189,7 +189,8 @@ def pick_contrasts(part: QuestionSet) -> list[dict[str, Any]]:
     if len(names) < 2:
         return []
     first, second = (part.rouge[name] for name in names[:2])
-    gains = [(first[row.id] - second[row.id], row) for row in part.rows if row.id in first and row.id in second]
+    shared = first.keys() & second.keys()
+    gains = [(first[row.id] - second[row.id], row) for row in part.rows if row.id in shared]
     gains.sort(key=lambda pair: pair[0], reverse=True)
     chosen = [row for gain, row in gains[:_EACH] if gain >= _LEAST]
     chosen += [row for gain, row in gains[: -_EACH - 1 : -1] if gain <= -_LEAST]

@@ -187,11 +187,8 @@ def pairwise_table(judged: JudgingResult) -> Table | None:
 def _build_model_table(
     title: str, judged: JudgingResult, heads: tuple[str, ...], cells: Mapping[str, tuple[Cell, ...]]
 ) -> Table | None:
-    rows = [
-        TableRow((system.name,), cells[system.name], system.marks, system.band)
-        for system in judged.models
-        if system.name in cells
-    ]
+    systems = [system for system in judged.models if system.name in cells]
+    rows = [TableRow((system.name,), cells[system.name], system.marks, system.band) for system in systems]
     return Table(title, ("System",), heads, tuple(rows), formats=_FORMATS, folded=True) if rows else None
 
 
