@@ -71,7 +71,7 @@ def test_the_tuned_role_can_be_talked_to(demo):
     shown = subprocess.run(
         [sys.executable, "-m", "rolellm", *words], input="Who are you?\n", capture_output=True, text=True, timeout=120
     )
-    assert shown.returncode == 0 and "User: Queen of Hearts: " in shown.stdout, shown.stderr
+    assert shown.returncode == 0 and "Queen of Hearts: " in shown.stdout, shown.stderr
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path, command):

@@ -97,9 +97,10 @@ class EvalResult(Result):
         from rolellm.scoring.score_report import METRICS
 
         columns: list[str] = [*METRICS, "avg"]
-        rows = {
-            name: [report.leading.metrics.get(column) for column in columns] for name, report in self.reports.items()
-        }
+        rows = {}
+        for name, report in self.reports.items():
+            metrics = report.leading.metrics
+            rows[name] = [metrics.get(column) for column in columns]
         formats = {column: Format(3) for column in columns}
         if self.judged:
             columns.append("win rate %")

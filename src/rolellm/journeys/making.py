@@ -26,7 +26,7 @@ from rolellm.characters.cards.convert import read_as_character
 from rolellm.characters.folder import PROFILE, import_card, is_card, write_character
 from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import clean_names, read_script
-from rolellm.checks.character_tests import ENDING, write_first_file
+from rolellm.checks.character_tests import ENDING, TestsResult, write_first_file
 from rolellm.checks.safety import CheckSafety, SafetyResult, SafetySettings, pair_models
 from rolellm.core.errors import ModelError, ScriptError, SettingsError, require
 from rolellm.core.files import open_atomic, write_json
@@ -37,7 +37,7 @@ from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile
 from rolellm.core.result import Result
 from rolellm.core.settings import Field, dump, read, read_file, settings
-from rolellm.core.table import Table, TableRow
+from rolellm.core.table import Table
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench import load_rolebench
 from rolellm.llm.estimate import Estimate, format_dollars
@@ -152,8 +152,8 @@ class MakeResult(Result):
 
     def tables(self) -> tuple[Table]:
         """Build the table of the stages."""
-        rows = tuple(TableRow((stage,), (outcome,)) for stage, outcome in self.stages.items())
-        return (Table(self.role, ("stage",), ("outcome",), rows, left=("outcome",)),)
+        table = Table.from_rows(self.role, ("stage", "outcome"), self.stages.items())
+        return (replace(table, left=("outcome",)),)
 
     def remarks(self) -> Sequence[str]:
         """Return the findings."""
@@ -406,7 +406,8 @@ class _Journey:
         assert self.llm is not None
         llm = copy.copy(self.llm)
         if llm.options.budget is not None:
-            llm.options = replace(llm.options, budget=max(llm.options.budget - self._sum_costs(stage), 0.0))
+            budget = max(llm.options.budget - self._sum_costs(stage), 0.0)
+            llm.options = replace(llm.options, budget=budget)
         return llm
 
     def _check_room(self, tokenizer: PreTrainedTokenizerBase, character: Profile) -> None:
@@ -434,12 +435,35 @@ class _Journey:
 
     def _tune(self, character: Character, recipe: Recipe, config: str) -> MakeResult:
         """Tune the adapter, test it, and compare it with the base under the same prompt."""
-        from rolellm.data.rolebench import dataset_fingerprint
         from rolellm.journeys.evaluation import evaluate
+
+        adapter = self._train_adapter(recipe, config)
+        checked = self._check_character(character, adapter)
+        systems = {TUNED: adapter, PROMPTED: self.chosen.base}
+        measured = evaluate(systems, out=self.folder / "eval", config=config, data_dir=self.folder / "data")
+        safety = self._check_safety(adapter)
+        verdict = measured.content.parts[0].evidence.describe_gain()
+        findings = [verdict, *measured.findings, checked.remarks()[0]]
+        if safety is not None:
+            findings += safety.result.remarks()
+        page = replace(
+            measured.content,
+            title=f"{character.role}, tuned and measured",
+            summary=f"Made of {self.source.name}: the adapter, and its base with the same prompt, on new questions.",
+            findings=findings,
+            tests=checked,
+            safety=[SafetySection.read(safety)] if safety else [],
+            recipe=recipe.to_dict(),
+        )
+        write_page(self.folder / "report.html", page)
+        return self._finish(character, tuple(findings), measured)
+
+    def _train_adapter(self, recipe: Recipe, config: str) -> Path:
+        """Train the adapter, unless it is there for this recipe and data; what was measured of another one goes."""
+        from rolellm.data.rolebench import dataset_fingerprint
         from rolellm.training.train import train
 
         adapter = self.folder / "adapter"
-        tests = self.folder / f"{make_safe_name(character.role)}{ENDING}"
         key = hash_json([recipe.hash, dataset_fingerprint(config, self.folder / "data")])
         if self.state.get("trained") != key:
             for stage in ("adapter", "checks", "eval"):
@@ -447,35 +471,19 @@ class _Journey:
             self._remember(trained=key)
         if not (adapter / MANIFEST).is_file():
             train(recipe, out=adapter, resume=(adapter / "recipe.json").is_file())
-        manifest = read_json(adapter / MANIFEST)
-        self.stages["adapter"] = f"{manifest['data']['examples']:,} replies of {manifest['data']['rows']:,} rows"
+        data = read_json(adapter / MANIFEST)["data"]
+        self.stages["adapter"] = f"{data['examples']:,} replies of {data['rows']:,} rows"
+        return adapter
+
+    def _check_character(self, character: Character, adapter: Path) -> TestsResult:
+        """Test the adapter as the character, by the tests in its folder or by first ones."""
+        tests = self.folder / f"{make_safe_name(character.role)}{ENDING}"
         if not tests.is_file():
             write_first_file(str(self.folder), self.folder)
-        checked = check(tests, LLM(backend="local", model=str(adapter)), out=self.folder / "checks").result
+        model = LLM(backend="local", model=str(adapter))
+        checked = check(tests, model, out=self.folder / "checks").result
         self.stages["checks"] = ", ".join(f"{count} {kind}" for kind, count in checked.counts.items())
-        measured = evaluate(
-            {TUNED: adapter, PROMPTED: self.chosen.base},
-            out=self.folder / "eval",
-            config=config,
-            data_dir=self.folder / "data",
-        )
-        verdict = measured.content.parts[0].evidence.describe_gain()
-        safety = self._check_safety(adapter)
-        findings = (verdict, *measured.findings, checked.remarks()[0])
-        if safety is not None:
-            findings += tuple(safety.result.remarks())
-        summary = f"The adapter made of {self.source.name}, and its base with the same prompt, on questions held out."
-        page = replace(
-            measured.content,
-            title=f"{character.role}, tuned and measured",
-            summary=summary,
-            findings=findings,
-            tests=checked,
-            safety=[SafetySection.read(safety)] if safety else [],
-            recipe=recipe.to_dict(),
-        )
-        write_page(self.folder / "report.html", page)
-        return self._finish(character, findings, measured)
+        return checked
 
     def _check_safety(self, adapter: Path) -> Run[SafetyResult] | None:
         """Check what tuning did to refusals, where a guard is named; the files are those of the command."""
@@ -484,8 +492,9 @@ class _Journey:
         budget = self.llm.options.budget if self.llm else None
         if budget is not None:
             budget = max(budget - self._sum_costs("adapter/safety"), 0.0)
-        models = pair_models(LLM.resolve(adapter), LLM.resolve(self.chosen.base)).limit(CallOptions(budget=budget))
-        run = run_step(self._plan_safety(self.folder), models, adapter / "safety")
+        models = pair_models(LLM.resolve(adapter), LLM.resolve(self.chosen.base))
+        step = self._plan_safety(self.folder)
+        run = run_step(step, models.limit(CallOptions(budget=budget)), adapter / "safety")
         prompts = run.result.prompts
         self.stages["safety"] = (
             f"{run.result.asked:,} replies to {prompts.harmful} harmful prompts and {prompts.lookalikes} look-alikes"

@@ -193,8 +193,11 @@ def _is_repeated(folder: Path, config: Config) -> bool:
     if config.held_out is None:
         return False
     strict, plain = folder / config.name, folder / config.name.removesuffix("-strict")
-    files = [{path.name: hash_file(path) for path in sorted(part.iterdir())} for part in (strict, plain)]
-    return files[0] == files[1]
+    return _hash_files(strict) == _hash_files(plain)
+
+
+def _hash_files(folder: Path) -> dict[str, str]:
+    return {path.name: hash_file(path) for path in folder.iterdir()}
 
 
 def _finish(
@@ -415,7 +418,8 @@ def _list_models(role: Mapping[str, Any], stage: str) -> str:
     names = []
     for run, models in role.get("models", {}).items():
         if run.startswith(stage):
-            names += [str(model.get("model") or model.get("rules") or model["backend"]) for model in models]
+            for model in models:
+                names.append(str(model.get("model") or model.get("rules") or model["backend"]))
     return _join_names(names)
 
 

@@ -198,7 +198,8 @@ def split_catchphrases(description: str) -> tuple[str, list[str]]:
     match = _CATCHPHRASES.search(description)
     if match is None:
         return description.strip(), []
-    return description[: match.start()].strip(), [item.strip() for item in _QUOTED.findall(match.group())]
+    catchphrases = _QUOTED.findall(match.group())
+    return description[: match.start()].strip(), [item.strip() for item in catchphrases]
 
 
 def list_splits(release: Release, config: Config) -> list[str]:
