@@ -155,7 +155,8 @@ def test_a_talk_and_a_vote_and_nothing_leaves_the_machine(
     driver.get(started.url)
 
     def read() -> list[str]:
-        return [one.text for one in driver.find_elements("css selector", ".message")]
+        find = "return [...document.querySelectorAll('.message')].map((one) => one.innerText.trim())"
+        return list(driver.execute_script(find))
 
     def wait(true: Callable[[], Any]) -> None:
         end = time.monotonic() + 60

@@ -30,7 +30,7 @@ def open_atomic(path: str | Path) -> Iterator[TextIO]:
 
 @contextmanager
 def open_atomic_binary(path: str | Path) -> Iterator[BinaryIO]:
-    """The same for a file of bytes."""
+    """Open a file of bytes in the same way."""
     with _replace_when_done(Path(path)) as partial, partial.open("wb") as stream:
         yield stream
 

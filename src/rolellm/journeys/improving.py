@@ -109,12 +109,15 @@ class _Answers:
 
     def compare(self, measure: str, after: Sequence[float], before: Sequence[float]) -> PairTest | None:
         """Test a measure on the rows that it applies to; none where it applies to none."""
-        indices = [i for i, pair in enumerate(zip(after, before, strict=True)) if not any(map(math.isnan, pair))]
-        if not indices:
+        compared = []
+        for row, *pair in zip(self.rows, after, before, strict=True):
+            if not any(map(math.isnan, pair)):
+                compared.append((row.question, row.role, *pair))
+        if not compared:
             return None
-        values = [after[i] for i in indices], [before[i] for i in indices]
-        clusters = [self.rows[i].question for i in indices], [self.rows[i].role for i in indices]
-        return compare_values((AFTER, BEFORE), measure, values, clusters, self.config)
+        questions, roles, values_after, values_before = map(list, zip(*compared, strict=True))
+        values = (values_after, values_before)
+        return compare_values((AFTER, BEFORE), measure, values, (questions, roles), self.config)
 
     def test_behavior(self) -> Iterator[PairTest | None]:
         """Test how replies changed beside scores and style."""
@@ -131,9 +134,11 @@ class _Answers:
         trained_rows = [item for item in replies or load_replies(recipe) if isinstance(item, Row)]
         for path in recipe.training.reward_funcs:
             reward = learn_reward(find_reward(path), trained_rows)
-            after = call_reward(reward, list(map(RewardedReply, self.rows, repeat(OWN), self.after)))
-            before = call_reward(reward, list(map(RewardedReply, self.rows, repeat(OWN), self.before)))
-            yield self.compare(_name_measure(path), after, before)
+            rewards = []
+            for replies_of in (self.after, self.before):
+                candidates = list(map(RewardedReply, self.rows, repeat(OWN), replies_of))
+                rewards.append(call_reward(reward, candidates))
+            yield self.compare(_name_measure(path), *rewards)
 
 
 def _name_measure(reward: str) -> str:

@@ -249,7 +249,7 @@ class BatchDispatcher(Dispatcher[T]):
         )
 
     async def _look(self, batch: Batch, problems: list[str]) -> int:
-        """See how a batch stands, and collect it if it is over; how many of its requests are done."""
+        """Look at a batch, and collect it if it is over; return how many of its requests are done."""
         endpoint = self._endpoint
         server_batch = await self._retry(lambda: endpoint.get_sdk().batches.retrieve(batch.id or ""))
         if server_batch.status != batch.status:
@@ -291,7 +291,7 @@ class BatchDispatcher(Dispatcher[T]):
                     missing.discard(name)
 
     def _read(self, batch: Batch, name: str, line: Json) -> Json | CallError:
-        """The raw reply that a line holds, or why there is none."""
+        """Read the raw reply of a line, or the error that it holds."""
         response: Any = line.get("response") or {}
         status, body = response.get("status_code"), response.get("body")
         if not isinstance(status, int):

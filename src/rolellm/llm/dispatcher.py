@@ -48,11 +48,11 @@ class PendingRequest(Generic[T]):
     """A request on its way.
 
     Attributes:
-        position: What the caller knows it by.
-        request: What the caller asks.
-        chain: What was asked so far: that, and the repairs of replies that were not taken. The last is asked now.
-        keys: What each model's reply to that is kept under.
-        first_keys: The keys of `request`, by which another one like it is found.
+        position: The caller's number of the request.
+        request: The request as the caller made it.
+        chain: `request` and the repairs that followed it; the last of them is sent next.
+        keys: The journal's key of the last of the chain, for each model.
+        first_keys: The same of `request`, by which an equal request is found.
         tries: Calls that count against `allowed`: replies ever paid for, and faults in this run.
         paid: Replies ever paid for.
         allowed: The most tries.
@@ -61,7 +61,7 @@ class PendingRequest(Generic[T]):
         waited: Seconds that it was told to wait for that.
         refused: Why replies were not taken.
         best: The best reply so far that is better than none, as an answer.
-        refused_by: The places of endpoints that will not answer it.
+        refused_by: The indices of endpoints that refuse it.
         last: How the last try failed.
         feedback: Why the last reply was not taken, for the model.
         followers: Requests that ask the same, and are settled with it.
@@ -163,8 +163,8 @@ class Dispatcher(Generic[T]):
         journal: Where replies are kept and looked up.
         options: How often, for how much, and how long to wait.
         accept: Makes a value of a reply.
-        also: Ways to end, next to ``stop``, that are for `accept` to judge.
-        stopped: What ended it early.
+        also: Ways for a reply to end, next to ``stop``, that `accept` judges.
+        stopped: The error that ended the pass early.
         settled: Requests with an outcome so far.
         failed: Those of them without an answer.
         in_flight: Calls that wait for a reply.
@@ -493,7 +493,7 @@ class Dispatcher(Generic[T]):
         return replace(outcome, request=request, value=self.accept(request, outcome.reply))
 
     async def _wait(self, seconds: float | None) -> None:
-        """Until something changes, for at most this many seconds."""
+        """Wait until something changes, for at most this many seconds."""
         changed = self._changed
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -504,7 +504,7 @@ class Dispatcher(Generic[T]):
         changed.set()
 
     async def _sync(self) -> None:
-        """Every second, off the loop: a power cut may cost a second of replies, a killed process none."""
+        """Put the journal on the disk every second: a power cut may cost a second of replies, a killed process none."""
         try:
             while True:
                 await asyncio.sleep(1.0)

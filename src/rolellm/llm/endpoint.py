@@ -326,7 +326,7 @@ class _StreamReader:
         return added
 
     def get_finish(self) -> Finish:
-        """How the reply ended.
+        """Return how the reply ended.
 
         Raises:
             CallError: When it broke off.

@@ -239,7 +239,7 @@ class Price:
 
     @property
     def worst(self) -> Price:
-        """The same, with the dearest that a prompt token can be."""
+        """The price with each prompt token at the dearest that it can be."""
         return Price(max(self.prompt, self.cached or 0.0), self.completion)
 
     def cost(self, usage: Usage) -> float:

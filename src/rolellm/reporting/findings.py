@@ -166,9 +166,10 @@ class Evidence:
             means = (rates.get(test.a, 0.5), rates.get(test.b, 0.5))
             yield PairTest((test.a, test.b), _WINS, means, difference, p, _name_roles(difference, roles))
 
-    def select_tests(self, pair: tuple[str, str]) -> list[PairTest]:
-        """Select the tests of two systems under the metrics of Rouge-L."""
-        return [test for test in self.tests if test.pair == pair and test.measure in METRICS]
+    def select_tests(self, pair: tuple[str, str], *more: str) -> list[PairTest]:
+        """Select the tests of two systems under the metrics of Rouge-L, and more measures."""
+        measures = (*METRICS, *more)
+        return [test for test in self.tests if test.pair == pair and test.measure in measures]
 
     def describe_scores(self) -> list[str]:
         """Say what Rouge-L found about one or several systems.
@@ -226,25 +227,27 @@ class Evidence:
     def describe_gain(self) -> str:
         """Say in one sentence whether the first of two systems is ahead of the second, and in what."""
         first, second = list(self.reports)[:2]
-        tests = [test for test in self.tests if test.pair == (first, second) and test.measure in (*METRICS, _WINS)]
-        rows = min((test.difference.n for test in tests), default=0)
+        tests = self.select_tests((first, second), _WINS)
         scope = tests[0].scope if tests else ""
-        ahead, behind, open_tests = ([test for test in tests if test.sign == sign] for sign in (1, -1, 0))
-        undecided = "; ".join(test.ends for test in open_tests)
-        decided = {"ahead": _join([test.ends for test in ahead]), "behind": _join([test.ends for test in behind])}
+        ahead, behind, undecided = ([test for test in tests if test.sign == sign] for sign in (1, -1, 0))
+        ends = _join([test.ends for test in ahead]), _join([test.ends for test in behind])
         if ahead and behind:
             return (
                 f"“{first}” is ahead of “{second}” {scope} in {_list_measures(ahead)} and behind in "
-                f"{_list_measures(behind)} ({decided['ahead']}; {decided['behind']})."
+                f"{_list_measures(behind)} ({ends[0]}; {ends[1]})."
             )
+        rows = min((test.difference.n for test in tests), default=0)
         few = f"; some figures rest on {format_count(rows, 'held-out row')} only" if rows < SMALL else ""
+        ranges = "; ".join(test.ends for test in undecided)
         if not ahead and not behind:
-            ranges = f" ({undecided})" if undecided else ""
+            ranges = f" ({ranges})" if ranges else ""
             return f"“{first}” is not shown to be ahead of “{second}” or behind it{ranges}{few}."
-        word, opposite, measures = ("ahead of", "behind", ahead) if ahead else ("behind", "ahead", behind)
-        text = f"“{first}” is {word} “{second}” {scope} in {_list_measures(measures)} ({decided[word.split()[0]]})"
-        if undecided:
-            text += f", and {opposite} in nothing that is decided ({undecided})"
+        if ahead:
+            text = f"“{first}” is ahead of “{second}” {scope} in {_list_measures(ahead)} ({ends[0]})"
+        else:
+            text = f"“{first}” is behind “{second}” {scope} in {_list_measures(behind)} ({ends[1]})"
+        if ranges:
+            text += f", and {'behind' if ahead else 'ahead'} in nothing that is decided ({ranges})"
         return f"{text}{few}."
 
     def describe_standing(self) -> dict[str, str]:

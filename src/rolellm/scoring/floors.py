@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Final
@@ -46,7 +46,7 @@ _ABSENT: Final = {
     ROLEGPT: "the rows have none of its replies",
     REFERENCE: "no row has two different references",
 }
-#: What fewer of a metric's rows have says little of the others (our choice).
+#: A position holds for most of a metric's rows, or is not told.
 _LEAST: Final = 0.5
 
 
@@ -67,18 +67,17 @@ def score_markers(
     """
     rows = [row for row in every if row.id in scored]
     why = dict(_ABSENT)
-    pairs: dict[str, Iterable[tuple[Row, str]]] = {
-        OTHER_ROLE: _pick_other_roles(rows, (*every, *training)),
-        NEAREST: [],
-        QUESTION: [(row, row.question) for row in rows if row.question.strip()],
-        ROLEGPT: [(row, row.rolegpt) for row in rows if row.rolegpt is not None],
-        REFERENCE: _draw_references(rows),
-    }
+    pairs: dict[str, list[tuple[Row, str]]] = {OTHER_ROLE: list(_pick_other_roles(rows, (*every, *training)))}
     try:
         pairs[NEAREST] = list(_pick_nearest(rows, training)) if training else []
     except MissingExtraError as error:
+        pairs[NEAREST] = []
         why[NEAREST] = str(error)
-    return {name: score_replies(list(replies), options, f"scoring {name}") for name, replies in pairs.items()}, why
+    pairs[QUESTION] = [(row, row.question) for row in rows if row.question.strip()]
+    pairs[ROLEGPT] = [(row, row.rolegpt) for row in rows if row.rolegpt is not None]
+    pairs[REFERENCE] = list(_draw_references(rows))
+    scores = {name: score_replies(replies, options, f"scoring {name}") for name, replies in pairs.items()}
+    return scores, why
 
 
 def _pick_other_roles(rows: Sequence[Row], among: Sequence[Row]) -> Iterator[tuple[Row, str]]:
@@ -174,8 +173,9 @@ def _locate_model(
         return None
     means = {name: fmean(by_name[name][row].value for row in rows) for name, rows in floors.items()}
     floor = max(means, key=lambda name: (means[name], name))
-    low, model, high = (
-        make_sample([scores[row] for row in floors[floor]]) for scores in (by_name[floor], scored, reference)
-    )
+    samples = []
+    for scores_by_row in (by_name[floor], scored, reference):
+        samples.append(make_sample([scores_by_row[row] for row in floors[floor]]))
+    low, model, high = samples
     test = compare_pairs(model.values, low.values, model.clusters, model.roles)
     return ScalePosition(floor, fmean(low.values), fmean(model.values), fmean(high.values), *test)

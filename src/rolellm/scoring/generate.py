@@ -97,10 +97,10 @@ def plan_batches(
     room = [max_new_tokens if context is None else min(max_new_tokens, context - length) for length in lengths]
     full = [index for index in range(len(rows)) if room[index] < 1]
     if full:
+        names = _name([(rows[index], f"{lengths[index]} tokens") for index in full])
         raise ModelError(
             f"{len(full)} of {len(rows)} prompts leave no room for a reply in the model's context of {context} tokens: "
-            + _name([(rows[index], f"{lengths[index]} tokens") for index in full])
-            + ". Use a shorter --set system_template=… or a model with a longer context, or leave these rows out"
+            f"{names}. Use a shorter --set system_template=… or a model with a longer context, or leave these rows out"
         )
     shared, rank = [0] * len(rows), [0] * len(rows)
     for number, (length, indices) in enumerate(groups):
@@ -137,11 +137,11 @@ def check_vocabulary(model: LocalModel, rows: Sequence[Row], prompts: Sequence[S
         ModelError: Names the rows.
     """
     vocabulary_size = model.vocabulary
-    outside = [
-        (row, f"token {max(prompt)}")
-        for row, prompt in zip(rows, prompts, strict=True)
-        if max(prompt) >= vocabulary_size
-    ]
+    outside = []
+    for row, prompt in zip(rows, prompts, strict=True):
+        highest = max(prompt)
+        if highest >= vocabulary_size:
+            outside.append((row, f"token {highest}"))
     if outside:
         raise ModelError(
             f"{len(outside)} of {len(rows)} prompts have tokens outside the model's vocabulary of {vocabulary_size}: "
@@ -440,13 +440,12 @@ def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings
         # Only now are the files of a model from the Hub here.
         meta |= {"base": model.source.base, "parameters": model.parameters}
         write_json(get_sidecar_path(out), meta)
-        parts = (
-            (
-                [(rows[index], prompts[index], shared[index]) for index in places],
-                replace(settings, max_new_tokens=limit),
-            )
-            for places, limit in work
-        )
+
+        def make_part(indices: Sequence[int], limit: int) -> _Part:
+            batch = [(rows[index], prompts[index], shared[index]) for index in indices]
+            return batch, replace(settings, max_new_tokens=limit)
+
+        parts = (make_part(*batch) for batch in work)
         started = time.perf_counter()
         with open_bar("answering", len(rows), done=len(done), unit="rows") as bar:
             tokens = _append_answers(model, parts, settings, out, done, bar)
@@ -486,10 +485,10 @@ def _generate_lines(model: LocalModel, part: _Part) -> list[dict[str, Any]]:
     batch, decoding = part
     rows, prompts, shared = zip(*batch, strict=True)
     replies = model.generate_batch(prompts, decoding, [row.id for row in rows], shared)
-    return [
-        _build_line(row, reply.text, reply.finish, reply.prompt_tokens, reply.new_tokens)
-        for row, reply in zip(rows, replies, strict=True)
-    ]
+    lines = []
+    for row, reply in zip(rows, replies, strict=True):
+        lines.append(_build_line(row, reply.text, reply.finish, reply.prompt_tokens, reply.new_tokens))
+    return lines
 
 
 def _build_line(row: Row, text: str, finish: str, prompt_tokens: int, new_tokens: int) -> dict[str, Any]:
@@ -598,16 +597,17 @@ def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -
         folder = out.with_name(out.name + _JOURNAL_SUFFIX)
         with Client(folder, model.models, model.options) as client:
             outcomes = client.ask(requests, accept_text, label="answering", also=cut)
-        lines = [
-            _build_line(
-                row, outcome.value, outcome.reply.finish, outcome.reply.usage.prompt, outcome.reply.usage.completion
-            )
-            for row, outcome in zip(rows, outcomes, strict=True)
-            if isinstance(outcome, Answer)
-        ]
+        lines = []
+        failed = []
+        for row, outcome in zip(rows, outcomes, strict=True):
+            if not isinstance(outcome, Answer):
+                failed.append(outcome)
+                continue
+            reply = outcome.reply
+            line = _build_line(row, outcome.value, reply.finish, reply.usage.prompt, reply.usage.completion)
+            lines.append(line)
         write_json(get_sidecar_path(out), meta)
         write_jsonl(out, lines)
-    failed = [outcome for outcome in outcomes if not isinstance(outcome, Answer)]
     if failed:
         first = failed[0]
         text = f"{len(failed)} of {len(rows)} rows have no prediction; the first ({first.request.tag}): {first.reason}"

@@ -51,7 +51,7 @@ COST: Final = 0.1
 MOST: Final = 40_000
 #: The same for a meter that is a reward, which stays in memory.
 MOST_LEARNED: Final = 20_000
-#: Of the curve from a lead, in the classifier's units, to a share (our choice).
+#: Of the curve from a lead, in the classifier's units, to a share; the order of replies is the same for any.
 _STEEPNESS: Final = 2.0
 _BINS: Final = 10
 _LONG_WORD: Final = re.compile(r"\w{4,}")
@@ -360,13 +360,14 @@ class StyleMeter:
 
         rows = [row for row in rows if row.language == language and row.references]
         rows = [row for row in rows if row.subset == "general"] or rows
-        replies = {StyleReply(row.role, fold(row.question), text) for row in rows for text in row.references}
-        plain = {StyleReply("", fold(row.question), row.raw_reference or "") for row in rows}
-        learned = [
-            reply
-            for part in (replies, plain)
-            for reply in sorted((reply for reply in part if reply.text.strip()), key=hash_json)[:MOST_LEARNED]
-        ]
+        replies = set()
+        plain = set()
+        for row in rows:
+            question = fold(row.question)
+            replies |= {StyleReply(row.role, question, text) for text in row.references if text.strip()}
+            if row.raw_reference and row.raw_reference.strip():
+                plain.add(StyleReply("", question, row.raw_reference))
+        learned = sorted(replies, key=hash_json)[:MOST_LEARNED] + sorted(plain, key=hash_json)[:MOST_LEARNED]
         self.voices: list[str] = sorted({reply.role for reply in learned})
         if len(self.voices) < 2:
             raise DataError(
@@ -442,7 +443,8 @@ def _estimate_role_probabilities(
         lines, right = margins[is_calibration], own[is_calibration]
 
         def compute_loss(scale: float, lines: Floats = lines, right: npt.NDArray[Any] = right) -> float:
-            return -float(log_softmax(np.exp(scale) * lines, axis=1)[np.arange(len(right)), right].mean())
+            log_probabilities = log_softmax(np.exp(scale) * lines, axis=1)
+            return -float(log_probabilities[np.arange(len(right)), right].mean())
 
         scale = np.exp(minimize_scalar(compute_loss, bounds=_TEMPERATURES).x)
         probabilities[parts == part] = softmax(scale * margins[parts == part], axis=1)
@@ -491,7 +493,8 @@ def _compute_figures(
     win_indices = []
     for index, reply in enumerate(replies):
         for rival in roles_by_question.get(reply.question, set()) - {reply.role}:
-            wins.append((1 + np.sign(mine[index] - chances[index, numbers[rival]])) / 2)
+            lead = mine[index] - chances[index, numbers[rival]]
+            wins.append((1 + np.sign(lead)) / 2)
             win_indices.append(index)
     by_role = {}
     confusion = {}

@@ -10,7 +10,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -125,7 +124,8 @@ class TalkPage:
                 continue
             if replies:
                 names, _ = self._shown.get((message, *replies), ((), 0.0))
-                selected.append(assistant(replies[names.index(name) if name in names else 0]))
+                index = names.index(name) if name in names else 0
+                selected.append(assistant(replies[index]))
             message, replies = text, []
             selected.append(user(text))
         return selected[:-1]
@@ -133,11 +133,14 @@ class TalkPage:
     def vote(self, history: list[dict[str, Any]], like: gr.LikeData) -> None:
         """Keep a vote for a reply, and name its model."""
         index = like.index if isinstance(like.index, int) else like.index[0]
-        start = max((at for at in range(index) if history[at]["role"] == "user"), default=-1)
-        message, *replies = (_read_text(item) for item in history[max(start, 0) : start + 3])
-        if start < 0 or (message, *replies) not in self._shown:
+        start = index
+        while start > 0 and history[start]["role"] != "user":
+            start -= 1
+        texts = tuple(_read_text(item) for item in history[start : start + 3])
+        if texts not in self._shown:
             raise gr.Error("there is no vote on this reply; say something and wait for both replies")
-        names, ready = self._shown[message, *replies]
+        message, *replies = texts
+        names, ready = self._shown[texts]
         preferred = index - start - 1
         sheet = self._player.part.sheet
         answers = dict(zip(names, replies, strict=True))
@@ -175,12 +178,11 @@ def _read_votes(folder: Path) -> Comparison:
 def _append_vote(folder: Path, row: Row, answers: Mapping[str, str], label: RankingLabel) -> None:
     with lock_folder(folder):
         before = _read_votes(folder)
-        systems = {system.name: system for system in before.systems} | {name: System(name) for name in answers}
-        all_answers = {name: {**before.answers.get(name, {})} for name in systems}
+        systems = {system.name: system for system in before.systems}
+        all_answers = {name: dict(texts) for name, texts in before.answers.items()}
         for name, text in answers.items():
-            all_answers[name][row.id] = text
+            systems[name] = System(name)
+            all_answers.setdefault(name, {})[row.id] = text
         rows = [one for one in before.rows if one.id != row.id]
-        write_run(
-            folder, replace(before, rows=[*rows, row], systems=[*systems.values()], answers=all_answers), votes=True
-        )
+        write_run(folder, Comparison([*rows, row], list(systems.values()), all_answers), votes=True)
         append_label(label_path(folder, label.annotator, RankingLabel), label)
