@@ -30,7 +30,7 @@ def predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_style_is_what_the_command_prints(predictions: list[Path], command: Command) -> None:
     found = rolellm.style(predictions[0], "sample")
     words = ("score", "--style", predictions[0], "--config", "sample", "--json")
-    assert json.loads(json.dumps(found)) == command(*words).json
+    assert found.to_dict() == command(*words).json
     assert "replies" in repr(found) and "<table" in found._repr_html_()
 
 

@@ -283,7 +283,7 @@ def test_what_is_no_source_is_refused_in_words(
 
 @pytest.mark.slow
 @pytest.mark.realdata
-@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 def test_the_release_in_chinese_gives_balanced_pairs_of_roles(tmp_path: Path, real_release: Path) -> None:
     summary = prefer(config="instruction-generalization-zh", data_dir=real_release, out=tmp_path / "run").summary
     assert summary["pairs"] > 2000 and summary["roles"] == 5

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rolellm.llm.llm import LLM as LLM
     from rolellm.making.character import Character as Character
     from rolellm.measures import check as check
-    from rolellm.measures import style as style
     from rolellm.models.prefix_sharing import share_prefixes as share_prefixes
     from rolellm.playing.player import RolePlayer as RolePlayer
     from rolellm.scoring.generate import generate as generate
@@ -54,7 +53,7 @@ _NAMES = {
     "rewards": "rolellm.rewards",
     "score": "rolellm.scoring.score:score",
     "share_prefixes": "rolellm.models.prefix_sharing:share_prefixes",
-    "style": "rolellm.measures:style",
+    "style": "rolellm.scoring.style:style",
     "train": "rolellm.training.train:train",
 }
 

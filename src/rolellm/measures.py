@@ -2,47 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
-from rolellm.core.result import Result
 from rolellm.core.settings import read
-from rolellm.core.table import Table, TableRow
 from rolellm.llm.llm import LLM, CallOptions
-from rolellm.scoring.statistics.intervals import read_interval, select_intervals
 
 if TYPE_CHECKING:
     from rolellm.checks.character_tests import TestsResult
     from rolellm.checks.reward import AuditResult
     from rolellm.checks.safety import CheckSafety, SafetyResult
     from rolellm.runs import Run
-
-Files = str | Path | Sequence[str | Path]
-
-
-class Findings(Result, dict[str, Any]):
-    """A JSON object, as the command prints with ``--json``, that shows itself as a table."""
-
-    __slots__ = ("_remarks", "_table")
-
-    def __init__(self, value: Mapping[str, Any], table: Table, remarks: Sequence[str] = ()) -> None:
-        super().__init__(value)
-        self._table, self._remarks = table, tuple(remarks)
-
-    def tables(self) -> Sequence[Table]:
-        """Return the table."""
-        return (self._table,)
-
-    def remarks(self) -> Sequence[str]:
-        """Return what was found, in sentences."""
-        return self._remarks
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return a plain dictionary."""
-        return dict(self)
 
 
 def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path = "character-tests") -> Run[TestsResult]:
@@ -165,36 +138,3 @@ def audit_reward(
     else:
         rows = read_dataset_rows(data)
     return run_step(AuditReward(functions, rows, read(RewardSettings, options)), None, out)
-
-
-def style(
-    predictions: Files = (), config: str | None = None, *, split: str = "test", data_dir: str | Path | None = None
-) -> Findings:
-    """Measure which role replies sound like, next to the meter's accuracy on the references.
-
-    Args:
-        predictions: Files of predictions, as for `rolellm.score`; with none, the meter alone is measured.
-        config: The dataset's config.
-        split: The split that the predictions answer.
-        data_dir: A local copy of the release.
-    """
-    from rolellm.data.rolebench.source import resolve_config
-    from rolellm.scoring.style import measure_file_style
-
-    files = [Path(file) for file in ([predictions] if isinstance(predictions, str | Path) else predictions)]
-    folder = None if data_dir is None else Path(data_dir)
-    config = resolve_config(config, folder)
-    result = measure_file_style({"": files}, config, split, folder)[""]
-    heads = {"top1": "Top-1 %", "top5": "Top-5 %", "same_instruction": "Told from another role %"}
-    rows = [
-        TableRow(
-            (language, name),
-            (*(read_interval(measured[part].get(key)) for key in heads), f"{100 * measured[part]['ece']:.1f}"),
-        )
-        for language, measured in select_intervals(result["languages"], config).items()
-        for part, name in (("meter", "the meter, on references"), ("replies", "replies"))
-        if part in measured
-    ]
-    columns = (*heads.values(), "Calibration error %")
-    table = Table("Style", ("Language", "Measured"), columns, tuple(rows))
-    return Findings(result, table, result["warnings"])

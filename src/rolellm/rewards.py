@@ -38,7 +38,7 @@ from rolellm.judging.requests import VerdictRequest, accept_verdicts, build_judg
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Finish, Request
-from rolellm.making.instruct.grounding import STOP_WORDS, extract_content_words, make_word_finder
+from rolellm.making.content_words import STOP_WORDS, extract_content_words, make_word_finder
 from rolellm.models.prompts.leaks import list_word_runs
 from rolellm.scoring.rouge import rouge_l
 from rolellm.scoring.style import StyleMeter, StyleReply
@@ -66,8 +66,8 @@ class _Completion(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def _make_sheet(role: str, language: Language, description: str | None) -> Profile:
-    quoted = re.split("(?i)catchphrases? (?:is|are)|口头禅", description or "")[1:]
-    phrases = tuple(re.findall(r'"([^"]+)"', quoted[-1])) if quoted else ()
+    _, *quoted = re.split("(?i)catchphrases? (?:is|are)|口头禅", description or "")
+    phrases = tuple(re.findall(r'"([^"]+)"', "".join(quoted[-1:])))
     return Profile(role, language, description=description, catchphrases=phrases)
 
 
@@ -78,11 +78,13 @@ def _read_batch(
     replies = []
     for index, completion in enumerate(completions):
         values = {name: column[index] for name, column in columns.items() if name in _COLUMNS and column is not None}
-        question = values.get("question") or ("" if prompts is None else _get_text(prompts[index]))
+        prompt = "" if prompts is None else _get_text(prompts[index])
+        question = values.get("question") or prompt
         references = [text for text in values.get("references") or () if text.strip()]
-        language: Language = values.get("language") or ("zh" if HAN.search("".join([question, *references])) else "en")
+        is_chinese = HAN.search("".join([question, *references])) is not None
+        language: Language = values.get("language") or ("zh" if is_chinese else "en")
         raw = values.get("raw_reference") or None
-        subset: Subset = values.get("subset") or ("role_specific" if raw is None else "general")
+        subset: Subset = values.get("subset") or ("general" if raw else "role_specific")
         role, description = values.get("role") or "", values.get("role_description")
         row = Row("", role, language, subset, question, tuple(references), (), raw, values.get("rolegpt"), description)
         text = _remove_question(_get_text(completion), row)
@@ -105,7 +107,9 @@ _COLUMNS: Final = frozenset(
 
 def _get_text(message: Any) -> str:
     """A text, or that of the last of a list of messages."""
-    return message if isinstance(message, str) else str(message[-1]["content"]) if message else ""
+    if isinstance(message, str):
+        return message
+    return str(message[-1]["content"]) if message else ""
 
 
 def in_character(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any) -> list[float]:
@@ -162,12 +166,15 @@ def _score_knowledge(reply: _Completion) -> float | None:
     is_ignorant = shows_ignorance(reply.text, row.language)
     if all(shows_ignorance(text, row.language) for text in row.references):
         return float(is_ignorant) * _guard(reply)
-    keys = [key for text in row.references if (key := _weigh_words(text, f"{row.question}\n{row.role}", row.language))]
+    context = f"{row.question}\n{row.role}"
+    weighed = [_weigh_words(text, context, row.language) for text in row.references]
+    keys = list(filter(None, weighed))
     if not keys:
         return None
     if is_ignorant:
         return 0.0
-    return max(_share_words(reply.text, key, row.language) for key in keys) * _guard(reply)
+    shares = [_share_words(reply.text, key, row.language) for key in keys]
+    return max(shares) * _guard(reply)
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -179,7 +186,8 @@ def _weigh_words(text: str, given: str, language: Language) -> Mapping[str, floa
 
 def _share_words(reply: str, words: Mapping[str, float], language: Language) -> float:
     has_word = make_word_finder(reply, language)
-    return sum(weight for word, weight in words.items() if has_word(word)) / sum(words.values())
+    said = sum(weight for word, weight in words.items() if has_word(word))
+    return said / sum(words.values())
 
 
 def answer(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
@@ -205,11 +213,13 @@ def _score_answer(reply: _Completion) -> float | None:
     answers = row.references if row.raw_reference is None else (row.raw_reference,)
     if row.subset != "general" or not answers:
         return None
-    recalls = [score.recall for score in rouge_l([reply.text] * len(answers), answers, language=row.language)]
-    keys = [_weigh_words(text, "", row.language) or {text.strip(): 1.0} for text in answers]
-    shares = [_share_words(reply.text, key, row.language) for key in keys]
-    share = max((said + recall) / 2 for said, recall in zip(shares, recalls, strict=True))
-    return min(1.0, share / _ANSWERED) * _guard(reply)
+    scores = rouge_l([reply.text] * len(answers), answers, language=row.language)
+    best = 0.0
+    for text, score in zip(answers, scores, strict=True):
+        words = _weigh_words(text, "", row.language) or {text.strip(): 1.0}
+        said = _share_words(reply.text, words, row.language)
+        best = max(best, (said + score.recall) / 2)
+    return min(1.0, best / _ANSWERED) * _guard(reply)
 
 
 def _guard(reply: _Completion) -> float:
@@ -222,24 +232,34 @@ def _guard(reply: _Completion) -> float:
         return 0.0
     if not texts:
         return 1.0
-    fit = min(1.0, _LONGER * max(map(len, texts)) / len(reply.text))
-    counts = [_count_function_words(text, row.language) for text in texts]
-    natural = sum(hits for hits, _ in counts) / max(sum(words for _, words in counts), 1)
+    longest = max(map(len, texts))
+    fit = min(1.0, _LONGER * longest / len(reply.text))
+    natural = _share_function_words(texts, row.language)
+    if not natural:
+        return fit**2
     hits, words = _count_function_words(reply.text, row.language)
     # A short reply may well be a list of words, so its share is drawn to the references'.
     lacking = max(0, _SHORT - words)
     share = (hits + lacking * natural) / (words + lacking)
-    joined = min(1.0, share / (_FUNCTION * natural)) if natural else 1.0
+    joined = min(1.0, share / (_FUNCTION * natural))
     return fit**2 * joined**4
+
+
+def _share_function_words(texts: Iterable[str], language: Language) -> float:
+    counts = [_count_function_words(text, language) for text in texts]
+    hits, words = map(sum, zip(*counts, strict=True))
+    return hits / max(words, 1)
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _count_function_words(text: str, language: Language) -> tuple[int, int]:
     """The number of words (of Chinese characters) that only join others, and of all."""
-    words = HAN.findall(text) if language == "zh" else _WORD.findall(text.lower())
+    if language == "zh":
+        characters = HAN.findall(text)
+        return sum(map(FUNCTION_HAN.__contains__, characters)), len(characters)
     stop = STOP_WORDS["en"]
-    hits = sum(word in FUNCTION_HAN if language == "zh" else len(word) < 3 or word in stop for word in words)
-    return hits, len(words)
+    words = _WORD.findall(text.lower())
+    return sum(len(word) < 3 or word in stop for word in words), len(words)
 
 
 class StyleReward:
@@ -266,7 +286,8 @@ class StyleReward:
             DataError: When a language has not two voices to tell apart.
         """
         every = list(rows)
-        return StyleReward({code: StyleMeter(every, code) for code in sorted({row.language for row in every})})
+        languages = sorted({row.language for row in every})
+        return StyleReward({language: StyleMeter(every, language) for language in languages})
 
     def __call__(
         self, completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any
@@ -287,24 +308,27 @@ class StyleReward:
             if language not in self.meters:
                 self.meters[language] = StyleMeter(_load_rolebench_rows(language), language)
             meter = self.meters[language]
-            at = [index for index, reply in enumerate(replies) if self._can_score(reply.row, language)]
-            own = [StyleReply(replies[i].row.role, fold(replies[i].row.question), replies[i].text) for i in at]
-            plain = [reply._replace(text=replies[i].row.raw_reference or "") for i, reply in zip(at, own, strict=True)]
-            unique = list(dict.fromkeys([*own, *plain]))
+            own: dict[int, StyleReply] = {}
+            for index, reply in enumerate(replies):
+                row = reply.row
+                if row.language == language and row.role in meter.voices:
+                    own[index] = StyleReply(row.role, fold(row.question), reply.text)
+            plain = {index: item._replace(text=replies[index].row.raw_reference or "") for index, item in own.items()}
+            unique = list(dict.fromkeys([*own.values(), *plain.values()]))
             shares = dict(zip(unique, meter.measure(unique), strict=True))
-            for index, reply, rival in zip(at, own, plain, strict=True):
-                values[index] = shares[reply] * _guard(replies[index]) - (shares[rival] if rival.text else 0.0)
+            for index, item in own.items():
+                rival = plain[index]
+                rival_share = shares[rival] if rival.text else 0.0
+                values[index] = shares[item] * _guard(replies[index]) - rival_share
         return values
-
-    def _can_score(self, row: Row, language: str) -> bool:
-        return row.language == language and row.role in self.meters[language].voices
 
 
 def _load_rolebench_rows(language: Language) -> list[Row]:
     from rolellm.data.rolebench import load_rolebench
     from rolellm.scoring.rows import read_dataset_rows
 
-    for config in (f"instruction-generalization-{'eng' if language == 'en' else 'zh'}", "sample"):
+    config_of_language = {"en": "instruction-generalization-eng", "zh": "instruction-generalization-zh"}
+    for config in (config_of_language[language], "sample"):
         try:
             tables = load_rolebench(config).values()
         except ReleaseNotFoundError:
@@ -340,49 +364,65 @@ def make_judge(llm: Any, out: str | Path, name: str = "role-odds") -> AsyncRewar
     if chosen.design != "pairwise":
         raise SettingsError(f"{name} ranks lists; a reward needs a judge of pairs: role-odds or role-pair")
     model = LLM.of(llm, {"words": make_words_judge})
-    folder = Path(out) / f"rank-{os.environ['RANK']}" if int(os.environ.get("WORLD_SIZE", "1")) > 1 else Path(out)
-    options = replace(model.options, show_progress=False)
+    folder = Path(out)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        folder /= f"rank-{os.environ['RANK']}"
+    reward = _JudgeReward(chosen, model, folder)
 
-    @functools.cache
-    def open_client() -> Client:
-        client = Client(folder, model.models, options)
+    async def judge_replies(
+        completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any
+    ) -> list[float | None]:
+        return await asyncio.to_thread(reward.ask, _read_batch(completions, prompts, columns))
+
+    return judge_replies
+
+
+class _JudgeReward:
+    """A judge model and the journal of its verdicts, which is opened with the first question."""
+
+    def __init__(self, judge: Judge, model: LLM, folder: Path) -> None:
+        self._judge, self._model, self._folder = judge, model, folder
+
+    @functools.cached_property
+    def _client(self) -> Client:
+        options = replace(self._model.options, show_progress=False)
+        client = Client(self._folder, self._model.models, options)
         atexit.register(client.close)
         return client
 
-    def ask(replies: Sequence[_Completion]) -> list[float | None]:
+    def ask(self, replies: Sequence[_Completion]) -> list[float | None]:
+        """Return how likely the judge prefers each reply, over both orders."""
         requests: list[Request] = []
         owners: list[tuple[int, int]] = []
         for index, reply in enumerate(replies):
-            for sign, request in _build_verdict_requests(reply, chosen):
+            for sign, request in _build_verdict_requests(reply, self._judge):
                 requests.append(request)
                 owners.append((index, sign))
-        accept = accept_verdicts({chosen.settings.parser: chosen})
-        outcomes = open_client().ask(requests, accept, label="judging", also=_CUT)
+        accept = accept_verdicts({self._judge.settings.parser: self._judge})
+        outcomes = self._client.ask(requests, accept, label="judging", also=_CUT)
         leads: dict[int, list[float]] = defaultdict(list)
         for (index, sign), outcome in zip(owners, outcomes, strict=True):
             if isinstance(outcome, Answer) and outcome.value.ranks is not None:
                 first, second = outcome.value.ranks
                 lead = second - first if outcome.value.lead is None else outcome.value.lead
                 leads[index].append(sign * lead)
-        return [float(expit(fmean(leads[index]))) if len(leads[index]) == 2 else None for index in range(len(replies))]
-
-    async def judge_replies(
-        completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any
-    ) -> list[float | None]:
-        return await asyncio.to_thread(ask, _read_batch(completions, prompts, columns))
-
-    return judge_replies
+        shares: list[float | None] = [None] * len(replies)
+        for index, of_reply in leads.items():
+            if len(of_reply) == 2:
+                shares[index] = float(expit(fmean(of_reply)))
+        return shares
 
 
 def _build_verdict_requests(reply: _Completion, chosen: Judge) -> Iterator[tuple[int, Request]]:
     """Build the requests of both orders, and the sign of their lead; none for a row without a reply to compare with."""
-    # What a reply is compared with is not shown as a reference as well.
-    rival, *shown = *filter(None, [reply.row.rolegpt, *reply.row.references]), None
-    if rival is None or not reply.text.strip():
+    own_replies = list(filter(None, [reply.row.rolegpt, *reply.row.references]))
+    if not own_replies or not reply.text.strip():
         return
-    row = replace(reply.row, id=hash_json(reply.row.question), references=tuple(filter(None, shown)))
+    # What a reply is compared with is not shown as a reference as well.
+    rival, *shown = own_replies
+    row = replace(reply.row, id=hash_json(reply.row.question), references=tuple(shown))
     answers = {"reply": {row.id: reply.text}, "rival": {row.id: rival}}
-    material = prepare_material(Comparison([row], [System(name) for name in answers], answers), row)
+    material = prepare_material(Comparison([row], list(map(System, answers)), answers), row)
     for order, sign in ((("reply", "rival"), 1), (("rival", "reply"), -1)):
         yield sign, build_judge_request(material, VerdictRequest(0, chosen, order))
 
@@ -444,10 +484,14 @@ def rouge(
         One number from 0 to 1 each.
     """
     languages = language or ["en"] * len(completions)
-    return [
-        rouge_l([_get_text(reply)], [list(texts)], language=code)[0].f1 if texts else None
-        for reply, texts, code in zip(completions, references, languages, strict=True)
-    ]
+    rewards: list[float | None] = []
+    for reply, texts, code in zip(completions, references, languages, strict=True):
+        if not texts:
+            rewards.append(None)
+            continue
+        (score,) = rouge_l([_get_text(reply)], [list(texts)], language=code)
+        rewards.append(score.f1)
+    return rewards
 
 
 def length(completions: Sequence[Any], **_: Any) -> list[float]:

@@ -6,25 +6,19 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from rolellm.cli.app import app
-from rolellm.demo import DemoResult
-from rolellm.judging.result import JudgingResult
-from rolellm.scoring.score_report import ScoreReport
-
-# On an idle machine of two cores, the demo takes a minute.
+# The demo takes 48 s of processor time.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """One demo, run as a user runs it; its folder and what it printed."""
+    """One demo, run as a user runs it; its folder, its summary and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
-    command = [sys.executable, "-m", "rolellm", "demo", "--out", "out", "--json"]
+    command = [sys.executable, "-m", "rolellm", "demo", "--out", "out"]
     shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580)
     assert shown.returncode == 0, shown.stderr
-    return folder / "out", json.loads(shown.stdout), shown.stderr
+    return folder / "out", json.loads((folder / "out" / "summary.json").read_text("utf-8")), shown.stdout
 
 
 def test_tuned_is_clearly_above_untuned_on_held_out_questions(demo):
@@ -34,7 +28,6 @@ def test_tuned_is_clearly_above_untuned_on_held_out_questions(demo):
         assert tuned[metric]["ci95"][0] > untuned[metric]["ci95"][1], metric
         assert tuned[metric]["mean"] < baseline[metric]["mean"], metric
         assert tuned[metric]["n"] == untuned[metric]["n"] == baseline[metric]["n"] > 0
-    assert tuned["avg"]["mean"] > untuned["avg"]["mean"]
 
 
 def test_report_is_self_contained_and_shows_all(demo):
@@ -65,15 +58,11 @@ def test_the_judge_ranks_them_and_its_run_can_be_reported_again(demo):
         assert text in page
 
 
-def test_it_says_what_came_out_first_and_ends_with_what_to_do(demo, monkeypatch):
-    folder, result, _ = demo
+def test_it_says_what_came_out_first_and_ends_with_what_to_do(demo):
+    _, result, printed = demo
     assert any("closer to the role's own replies than untuned" in finding for finding in result["findings"])
-    metrics = {name: {"mean": 0.25, "ci95": None, "n": 4} for name in ("CUS", "RAW", "SPE")}
-    reports = {"tuned": ScoreReport.from_dict({"protocol": "rouge-score", "metrics": metrics})}
-    found = DemoResult(folder, folder / "report.html", ("Tuned is tuned.",), result["made"], reports, judged(), {})
-    monkeypatch.setattr("rolellm.demo.run_whole_loop", lambda out, say: found)
-    first, *_, last = CliRunner().invoke(app, ["demo"]).stdout.splitlines()
-    assert first == "Tuned is tuned." and "rolellm make CARD" in last
+    first, *_, last = printed.splitlines()
+    assert first == result["findings"][0] and "rolellm make CARD" in last
 
 
 def test_the_tuned_role_can_be_talked_to(demo):
@@ -82,7 +71,7 @@ def test_the_tuned_role_can_be_talked_to(demo):
     shown = subprocess.run(
         [sys.executable, "-m", "rolellm", *words], input="Who are you?\n", capture_output=True, text=True, timeout=120
     )
-    assert shown.returncode == 0 and "User: Queen of Hearts: " in shown.stdout, shown.stderr
+    assert shown.returncode == 0 and "Queen of Hearts: " in shown.stdout, shown.stderr
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path, command):
@@ -91,15 +80,3 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path, command):
     assert shown.code == 2
     assert "holds other files" in shown.err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
-
-
-def judged():
-    """The result of a judging run of nobody."""
-    diagnostics = {
-        "position": {"pairwise": None},
-        "length": {"longer_preferred": None},
-        "name": None,
-        "unscored": {"count": 0, "of": 4, "share": 0.0},
-    }
-    value = {"models": [], "problems": ["[red]odd\x1b[31m"], "diagnostics": diagnostics, "baseline": None}
-    return JudgingResult.from_dict({**value, "judges": [], "tests": [], "valid": True})

@@ -38,7 +38,7 @@ def test_what_it_wrote_can_be_scored_by_the_line_it_prints(
     tiny_model: Path, tmp_path: Path, environment: dict[str, str], warm: Forking
 ) -> None:
     shown = warm(command(tiny_model, "p.jsonl", "--max-new-tokens", "8"), tmp_path)
-    (line,) = re.findall("Score them with: (.*)", shown)
+    (line,) = re.findall("Go on with: (.*)", shown)
     scored = subprocess.run(
         f"{line} --json", shell=True, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -156,7 +156,7 @@ def test_a_dry_run_opens_no_socket_and_prints_one_object(file: Path) -> None:
     assert found["requests"] == found["low"]["calls"] == 100
     assert found["worst"]["calls"] == 300
     assert 0 < found["low"]["cost"] < found["expected"]["cost"] < found["worst"]["cost"]
-    assert found["counted_by"] == "estimate"
+    assert found["exact"] is False
 
 
 def test_a_dry_run_without_prices() -> None:

@@ -1,7 +1,5 @@
 """``rolellm report`` as a user gives it: runs or predictions in, one page and its tables out."""
 
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -25,22 +23,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("runs") / "ig-eng", each=2)
 
 
-def test_a_run_becomes_a_page_and_tables(run: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
-    words = [run, "--tables", "tables", "--title", "A trial"]
-    command = [sys.executable, "-W", "error", "-m", "rolellm", "report", *words]
-    shown = subprocess.run(command, env=clean_env, capture_output=True, text=True, timeout=120, cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "<h1>A trial</h1>" in html and 'id="questions"' in html
-    flat = " ".join(shown.stdout.split())
-    assert "canary: echo" in flat and "Report: report.html" in flat and "Tables: tables" in flat
-    names = {path.name for path in (tmp_path / "tables").iterdir()}
-    for table in ("scores", "pairs", "lists", "tests", "habits", "judges", "roles-win-rate", "roles-rouge"):
-        assert {f"{table}.md", f"{table}.csv", f"{table}.tex"} <= names
-    scores = (tmp_path / "tables" / "scores.md").read_text(encoding="utf-8")
-    assert "| canary: null model |" in scores and "published" not in scores
-
-
 def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
     report: Command, tmp_path: Path
 ) -> None:
@@ -61,7 +43,7 @@ def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
 
 @pytest.mark.slow
 @pytest.mark.realdata
-@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 def test_the_published_table_with_the_releases_own_rows(report: Command, real_release: Path, tmp_path: Path) -> None:
     file = real_release / "rolebench-zh" / "role_specific" / "rolegpt_baseline.jsonl"
     words = ["--config", "instruction-generalization-zh", "--data-dir", real_release, "--tables", "t", "--json"]

@@ -78,7 +78,7 @@ def test_what_is_too_large_is_refused_in_words(
     programs = {
         "score": "from rolellm.scoring.predictions import read_predictions as read",
         "rows": "import pathlib, rolellm.core.row_files as r; read = lambda path: r.read_rows(pathlib.Path(path))",
-        "card": "from rolellm.characters.cards.folder import load_card as read",
+        "card": "from rolellm.characters.cards.card import load_card as read",
         "script": "from rolellm.characters.scripts.source import read_source as read",
         "jsonl": "from rolellm.core.jsonl import read_jsonl; read = lambda path: list(read_jsonl(path))",
     }

@@ -16,7 +16,7 @@ any_text = st.text(st.characters(), max_size=60)  # lone surrogates included
         pytest.param("\x1b[31mred\x1b[0m", "␛[31mred␛[0m", id="ansi-colour"),
         pytest.param("\x1b]0;title\x07", "␛]0;title␇", id="terminal-title"),
         pytest.param("\x9b31m", "⟨U+009B⟩31m", id="c1-escape"),
-        pytest.param("a\x00b\x7f", "a␀b␡", id="nul-and-delete"),
+        pytest.param("a\x00b\x7f", "a␀b⟨U+007F⟩", id="nul-and-delete"),
         pytest.param("a\r\nb\rc", "a\nb␍c", id="carriage-returns"),
         pytest.param("pay\u202egnp.exe", "pay⟨U+202E⟩gnp.exe", id="bidi-override"),
         pytest.param("\u2066in\u2069", "⟨U+2066⟩in⟨U+2069⟩", id="bidi-isolates"),

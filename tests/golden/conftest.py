@@ -5,16 +5,15 @@ Nothing of the library's own modules is named here but its entry point, so that 
 
 from __future__ import annotations
 
+import csv
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +76,7 @@ class Case:
         left: Files and folders that it leaves, from the folder that it runs in.
         exact: Patterns of paths whose bytes are always the same.
         hub: Repositories that it publishes, as ``model:OWNER/NAME``.
-        drive: Does something to the running command.
+        prepare: Does something in the folder before it.
     """
 
     words: str
@@ -85,7 +84,7 @@ class Case:
     left: tuple[str, ...] = ()
     exact: tuple[str, ...] = ()
     hub: tuple[str, ...] = ()
-    drive: Callable[[Any], None] | None = None
+    prepare: Callable[[Path], None] | None = None
 
 
 class Shell:
@@ -109,9 +108,9 @@ class Shell:
     def run(self, case: Case) -> Ended:
         """Run a case's command to its end."""
         words = [word.format(**self.names) for word in shlex.split(case.words)]
+        if case.prepare is not None:
+            case.prepare(self._folder)
         started = self._forking.start(words, self._folder)
-        if case.drive is not None:
-            case.drive(started)
         end = time.monotonic() + _LONGEST
         while started.poll() is None:
             if time.monotonic() > end:
@@ -219,20 +218,13 @@ def _furnish(folder: Path, sample: Path, shell: Shell) -> None:
     shell.code(_PREDICTIONS)
 
 
-def ranked(started: Any) -> None:
-    """What a person does to ``rolellm label``: open the page, rank the first three, end it with Ctrl-C."""
-    found = None
-    while found is None:
-        assert started.poll() is None
-        time.sleep(0.02)
-        said = started.err.read_text(encoding="utf-8") if started.err.exists() else ""
-        found = re.search(r"(http://127\.0\.0\.1:\d+)(/\S+/) ", said)
-    origin, path = found.groups()
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    for number in range(3):
-        item = json.loads(opener.open(f"{origin}{path}item/{number}", timeout=10).read())
-        letters = [answer["letter"] for answer in item["answers"]]
-        body = json.dumps({"item": number, "seconds": 1.0, "groups": [[letter] for letter in letters]}).encode()
-        headers = {"Content-Type": "application/json", "Origin": origin}
-        opener.open(urllib.request.Request(f"{origin}{path}label", body, headers), timeout=10).read()
-    started.send_signal(signal.SIGINT)
+def fill_sheet(folder: Path) -> None:
+    """What a person does to the sheet of ``rolellm label``: rank the first three as they come."""
+    sheet = folder / "labels.csv"
+    with sheet.open(encoding="utf-8-sig", newline="") as stream:
+        head, *lines = csv.reader(stream)
+    places = [name.startswith("place of") for name in head]
+    for line in lines[:3]:
+        line[places.index(True) :] = [str(place) for place in range(1, sum(places) + 1)]
+    with sheet.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows([head, *lines])

@@ -12,7 +12,7 @@ import pytest
 
 from rolellm.data.rolebench.statistics import count_table_one
 
-from .conftest import Case, Shell, outcome, ranked
+from .conftest import Case, Shell, fill_sheet, outcome
 from .golden import UPDATE, check, recordings
 
 pytestmark = pytest.mark.slow
@@ -53,11 +53,6 @@ GROUPS: dict[str, dict[str, Case]] = {
         "parse Chinese": Case(
             "role parse lu.txt --role 鲁智深 --out lu.jsonl --json", left=("lu.jsonl",), exact=("*",)
         ),
-        "parse into the layout of the release": Case(
-            f"role parse queen.txt --role {QUEEN} --alias King --set layout=release --out released.jsonl --json",
-            left=("released.jsonl",),
-            exact=("*",),
-        ),
         "build": Case(
             f"role build queen.jsonl --role {QUEEN} --out queen --llm rules.yaml --json",
             after=("parse",),
@@ -84,7 +79,7 @@ GROUPS: dict[str, dict[str, Case]] = {
             "role card tobin --out again.json --json", after=("import a card",), left=("again.json",), exact=("*",)
         ),
         "write a card as a picture": Case(
-            "role card queen --out queen.png --spec v3 --json", after=("build",), left=("queen.png",)
+            "role card queen --out queen.png --json", after=("build",), left=("queen.png",)
         ),
         "show a character": Case("role card tobin --json", after=("import a card",)),
         "instruct": Case(
@@ -197,18 +192,19 @@ GROUPS: dict[str, dict[str, Case]] = {
         "over its budget": Case(
             f"{JUDGE} --llm dear-words.yaml --budget 5 --out stopped-judge --json", left=("stopped-judge/result.json",)
         ),
+        "label sheet": Case("label judged --annotator anna --limit 4 --sheet labels.csv --json", after=("judge",)),
         "label": Case(
-            "label judged --annotator anna --limit 4 --no-open --json",
-            after=("judge",),
+            "label judged --annotator anna --limit 4 --sheet labels.csv --json",
+            after=("label sheet",),
             left=("judged/labels",),
-            drive=ranked,
+            prepare=fill_sheet,
         ),
         "agreement": Case("label --agreement judged --json", after=("label",)),
         "report": Case(
             "report judged --out judged.html --tables tables --json", after=("judge",), left=("judged.html", "tables")
         ),
         "report of predictions": Case(
-            "report mine=tuned.jsonl base.jsonl --config sample --protocol paper"
+            "report mine=tuned.jsonl base.jsonl --config sample --set protocol=paper"
             " --out plain.html --tables plain --json",
             left=("plain.html", "plain"),
         ),

@@ -145,10 +145,10 @@ def guard(tmp_path: Path, llm_server: Callable[..., Any]) -> tuple[Path, Any]:
 
 
 def test_a_check_of_safety_is_priced(card: Path, base: Path, tmp_path: Path, guard: tuple[Path, Any]) -> None:
-    planned = estimate_make(card, RULES, tmp_path / "new", base=str(base), guard=guard[0], **FEW)
-    assert planned["safety"]["requests"] == 2 * 2 * 48 * 2
-    assert planned["together"]["requests"] == sum(planned[stage]["requests"] for stage in PAID)
-    assert "safety" not in estimate_make(card, RULES, tmp_path / "new", guard=guard[0], **FEW)
+    stages = estimate_make(card, RULES, tmp_path / "new", base=str(base), guard=guard[0], **FEW).stages
+    assert stages["safety"].requests == 2 * 2 * 48 * 2
+    assert stages["together"].requests == sum(stages[stage].requests for stage in PAID)
+    assert "safety" not in estimate_make(card, RULES, tmp_path / "new", guard=guard[0], **FEW).stages
 
 
 @pytest.mark.slow
@@ -213,7 +213,7 @@ def test_a_dry_run_prices_each_stage_and_leaves_nothing(tmp_path: Path, card: Pa
     words = ("make", card, "--llm", tmp_path / "llm.yaml", "--out", tmp_path / "tobin", "--dry-run")
     table = command(*words)
     assert table.code == 0 and "together" in table.out and "minutes" in table.out
-    found = command(*words, "--json").json
+    found = command(*words, "--json").json["stages"]
     stages = [found[name]["expected"] for name in ("profile", "questions", "replies")]
     assert found["together"]["expected"]["calls"] == sum(stage["calls"] for stage in stages) > 600
     assert found["together"]["expected"]["cost"] == pytest.approx(sum(stage["cost"] or 0 for stage in stages))

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rolellm.models.prompts.fences import LIMIT, draw_nonce, fence_text, make_harmless, read_fences
-from rolellm.models.prompts.quote_guard import fold_lookalikes
+from rolellm.models.prompts.fences import LIMIT, draw_nonce, fence_text, fold_lookalikes, make_harmless, read_fences
 
 MARK = "0123456789abcdef"
 ANY = st.text(st.characters(exclude_categories=[]), max_size=60)

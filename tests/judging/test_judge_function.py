@@ -56,11 +56,6 @@ def test_a_dataset_of_your_own_needs_roles_and_questions_only(tmp_path: Path) ->
     assert (result.baseline, result.rows, result.folder) == ("b", 2, tmp_path / "run")
 
 
-def test_without_a_folder_a_temporary_one_is_named(good: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    result = judge({"good": good}, llm=LLM, **QUICK)
-    assert str(result.folder) in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("predictions", "changed", "problem"),
     [
@@ -76,9 +71,6 @@ def test_without_a_folder_a_temporary_one_is_named(good: Any, capsys: pytest.Cap
         pytest.param({"a": ["text"]}, {}, "dataset=", id="texts-alone"),
         pytest.param({"a": ["x", "y"]}, {"dataset": "sample"}, "a: 72 rows but 2 predictions", id="few-texts"),
         pytest.param({}, {}, "of each system", id="nothing"),
-        pytest.param({"a": ["text"]}, {"llm": 7}, "llm is int", id="llm"),
-        pytest.param({"a": ["text"]}, {"llm": "none.yaml"}, "none.yaml", id="llm-file"),
-        pytest.param({"a": ["text"]}, {"rotation": 3}, "did you mean rotations", id="unknown"),
     ],
 )
 def test_what_cannot_be_judged_is_named(predictions: Any, changed: dict[str, Any], problem: str) -> None:

@@ -64,16 +64,6 @@ def test_a_list_is_drawn_by_content_and_not_by_the_order_of_files(names: list[st
     assert all(sorted(order) == sorted(names) for order in orders)
 
 
-def test_other_rows_and_seeds_draw_other_orders() -> None:
-    orders = {rotate_orders(NAMES, JudgingSettings(rotations=1), f"row {n}")[0] for n in range(200)}
-    assert len(orders) == 24  # every order of four, over enough rows
-    assert any(
-        rotate_orders(NAMES, JudgingSettings(seed=1), f"row {n}")
-        != rotate_orders(NAMES, JudgingSettings(seed=2), f"row {n}")
-        for n in range(5)
-    )
-
-
 def test_what_was_not_answered_is_not_asked_for() -> None:
     found = comparison(missing=(("two", 0), ("base", 1)))
     asks = plan_verdicts(found, load_judges(), JudgingSettings(rotations=1))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.judging.records import Comparison, DatasetName, Judgement
+from rolellm.judging.records import Judgement
 from rolellm.judging.settings import JudgingSettings
 from rolellm.scoring.statistics.intervals import estimate_proportion
 
@@ -35,44 +35,6 @@ def by_name(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def numbers(value: Any) -> Any:
     """All numbers of a result, for comparing results to the digit."""
     return json.dumps(value, sort_keys=True)
-
-
-def test_the_shape_is_the_contracts() -> None:
-    made = Simulator({"a": 0.5}, questions=6)
-    result = summarize(made.comparison(), made.pairs(), JUDGES, QUICK, DatasetName("sample", "test"))
-    # Questions are clusters however they are spelt.
-    assert (result["config"], result["split"], result["rows"], result["questions"]) == ("sample", "test", 12, 6)
-    assert result["judges"] == JUDGES
-    (base, one) = result["models"]
-    assert one["listwise"] is base["listwise"] is None
-    assert (one["answered"], one["characters"]["mean"]) == (12, 200)
-    pairs = one["pairwise"]
-    assert (pairs["win_rate"]["n"], pairs["win_rate"]["questions"]) == (12, 6)
-    assert pairs["wins"] + pairs["ties"] + pairs["losses"] == pytest.approx(1)
-    assert set(pairs["by_role"]) == {"Ada Fenn", "Old Brom"}
-    assert set(pairs["by_category"]) == {"script_based", "general"}
-    assert pairs["by_judge"]["judge"] == pairs["win_rate"]
-    assert pairs["lc_win_rate"] is None and "questions" in pairs["length_problem"]
-    json.dumps(result, allow_nan=False)
-
-
-def test_identical_models_get_identical_numbers() -> None:
-    made = Simulator({"a": 0.4, "b": -0.4}, questions=40, spread=120)
-    comparison = made.comparison()
-    # One more system that gave the same answers and got the same verdicts in pairs.
-    twin = replace(comparison.systems[0], name="twin")
-    answers = {**comparison.answers, "twin": comparison.answers["a"]}
-    more = [
-        replace(one, order=tuple("twin" if name == "a" else name for name in one.order))
-        for one in made.pairs()
-        if "a" in one.order
-    ]
-    both = Comparison(comparison.rows, [*comparison.systems, twin], answers)
-    result = summarize(both, [*made.pairs(), *more], JUDGES, QUICK)
-    found = by_name(result)
-    assert numbers({**found["a"], "name": ""}) == numbers({**found["twin"], "name": ""})
-    (test,) = [one for one in result["tests"] if {one["a"], one["b"]} == {"a", "twin"}]
-    assert (test["difference"]["mean"], test["difference"]["ci95"], test["p"]) == (0, None, 1)
 
 
 def test_the_order_of_judgements_and_rows_changes_nothing_to_the_digit() -> None:

@@ -89,47 +89,6 @@ def test_half_a_surrogate_pair_is_mended(tmp_path: Path) -> None:
     assert "without a prediction" in str(findings[0][1])
 
 
-def test_names_that_clash_say_the_way_out(tmp_path: Path) -> None:
-    one, two = write(tmp_path / "x/a.jsonl"), write(tmp_path / "y/a.jsonl")
-    with pytest.raises(SettingsError, match=r"FIRST=.*a\.jsonl SECOND="):
-        parse_sources([str(one), str(two)])
-    with pytest.raises(SettingsError, match="named after its file"):
-        parse_sources([str(one), f"a={two}"])
-    with pytest.raises(SettingsError, match=r"expected P\.jsonl or NAME="):
-        parse_sources(["=x.jsonl"])
-    with pytest.raises(SettingsError, match="is the name of the baseline"):
-        compared(f"RoleGPT={one}")
-    with pytest.raises(SettingsError, match="the baseline would have the name of a system, a"):
-        compared(one, baseline=str(two))
-
-
-def test_a_path_with_an_equals_sign_is_a_path(tmp_path: Path) -> None:
-    odd = write(tmp_path / "lr=1.jsonl")
-    assert parse_sources([str(odd)]) == {"lr=1": [odd]}
-
-
-def test_what_is_not_there_says_what_to_give(tmp_path: Path) -> None:
-    a = write(tmp_path / "a.jsonl")
-    bare = [Row(row.id, row.role, row.language, row.subset, row.question, row.references) for row in ROWS]
-    with pytest.raises(SettingsError, match=r"has no released RoleGPT reply.*--baseline"):
-        compared(a, rows=bare)
-    with pytest.raises(SettingsError, match="no baseline 'gpt9': expected rolegpt, none, a file, or one of"):
-        compared(a, baseline="gpt9")
-    with pytest.raises(PredictionError, match="not a file"):
-        compared(tmp_path / "no.jsonl")
-    lone = write(tmp_path / "b.jsonl", ROWS[8:])
-    with pytest.raises(PredictionError, match="no row of sample/test has two answers"):
-        compared(lone)
-
-
-def test_a_canarys_name_is_taken(tmp_path: Path) -> None:
-    given = f"{ECHO}={write(tmp_path / 'a.jsonl')}"
-    with pytest.raises(SettingsError, match=r"name of a canary.* another name"):
-        compared(given)
-    free, _ = compared(given, canaries=False)
-    assert free.answers[ECHO]["r3"] == "Says r3"
-
-
 def spoken(number: int, role: str, question: str, language: Language = "en") -> Row:
     return Row(f"r{number}", role, language, "general", question, ("Aye.",), rolegpt=f"{role} on {question}")
 
@@ -161,15 +120,40 @@ def test_no_loser_is_planted(tmp_path: Path, settings: dict[str, Any]) -> None:
     assert OTHER_ROLE not in found.answers
 
 
-@pytest.mark.parametrize("baseline", ["a", "none"])
-def test_one_system_alone_is_refused_in_words(tmp_path: Path, baseline: str) -> None:
-    with pytest.raises(SettingsError, match=r"a has nothing to be compared with.*another system or a baseline"):
-        compared(write(tmp_path / "a.jsonl"), baseline=baseline)
-
-
 def test_a_sample_is_drawn_of_rows_that_the_baseline_answered(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl")
     few, _ = compared(a, b, sample=8)
     assert all(row.id in few.answers["RoleGPT"] for row in few.rows) and len(few.rows) == 8
     everything, _ = compared(a, b)
     assert len(everything.rows) == 10
+
+
+BARE = [Row(row.id, row.role, row.language, row.subset, row.question, row.references) for row in ROWS]
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "problem"),
+    [
+        pytest.param(("x/a.jsonl", "y/a.jsonl"), {}, r"FIRST=.*a\.jsonl SECOND=", id="two files of one name"),
+        pytest.param(("x/a.jsonl", "a=y/a.jsonl"), {}, "named after its file", id="a file's name"),
+        pytest.param(("=x/a.jsonl",), {}, r"expected P\.jsonl or NAME=", id="no name"),
+        pytest.param(("RoleGPT=x/a.jsonl",), {}, "is the name of the baseline", id="the baseline's name"),
+        pytest.param((f"{ECHO}=x/a.jsonl",), {}, "name of a canary", id="a canary's name"),
+        pytest.param(("x/a.jsonl",), {"baseline": "y/a.jsonl"}, "baseline would have the name", id="its own baseline"),
+        pytest.param(("x/a.jsonl",), {"baseline": "a"}, "nothing to be compared with", id="alone"),
+        pytest.param(("x/a.jsonl",), {"baseline": "none"}, "nothing to be compared with", id="alone, no baseline"),
+        pytest.param(("x/a.jsonl",), {"rows": BARE}, "no released RoleGPT reply.*--baseline", id="no RoleGPT"),
+        pytest.param(("x/a.jsonl",), {"baseline": "gpt9"}, "no baseline 'gpt9': expected rolegpt", id="no baseline"),
+        pytest.param(("no.jsonl",), {}, "not a file", id="no file"),
+        pytest.param(("lone.jsonl",), {}, "no row of sample/test has two answers", id="other rows"),
+    ],
+)
+def test_what_cannot_be_compared_says_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], settings: dict[str, Any], problem: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(Path("x/a.jsonl"))
+    write(Path("y/a.jsonl"))
+    write(Path("lone.jsonl"), ROWS[8:])
+    with pytest.raises((SettingsError, PredictionError), match=problem):
+        compared(*given, **settings)

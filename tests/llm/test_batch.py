@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import DataError, EndpointError, SettingsError, StoppedShortError
+from rolellm.core.errors import EndpointError, SettingsError, StoppedShortError
 from rolellm.llm import batch as batch_module
 from rolellm.llm.batch import STATE, BatchDispatcher, BatchState
 from rolellm.llm.client import Client
@@ -28,7 +28,6 @@ from rolellm.llm.model import (
     UnacceptableError,
     user,
 )
-from rolellm.llm.scripted import ScriptedModel
 
 from .conftest import KEY, Serve
 
@@ -156,15 +155,6 @@ def test_stopped_while_a_batch_is_on_its_way_it_is_collected_later(tmp_path: Pat
     assert len(server.batches.batches) == 1
 
 
-def test_only_an_endpoint_takes_batches(tmp_path: Path) -> None:
-    model = ScriptedModel(lambda request: "x", rules_hash="0")
-    with (
-        Client(tmp_path, [model], OPTIONS) as client,
-        pytest.raises(SettingsError, match="batch=true takes one endpoint"),
-    ):
-        client.ask(asked(1))
-
-
 def test_many_requests_go_in_several_batches(tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_module, "MOST_REQUESTS", 7)
     server, at = serve()
@@ -220,15 +210,6 @@ def test_a_line_over_the_rate_limit_costs_no_attempt(tmp_path: Path, serve: Serv
     server, at = serve(faults=[{"rate": 1.0, "kinds": ["limited_seconds"], "forever": True}])
     (outcome,) = ask(tmp_path / "never", at, asked(1), max_wait=0.05)
     assert isinstance(outcome, Failure) and outcome.kind == "rate_limited"
-
-
-@pytest.mark.parametrize(
-    "content", [pytest.param("{", id="cut"), pytest.param("[]", id="list"), pytest.param('{"run": "x"}', id="half")]
-)
-def test_a_state_file_that_is_none(tmp_path: Path, serve: Serve, content: str) -> None:
-    (tmp_path / STATE).write_text(content)
-    with pytest.raises(DataError, match=r"batches\.json: "):
-        ask(tmp_path, serve()[1], asked(1))
 
 
 class _KilledError(Exception):

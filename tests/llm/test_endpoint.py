@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import RoleLLMWarning, SettingsError
+from rolellm.core.errors import RoleLLMWarning
 from rolellm.core.jsonl import read_jsonl
 from rolellm.llm import retry as pacing
 from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.journal import JOURNAL
 from rolellm.llm.model import (
-    Answer,
     CallError,
     Failure,
     Model,
@@ -272,82 +271,6 @@ def test_nothing_listens() -> None:
     assert "no connection" in error.reason
 
 
-def test_connections_are_used_again(serve: Serve) -> None:
-    server, at = serve()
-    opened = []
-
-    async def go() -> None:
-        for number in range(20):
-            await at.call(Request((user(str(number)),)))
-            opened.extend(server.connections)
-        await at.close()
-
-    asyncio.run(go())
-    assert len(set(map(id, opened))) == 1
-
-
-@pytest.mark.parametrize(
-    "base_url",
-    [
-        pytest.param("https://sk-secret-0123456789@host/v1", id="user"),
-        pytest.param("ftp://host/sk-secret-0123456789", id="scheme"),
-        pytest.param("http://:80/sk-secret-0123456789", id="no host"),
-        pytest.param("http://host:port/sk-secret-0123456789", id="port"),
-        pytest.param("sk-secret-0123456789", id="no address"),
-        pytest.param("http://host/sk-secret-0123456789\x1b[31m", id="control"),
-        pytest.param("http://[::1/sk-secret-0123456789", id="bracket"),
-    ],
-)
-def test_addresses_that_are_refused_are_not_repeated(base_url: str) -> None:
-    with pytest.raises(SettingsError, match="base_url") as raised:
-        ModelSettings(model="m", base_url=base_url)
-    assert "sk-secret" not in "".join(traceback.format_exception(raised.value))
-
-
-@pytest.mark.parametrize(
-    ("base_url", "named", "value", "found"),
-    [
-        pytest.param("https://api.openai.com/v1", None, None, "OPENAI_API_KEY", id="openai"),
-        pytest.param("https://api.example.com/v1", None, None, "api_key_env", id="nothing named"),
-        pytest.param("https://api.example.com/v1", "MY_KEY", None, "MY_KEY", id="not set"),
-        pytest.param("https://api.example.com/v1", "MY_KEY", "  ", "MY_KEY", id="blank"),
-        pytest.param("https://api.example.com/v1", "MY_KEY", "sk-0123456789\nX-Evil: 1", "characters", id="header"),
-        pytest.param("http://127.0.0.1:1/v1", "MY_KEY", "sk-0123456789é", "characters", id="not ascii"),
-        pytest.param("https://127.evil.com/v1", None, None, "api_key_env", id="looks local"),
-        pytest.param("http://api.example.com/v1", "MY_KEY", "sk-0123456789", "allow_plain_http", id="plain"),
-        pytest.param("http://10.0.0.7/v1", "MY_KEY", "sk-0123456789", "allow_plain_http", id="plain to the network"),
-    ],
-)
-def test_keys_that_are_not_there(
-    base_url: str, named: str | None, value: str | None, found: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    if value is not None:
-        monkeypatch.setenv("MY_KEY", value)
-    at = Endpoint(ModelSettings(model="m", base_url=base_url, api_key_env=named))
-    with pytest.raises(SettingsError, match=found) as raised:
-        at.find_key()
-    assert "sk-0123456789" not in str(raised.value)
-    (error,) = ask(at, ASKED)
-    assert isinstance(error, SettingsError)
-
-
-@pytest.mark.parametrize(
-    ("base_url", "allowed"),
-    [
-        pytest.param("http://127.0.0.1:1/v1", False, id="loopback"),
-        pytest.param("http://[::1]:1/v1", False, id="loopback-6"),
-        pytest.param("http://localhost:1/v1", False, id="localhost"),
-        pytest.param("https://api.example.com/v1", False, id="https"),
-        pytest.param("http://gpu-box:8000/v1", True, id="allowed"),
-    ],
-)
-def test_where_a_key_goes(base_url: str, allowed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", "sk-0123456789")
-    at = Endpoint(ModelSettings(model="m", base_url=base_url, api_key_env="MY_KEY", allow_plain_http=allowed))
-    assert at.find_key() == "sk-0123456789"
-
-
 @pytest.mark.parametrize("shaped", [False, True])
 def test_a_key_changes_with_what_can_change_the_reply_and_with_nothing_else(shaped: bool) -> None:
     other: dict[str, Any] = {
@@ -416,20 +339,13 @@ def test_a_run_through_every_fault_ends_with_each_request_typed_and_no_key_on_th
         assert KEY not in text
 
 
-def test_the_limit_of_calls_at_once_is_kept_at_both_ends(serve: Serve, tmp_path: Path) -> None:
-    server, at = serve(latency=0.02, at={"concurrency": 7})
-    with Client(tmp_path, [at], QUIET) as client:
-        assert all(isinstance(found, Answer) for found in client.ask(asked(60)))
-    assert server.counts.at_once == 7
-
-
 def test_every_stage_tells_of_damage(serve: Serve, tmp_path: Path) -> None:
     _, at = serve()
     with Client(tmp_path, [at], QUIET) as client:
         client.ask([ASKED])
     with (tmp_path / JOURNAL).open("ab") as stream:
         stream.write(b"half a rec")
-    with pytest.warns(RoleLLMWarning, match="requested and paid for again: 1 damaged piece"):
+    with pytest.warns(RoleLLMWarning, match="requested and paid for again: 1 damaged line"):
         Client(tmp_path, [at]).close()
     Client(tmp_path, [at]).close()
 
@@ -456,7 +372,7 @@ def test_results_name_who_answered(answered_by: Callable[..., Endpoint], tmp_pat
     ):
         client.ask(asked(3))
     assert len(told) == 1
-    assert client.spent.to_dict()["answered_by"] == {"cheap-model-9000": 3}
+    assert client.spent.answered_by == {"cheap-model-9000": 3}
 
 
 def test_a_server_that_answers_under_ever_new_names_is_counted_once_beyond_twenty(

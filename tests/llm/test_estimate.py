@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.core.errors import SettingsError
 from rolellm.llm.dispatcher import compute_worst_cost
 from rolellm.llm.estimate import Estimate, estimate
 from rolellm.llm.model import Price, Request, Sampling, Schema, Usage, system, user
@@ -107,8 +106,3 @@ def test_estimates_of_stages_add_up() -> None:
     assert both.expected.cost == pytest.approx((one.expected.cost or 0) + (two.expected.cost or 0))
     unpriced = estimate(requests(4), [priced(Price())])
     assert (unpriced + unpriced).low.cost is None
-
-
-def test_bad_usage_is_refused() -> None:
-    with pytest.raises(SettingsError, match="no model to ask"):
-        estimate(requests(), [])

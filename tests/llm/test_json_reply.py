@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.core.errors import SettingsError
-from rolellm.llm.json_reply import MAX_CHARACTERS, accept_json, make_strict, parse_items, parse_json
+from rolellm.llm.json_reply import accept_json, make_strict, parse_items, parse_json
 from rolellm.llm.model import Reply, Request, Schema, UnacceptableError, Usage, user
 
 PAIR = {"type": "object", "properties": {"q": {"type": "string"}, "sure": {"enum": ["high", "low"]}}}
@@ -100,7 +99,6 @@ def test_what_models_write_is_read(text: str, value: Any) -> None:
         pytest.param("[1 " * 100_000, "", id="lists-that-break"),
         pytest.param('"\\' * 200_000 + "{", "", id="escapes"),
         pytest.param("</think>" * 50_000, "", id="thoughts-without-end"),
-        pytest.param("x" * (MAX_CHARACTERS + 1), "characters; at most", id="too-long"),
     ],
 )
 @pytest.mark.timeout(30)
@@ -237,8 +235,3 @@ def test_strict_closes_every_object() -> None:
     either = {"anyOf": [{"type": "null"}, PAIR]}
     found = make_strict(Schema("s", {"type": "object", "properties": {"x": either}})).schema
     assert found["properties"]["x"]["anyOf"][1]["required"] == ["q", "sure"]
-
-
-def test_a_list_at_the_root_is_refused() -> None:
-    with pytest.raises(SettingsError, match="at its root"):
-        make_strict(Schema("s", {"type": "array", "items": PAIR}))

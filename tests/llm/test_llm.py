@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-from rolellm.core.errors import SettingsError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request, RunOptions, user
 from rolellm.llm.scripted import ScriptedModel
@@ -35,21 +32,3 @@ def test_a_file_a_dict_an_llm_and_a_model_are_the_same_thing(tmp_path: Path) -> 
     assert llm.models == [scripted]
     assert llm.describe()["endpoints"][0]["name"] == "scripted"
     assert repr(llm) == "LLM(scripted)"
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        pytest.param(7, "llm is int; give a settings file", id="number"),
-        pytest.param(None, "llm is NoneType; give", id="nothing"),
-        pytest.param("nowhere.yaml", "nowhere.yaml does not exist", id="no-file"),
-        pytest.param({**SERVER, "concurency": 3}, "did you mean endpoints.concurrency?", id="typo"),
-        pytest.param({**SERVER, "api_key": "sk-0123456789"}, "did you mean endpoints.api_key_env?", id="key"),
-        pytest.param({"model": "small"}, "base_url is missing", id="no-address"),
-    ],
-)
-def test_anything_else_is_refused_in_one_sentence(given: object, words: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        LLM.of(given)
-    assert words in str(caught.value)
-    assert "sk-0123456789" not in str(caught.value)

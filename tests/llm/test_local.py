@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import RoleLLMWarning, SettingsError
+from rolellm.core.errors import RoleLLMWarning
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import (
     CallError,
@@ -168,8 +168,3 @@ def test_log_probabilities_of_the_first_token(local: LocalModel) -> None:
     assert likeliest[0]["token"].strip() == without["text"]
     (refused,) = ask(LocalChat(local), requests(1, top_logprobs=5))
     assert isinstance(refused, CallError) and "max_tokens" in str(refused)
-
-
-def test_a_batch_size_of_nothing(local: LocalModel) -> None:
-    with pytest.raises(SettingsError, match="batch size"):
-        LocalChat(local, batch_size=0)

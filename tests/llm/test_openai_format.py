@@ -66,9 +66,7 @@ def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
     [
         pytest.param(choice(), "stop", "Hello.", id="plain"),
         pytest.param(choice(finish=None), "stop", "Hello.", id="no reason given"),
-        pytest.param(choice(finish="eos"), "stop", "Hello.", id="eos"),
         pytest.param(choice(finish="length"), "length", "Hello.", id="length"),
-        pytest.param(choice("", finish="length"), "length", "", id="length with nothing said"),
         pytest.param(choice(finish="content_filter"), "filtered", "Hello.", id="filter"),
         pytest.param(choice(finish="SAFETY"), "filtered", "Hello.", id="filter of another house"),
         pytest.param(choice(refusal="No."), "refused", "Hello.", id="refusal beside text"),
@@ -103,27 +101,17 @@ def test_any_object_is_read_or_refused(body: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("usage", "counted"),
+    ("details", "cached"),
     [
-        pytest.param({"prompt_tokens": 5, "completion_tokens": 2}, Usage(5, 2, 0), id="plain"),
-        pytest.param(
-            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}},
-            Usage(5, 2, 4),
-            id="cached",
-        ),
-        pytest.param(
-            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 99}},
-            Usage(5, 2, 5),
-            id="more cached than there are",
-        ),
-        pytest.param(
-            {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": None}, Usage(5, 2), id="null"
-        ),
+        pytest.param({"cached_tokens": 4}, 4, id="cached"),
+        pytest.param({"cached_tokens": 99}, 5, id="more cached than there are"),
+        pytest.param(None, 0, id="null"),
     ],
 )
-def test_usage(usage: dict[str, Any], counted: Usage) -> None:
+def test_usage(details: Any, cached: int) -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": details}
     body = choice() | {"usage": usage}
-    assert read(**body).usage == counted
+    assert read(**body).usage == Usage(5, 2, cached)
     assert add_usage(body, Request((user("x"),))) is body
 
 
@@ -190,13 +178,6 @@ def test_any_text_is_sent_and_read_back(text: str) -> None:
     assert json.loads(encode_body(body)) == body
 
 
-@given(st.binary())
-def test_any_bytes_are_a_raw_reply(content: bytes) -> None:
-    raw = parse_body(content)
-    assert isinstance(raw, dict)
-    json.dumps(raw)
-
-
 @pytest.mark.parametrize("content", [b"[" * 100_000, b'{"a":' * 100_000, b"[1]", b"", b"\xff", b"1" * 5000])
 def test_bodies_that_are_no_object_are_kept_as_text(content: bytes) -> None:
     raw = parse_body(content)
@@ -208,23 +189,20 @@ def test_bodies_that_are_no_object_are_kept_as_text(content: bytes) -> None:
     ("status", "content", "found"),
     [
         pytest.param(400, b'{"error": {"message": "Too long"}}', "HTTP 400: Too long", id="openai"),
-        pytest.param(422, b'{"detail": [{"msg": "field required"}]}', "HTTP 422: field required", id="fastapi"),
         pytest.param(
             422,
             b'{"detail": [{"loc": ["body", "n", 0], "msg": "A", "input": "secret"}, {"loc": "n", "msg": "B"}]}',
             "HTTP 422: body.n.0: A; B",
             id="fastapi, several",
         ),
-        pytest.param(422, b'{"detail": ["odd"]}', 'HTTP 422: ["odd"]', id="a list of something else"),
         pytest.param(500, b'{"error": "out of memory"}', "HTTP 500: out of memory", id="a text"),
         pytest.param(500, b'{"message": "oops"}', "HTTP 500: oops", id="bare"),
         pytest.param(400, b'[{"error": {"message": "Key?"}}]', "HTTP 400: Key?", id="list"),
         pytest.param(
-            502, b"<html>\n Bad \x1b[31m gateway\x00</html>", "HTTP 502: <html> Bad [31m gateway </html>", id="html"
+            502, b"<html>\n Bad \x1b[31m gateway\x00</html>", "HTTP 502: <html> Bad ␛[31m gateway␀</html>", id="html"
         ),
         pytest.param(503, b"", "HTTP 503", id="empty"),
         pytest.param(500, b"[" * 70_000, "HTTP 500: " + "[" * 300, id="deep"),
-        pytest.param(500, "\u202eevil".encode(), "HTTP 500: evil", id="bidi"),
     ],
 )
 def test_what_a_refusal_says(status: int, content: bytes, found: str) -> None:
@@ -236,22 +214,6 @@ def test_every_status_is_a_typed_failure(status: int) -> None:
     error = make_status_error(status, {}, b"", str)
     assert error.retry == (status in (408, 409, 424, 425, 429) or (status >= 500 and status != 501))
     assert error.billed == (status in (408, 504, 524))
-
-
-@pytest.mark.parametrize(
-    ("status", "message", "found"),
-    [
-        (400, "Invalid parameter: 'response_format' of type 'json_schema' is not supported with this model.", True),
-        (422, "guided decoding is off", True),
-        (400, "The prompt is too long", False),
-        (429, "response_format", False),
-        # llama_cpp.server 0.3.36 of a type that it does not know: the error of its own validation, as HTTP 500.
-        (500, "[{'type': 'literal_error', 'loc': ('body', 'response_format', 'type'), 'input': 'json_schema'}]", True),
-    ],
-)
-def test_refusals_of_a_form(status: int, message: str, found: bool) -> None:
-    content = json.dumps({"error": {"message": message}}).encode()
-    assert make_status_error(status, {}, content, str).wants_other_form is found
 
 
 def test_nothing_that_is_hidden_is_cut_in_half() -> None:

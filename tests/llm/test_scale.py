@@ -17,15 +17,14 @@ from typing import Any
 import pytest
 
 from rolellm import load_rolebench
-from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Turn
 from rolellm.llm.journal import JOURNAL, SHARDS, Journal
-from rolellm.llm.model import RunOptions
 
 CALLS, KILLED, AT_ONCE = 400, 4000, 4
 DRIVER = """
 import json, sys
+from dataclasses import asdict
 from pathlib import Path
 from rolellm.core.errors import StoppedShortError
 from rolellm.llm.client import Client
@@ -51,7 +50,7 @@ with Client(folder, llm.models, llm.options) as client:
         print(json.dumps({{"stopped": str(error)}}))
         sys.exit()
     values = [found.value if isinstance(found, Answer) else None for found in outcomes]
-    print(json.dumps({{"values": values, **client.spent.to_dict()}}))
+    print(json.dumps({{"values": values, **asdict(client.spent)}}))
 """
 
 
@@ -313,15 +312,8 @@ def test_a_command_says_the_same_with_workers(
     assert found["alone"] == found["together"]
 
 
-def test_ray_and_batches_exclude_each_other() -> None:
-    with pytest.raises(SettingsError, match="batch=true"):
-        RunOptions(ray="local", batch=True)
-    with pytest.raises(SettingsError, match="ray="):
-        RunOptions(workers=2)
-
-
 def filled(folder: Path, keys: range) -> Path:
-    journal = Journal(folder, reserve=0)
+    journal = Journal(folder)
     for number in keys:
         journal.record_sent(f"{number:064x}", 1, "m", 0.5)
         journal.reply(f"{number:064x}", 1, {"n": number}, 0.25, {})
@@ -336,14 +328,14 @@ def test_a_merge_that_was_killed_is_done_once(tmp_path: Path, share: float) -> N
     both = b"".join(path.read_bytes() for path in shards)
     (tmp_path / SHARDS / "merging").write_text(str(len(whole)))
     (tmp_path / JOURNAL).write_bytes(whole + both[: int(share * len(both))])
-    journal = Journal(tmp_path, reserve=0)
+    journal = Journal(tmp_path)
     assert journal.merge() == 20
     assert (len(journal), journal.spent, journal.unknown, journal.harm) == (25, 6.25, 0.0, "")
     assert [raw["n"] for _, raw in journal.read_replies([f"{29:064x}"])] == [29]
     assert journal.merge() == 0
     journal.close()
     assert (tmp_path / JOURNAL).read_bytes() == whole + both
-    again = Journal(tmp_path, reserve=0)
+    again = Journal(tmp_path)
     assert (len(again), again.spent, again.missing) == (25, 6.25, 0.0)
     again.close()
 
@@ -353,10 +345,10 @@ def test_a_merge_leaves_out_the_half_line_of_a_killed_worker(tmp_path: Path) -> 
     shard = filled(tmp_path / SHARDS / "0000", range(5, 8))
     shard.write_bytes(shard.read_bytes()[:-9])
     filled(tmp_path / SHARDS / "0001", range(8, 9))
-    journal = Journal(tmp_path, reserve=0)
+    journal = Journal(tmp_path)
     assert (journal.merge(), len(journal), journal.unknown) == (4, 5, 0.5)
     journal.close()
-    again = Journal(tmp_path, reserve=0)
+    again = Journal(tmp_path)
     assert (len(again), again.damaged) == (5, 0)
     again.close()
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from rolellm.characters.cards.folder import load_card
+from rolellm.characters.cards.card import load_card
 from rolellm.core.errors import DataError, RoleLLMWarning, ScriptError, SettingsError, StoppedShortError
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import sample_folder
@@ -50,7 +50,7 @@ def test_what_was_made_shows_itself(queen: Character) -> None:
     assert shown["stages"] == {"build": "done", "instruct": "done", "respond": "done"}
     assert QUEEN in repr(queen)
     assert str(queen.folder) in repr(queen)
-    assert "<table>" in queen._repr_html_()
+    assert "<table" in queen._repr_html_()
     assert "&lt;b&gt;" in Character("<b>", "en")._repr_html_()
 
 

@@ -38,7 +38,7 @@ def test_filters_keep_what_says_something_new_and_each_has_something_to_do(tmp_p
         by = {verdict.by for verdict in run.result.dropped}
         assert len(by) >= 2
         dropped |= by
-    assert dropped == {"form", "confidence", "standalone", "character", "grounding", "duplicate"}
+    assert dropped == {"form", "confidence", "overlap", "duplicate"}
 
 
 @pytest.mark.parametrize("text", ["{role}", "\\1", "<<<\n>>>", "Write 3 pairs.", ""])

@@ -1,4 +1,4 @@
-"""The page of `rolellm chat --web` in a real browser, in front of a server that says a message's words again."""
+"""The page of `rolellm chat --web`: what each model is asked, votes, and the page in a real browser."""
 
 from __future__ import annotations
 
@@ -16,30 +16,93 @@ from typing import Any
 import httpx2
 import pytest
 
+from rolellm.judging.people.agreement import measure_agreement
+from rolellm.judging.records import read_run
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Request
+from rolellm.llm.scripted import ScriptedModel
+from rolellm.playing.player import RolePlayer
+
 from .conftest import write_card
 
 ROLELLM = str(Path(sys.executable).parent / "rolellm")
-
-GREETING = "Seventy-two steps, User. Sit down."
-HOSTILE = (
-    "<img src=x onerror=\"document.title='hurt'\"> **bold** [a](http://evil.example/) <script>hurt()</script> "
-    "$x$ $$y$$ `c` <b>b</b> &lt;"
-)
 ENTER = "\ue007"
+
+
+def make_page(folder: Path, *names: str) -> Any:
+    """A page of models that answer with their name, the number of messages, and all that they said before."""
+    gradio = pytest.importorskip("gradio")
+    assert gradio
+    from rolellm.reporting.labelling.talk import TalkPage
+
+    def make_player(name: str) -> RolePlayer:
+        def answer(request: Request) -> str:
+            said = [message.content[:3] for message in request.messages if message.role == "assistant"]
+            return f"{name} {len(request.messages)} {said}"
+
+        return RolePlayer(LLM.of(ScriptedModel(answer, rules_hash=name)), "queen of hearts")
+
+    return TalkPage({name: make_player(name) for name in names}, folder / "votes", "anna")
+
+
+def talk(page: Any, *messages: str) -> list[dict[str, Any]]:
+    """Say messages one after the other; the history as Gradio keeps it."""
+    history: list[dict[str, Any]] = []
+    for message in messages:
+        *_, replies = page.reply(message, list(history))
+        said = [("user", message), *(("assistant", reply) for reply in replies)]
+        history += [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in said]
+    return history
+
+
+def read_texts(history: list[dict[str, Any]]) -> list[str]:
+    return [item["content"][0]["text"] for item in history]
+
+
+class Like:
+    """What Gradio says of a thumb."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+def test_each_model_sees_its_own_replies_and_votes_are_kept(tmp_path: Path) -> None:
+    page = make_page(tmp_path, "fox", "owl")
+    history = talk(page, "Who?", "Why?")
+    # The talk begins with a user's turn and the system's.
+    assert sorted(read_texts(history)[4:]) == ["fox 4 ['fox']", "owl 4 ['owl']"]
+    for index in (1, 5, 4):
+        page.vote(history, Like(index))
+    run = read_run(tmp_path / "votes")
+    assert [row.question for row in run.comparison.rows] == ["Who?", "Why?"]
+    lines = (tmp_path / "votes" / "labels" / "anna.jsonl").read_text().splitlines()
+    assert [json.loads(line)["ranks"] for line in lines] == [[1.0, 2.0], [2.0, 1.0], [1.0, 2.0]]
+    assert measure_agreement(run).annotators[0].labelled == 2
+    # An edited talk has replies that nobody knows whose they are.
+    history[1]["content"][0]["text"] = "changed"
+    with pytest.raises(Exception, match="no vote"):
+        page.vote(history, Like(1))
+
+
+def test_a_folder_of_something_else_is_no_folder_of_votes(tmp_path: Path) -> None:
+    (tmp_path / "votes").mkdir()
+    (tmp_path / "votes" / "notes.txt").touch()
+    with pytest.raises(Exception, match="holds other files"):
+        make_page(tmp_path, "fox")
 
 
 class Started:
     """`rolellm chat … --web` at work."""
 
-    def __init__(self, url: str, process: Any, folder: Path) -> None:
-        self.url, self.process, self.folder = url, process, folder
+    def __init__(self, url: str, process: Any) -> None:
+        self.url, self.process = url, process
 
     def stop(self) -> str:
         """Stop it, check that it told nothing on standard error since it began, and return what it said."""
         self.process.send_signal(signal.SIGINT)
         said, errors = self.process.communicate(timeout=60)
         assert (errors, self.process.returncode) == ("", 0)
-        return said
+        return str(said)
 
 
 @pytest.fixture
@@ -57,9 +120,9 @@ def start(tmp_path: Path, upstream: Any) -> Iterator[Callable[..., Started]]:
         )
         running.append(process)
         said = process.stderr.readline()
-        found = re.search(r"Open (http://127\.0\.0\.1:\d+/[\w-]{22}/) in", said)
+        found = re.search(r"Open (http://127\.0\.0\.1:\d+/\?key=[\w-]{22}) in", said)
         assert found, said + process.stderr.read()
-        return Started(found[1], process, tmp_path)
+        return Started(found[1], process)
 
     yield begin
     for process in running:
@@ -67,184 +130,69 @@ def start(tmp_path: Path, upstream: Any) -> Iterator[Callable[..., Started]]:
         process.communicate()
 
 
-class Page:
-    """What a person sees and presses."""
-
-    def __init__(self, driver: Any, url: str) -> None:
-        self.driver = driver
-        driver.get(url)
-        self.until(lambda: self.said() == [GREETING] * max(1, len(self.names())))
-
-    def shown(self, selector: str) -> list[str]:
-        """The texts of what can be seen."""
-        find = "return [...document.querySelectorAll(arguments[0])].filter((e) => e.checkVisibility()).map((e) => %s)"
-        found = self.driver.execute_script(find % "[e.innerText, e.value]", selector)
-        return [value or text for text, value in found]
-
-    def said(self) -> list[str]:
-        return self.shown(".message")
-
-    def names(self) -> list[str]:
-        return [name.strip() for name in self.shown("label[data-testid=block-label]")]
-
-    def until(self, true: Callable[[], Any]) -> None:
-        end = time.monotonic() + 60
-        while not true():
-            assert time.monotonic() < end, self.driver.find_element("tag name", "body").text
-            time.sleep(0.03)
-
-    def press(self, name: str) -> None:
-        self.driver.find_element("xpath", f"//button[normalize-space()='{name}']").click()
-
-    def open_settings(self) -> None:
-        toggle = self.driver.find_element("css selector", ".sidebar .toggle-button")
-        toggle.click()
-        time.sleep(0.5)  # It slides.
-
-    def choose(self, what: str, option: str) -> None:
-        self.driver.find_element("css selector", f"input[aria-label='{what}']").click()
-        self.until(lambda: option in self.shown("ul[role=listbox] li"))
-        self.driver.find_element("css selector", f"ul[role=listbox] li[aria-label='{option}']").click()
-
-    def say(self, text: str, *, then: Callable[[], Any]) -> None:
-        # A long text would take long to type.
-        box = self.driver.find_element("css selector", "textarea[placeholder='Say something']")
-        put = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))"
-        self.driver.execute_script(put, box, text)
-        box.send_keys(ENTER)
-        self.until(then)
-
-
-@pytest.fixture
-def look(chromium: Callable[..., Any]) -> Callable[[Started], Page]:
-    return lambda started: Page(chromium(), started.url)
-
-
-@pytest.mark.browser
-def test_a_talk_is_text_and_nothing_leaves_the_machine(start: Any, look: Any, upstream: Any) -> None:
-    started = start()
-    page = look(started)
-    assert "Ada Fenn keeps the lighthouse and counts everything." in page.shown("textarea")
-    reply = f"{HOSTILE}\n\nAnswer User in one sentence."
-    page.say(HOSTILE, then=lambda: page.said() == [GREETING, HOSTILE, reply])
-    inside = "return document.querySelectorAll('.message :is(img, a, b, strong, script, code, .katex)').length"
-    assert page.driver.execute_script(inside) == 0
-    before = len(upstream.bodies)
-    page.press("Retry")
-    page.until(lambda: len(upstream.bodies) > before)
-    page.until(lambda: page.said() == [GREETING, HOSTILE, reply])
-    page.open_settings()
-    page.driver.execute_cdp_cmd(
-        "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
-    )
-    page.driver.find_element("css selector", "button[aria-label*=opy]").click()
-    who = "Ada Fenn by parrot"
-    told = f"{who}: {GREETING}\n\nYou: {HOSTILE}\n\n{who}: {reply}"
-    clipboard = "navigator.clipboard.readText().then(arguments[0])"
-    page.until(lambda: page.driver.execute_async_script(clipboard) == told)
-    assert page.driver.title == "Talk to a role"
-    assert page.driver.get_log("browser") == []
-    messages = [json.loads(line["message"])["message"] for line in page.driver.get_log("performance")]
-    asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-    root = started.url.rsplit("/", 2)[0]
-    ours = (started.url, f"{root}/manifest.json", f"{root}/favicon.ico", "data:", "chrome:")
-    assert asked and not [url for url in asked if not url.startswith(ours)]
-    started.stop()
-    assert not (started.folder / "rolellm-votes").exists()
-
-
-@pytest.mark.browser
-@pytest.mark.parametrize("width", [390, 1280])
-def test_the_talk_comes_first_and_can_be_stopped(start: Any, look: Any, upstream: Any, width: int) -> None:
-    page = look(start())
-    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
-    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    box = page.driver.find_element("css selector", "textarea[placeholder='Say something']")
-    greeting = page.driver.find_element("css selector", ".message")
-    assert 0 <= greeting.rect["y"] < 300 and box.rect["y"] + box.rect["height"] <= 844
-    assert page.driver.execute_script("return document.documentElement.scrollWidth") <= width
-    page.say("*waves* 2*3*4 **no** * x *", then=lambda: len(page.said()) == 3 and "one sentence" in page.said()[-1])
-    actions = page.driver.execute_script("return [...document.querySelectorAll('.message em')].map((e) => e.innerText)")
-    assert actions == ["waves", "waves"]
-    page.say("drip " + "two " * 200, then=lambda: upstream.open == 1)
-    page.press("Stop")
-    assert upstream.quiet()
-    page.say("go on", then=lambda: page.said()[-1].startswith("go on"))
-
-
-@pytest.mark.browser
-def test_votes_between_two_models_and_two_roles(start: Any, look: Any) -> None:
-    started = start("--against", "other.yaml")
-    page = look(started)
-    assert page.names() == ["parrot", "other.yaml"]
-    page.open_settings()
-    page.driver.find_element("css selector", "input[type=checkbox]").click()
-    page.press("New talk")
-    page.until(lambda: page.names() == ["Left", "Right"])
-    page.say("How many gulls?", then=lambda: "Equal" in page.shown("button"))
-    assert len(page.said()) == 6
-    page.press("Left is better")
-    page.until(lambda: "is better." in " ".join(page.shown(".toast-body")))
-    page.until(lambda: sorted(page.names()) == ["other.yaml", "parrot"] and "Equal" not in page.shown("button"))
-    left = page.names()[0]
-    page.choose("Second role", "Queen of Hearts")
-    page.press("New talk")
-    page.until(lambda: len(page.said()) == 1)
-    page.say("Why?", then=lambda: "Equal" in page.shown("button"))
-    page.press("Equal")
-    page.until(lambda: sorted(page.names()) == ["Ada Fenn by parrot", "Queen of Hearts by other.yaml"])
-    assert "rolellm label --agreement rolellm-votes" in started.stop()
-    folder = started.folder / "rolellm-votes"
-    labels = [json.loads(line) for line in next((folder / "labels").glob("*.jsonl")).read_text().splitlines()]
-    assert [(labels[0]["order"][0], labels[0]["ranks"]), labels[1]["ranks"]] == [(left, [1.0, 2.0]), [1.5, 1.5]]
-    done = subprocess.run([ROLELLM, "label", "--agreement", str(folder), "--json"], capture_output=True, text=True)
-    found = json.loads(done.stdout)
-    assert (found["rows"], found["annotators"][0]["labelled"]) == (2, 2)
-
-
-@pytest.mark.browser
-def test_what_goes_wrong_is_said_and_the_page_goes_on(start: Any, look: Any, upstream: Any) -> None:
-    started = start()
-    page = look(started)
-    page.open_settings()
-    page.choose("Second role", "Ada Fenn")
-    page.press("New talk")
-    page.until(lambda: "the two sides are the same" in " ".join(page.shown(".toast-body")))
-    page.say(" ", then=lambda: "type a message" in " ".join(page.shown(".toast-body")))
-    page.say("why? " * 10_000, then=lambda: "characters, too many for a context of 2,000" in page.said()[-1])
-    page.say("fail now", then=lambda: "slow down" in page.said()[-1])
-    page.say("go on", then=lambda: page.said()[-1].startswith("go on"))
-    # A browser that leaves takes its request with it.
-    page.say("drip " + "two " * 200, then=lambda: upstream.open == 1)
-    page.driver.get("about:blank")
-    assert upstream.quiet()
-    # A stream that comes after its browser left is nothing to tell the person at the terminal.
-    with pytest.raises(httpx2.RemoteProtocolError):
-        httpx2.get(f"{started.url}gradio_api/queue/data?session_hash=left")
-    started.stop()
-
-
 @pytest.mark.slow
-def test_only_the_page_itself_asks_and_nothing_is_uploaded(start: Any, upstream: Any, tmp_path: Path) -> None:
+def test_only_who_has_the_key_comes_in(start: Any, upstream: Any) -> None:
     started, before = start(), len(upstream.bodies)
-    root, token, _ = started.url.rsplit("/", 2)
-    join: dict[str, Any] = {"fn_index": 0, "data": [], "session_hash": "s", "event_id": "e"}
-    api = f"{started.url}gradio_api"
-    assert httpx2.get(started.url).status_code == httpx2.get(f"{api}/info").status_code == 200
-    assert httpx2.post(f"{api}/cancel", json=join).status_code == 200
-    for origin in ("http://localhost:3000", "https://evil.example", "null"):
-        for url in (f"{api}/queue/join", f"{api}/upload"):
-            assert httpx2.post(url, json=join, headers={"Origin": origin}).status_code == 403
-    assert httpx2.get(started.url, headers={"Host": "evil.example"}).status_code == 403
-    for path in ("", "config", "gradio_api/info", "gradio_api/queue/join", f"{token[:-1]}x/"):
-        assert httpx2.get(f"{root}/{path}").status_code == 401
-    for path in ("upload", "run/predict", "reset", "stream/1", "component_server", "process_recording"):
-        files = {"files": ("a.txt", b"x" * 100)}
-        assert httpx2.post(f"{api}/{path}", files=files).status_code == 403
-    assert httpx2.post(f"{api}/queue/join", content=b" " * (9 << 20)).status_code == 413
-    assert [path for path in (tmp_path / "gradio").rglob("*") if path.is_file()] == []
+    root, key = started.url.split("?key=")
+    with httpx2.Client(follow_redirects=True) as visitor:
+        assert visitor.get(f"{root}?key={key[:-1]}x").status_code == 401
+        for path in ("", "config", "gradio_api/info"):
+            assert visitor.get(f"{root}{path}").status_code == 401
+        assert visitor.post(f"{root}gradio_api/queue/join", json={}).status_code == 401
+        assert visitor.get(started.url).status_code == visitor.get(f"{root}config").status_code == 200
+        # A page elsewhere has the cookie sent along with nothing.
+        assert "samesite=strict" in httpx2.get(started.url).headers["set-cookie"].lower()
     assert len(upstream.bodies) == before
     started.stop()
+
+
+@pytest.mark.browser
+def test_a_talk_and_a_vote_and_nothing_leaves_the_machine(
+    start: Any, chromium: Callable[..., Any], upstream: Any, tmp_path: Path
+) -> None:
+    started = start("--against", "other.yaml")
+    driver = chromium()
+    driver.get(started.url)
+
+    def read() -> list[str]:
+        find = "return [...document.querySelectorAll('.message')].map((one) => one.innerText.trim())"
+        return list(driver.execute_script(find))
+
+    def wait(true: Callable[[], Any]) -> None:
+        end = time.monotonic() + 60
+        while not true():
+            assert time.monotonic() < end, driver.find_element("tag name", "body").text
+            time.sleep(0.05)
+
+    def press(name: str) -> None:
+        driver.find_elements("css selector", f"button[aria-label='{name}']")[-1].click()
+
+    def say(text: str) -> None:
+        box = driver.find_element("css selector", "textarea")
+        box.clear()
+        box.send_keys(text + ENTER)
+
+    wait(lambda: read() == ["Seventy-two steps, User. Sit down."])
+    say("*waves* <script>document.title='hurt'</script> ![x](http://evil.example/x.png) 2")
+    wait(lambda: len(read()) == 4 and all("one sentence" in text for text in read()[2:]))
+    assert driver.execute_script("return document.querySelectorAll('.message script').length") == 0
+    before = len(upstream.bodies)
+    press("Retry")
+    wait(lambda: len(upstream.bodies) == before + 2 and len(read()) == 4 and "one sentence" in read()[-1])
+    press("Like")
+    wait(lambda: (tmp_path / "rolellm-votes" / "labels").is_dir())
+    press("Undo")
+    wait(lambda: len(read()) == 1)
+    press("Clear")
+    say("fail now")
+    wait(lambda: "there was no reply" in driver.find_element("tag name", "body").text)
+    messages = [json.loads(line["message"])["message"] for line in driver.get_log("performance")]
+    asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+    # The browser notes it as asked for, and then as blocked.
+    reached = [one["params"]["response"]["url"] for one in messages if one["method"] == "Network.responseReceived"]
+    root = started.url.partition("?")[0]
+    assert asked and not [url for url in reached if not url.startswith((root, "data:", "chrome:"))]
+    assert "rolellm label --agreement rolellm-votes" in started.stop()
 
 
 @pytest.mark.parametrize(
@@ -253,12 +201,6 @@ def test_only_the_page_itself_asks_and_nothing_is_uploaded(start: Any, upstream:
         pytest.param(["nobody", "--web", "--llm", "other.yaml"], "no role 'nobody'", id="role"),
         pytest.param(["ada.json", "--llm", "other.yaml", "--against", "other.yaml"], "needs --web", id="no-web"),
         pytest.param(["ada.json", "--web", "--llm", "other.yaml", "--against", "other.yaml"], "again", id="same"),
-        pytest.param(
-            ["ada.json", "--web", "--llm", "other.yaml", "--votes", "."],
-            "holds other files",
-            id="votes",
-            marks=pytest.mark.slow,
-        ),
         pytest.param(
             ["ada.json", "--web", "--llm", "other.yaml", "--port", "{taken}"],
             "not available",

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rolellm
-from rolellm.characters.cards.folder import import_card
+from rolellm.characters.folder import import_card
 from rolellm.characters.roles import Part
 from rolellm.characters.scripts.turns import read_turns
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, RoleLLMWarning, SettingsError
@@ -120,7 +120,7 @@ def test_a_reply_that_breaks_off_is_an_error_in_a_sentence(
 def test_a_context_is_found_under_any_name_or_named(upstream: Any) -> None:
     player = RolePlayer({"base_url": upstream.url, "model": "any-name"}, ADA)
     assert player.context == 2000
-    with pytest.raises(EndpointError, match=r"exceeds the available context size.*; give .* with --context"):
+    with pytest.raises(EndpointError, match=r"exceeds the available context size.*; give .* --set context=N"):
         player.reply("long")
 
 

@@ -11,14 +11,13 @@ from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
 from rolellm.reporting.plots import HEAT, Dot, Scale, dots_svg, habit_plots, heat_svg, spread, standing_plots
 from rolellm.reporting.tables import (
-    PUBLISHED,
-    bias_table,
     differences_table,
     group_table,
     judges_table,
     main_table,
     pairwise_table,
 )
+from rolellm.scoring.published import PUBLISHED
 from rolellm.scoring.statistics.intervals import Interval
 
 from ..judge_runs import summarize
@@ -82,7 +81,7 @@ def test_what_was_not_judged_is_a_dash_and_not_0(result: dict[str, Any]) -> None
     nothing = {**result["diagnostics"], "biases": {}}
     nothing["canaries"] = {name: dict.fromkeys(found) for name, found in nothing["canaries"].items()}
     judged = JudgingResult.from_dict({**result, "diagnostics": nothing})
-    assert [row.cells[0] for row in bias_table(judged).rows] == [None] * 8
+    assert [row.cells[0] for row in judged.build_bias_table().rows] == [None] * 8
     without = [{**one, "pairwise": None} for one in result["models"]]
     assert pairwise_table(JudgingResult.from_dict({**result, "models": without})) is None
     assert group_table(JudgingResult.from_dict({**result, "models": without}), "pairwise", "by_role") is None

@@ -14,7 +14,7 @@ def test_table_has_each_count_and_no_zeros() -> None:
     cells = {row.names[0]: row.cells[0] for row in table.rows}
     assert cells["turns found"] == "1,204 speech, 7 direction"
     assert cells["catchphrases picked"] == "1 of 31 offered"
-    assert cells["dropped"] == "11 duplicate, 1 grounding"
+    assert cells["dropped"] == "11 duplicate, 1 overlap"
     assert cells["asked again"] == "none"
     assert cells["rows in the data set"] == "49 train, 12 test"
     assert cells["tokens, estimated"] == "61,176 in, 6,809 out"
@@ -30,5 +30,5 @@ def test_page_has_counts_pairs_and_receipts(content: PageContent) -> None:
     text = " ".join(page.text.split())
     assert "Rules answered." in text
     assert "ferry.txt, characters 310–1,204" in text
-    assert text.count("Kept · script-based") == 2 and text.count("Dropped: grounding · script-based") == 1
-    assert "names in neither: Zeb" in text and "abababababababab" in text
+    assert text.count("Kept · script-based") == 2 and text.count("Dropped: overlap · script-based") == 1
+    assert "2 of 9 content words" in text and "abababababababab" in text

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rolellm.core.records import Row
-from rolellm.scoring.generate import answer_rows
+from rolellm.scoring.generate import GenerateResult, answer_rows
 from rolellm.scoring.predictions import get_sidecar_path
 from rolellm.scoring.settings import GenerateSettings
 
@@ -29,8 +29,8 @@ class Answers:
     def __init__(self, path: Path, settings: GenerateSettings, make_rows: Callable[[int], list[Row]]) -> None:
         self.path, self.settings, self._make_rows = path, settings, make_rows
 
-    def run(self, rows: int | Sequence[Row], **changes: Any) -> dict[str, Any]:
-        """Answer rows; the summary."""
+    def run(self, rows: int | Sequence[Row], **changes: Any) -> GenerateResult:
+        """Answer rows."""
         made = self._make_rows(rows) if isinstance(rows, int) else rows
         return answer_rows(made, self.path, replace(self.settings, **changes))
 

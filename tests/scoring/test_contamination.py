@@ -108,7 +108,7 @@ def test_rows_trained_on_are_named_before_they_are_answered(
     rows = make_rows(8)
     note(model_copy, rows[:5])
     with pytest.warns(RoleLLMWarning) as caught:
-        assert answers.run(rows)["contaminated"] == 5
+        assert answers.run(rows).contaminated == 5
     (warning,) = caught
     text = str(warning.message)
     whole = f"{INSTRUCTIONS}/test whose instruction the model was trained on: 5 of 8 ({model_copy} was tuned on sample"
@@ -211,7 +211,7 @@ def test_a_malformed_manifest_is_named_and_strict_refuses_it(model_copy: Path, a
 def test_what_becomes_known_later_is_noted_on_a_finished_file_and_not_forgotten(
     model_copy: Path, answers: Answers, make_rows: MakeRows
 ) -> None:
-    assert answers.run(4)["contaminated"] is None
+    assert answers.run(4).contaminated is None
     before, meta = answers.path.read_bytes(), answers.meta
     note(model_copy, make_rows(1))
     entry = answer(answers, 4, "1 of 4", batch_size=2)
@@ -348,7 +348,7 @@ def split_rows(config: str, split: str, release: Path) -> list[Row]:
 
 @pytest.mark.slow
 @pytest.mark.realdata
-@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 def test_chinese_instruction_generalization_is_contaminated_by_its_own_train_and_strict_is_not(
     tmp_path: Path, real_release: Path
 ) -> None:

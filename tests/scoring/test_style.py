@@ -13,7 +13,7 @@ from rolellm import load_rolebench
 from rolellm.core.errors import DataError, MissingExtraError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Language, Row, Subset
-from rolellm.scoring.style import FOLDS, measure_style
+from rolellm.scoring.style import FOLDS, LanguageStyle, measure_style
 
 from ..commands import Command
 
@@ -37,40 +37,41 @@ def rows(voices: dict[str, str] = VOICES, *, language: Language = "en", subset: 
     return found
 
 
-def measured(given: list[Row], answers: dict[str, str] | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = measure_style(given, {"": answers or {}})[""]["languages"]["en"]
-    return found
+def measured(given: list[Row], answers: dict[str, str] | None = None) -> LanguageStyle:
+    return measure_style(given, {"": answers or {}})[""].languages["en"]
 
 
 def test_voices_are_told_apart_on_instructions_that_it_has_not_seen() -> None:
-    meter = measured(rows())["meter"]
-    assert meter["top1"]["mean"] == meter["same_instruction"]["mean"] == 1
-    assert (meter["top1"]["n"], meter["top1"]["questions"], meter["chance"]) == (120, 40, 1 / 3)
-    assert meter["top1"]["ci95"][0] < 1
-    assert meter["ece"] < 0.1
-    assert meter["confusion"] == {role: {role: 40} for role in sorted(VOICES)}
+    meter = measured(rows()).meter
+    top1, told = meter.top1, meter.same_instruction
+    assert top1 and top1.low is not None and told and top1.mean == told.mean == 1
+    assert (top1.n, top1.clusters, meter.chance) == (120, 40, 1 / 3)
+    assert top1.low < 1
+    assert meter.ece < 0.1
+    assert meter.confusion == {role: {role: 40} for role in sorted(VOICES)}
 
 
 def test_roles_without_a_style_of_their_own_are_at_chance() -> None:
     # What each says differs from instruction to instruction, and nobody has a voice: content gives nobody away.
-    meter = measured(rows(dict.fromkeys(VOICES, "It is {}, to be sure.")))["meter"]
-    assert meter["same_instruction"]["mean"] == 0.5
-    assert meter["top1"]["mean"] < 0.6
+    meter = measured(rows(dict.fromkeys(VOICES, "It is {}, to be sure."))).meter
+    assert meter.same_instruction and meter.top1 and meter.own_probability
+    assert meter.same_instruction.mean == 0.5
+    assert meter.top1.mean < 0.6
     # And it knows that it does not know.
-    assert meter["own_probability"]["mean"] == pytest.approx(1 / 3, abs=0.05)
-    assert meter["ece"] < 0.25
+    assert meter.own_probability.mean == pytest.approx(1 / 3, abs=0.05)
+    assert meter.ece < 0.25
 
 
 def test_a_models_replies_are_measured_by_role_and_named_by_whom_they_sound_like() -> None:
     given = rows()
     answers = {row.id: VOICES["Smuggler"].format("oil") for row in given if row.role != "Gull"}
     found = measured(given, answers)
-    assert found["meter"] == measured(given)["meter"]
-    replies = found["replies"]
-    assert {role: one["top1"]["mean"] for role, one in replies["by_role"].items()} == {"Keeper": 0, "Smuggler": 1}
-    assert replies["top1"]["mean"] == 0.5
-    assert replies["confusion"] == {"Keeper": {"Smuggler": 40}, "Smuggler": {"Smuggler": 40}}
-    assert replies["by_role"]["Keeper"]["own_probability"] < 0.2
+    assert found.meter == measured(given).meter
+    replies = found.replies
+    assert replies and replies.top1 and replies.top1.mean == 0.5
+    assert {role: one.top1 and one.top1.mean for role, one in replies.by_role.items()} == {"Keeper": 0, "Smuggler": 1}
+    assert replies.confusion == {"Keeper": {"Smuggler": 40}, "Smuggler": {"Smuggler": 40}}
+    assert replies.by_role["Keeper"].own_probability < 0.2
 
 
 def test_to_copy_a_reference_of_another_instruction_gains_nothing_but_its_style() -> None:
@@ -78,15 +79,16 @@ def test_to_copy_a_reference_of_another_instruction_gains_nothing_but_its_style(
     given = rows({**VOICES, "Cook": "Well, {}."})
     copies = {row.id: row.references[0] for row in given}
     found = measured(given, copies)
-    assert {**found["replies"]} == found["meter"]
+    assert found.replies == found.meter
 
 
 def test_each_language_has_a_meter_of_its_own() -> None:
     chinese = rows({"李白": "哈哈，{}，诗也。", "张飞": "俺也{}，吃我一矛！"}, language="zh")
-    found = measure_style([*rows(), *chinese], {"": {}})[""]["languages"]
+    found = measure_style([*rows(), *chinese], {"": {}})[""].languages
     assert found.keys() == {"en", "zh"}
-    assert found["zh"]["roles"] == ["张飞", "李白"] and found["zh"]["meter"]["top1"]["mean"] == 1
-    assert found["en"]["meter"] == measured(rows())["meter"]
+    top1 = found["zh"].meter.top1
+    assert found["zh"].roles == ("张飞", "李白") and top1 and top1.mean == 1
+    assert found["en"].meter == measured(rows()).meter
 
 
 def test_systems_share_one_training_and_have_the_figures_that_each_has_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,10 +138,10 @@ def test_the_command_prints_both_and_writes_json(tmp_path: Path, command: Comman
     words = ("score", "--style", "--config", "sample")
     shown = command(*words, path)
     assert shown.code == 0
-    assert "the meter, on references" in shown.out and "top-1 % of replies" in shown.out.lower()
+    assert "the meter, on references" in shown.out and "top-1 of replies %" in shown.out.lower()
     found = command(*words, path, "--json").result
     assert found["languages"].keys() == {"en", "zh"}
     english = found["languages"]["en"]
     assert english["replies"]["top1"]["n"] == 20
     assert english["meter"]["top1"]["mean"] > english["meter"]["chance"]
-    assert "replies" not in command(*words, "--json").result["languages"]["en"]
+    assert command(*words, "--json").result["languages"]["en"]["replies"] is None

@@ -12,8 +12,7 @@ from rolellm.core import limits
 from rolellm.core.errors import ModelError, RoleLLMWarning
 from rolellm.llm.tokens import TokenCounter
 from rolellm.models.local_model import LocalModel
-from rolellm.models.prompts.encode import encode_prompt, encode_replies, find_end_token
-from rolellm.models.prompts.settle import check_settled, settle_template
+from rolellm.models.prompts.encode import check_settled, encode_prompt, encode_replies, find_end_token, settle_template
 from rolellm.training.bases import load_tokenizer
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import prepare, train

@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset
 
 from rolellm.core.errors import DataError, RecipeError
-from rolellm.models.prompts.settle import settle_template
+from rolellm.models.prompts.encode import settle_template
 from rolellm.training.examples import Example, encode
 from rolellm.training.rows import read_dataset
 

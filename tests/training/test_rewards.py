@@ -16,10 +16,10 @@ from rolellm.training.rewards import (
     PAIRS,
     TOGETHER,
     RewardedReply,
+    RivalMaker,
     audit_rewards,
     check_rewards,
     find_beaten,
-    make_candidates,
 )
 
 QUESTIONS = ["Where is the lantern kept?", "Who painted the harbor wall?", "What grows behind the chapel?"]
@@ -42,7 +42,7 @@ ROWS = [
 
 
 def test_each_row_has_its_own_reply_and_all_rivals() -> None:
-    for group in make_candidates(ROWS, ROWS):
+    for group in map(RivalMaker(ROWS).make_group, ROWS):
         assert [candidate.kind for candidate in group] == [OWN, *CANARIES, *PAIRS]
         own = group[0]
         assert own.text not in own.row.references
@@ -55,7 +55,7 @@ def test_each_row_has_its_own_reply_and_all_rivals() -> None:
 
 def test_a_row_with_one_reference_is_compared_with_rolegpt() -> None:
     row = Row("a", "Mara", "en", "role_specific", "Who?", ("The keeper of the light.",), rolegpt="I, the keeper.")
-    (group,) = make_candidates([row], ROWS)
+    group = RivalMaker(ROWS).make_group(row)
     assert group[0] == RewardedReply(group[0].row, OWN, "I, the keeper.")
     assert group[0].row.references == row.references
     assert "plain" not in {candidate.kind for candidate in group}

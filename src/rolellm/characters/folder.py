@@ -1,29 +1,40 @@
-"""The folder that holds a character.
+"""The folder that holds a character, and the cards that go in and out of it.
 
 A character's folder has ``profile.json`` (everything but the dialogue), ``dialogue.jsonl`` (its turns, as
 ``rolellm role parse`` writes them), and what later stages put there: ``build/``, ``instruct/`` and ``respond/``, each a
-run with its journal; ``card.json`` of an imported character card.
+run with its journal. Of an imported card, ``card.json`` holds the JSON as it came, and ``card.png`` or ``card.charx``
+the file that it came in.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
+import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from rolellm.characters.cards.card import Card, Spec, detect_container, load_card, save_card
+from rolellm.characters.cards.convert import CardReading, export_character, read_as_character
 from rolellm.characters.scripts.turns import read_turns, write_turns
-from rolellm.core.errors import DataError, SettingsError
-from rolellm.core.files import write_json
+from rolellm.core.errors import CardError, DataError, SettingsError
+from rolellm.core.files import open_atomic, open_atomic_binary, write_json
 from rolellm.core.jsonl import read_json
-from rolellm.core.records import Profile
+from rolellm.core.records import Language, Profile
+from rolellm.core.result import Result
+from rolellm.core.sanitize import label
+from rolellm.core.table import Table
 from rolellm.core.text import find_surrogate
 from rolellm.core.typed_json import read_as
 
 PROFILE = "profile.json"
 DIALOGUE = "dialogue.jsonl"
 CARD = "card.json"
+#: What a card may come in, by the ending of its file.
+_ORIGINALS = {".png": "card.png", ".charx": "card.charx"}
 
 
 def write_character(character: Profile, folder: str | Path) -> Path:
@@ -50,7 +61,8 @@ def read_character(folder: str | Path) -> Profile:
     if not path.is_file():
         raise DataError(f"no {PROFILE} here; make one with `rolellm role build` or `rolellm role card`", path=folder)
     value = read_json(path)
-    if problem := find_surrogate(json.dumps(value, ensure_ascii=False)):
+    problem = find_surrogate(json.dumps(value, ensure_ascii=False))
+    if problem:
         raise DataError(problem, path=path)
     value = {name: item for name, item in value.items() if item is not None and name != "turns"}
     character = read_as(Profile, value, "the profile", path=path)
@@ -61,7 +73,9 @@ def read_character(folder: str | Path) -> Profile:
         raise DataError(
             f"{DIALOGUE} is missing; restore it, or make the role again with `rolellm role build`", path=folder
         )
-    return replace(character, turns=tuple(read_turns(dialogue, character.role))) if dialogue.is_file() else character
+    if not dialogue.is_file():
+        return character
+    return replace(character, turns=tuple(read_turns(dialogue, character.role)))
 
 
 def check_free(folder: Path, overwrite: bool, marks: Sequence[str] = (PROFILE,)) -> None:
@@ -93,3 +107,242 @@ def is_outdated(run: str | Path, character: Profile) -> bool:
     file = Path(run) / "manifest.json"
     made_from = read_json(file).get("character") if file.is_file() else None
     return made_from not in (None, character.fingerprint)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ImportedCard(Result):
+    """A card that became a character's folder.
+
+    Attributes:
+        out: The folder.
+        role: The role's name.
+        language: The character's language.
+        spec: The card's specification.
+        aliases: The role's other names.
+        description_characters: Length of the description.
+        greetings: Number of greetings.
+        example_scenes: Number of scenes of example talk.
+        turns: Number of turns.
+        own_turns: Number of the role's own.
+        lore: Number of lore entries.
+        warnings: What the user should know.
+    """
+
+    out: Path
+    role: str
+    language: Language
+    spec: Spec
+    aliases: tuple[str, ...]
+    description_characters: int
+    greetings: int
+    example_scenes: int
+    turns: int
+    own_turns: int
+    lore: int
+    warnings: tuple[str, ...]
+
+    def tables(self) -> tuple[Table]:
+        """Build the table of what was read."""
+        names = ("language", "spec", "description_characters", "greetings", "example_scenes", "turns", "own_turns")
+        rows = [(name.replace("_", " "), getattr(self, name)) for name in (*names, "lore")]
+        return (Table.from_rows(label(self.role, 60), ("read", "found"), rows),)
+
+    def remarks(self) -> list[str]:
+        """Return where the character is."""
+        return [f"{self.role} is in {self.out}; the card itself is kept there as {CARD}."]
+
+    def notes(self) -> list[str]:
+        """Return the warnings."""
+        return [f"note: {warning}" for warning in self.warnings]
+
+    @property
+    def continues_with(self) -> list[str]:
+        """The next stage."""
+        return [shlex.join(["rolellm", "role", "build", str(self.out)])]
+
+
+def import_card(
+    path: str | Path,
+    folder: str | Path,
+    *,
+    role: str | None = None,
+    language: Language | None = None,
+    overwrite: bool = False,
+) -> ImportedCard:
+    """Make a character's folder of a card.
+
+    Args:
+        path: The card: JSON, PNG or CHARX.
+        folder: Made where needed.
+        role: A name in place of the card's.
+        language: Detected by default.
+        overwrite: Put the card in the place of the character that the folder holds.
+
+    Raises:
+        CardError: When the card cannot be read; nothing is written then.
+        SettingsError: When the folder holds anything already and may not be overwritten, or the name given is none.
+    """
+    target = Path(folder)
+    check_free(target, overwrite, (PROFILE, CARD))
+    card = load_card(path)
+    reading = _make_character(card, path, role, language)
+    with open_atomic(target / CARD) as stream:
+        stream.write(card.text)
+    container = detect_container(Path(path))
+    if container in _ORIGINALS:
+        with Path(path).open("rb") as source, open_atomic_binary(target / _ORIGINALS[container]) as out:
+            shutil.copyfileobj(source, out)
+    is_own_card = Path(path).resolve() == (target / CARD).resolve()
+    for ending, name in _ORIGINALS.items():
+        if ending != container and not is_own_card:
+            (target / name).unlink(missing_ok=True)
+    character = reading.character
+    write_character(character, target)
+    return ImportedCard(
+        target,
+        role=character.role,
+        language=character.language,
+        spec=card.spec,
+        aliases=character.aliases,
+        description_characters=len(character.description or ""),
+        greetings=len(reading.greetings),
+        example_scenes=len(reading.examples) + len(reading.embedded),
+        turns=len(character.turns),
+        own_turns=sum(map(character.owns, character.turns)),
+        lore=len(character.lore),
+        warnings=reading.notes,
+    )
+
+
+def _make_character(
+    card: Card, path: str | Path, role: str | None = None, language: Language | None = None
+) -> CardReading:
+    try:
+        return read_as_character(card, role=role, language=language, file=Path(path).name)
+    except CardError as error:
+        raise CardError(error.problem, path=path) from error
+
+
+def is_card(path: str | Path) -> bool:
+    """Tell whether a file can hold a card: a picture, a zip, or JSON by its name."""
+    file = Path(path)
+    if not file.is_file():
+        return False
+    return file.suffix.lower() == ".json" or detect_container(file) in _ORIGINALS
+
+
+def open_character(
+    character: str | Path, folder: str | Path | None = None, *, make: bool = False, overwrite: bool = False
+) -> tuple[Profile, Path | None]:
+    """Open a character's folder or a card, wherever a command takes one.
+
+    Args:
+        character: The folder, or the card's file.
+        folder: Where a card's character is kept; by default next to the card, under its name.
+        make: Import the card there unless that was done before.
+        overwrite: Put the card in the place of another character there.
+
+    Returns:
+        The character, and its folder: of a card, the one that was made of it, ``None`` where there is none.
+
+    Raises:
+        DataError: When there is neither a folder with a character nor a card.
+        SettingsError: When the folder to make holds something else.
+    """
+    path = Path(character)
+    if not path.is_file():
+        return read_character(path), path
+    target = path.with_suffix("") if folder is None else Path(folder)
+    card = load_card(path)
+    is_imported = (target / PROFILE).is_file() and (target / CARD).is_file()
+    if is_imported and load_card(target / CARD).text == card.text:
+        return read_character(target), target
+    if not make:
+        return _make_character(card, path).character, None
+    try:
+        import_card(path, target, overwrite=overwrite)
+    except SettingsError as error:
+        way = f"import the card elsewhere: rolellm role card {path} --out FOLDER"
+        raise SettingsError(f"{error}; or {way}") from error
+    return read_character(target), target
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class WrittenCard(Result):
+    """A character that was written as a card.
+
+    Attributes:
+        out: The file.
+        changed: The fields that differ from the card that the character came from; empty of a new card.
+        picture: The file whose picture it has; ``None`` for the plain one, and for no PNG.
+        warnings: What the user should know.
+    """
+
+    out: Path
+    changed: tuple[str, ...]
+    picture: Path | None
+    warnings: tuple[str, ...]
+
+    def remarks(self) -> list[str]:
+        """Return what was written, and what changed."""
+        remarks = [f"Wrote a card V3 to {self.out}."]
+        if self.changed:
+            remarks.append(f"Changed since it was imported: {', '.join(self.changed)}.")
+        return remarks
+
+    def notes(self) -> list[str]:
+        """Return the warnings."""
+        return [f"note: {warning}" for warning in self.warnings]
+
+
+def export_card(
+    folder: str | Path, out: str | Path, *, picture: str | Path | None = None, overwrite: bool = False
+) -> WrittenCard:
+    """Write a character's folder as a card V3: the card it came from with what was changed since, or a new one.
+
+    Args:
+        folder: The character's, or a card.
+        out: The file; its ending, ``.json``, ``.png`` or ``.charx``, says which.
+        picture: A PNG to put the card into; by default the one it came in, else a small plain one. Other cards in it
+            are taken out.
+        overwrite: Put it in the place of a file that is there.
+
+    Raises:
+        DataError: When the folder holds no character.
+        CardError: When its ``card.json``, or the picture, cannot be read.
+        SettingsError: When `out` has another ending, or is there already.
+    """
+    target = Path(out)
+    ending = target.suffix.lower()
+    if ending not in (".json", *_ORIGINALS):
+        raise SettingsError(f"{target}: a card is a .json, .png or .charx file; use one of these endings")
+    if picture is not None and ending != ".png":
+        raise SettingsError("a picture goes into a .png only; leave it out, or write to a .png")
+    if target.is_dir() or (target.exists() and not overwrite):
+        raise SettingsError(
+            f"{target} exists already; choose another name, or overwrite it (--overwrite, or overwrite=True in Python)"
+        )
+    if target.resolve() == (Path(folder) / PROFILE).resolve():
+        raise SettingsError(f"{target} is the character itself; choose another name")
+    character, home = open_character(folder)
+    if home is None:
+        with tempfile.TemporaryDirectory(prefix="rolellm-") as scratch:
+            import_card(folder, scratch)
+            return export_card(scratch, out, picture=picture, overwrite=overwrite)
+    card = load_card(home / CARD) if (home / CARD).exists() else None
+    exported = export_character(character, card)
+    warnings = [*exported.notes]
+    base = None
+    for original, name in _ORIGINALS.items():
+        if not (home / name).is_file():
+            continue
+        if original == ending:
+            base = home / name
+        elif ending != ".json" or original == ".charx":
+            warnings.append(
+                f"{name}, which it came in, is not copied into a {ending}; write a {original} to keep what is in it"
+            )
+    if picture is not None:
+        base = Path(picture)
+    save_card(target, exported.value, base)
+    return WrittenCard(target, exported.changed, base if ending == ".png" else None, tuple(warnings))

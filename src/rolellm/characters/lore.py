@@ -48,7 +48,9 @@ def find_keys(lore: Lore, text: str) -> tuple[str, ...]:
         return keys
     second = list(map(matches, lore.secondary_keys))
     allowed = {"and_any": any(second), "and_all": all(second), "not_any": not any(second), "not_all": not all(second)}
-    return keys if allowed[lore.logic] else ()
+    if not allowed[lore.logic]:
+        return ()
+    return keys
 
 
 def matches_key(key: str, text: str, *, case_sensitive: bool = False, whole_words: bool = True) -> bool:
@@ -57,16 +59,18 @@ def matches_key(key: str, text: str, *, case_sensitive: bool = False, whole_word
     >>> matches_key("art", "Where do we start?"), matches_key("Crow", "O crow!"), matches_key("/cr[ao]w/", "O crow!")
     (False, True, True)
     """
-    if (pattern := compile_key(key)) is not None:
+    pattern = compile_key(key)
+    if pattern is not None:
         return pattern.search(replace_surrogates(text)) is not None
-    folded_key, folded_text = (" ".join(part.split()) if case_sensitive else fold(part) for part in (key, text))
-    if not folded_key or not whole_words or " " in folded_key:
-        return bool(folded_key) and folded_key in folded_text
+    key, text = " ".join(key.split()), " ".join(text.split())
+    if not case_sensitive:
+        key, text = fold(key), fold(text)
+    if not key or key not in text:
+        return False
+    if not whole_words or " " in key:
+        return True
     # What is no ASCII letter or digit bounds a word: Chinese has no other bounds.
-    return (
-        folded_key in folded_text
-        and re.search(rf"(?<!\w){re.escape(folded_key)}(?!\w)", folded_text, re.ASCII) is not None
-    )
+    return re.search(rf"(?<!\w){re.escape(key)}(?!\w)", text, re.ASCII) is not None
 
 
 def compile_key(key: str) -> Any:
@@ -77,8 +81,14 @@ def compile_key(key: str) -> Any:
 
 def list_refused_keys(keys: Iterable[str]) -> list[str]:
     """List the patterns among keys that RE2 refuses, each with its reason; none where ``re2`` is not installed."""
-    reasons = {key: _compile(key) for key in keys} if importlib.util.find_spec("re2") else {}
-    return [f"{key[:60]} ({reason})" for key, reason in reasons.items() if isinstance(reason, str)]
+    refused: list[str] = []
+    if importlib.util.find_spec("re2") is None:
+        return refused
+    for key in dict.fromkeys(keys):
+        reason = _compile(key)
+        if isinstance(reason, str):
+            refused.append(f"{key[:60]} ({reason})")
+    return refused
 
 
 @functools.lru_cache(maxsize=1000)
@@ -94,9 +104,12 @@ def _compile(key: str) -> Any:
     options.max_mem, options.log_errors = _MEMORY, False
     # Nobody asks what a group matched, and a thousand groups cost megabytes.
     options.never_capture = True
-    flags = "".join(sorted({*parts[2]} & {*"ims"}))
-    pattern = _CODE_POINT.sub(lambda code: rf"{code[1]}\x{{{code[2] or code[3]}}}", replace_surrogates(parts[1]))
+    pattern = replace_surrogates(parts[1])
+    pattern = _CODE_POINT.sub(lambda code: rf"{code[1]}\x{{{code[2] or code[3]}}}", pattern)
+    flags = "".join(sorted(set(parts[2]) & set("ims")))
+    if flags:
+        pattern = f"(?{flags}){pattern}"
     try:
-        return re2.compile(f"(?{flags}){pattern}" if flags else pattern, options)
+        return re2.compile(pattern, options)
     except re2.error as error:
         return str(error.args[0].decode(errors="replace"))[:100]

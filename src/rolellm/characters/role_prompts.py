@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from rolellm.characters.lore import find_keys
 from rolellm.characters.settings import PromptSettings
@@ -22,6 +22,9 @@ from rolellm.llm.model import Message, assistant, system, user
 from rolellm.llm.tokens import TokenCounter
 from rolellm.models.prompts.render import format_turn, load_system_template, load_template
 from rolellm.models.prompts.retrieval import Exchange, TextIndex, find_exchanges
+
+Reason = Literal["key", "constant", "words", "order"]
+_REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,7 @@ class Retrieved:
     kind: Literal["demonstration", "lore"]
     score: float
     shared: tuple[str, ...]
-    by: Literal["words", "key", "constant", "order"]
+    by: Reason
     before: str
     text: str
     start: int = -1
@@ -122,8 +125,10 @@ class RolePrompts:
             count: How many; fewer only where the role has fewer.
         """
         scores = self._spoken.scores(question)
-        return [
-            Retrieved(
+        demonstrations: list[Retrieved] = []
+        for index in self._spoken.rank(question, count):
+            exchange = self._exchanges[index]
+            demonstration = Retrieved(
                 kind="demonstration",
                 score=float(scores[index]),
                 shared=_list_shared(self._spoken, question, exchange.text),
@@ -135,9 +140,8 @@ class RolePrompts:
                 place=index,
                 exchange=exchange,
             )
-            for index in self._spoken.rank(question, count)
-            for exchange in [self._exchanges[index]]
-        ]
+            demonstrations.append(demonstration)
+        return demonstrations
 
     def notes(self, question: str, count: int) -> list[Retrieved]:
         """The lore that a question calls up, best first: by a key, then what is constant, then by words.
@@ -153,20 +157,26 @@ class RolePrompts:
         scores = self._told.scores(question)
         notes: list[Retrieved] = []
         for index, lore in enumerate(self.character.lore):
-            keys = find_keys(lore, question)
-            if keys or lore.constant or (scores[index] > 0 and not lore.secondary_keys):
-                notes.append(
-                    Retrieved(
-                        kind="lore",
-                        score=float(scores[index]),
-                        shared=keys or (() if lore.constant else _list_shared(self._told, question, lore.content)),
-                        by="key" if keys else "constant" if lore.constant else "words",
-                        before=lore.name,
-                        text=lore.content,
-                        place=index,
-                    )
-                )
-        notes.sort(key=lambda note: (("key", "constant", "words").index(note.by), -note.score, note.place))
+            shared = find_keys(lore, question)
+            reason: Reason = "key"
+            if not shared:
+                if lore.constant:
+                    reason = "constant"
+                elif scores[index] > 0 and not lore.secondary_keys:
+                    reason, shared = "words", _list_shared(self._told, question, lore.content)
+                else:
+                    continue
+            note = Retrieved(
+                kind="lore",
+                score=float(scores[index]),
+                shared=shared,
+                by=reason,
+                before=lore.name,
+                text=lore.content,
+                place=index,
+            )
+            notes.append(note)
+        notes.sort(key=lambda note: (_REASONS.index(note.by), -note.score, note.place))
         return notes[:count]
 
     def __call__(self, question: str) -> RolePrompt:
@@ -180,13 +190,18 @@ class RolePrompts:
         limit = self.settings.max_prompt_tokens
         for count in range(len(demonstrations) + len(notes), -1, -1):
             # The worst demonstration goes first, lore last.
-            demonstration_count, note_count = max(count - len(notes), 0), min(count, len(notes))
-            used, used_notes = demonstrations[:demonstration_count], notes[:note_count]
-            messages = self.messages(question, used, used_notes)
+            shown = max(count - len(notes), 0)
+            messages = self.messages(question, demonstrations[:shown], notes[:count])
             tokens = self.counter.prompt(messages)
             if limit is None or tokens <= limit:
-                dropped = tuple(demonstrations[demonstration_count:]), tuple(notes[note_count:])
-                return RolePrompt(messages, tuple(used), tuple(used_notes), *dropped, tokens)
+                return RolePrompt(
+                    messages,
+                    demonstrations=tuple(demonstrations[:shown]),
+                    notes=tuple(notes[:count]),
+                    dropped=tuple(demonstrations[shown:]),
+                    dropped_notes=tuple(notes[count:]),
+                    tokens=tokens,
+                )
         raise SettingsError(
             f"the prompt for {question[:60]!r} has {tokens} tokens without any demonstration, and at most {limit} are "
             "allowed; allow more (--set max_prompt_tokens=…), or use a shorter question or description"
@@ -196,26 +211,24 @@ class RolePrompts:
         self, question: str, demonstrations: Sequence[Retrieved], notes: Sequence[Retrieved]
     ) -> tuple[Message, ...]:
         """The messages with these demonstrations and this lore, both best first, whatever they cost."""
-        described = self._system.fill(role=self.character.role, description=self.character.full_description)
-        parts = [described]
+        role, language = self.character.role, self.character.language
+        parts = [self._system.fill(role=role, description=self.character.full_description)]
         if demonstrations and self.settings.strategy == "few-shot-dialogue":
             parts.append(self._templates[_DIALOGUE].fill())
         if notes:
-            lore = "\n".join(f"- {note.text.strip()}" for note in sorted(notes, key=lambda note: note.place))
+            in_order = sorted(notes, key=lambda note: note.place)
+            lore = "\n".join(f"- {note.text.strip()}" for note in in_order)
             parts.append(self._templates[_LORE].fill(lore=lore))
         opening = system("\n\n".join(parts))
-        shown_exchanges = [item.exchange for item in reversed(demonstrations) if item.exchange]
-        language = self.character.language
-        if not shown_exchanges or self.settings.strategy == "zero-shot":
+        exchanges = [item.exchange for item in reversed(demonstrations) if item.exchange]
+        if not exchanges or self.settings.strategy == "zero-shot":
             return opening, user(question)
         if self.settings.strategy == "few-shot-prompt":
-            text = "\n\n".join(item.format(language, is_full=True) for item in shown_exchanges)
-            return opening, user(
-                self._templates[_PROMPT].fill(role=self.character.role, demonstrations=text, question=question)
-            )
-        turns = [
-            turn
-            for item in shown_exchanges
-            for turn in (user(format_turn(item.before, language, is_full=True)), assistant(item.line.content))
-        ]
+            text = "\n\n".join(exchange.format(language, is_full=True) for exchange in exchanges)
+            prompt = self._templates[_PROMPT].fill(role=role, demonstrations=text, question=question)
+            return opening, user(prompt)
+        turns: list[Message] = []
+        for exchange in exchanges:
+            turns.append(user(format_turn(exchange.before, language, is_full=True)))
+            turns.append(assistant(exchange.line.content))
         return opening, *turns, user(question)

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.cards.card import Card, parse_card
-from rolellm.characters.cards.convert import clean_name, clean_text, fill, read_as_character
-from rolellm.characters.cards.export import export_character
-from rolellm.characters.cards.folder import load_card, open_character
-from rolellm.characters.folder import CARD
+from rolellm.characters.cards.card import Card, format_card, load_card, parse_card
+from rolellm.characters.cards.convert import clean_name, clean_text, export_character, fill, read_as_character
+from rolellm.characters.folder import CARD, open_character
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
-from rolellm.core.records import Profile, Turn
+from rolellm.core.records import Profile
 from rolellm.core.text import find_name, fold
 from rolellm.data.rolebench.release import Release
 from rolellm.data.rolebench.schema import SAMPLE, get_config
@@ -34,7 +32,7 @@ class Part:
         sheet: The role.
         greeting: What it says first; empty for nothing.
         system: What a card puts in the place of our instruction, with ``{{original}}`` for ours; empty for nothing.
-        told: Circumstances and example talk, as the system turn has them after the description.
+        context: Circumstances and example talk, as the system turn has them after the description.
         after: Instructions after the last message.
         scanned: The last turns in which lore's keys are looked for.
     """
@@ -42,7 +40,7 @@ class Part:
     sheet: Profile
     greeting: str = ""
     system: str = ""
-    told: tuple[str, ...] = ()
+    context: tuple[str, ...] = ()
     after: str = ""
     scanned: int = _SCANNED
 
@@ -54,13 +52,16 @@ class Part:
             text: The same for this role, with lore after it.
             more: Goes last.
         """
-        role, described = self.sheet.role, self.sheet.full_description or ""
-        instruction = template.fill(role=role, description=described)
-        text = instruction if text is None else text
+        role, description = self.sheet.role, self.sheet.full_description or ""
+        instruction = template.fill(role=role, description=description)
+        if text is None:
+            text = instruction
         if self.system:
             original = template.fill(role=role, description="")
-            text = f"{self.system.replace('{{original}}', original)}\n\n{described}{text.removeprefix(instruction)}"
-        return "\n\n".join(filter(None, (text, *self.told, more)))
+            own_instruction = self.system.replace("{{original}}", original)
+            lore = text.removeprefix(instruction)
+            text = f"{own_instruction}\n\n{description}{lore}"
+        return "\n\n".join(filter(None, (text, *self.context, more)))
 
 
 def find_part(role: Any) -> Part:
@@ -80,7 +81,9 @@ def find_part(role: Any) -> Part:
         return _with_card(role, getattr(role, "folder", None))
     if Path(role).exists():
         sheet, folder = open_character(role)
-        return _read_card_part(sheet, load_card(role)) if folder is None else _with_card(sheet, folder)
+        if folder is None:
+            return _read_card_part(sheet, load_card(role))
+        return _with_card(sheet, folder)
     roles = load_rolebench_roles()
     name = find_name(str(role), roles)
     if name is None:
@@ -93,18 +96,19 @@ def find_part(role: Any) -> Part:
     return Part(roles[name])
 
 
-def suggest_names(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown role: up to three of the nearest names, else the first known ones.
+def suggest_names(name: str, roles: Iterable[str]) -> str:
+    """The end of a message about an unknown role: up to three of the nearest names, else the first roles.
 
     >>> suggest_names("Hamlit", ["Hamlet", "Ophelia"])
     '; did you mean Hamlet?'
     """
-    names = {fold(one): one for one in known}
+    names = {fold(role): role for role in roles}
     close = difflib.get_close_matches(fold(name[:200]), names, n=3)
     if close:
-        return f"; did you mean {' or '.join(names[one] for one in close)}?"
+        return f"; did you mean {' or '.join(names[key] for key in close)}?"
+    first = ", ".join(list(names.values())[:5])
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-    return f"; known roles: {', '.join(list(names.values())[:5])}{more}"
+    return f"; known roles: {first}{more}"
 
 
 def load_rolebench_roles() -> Mapping[str, Profile]:
@@ -114,12 +118,12 @@ def load_rolebench_roles() -> Mapping[str, Profile]:
         ReleaseNotFoundError: When ``$ROLEBENCH_DIR`` is not a release.
     """
     # The description as released, catchphrases included, is what models are tuned with.
-    return {
-        role: Profile(role, language, description=text)
-        for source in _find_releases()
-        for language in get_config("roles").languages
-        for role, text in Release(source.root).read_descriptions(language).items()
-    }
+    profiles: dict[str, Profile] = {}
+    for source in _find_releases():
+        for language in get_config("roles").languages:
+            for role, text in Release(source.root).read_descriptions(language).items():
+                profiles[role] = Profile(role, language, description=text)
+    return profiles
 
 
 def _find_releases() -> list[Source]:
@@ -141,28 +145,36 @@ def _with_card(sheet: Profile, folder: Path | None) -> Part:
 
 def _read_card_part(sheet: Profile, card: Card) -> Part:
     """Read how a card says to play it, with what its character's folder changed since."""
-    card = parse_card(export_character(sheet, card).text.encode("utf-8"))
+    current = export_character(sheet, card).value
+    card = parse_card(format_card(current).encode("utf-8"))
     role = None if clean_name(card.name) == sheet.role else sheet.role
     reading = read_as_character(card, role=role, language=sheet.language)
-    scenario, greeting, instruction, ending = (
-        fill(clean_text(text), reading.names).strip()
-        for text in (card.scenario, card.first_mes, card.system_prompt, card.post_history_instructions)
-    )
-    # The library adds nothing there itself.
-    ending = ending.replace("{{original}}", "").strip()
-    blocks: dict[int, list[Turn]] = {}
+
+    def read_field(text: str) -> str:
+        return fill(clean_text(text), reading.names).strip()
+
+    examples: dict[int, list[str]] = {}
     for turn in reading.character.turns:
         if turn.scene in reading.examples or turn.scene in reading.embedded:
-            blocks.setdefault(turn.scene, []).append(turn)
+            line = format_turn(turn, sheet.language, is_full=True)
+            examples.setdefault(turn.scene, []).append(line)
     context = []
+    scenario = read_field(card.scenario)
     if scenario:
         context.append(load_template(sheet.language, "play_scenario").fill(scenario=scenario))
-    if blocks:
-        talk = (
-            "\n".join(format_turn(turn, sheet.language, is_full=True) for turn in turns) for turns in blocks.values()
-        )
-        context.append(load_template(sheet.language, "play_examples").fill(role=sheet.role, examples="\n\n".join(talk)))
+    if examples:
+        talk = "\n\n".join("\n".join(lines) for lines in examples.values())
+        context.append(load_template(sheet.language, "play_examples").fill(role=sheet.role, examples=talk))
     book = card.data.get("character_book")
     depth = book.get("scan_depth") if isinstance(book, dict) else None
-    scanned = depth if isinstance(depth, int) and 0 < depth <= 1000 else _SCANNED
-    return Part(sheet, greeting, instruction, tuple(context), ending, scanned)
+    if not isinstance(depth, int) or not 0 < depth <= 1000:
+        depth = _SCANNED
+    return Part(
+        sheet,
+        greeting=read_field(card.first_mes),
+        system=read_field(card.system_prompt),
+        context=tuple(context),
+        # The library adds nothing there itself.
+        after=read_field(card.post_history_instructions).replace("{{original}}", "").strip(),
+        scanned=depth,
+    )

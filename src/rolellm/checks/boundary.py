@@ -14,21 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.cards.folder import open_character
+from rolellm.characters.folder import open_character
 from rolellm.checks.character_tests import locate_tests, read_tests, write_first_file
 from rolellm.core.errors import SettingsError
 from rolellm.core.files import open_atomic
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Profile
 from rolellm.core.result import Result
+from rolellm.core.settings import load_words, read_word_list
 from rolellm.data.rolebench.release import load_profiles
 from rolellm.data.rolebench.schema import SAMPLE
-from rolellm.making.instruct.grounding import LONG_SURNAMES, NO_NAMES, SURNAMES, extract_content_words, make_word_finder
+from rolellm.making.content_words import extract_content_words, make_word_finder
 from rolellm.making.instruct.run import KEPT, Question, read_questions
 from rolellm.models.prompts.render import load_texts
 
 #: The words of an answer that tell who knows it: those that at most 3 turns of the script have, or 5 %.
 _RARE, _RARE_SHARE = 3, 0.05
+_NO_NAMES, _SURNAMES = load_words("no_names"), load_words("surnames_zh")
+_LONG_SURNAMES = tuple(read_word_list("long_surnames_zh"))
 
 
 def make_story_items(sheet: Profile, pairs: Iterable[Question]) -> Iterator[dict[str, Any]]:
@@ -82,12 +85,12 @@ def _list_texts(sheet: Profile) -> Sequence[str]:
 def _extract_names(speaker: str, story: Profile) -> list[str]:
     """Return the words of a speaker's name that are no titles or common words; none where that cannot be told."""
     if story.language == "zh":
-        is_name = len(speaker) > 1 and (speaker[0] in SURNAMES or speaker.startswith(LONG_SURNAMES))
+        is_name = len(speaker) > 1 and (speaker[0] in _SURNAMES or speaker.startswith(_LONG_SURNAMES))
         return [speaker] if is_name else []
     if len(speaker.split()) < 2:
         return []
     text = " ".join(turn.content for turn in story.turns)
-    words = [word for word in re.findall(r"\w+", speaker) if len(word) > 2 and word.casefold() not in NO_NAMES]
+    words = [word for word in re.findall(r"\w+", speaker) if len(word) > 2 and word.casefold() not in _NO_NAMES]
     return [word for word in words if not re.search(rf"\b{word.lower()}\b", text)]
 
 

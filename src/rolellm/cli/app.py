@@ -29,7 +29,7 @@ _INTERRUPTED = 130
 
 
 #: The module of each command, by the titles of the list; it is imported when the command runs. The function of
-#: ``rolellm score --style`` is `run_score_style` there, a group's ``app``.
+#: ``rolellm label --agreement`` is `run_label_agreement` there, a group's ``app``.
 _GROUPS = {
     "Start": {"demo": "demo", "make": "make", "eval": "evaluate", "chat": "play", "serve": "play"},
     "Make": {"role": "role", "instruct": "instruct", "respond": "respond", "prefer": "prefer"},
@@ -45,7 +45,7 @@ _GROUPS = {
     "Data": {"data": "data"},
 }
 #: Options that turn a command into another one, with options of its own.
-_VARIANTS = {"score": ("--style",), "label": ("--agreement",)}
+_VARIANTS = {"label": ("--agreement",)}
 _COMMANDS = {name: module for commands in _GROUPS.values() for name, module in commands.items()}
 _COMMANDS |= {f"{name} {flag}": _COMMANDS[name] for name, flags in _VARIANTS.items() for flag in flags}
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rolellm.cli.llm_options import get_scripted_models
-from rolellm.cli.options import AsJson, Config, DataDir, Split, with_options
-from rolellm.cli.output import build_resume_line, present_result, print_result, say
+from rolellm.cli.options import Config, DataDir, Split, with_options
+from rolellm.cli.output import build_resume_line
 from rolellm.core.records import Subset
+from rolellm.core.result import Result
 from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.scoring.settings import GenerateSettings
 
@@ -31,8 +30,7 @@ def run_generate(
     role: list[str] | None = None,
     subset: Subset | None = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Answer a split of RoleBench with a local or a served model.
 
     An interrupted run continues where it stopped.
@@ -56,38 +54,25 @@ def run_generate(
 
         config = resolve_config(config, data_dir)
         is_local = not (model_options.llm_file or model_options.base_url or call_options.batch)
-        asks = not is_local or call_options.dry_run
-        llm = LLM.from_options(model_options, call_options, get_scripted_models()) if asks else None
-        options = replace(options, model=model_options.model or "", adapter=model_options.adapter)
-        options = replace(options, config=config, split=split, data_dir=data_dir)
-        options = replace(options, ray=call_options.ray, workers=call_options.workers)
+        llm = None
+        if not is_local or call_options.dry_run:
+            llm = LLM.from_options(model_options, call_options, get_scripted_models())
+        options = replace(
+            options,
+            model=model_options.model or "",
+            adapter=model_options.adapter,
+            config=config,
+            split=split,
+            data_dir=data_dir,
+            ray=call_options.ray,
+            workers=call_options.workers,
+        )
         if is_local:
             # Fetching the data may take minutes: refuse what can be refused without it.
             check_model(options)
-        rows = read_dataset_rows(
-            load_rolebench(config, split, data_dir=data_dir), role or [], subset, limit, needed=("role", "question")
-        )
+        table = load_rolebench(config, split, data_dir=data_dir)
+        rows = read_dataset_rows(table, role or [], subset, limit, needed=("role", "question"))
         options = replace(options, dataset_fingerprint=dataset_fingerprint(config, data_dir))
         if llm is not None and llm.dry_run:
-            present_result(llm.estimate(plan_row_requests(rows, options)[0]), as_json)
-            return
-        summary = answer_rows(rows, out, options, llm)
-    print_result(summary, lambda summary: _show(summary, out, options), as_json)
-
-
-def _show(summary: Mapping[str, Any], out: Path, options: GenerateSettings) -> None:
-    if summary["capped"]:
-        say(
-            f"{summary['capped']} rows had less than {options.max_new_tokens} tokens left in the model's context.",
-            err=True,
-        )
-    rate = summary["tokens_per_second"]
-    speed = f" ({rate:,.0f} tokens/s)" if rate else ""
-    say(
-        "{rows} predictions in {out}, {generated} of them new{speed}: {stop} complete, {length} truncated at the token "
-        "limit, {empty} empty.".format(**summary, speed=speed)
-    )
-    data = [] if options.data_dir is None else ["--data-dir", str(options.data_dir)]
-    part = [] if options.split in (None, "test") else ["--split", str(options.split)]
-    words = ["rolellm", "score", str(out), "--config", options.config or "", *part, *data]
-    say(f"Score them with: {shlex.join(words)}")
+            return llm.estimate(plan_row_requests(rows, options)[0])
+        return answer_rows(rows, out, options, llm)

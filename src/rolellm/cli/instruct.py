@@ -31,7 +31,7 @@ def run_instruct(
     Args:
         out: The run's folder; defaults to PROFILE/instruct.
     """
-    from rolellm.characters.cards.folder import open_character
+    from rolellm.characters.folder import open_character
     from rolellm.making.instruct.run import Instruct
 
     llm = make_llm(model_options, call_options)

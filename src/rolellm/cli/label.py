@@ -2,24 +2,62 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-import sys
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import format_estimate, print_json, print_result, print_table, resumable
-from rolellm.core.sanitize import label, make_visible
-from rolellm.core.table import ABSENT
+from rolellm.cli.options import with_options
+from rolellm.cli.output import build_resume_line, say
+from rolellm.core.result import Result
 from rolellm.judging.settings import LabelSettings
 
 if TYPE_CHECKING:
-    from rolellm.reporting.labelling import LabelTask
+    from gradio import Blocks
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `rolellm judge` wrote.")]
+
+
+@dataclass(frozen=True, repr=False)
+class LabelResult(Result):
+    """How far a person's labels are.
+
+    Attributes:
+        annotator: Who labels.
+        kind: ``ranking`` or ``audit``.
+        sample: Number of items.
+        done: Number of items that are labeled.
+        skipped: Number of items that were skipped.
+        open: Number of items that are left.
+        labels: The file of the labels.
+        next_line: The command line to go on with.
+        sheet: The sheet that was written.
+    """
+
+    annotator: str
+    kind: str
+    sample: int
+    done: int
+    skipped: int
+    open: int
+    labels: Path
+    next_line: str
+    sheet: Path | None = None
+
+    def remarks(self) -> list[str]:
+        """Return the counts, and where the labels or the sheet are."""
+        if self.sheet is not None:
+            return [f"Fill in the last columns of {self.sheet}; {self.open} of {self.sample} are left."]
+        counts = f"{self.done} of {self.sample} labeled, {self.skipped} skipped, {self.open} left"
+        return [f"{counts}: {self.labels}"]
+
+    @property
+    def continues_with(self) -> tuple[str]:
+        """The command line to go on with."""
+        return (self.next_line,)
 
 
 @with_options
@@ -27,41 +65,67 @@ def run_label(
     context: typer.Context,
     run: RunFolder,
     settings: LabelSettings,
-    open_page: Annotated[bool | None, typer.Option("--open/--no-open")] = None,
-    as_json: AsJson = False,
-) -> None:
+    sheet: Path | None = None,
+) -> LabelResult:
     """Rank a sample of a judging run's answers yourself, blind.
 
-    On a local page, with names masked and no verdicts shown. Each label is
+    On a local page, with names masked and no verdicts shown; or in a spreadsheet (--sheet). Each label is
     saved before the page moves on. Press Ctrl-C to stop; the same command continues.
 
     Args:
-        open_page: Open the page in a browser; the default on a terminal.
+        sheet: A CSV file in the place of the page: written where there is none, else what you filled in is read.
     """
-    from rolellm.core.errors import SettingsError, StoppedShortError
+    from rolellm.core.errors import SettingsError
     from rolellm.core.locks import lock_folder
     from rolellm.judging.people.labels import AuditLabel, RankingLabel, label_path
     from rolellm.judging.records import LABELS, read_run
-    from rolellm.reporting.labelling import LabelTask
+    from rolellm.reporting.labelling.tasks import LabelTask
 
     if settings.system is not None and not settings.audit:
         raise SettingsError("--system needs --audit; a ranking always covers all systems")
     judging_run = read_run(run)
     annotator = settings.annotator or get_login()
     path = label_path(run, annotator, AuditLabel if settings.audit else RankingLabel)
+    agreement = shlex.join(["rolellm", "label", "--agreement", str(run)])
+    is_new_sheet = sheet is not None and not sheet.exists()
     with lock_folder(run / LABELS, f".{path.name}.lock"):
         task = LabelTask(judging_run, annotator, settings)
-        _serve(task, run, port=settings.port, open_page=open_page)
-    counts = {status: task.statuses().count(status) for status in ("done", "skipped", "open")}
-    if as_json:
-        print_json({"annotator": annotator, "kind": task.kind, "sample": len(task), **counts, "labels": str(path)})
-    progress = f"{counts['done']} of {len(task)} labeled, {counts['skipped']} skipped, {counts['open']} left"
-    if counts["open"]:
-        with resumable(context):
-            raise StoppedShortError(f"{progress}; they are in {path}", resume="the same command")
-    if not as_json:
-        typer.echo(f"{progress}: {make_visible(str(path))}")
-        typer.echo(f"Next: {make_visible(_build_agreement_command(run))}")
+        if sheet is None:
+            _serve_label_page(task, agreement, settings.port)
+        elif is_new_sheet:
+            task.write_sheet(sheet)
+        else:
+            task.read_sheet(sheet)
+    statuses = task.statuses()
+    counts: Any = {status: statuses.count(status) for status in ("done", "skipped", "open")}
+    next_line = build_resume_line(context) if counts["open"] else agreement
+    new_sheet = sheet if is_new_sheet else None
+    return LabelResult(annotator, task.kind, len(statuses), **counts, labels=path, next_line=next_line, sheet=new_sheet)
+
+
+def _serve_label_page(task: Any, next_line: str, port: int) -> None:
+    from rolellm.core.errors import require
+
+    prepare_gradio()
+    require("gradio", extra="web")
+
+    from rolellm.reporting.labelling.ranking import LabelPage
+
+    serve_until_stopped(LabelPage(task, next_line).build(), port=port)
+
+
+def prepare_gradio() -> None:
+    """Tell Gradio, before it is imported, not to count its users."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+
+
+def serve_until_stopped(page: Blocks, *, port: int, share: bool = False) -> None:
+    """Serve a page, and say where it is, until somebody asks to stop."""
+    from rolellm.reporting.labelling.serve import serve_page, wait_for_stop
+
+    with serve_page(page, port=port, share=share) as url:
+        say(f"Open {url} in a browser. Press Ctrl-C to stop.", err=True)
+        wait_for_stop()
 
 
 def get_login() -> str:
@@ -77,28 +141,8 @@ def get_login() -> str:
         return "annotator"
 
 
-def _serve(task: LabelTask, run: Path, *, port: int, open_page: bool | None) -> None:
-    """Serve until somebody asks to stop."""
-    import webbrowser
-
-    from rolellm.reporting.labelling import serving, stop_request
-
-    audit = f"rolellm label {shlex.quote(str(run))} --annotator {shlex.quote(task.annotator)} --audit"
-    commands = {"How far do people and judges agree?": _build_agreement_command(run)}
-    commands |= {"The paper's three questions, of single answers": audit} if task.kind == "ranking" else {}
-    with stop_request() as wait, serving(task, commands, port=port) as server:
-        typer.echo(f"Open {server.url} in a browser on this machine. Press Ctrl-C to stop.", err=True)
-        if sys.stdout.isatty() if open_page is None else open_page:
-            webbrowser.open(server.url)
-        wait()
-
-
-def _build_agreement_command(run: Path) -> str:
-    return f"rolellm label --agreement {shlex.quote(str(run))}"
-
-
 @with_options
-def run_label_agreement(run: RunFolder, as_json: AsJson = False) -> None:
+def run_label_agreement(run: RunFolder) -> Result:
     """Compare judges with people, and people with one another.
 
     Agreement beyond chance and the audit, with 95 % intervals.
@@ -106,62 +150,4 @@ def run_label_agreement(run: RunFolder, as_json: AsJson = False) -> None:
     from rolellm.judging.people.agreement import measure_agreement
     from rolellm.judging.records import read_run
 
-    result = measure_agreement(read_run(run))
-    for warning in result["warnings"]:
-        typer.echo(f"warning: {make_visible(warning)}", err=True)
-    print_result(result, print_agreement, as_json)
-
-
-_NAME = 40
-
-
-def print_agreement(result: Mapping[str, Any]) -> None:
-    """Print what `rolellm.judging.people.agreement` found, as far as there is any of it."""
-    for title, key in (("Judges against people", "judge_human"), ("People against people", "human_human")):
-        if result[key]:
-            _print_comparisons(f"{title}, beyond chance, with 95 % intervals for these roles", result[key])
-    if result["fleiss_kappa"]:
-        names = {"Fleiss' kappa": result["fleiss_kappa"], "Krippendorff's alpha, ordinal": result["krippendorff_alpha"]}
-        rows = [[name, *map(_format_score, of.values())] for name, of in names.items()]
-        print_table("All people", ["", "against the baseline", "all pairs"], rows)
-    if result["audit"]:
-        _print_audit(result["audit"])
-    if result["annotators"]:
-        rows = [
-            [label(person["name"], _NAME), str(person["labelled"]), str(person["skipped"])]
-            for person in result["annotators"]
-        ]
-        print_table("Who ranked", ["Person", "rows", "skipped"], rows)
-
-
-def _print_comparisons(title: str, comparisons: list[dict[str, Any]]) -> None:
-    columns = ["", "rows", "kappa, against the baseline", "kappa, all pairs", "Spearman, rows", "Spearman, systems"]
-    rows = []
-    for comparison in comparisons:
-        kappas = [(comparison[which] or {}).get("kappa") for which in ("baseline", "all_pairs")]
-        scores = map(_format_score, (*kappas, comparison["spearman_rows"], comparison["spearman_models"]))
-        rows.append([_name_pair(comparison), str(comparison["rows"]), *scores])
-    print_table(title, columns, rows)
-
-
-def _print_audit(audit: Mapping[str, Any]) -> None:
-    columns = ["Audit: share of yes", "answers the instruction", "reflects the style", "is correct", "cannot tell"]
-    rows = []
-    for name, figures in audit["systems"].items():
-        shares = (_format_share(figures[question]["share"]) for question in audit["paper"])
-        rows.append([label(name, _NAME), *shares, str(figures["correct"]["cannot_tell"])])
-    paper = [f"{100 * share:.1f} %" for share in audit["paper"].values()]
-    rows.append(["the paper's people, on its references", *paper, ABSENT])
-    print_table("The paper's three questions", columns, rows)
-
-
-def _name_pair(pair: Mapping[str, Any]) -> str:
-    return f"{label(pair['a'], _NAME)} / {label(pair['b'], _NAME)}"
-
-
-def _format_score(estimate: Mapping[str, Any] | None) -> str:
-    return format_estimate(estimate, counted=True)
-
-
-def _format_share(estimate: Mapping[str, Any] | None) -> str:
-    return format_estimate(estimate, scale=100, digits=1, unit=" %", counted=True)
+    return measure_agreement(read_run(run))

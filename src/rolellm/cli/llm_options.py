@@ -80,20 +80,31 @@ def estimate_if_dry(context: typer.Context, step: Step[R], llm: LLM) -> None:
 def check_missing(context: typer.Context, calls: AskedForAll, missing: int, total: int) -> None:
     """Refuse to call a run done in which more is missing than `AskedForAll.allow_missing` lets pass.
 
+    Raises:
+        StoppedShortError: As `explain_missing`.
+    """
+    error = explain_missing(context, calls, missing, total)
+    if error is not None:
+        raise error
+
+
+def explain_missing(context: typer.Context, calls: AskedForAll, missing: int, total: int) -> StoppedShortError | None:
+    """Make the error of a run in which more is missing than `AskedForAll.allow_missing` lets pass.
+
     Args:
         context: Of the command.
         calls: How models were called.
         missing: How many requests have no answer.
         total: How many there are.
 
-    Raises:
-        StoppedShortError: With the command line that asks for what is missing.
+    Returns:
+        The error, with the command line that asks for what is missing; ``None`` for a run that is done.
     """
     allowed = calls.allow_missing
     if missing <= allowed * total:
-        return
+        return None
     more = () if calls.retry_failed else ("--set", "retry_failed=true")
-    raise StoppedShortError(
+    return StoppedShortError(
         f"{missing:,} of {total:,} requests have no answer ({missing / total:.1%}); allow_missing is {allowed:.1%}. "
         "The answers are written; failed.jsonl says why the others failed",
         resume=build_resume_line(context, *more),

@@ -16,7 +16,7 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo, OptionInfo
 
-from rolellm.cli.llm_options import AskedForAll, check_missing
+from rolellm.cli.llm_options import AskedForAll, explain_missing
 from rolellm.cli.output import present_result
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
@@ -95,12 +95,16 @@ def with_options(command: _Command) -> _Command:
         result = command(**values, **settings_objects)
         if not has_result or result is None:
             return
-        present_result(result, as_json)
-        if not result.has_passed:
-            raise typer.Exit(1)
+        shortage = None
         for calls in settings_objects.values():
             if isinstance(calls, AskedForAll):
-                check_missing(values["context"], calls, result.failed, result.asked)
+                shortage = explain_missing(values["context"], calls, result.failed, result.asked)
+        has_passed = result.has_passed
+        present_result(result, as_json, is_done=has_passed and shortage is None)
+        if not has_passed:
+            raise typer.Exit(1)
+        if shortage is not None:
+            raise shortage
 
     own = [_make_option(item, helps.get(name)) for name, item in plain.items() if name not in advanced]
     # Arguments, then required options.

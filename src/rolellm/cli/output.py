@@ -41,7 +41,7 @@ def print_result(result: Any, show: Callable[[Any], object], as_json: bool) -> N
         show(result)
 
 
-def present_result(result: Result, as_json: bool) -> None:
+def present_result(result: Result, as_json: bool, *, is_done: bool = True) -> None:
     """Print a result: as one JSON object, or its notes, sentences, tables, page and the command lines to go on with."""
     for note in result.notes():
         say(note, err=True)
@@ -55,7 +55,7 @@ def present_result(result: Result, as_json: bool) -> None:
     page = getattr(result, "page", None)
     if page is not None:
         say(f"Report: {page}")
-    lines = result.continues_with
+    lines = result.continues_with if is_done else ()
     if len(lines) == 1:
         say(f"Go on with: {lines[0]}")
     elif lines:

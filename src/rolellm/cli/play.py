@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,14 +19,17 @@ from rolellm.core.settings import Field, dump, settings
 from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.playing.settings import PlaySettings, PromptLimits
 
+if TYPE_CHECKING:
+    from rolellm.playing.player import RolePlayer
+
 
 @settings
 class _Page:
     """Page.
 
     Attributes:
-        web: Talk on a local page instead: two roles or two models side by side, and a blind vote between them.
-        against: With --web: a second model; a folder, a Hub id, or YAML settings.
+        web: Talk on a local page instead.
+        against: With --web: a second model that replies as well, for blind votes; a folder, a Hub id, or YAML settings.
         votes: With --web: the folder of the votes, which `rolellm label --agreement` reads.
         port: With --web: port to listen on; 0 for any that is free.
         share: With --web: also give the page a public address through a Gradio server; anyone who has it can enter.
@@ -77,7 +81,7 @@ def run_chat(
     if page.web:
         _serve_talk_page(player, str(model_options.llm_file or model_options.model), page, play_settings)
     elif page.against is not None:
-        raise SettingsError("--against needs --web: two models are shown side by side on the page")
+        raise SettingsError("--against needs --web: both models reply on the page")
     else:
         Terminal(player, out).run()
 
@@ -107,30 +111,20 @@ def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, def
     return LLM.from_options(chosen, calls, get_scripted_models())
 
 
-def _serve_talk_page(player: Any, name: str, page: _Page, play_settings: PlaySettings) -> None:
+def _serve_talk_page(player: RolePlayer, name: str, page: _Page, play_settings: PlaySettings) -> None:
     """Serve the page until somebody asks to stop."""
-    import shlex
-    import sys
-    import webbrowser
-
-    from rolellm.cli.label import get_login
+    from rolellm.cli.label import get_login, serve_until_stopped
     from rolellm.playing.player import RolePlayer
+    from rolellm.reporting.labelling.talk import TalkPage
 
     if page.against == name:
         raise SettingsError("--against names the same model again; name another one")
-    from rolellm.reporting.labelling import stop_request
-    from rolellm.reporting.labelling.talk import TalkPage
-
-    models = {name: player}
+    players = {name: player}
     if page.against is not None:
-        models[page.against] = RolePlayer(page.against, player.part, **dump(play_settings))
-        models[page.against].load()
-    talks = TalkPage(models, page.votes, get_login())
-    with stop_request() as wait, talks.serve(port=page.port, share=page.share) as url:
-        say(f"Open {url} in a browser. Press Ctrl-C to stop.", err=True)
-        if sys.stdout.isatty():
-            webbrowser.open(url)
-        wait()
+        players[page.against] = RolePlayer(page.against, player.part, **dump(play_settings))
+        players[page.against].load()
+    talk_page = TalkPage(players, page.votes, get_login())
+    serve_until_stopped(talk_page.build(), port=page.port, share=page.share)
     if page.votes.is_dir():
         votes = str(page.votes)
         say(f"Votes: {votes}. Next: {shlex.join(['rolellm', 'label', '--agreement', votes])}")

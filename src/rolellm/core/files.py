@@ -30,7 +30,7 @@ def open_atomic(path: str | Path) -> Iterator[TextIO]:
 
 @contextmanager
 def open_atomic_binary(path: str | Path) -> Iterator[BinaryIO]:
-    """The same for a file of bytes."""
+    """Open a file of bytes in the same way."""
     with _replace_when_done(Path(path)) as partial, partial.open("wb") as stream:
         yield stream
 
@@ -85,9 +85,12 @@ def is_disk_full(error: BaseException) -> bool:
         return False  # It has its own words.
     number = error.errno if isinstance(error, OSError) else None
     # Libraries in C++ and Rust: torch gives no reason, safetensors the system's number.
-    if numbered := re.search(r"os error ([0-9]+)", str(error)):
-        number = int(numbered[1])
+    match = re.search(r"os error ([0-9]+)", str(error))
+    if match is not None:
+        number = int(match[1])
     if number in NO_ROOM or re.search("PytorchStreamWriter|unexpected pos", str(error)):
         return True
-    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    cause = error.__cause__
+    if cause is None and not error.__suppress_context__:
+        cause = error.__context__
     return cause is not None and is_disk_full(cause)

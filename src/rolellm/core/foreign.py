@@ -63,18 +63,18 @@ def read_parquet(
     remaining_bytes = most_bytes
     try:
         with pq.ParquetFile(path) as file:
-            groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-            chunks = [group.column(column) for group in groups for column in range(group.num_columns)]
-            size = sum(chunk.total_uncompressed_size for chunk in chunks)
-            if file.metadata.num_rows > MOST_ROWS or size > most_bytes:
-                raise DataError(_describe_size(file.metadata.num_rows, size, most_bytes), path=path)
+            metadata = file.metadata
+            groups = map(metadata.row_group, range(metadata.num_row_groups))
+            size = sum(group.total_byte_size for group in groups)
+            if metadata.num_rows > MOST_ROWS or size > most_bytes:
+                raise DataError(_describe_size(metadata.num_rows, size, most_bytes), path=path)
             # No value is larger than all of them, and each may come again and again.
             batch_size = min(_BATCH, max(1, most_bytes // (8 * size + 1)))
             for batch in file.iter_batches(batch_size, columns=columns):
                 remaining_bytes -= batch.nbytes
                 if remaining_bytes < 0:
                     size = most_bytes - remaining_bytes
-                    raise DataError(_describe_size(file.metadata.num_rows, size, most_bytes), path=path)
+                    raise DataError(_describe_size(metadata.num_rows, size, most_bytes), path=path)
                 yield from batch.to_pylist()
     except (pa.ArrowException, OSError, OverflowError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -24,42 +24,55 @@ def run_to_end(work: Callable[[], Awaitable[None]], stop: Callable[[], None]) ->
         work: Starts the work, within a loop.
         stop: Asks it to stop; called within that loop.
     """
-    presses = 0
-    loop: asyncio.AbstractEventLoop | None = None
-    task: asyncio.Task[None] | None = None
-
-    def handle_signal() -> None:
-        nonlocal presses
-        presses += 1
-        stop()
-        if presses > 1 and task is not None:
-            task.cancel()
-
-    async def run() -> None:
-        nonlocal loop, task
-        loop, task = asyncio.get_running_loop(), asyncio.current_task()
-        try:
-            with _listen_for_signals(loop, handle_signal):
-                await work()
-        except asyncio.CancelledError:
-            if presses < 2:
-                raise
-
+    runner = _Runner(work, stop)
     if not _is_in_loop():
-        asyncio.run(run())
-        return
+        asyncio.run(runner.run())
+        return None
     with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(lambda: asyncio.run(run()))
+        ended = pool.submit(lambda: asyncio.run(runner.run()))
         while True:
             try:
-                ended.result()
+                return ended.result()
             except KeyboardInterrupt:
-                # Python raises it in the main thread, which only waits here. A closed loop has nothing left to stop.
-                with suppress(RuntimeError):
-                    if loop is not None:
-                        loop.call_soon_threadsafe(handle_signal)
-            else:
-                return
+                # Python raises it in the main thread, which only waits here.
+                runner.pass_interrupt()
+
+
+class _Runner:
+    """Runs work in a loop of its own, and stops it on signals.
+
+    Args:
+        work: Starts the work.
+        stop: Asks it to stop.
+    """
+
+    def __init__(self, work: Callable[[], Awaitable[None]], stop: Callable[[], None]) -> None:
+        self._work, self._stop = work, stop
+        self._presses = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        try:
+            with _listen_for_signals(self._loop, self._handle_signal):
+                await self._work()
+        except asyncio.CancelledError:
+            if self._presses < 2:
+                raise
+
+    def pass_interrupt(self) -> None:
+        """Tell the loop of a signal that another thread has heard."""
+        # A closed loop has nothing left to stop.
+        with suppress(RuntimeError):
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._handle_signal)
+
+    def _handle_signal(self) -> None:
+        self._presses += 1
+        self._stop()
+        if self._presses > 1 and self._task is not None:
+            self._task.cancel()
 
 
 def _is_in_loop() -> bool:
@@ -97,13 +110,14 @@ def note_stop_requests(plan: str, *, is_single: bool) -> Iterator[threading.Even
     if threading.current_thread() is not threading.main_thread():
         yield request
         return
+    sentence = f"{plan}; once more stops at once" if is_single else plan
 
     def handle_signal(_number: int, _frame: FrameType | None) -> None:
         if request.is_set() and is_single:
             raise KeyboardInterrupt
         if not request.is_set():
             # Not print: a signal may come in the middle of another one.
-            os.write(2, f"\n{plan}{'; once more stops at once' if is_single else ''}\n".encode())
+            os.write(2, f"\n{sentence}\n".encode())
         request.set()
 
     with handle_signals(handle_signal):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ def read_jsonl(path: str | Path, *, bad: list[DataError] | None = None) -> Itera
         DataError: On a line that is not one JSON object in UTF-8, unless ``bad`` collects it.
     """
     with Path(path).open("rb") as stream:
-        for number, raw in enumerate(iter(lambda: stream.readline(MOST_BYTES + 1), b""), start=1):
+        lines = iter(partial(stream.readline, MOST_BYTES + 1), b"")
+        for number, raw in enumerate(lines, start=1):
             if len(raw) > MOST_BYTES:
                 raise DataError(f"the line has over {MOST_BYTES:,} bytes; is this JSON Lines?", path=path, line=number)
             if number == 1:
@@ -67,8 +69,10 @@ def parse_object(raw: bytes, path: str | Path, line: int | None = None) -> dict[
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", path=path, line=line) from error
     except (ValueError, RecursionError) as error:
-        cut = "" if line is None or raw.endswith(b"\n") else "; the line has no end, so the file may be cut off here"
-        raise DataError(f"not valid JSON ({error}){cut}", path=path, line=line) from error
+        problem = f"not valid JSON ({error})"
+        if line is not None and not raw.endswith(b"\n"):
+            problem += "; the line has no end, so the file may be cut off here"
+        raise DataError(problem, path=path, line=line) from error
     if not isinstance(value, dict):
         raise DataError(f"expected a JSON object, found {type(value).__name__}", path=path, line=line)
     return value

@@ -43,12 +43,12 @@ def _make_character_visible(character: str) -> str:
         return character
     code = ord(character)
     # No XML file may hold a noncharacter, and Unicode files them under "unassigned".
-    nonsense = code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
-    if not nonsense and unicodedata.category(character) not in _HIDDEN:
+    is_noncharacter = code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
+    if not is_noncharacter and unicodedata.category(character) not in _HIDDEN:
         return character
     if code < 0x20:
         return chr(0x2400 + code)
-    return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
+    return f"⟨U+{code:04X}⟩"
 
 
 def truncate(text: str, limit: int) -> str:
@@ -109,12 +109,15 @@ def format_code_span(text: str, *, cell: bool = False) -> Markdown:
     line = show_on_line(text)
     if "`" in line or not line:
         return escape_markdown(line)
-    return Markdown(f"`{line.replace('|', chr(92) + '|') if cell else line}`")
+    if cell:
+        line = line.replace("|", r"\|")
+    return Markdown(f"`{line}`")
 
 
 def format_code_block(text: str, language: str = "text") -> Markdown:
     """A fenced block, which no line of the text ends."""
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 0)
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
     return Markdown(f"{fence}{language}\n{make_visible(text)}\n{fence}")
 
 
@@ -126,7 +129,11 @@ def make_markdown_environment() -> Environment:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
         autoescape=False,
-        finalize=lambda value: value if isinstance(value, Markdown) else escape_markdown(str(value)),
+        finalize=_finalize,
     )
     environment.filters |= {"code": format_code_span, "block": format_code_block}
     return environment
+
+
+def _finalize(value: object) -> Markdown:
+    return value if isinstance(value, Markdown) else escape_markdown(str(value))

@@ -7,21 +7,21 @@ Injection"); numbers stay numbers. LaTeX needs the package ``booktabs`` and, for
 
 from __future__ import annotations
 
-import csv
 import io
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
+from importlib import resources
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rolellm.core.files import open_atomic
-from rolellm.core.sanitize import escape_markdown, label, make_visible, measure_width, show_on_line, truncate
+from rolellm.core.sanitize import escape_markdown, make_visible, measure_width, show_on_line, truncate
 
 if TYPE_CHECKING:
+    import pandas
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text as RichText
@@ -34,10 +34,8 @@ ABSENT = "–"
 MAX_TEXT = 2_000
 
 _NAME_WIDTH = 18
-# Lines of a table in a terminal that are no rows: title, head, rules and caption.
-_FRAME = 7
 _MEASURING_WIDTH = 10_000
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
+_FORMULA = ("=", "+", "-", "@", "␍", "＝", "＋", "－", "＠")
 _DIGITS_MORE = 3
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -99,7 +97,9 @@ class Interval(NamedTuple):
 
     def format_ends(self, digits: int, times: float = 1.0) -> str:
         """Format both ends in brackets, each multiplied and rounded; empty where they are not known."""
-        return "" if self.ends is None else f"[{', '.join(f'{end * times:.{digits}f}' for end in self.ends)}]"
+        if self.low is None or self.high is None:
+            return ""
+        return f"[{self.low * times:.{digits}f}, {self.high * times:.{digits}f}]"
 
 
 def describe_intervals(cells: Iterable[tuple[str, Cell]]) -> str:
@@ -135,6 +135,10 @@ class Format(NamedTuple):
     digits: int
     scale: float = 1.0
 
+    def round(self, value: float | None) -> float | None:
+        """Scale a number for a file: three more digits than in print."""
+        return None if value is None else round(value * self.scale, self.digits + _DIGITS_MORE)
+
 
 PERCENT = Format(1, 100.0)
 
@@ -164,10 +168,20 @@ class TableRow:
 class RenderedCell(NamedTuple):
     """A cell as text; ``interval`` and ``n`` are empty where it is not a score or has none."""
 
-    kind: Literal["score", "words", "none"]
+    kind: Literal["score", "words", "absent"]
     text: str
     interval: str = ""
     n: str = ""
+
+    @property
+    def tone(self) -> str:
+        """What the sign that it begins with says: ``bad``, ``open``, ``good`` or nothing."""
+        return SIGNS.get(self.text[:1], ("", ""))[0] if self.kind == "words" else ""
+
+    def join(self, count: str = "n=") -> str:
+        """Return all of it on one line."""
+        parts = [self.text, self.interval, f"{count}{self.n}" if self.n else ""]
+        return " ".join(filter(None, parts))
 
 
 class RenderedRow(NamedTuple):
@@ -186,6 +200,16 @@ class RenderedRow(NamedTuple):
     cells: list[RenderedCell]
     spans: list[int]
     closes: bool
+
+    @property
+    def kinds(self) -> list[str]:
+        """The classes of the row in HTML."""
+        kinds = [f"band-{self.row.band}"] if self.row.band else []
+        if len(self.spans) > 1 and self.spans[0]:
+            kinds.append("opens")
+        elif len(self.spans) == 1 and self.closes:
+            kinds.append("closes")
+        return kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,107 +251,102 @@ class Table:
         intervals = describe_intervals(cells)
         return f"{self.note.removesuffix('.')}. {intervals}" if self.note and intervals else self.note or intervals
 
+    def without_empty_columns(self) -> Table:
+        """Return the table without the columns in which no row has anything."""
+        kept = [index for index in range(len(self.columns)) if any(row.cells[index] is not None for row in self.rows)]
+        rows = tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
+
     def shared_counts(self) -> dict[str, int]:
         """Map each column whose head shows the number of rows behind its scores to that number."""
         counts: dict[str, int] = {}
         for index, head in enumerate(self.columns if self.folded else ()):
-            every = {cell.n for row in self.rows if isinstance(cell := row.cells[index], Interval) and cell.n}
-            counts |= {head: every.pop()} if len(every) == 1 else {}
+            cells = [row.cells[index] for row in self.rows]
+            column_counts = {cell.n for cell in cells if isinstance(cell, Interval) and cell.n}
+            if len(column_counts) == 1:
+                counts[head] = column_counts.pop()
         return counts
 
     def column_format(self, column: str) -> Format:
         """Return how a column prints; a head that ends in % says so itself."""
-        return self.formats.get(column) or (PERCENT if column.endswith("%") else Format(self.digits))
+        default = PERCENT if column.endswith("%") else Format(self.digits)
+        return self.formats.get(column, default)
 
     def column_heads(self) -> list[str]:
         """Return all heads as text, with the counts that whole columns share."""
         counts = self.shared_counts()
-        heads = (f"{head} (n = {counts[head]:,})" if head in counts else head for head in self.columns)
-        return [*self.heads, *heads]
+        heads = [*self.heads]
+        for head in self.columns:
+            heads.append(f"{head} (n = {counts[head]:,})" if head in counts else head)
+        return heads
 
     def render_rows(self) -> Iterator[RenderedRow]:
         """Render the rows; where a second column names them, equal neighbors in the first are joined to one cell.
 
         Where there is one column of names, neighbors of the same band are a group.
         """
-        alone, counts = len(self.heads) == 1, self.shared_counts()
-        for _, group in groupby(self.rows, key=lambda row: row.band if alone else row.names[0]):
+        is_joined = len(self.heads) > 1
+        counts = self.shared_counts()
+        for _, group in groupby(self.rows, key=lambda row: row.names[0] if is_joined else row.band):
             rows = list(group)
             for index, row in enumerate(rows):
-                cells = [
-                    _render_cell(cell, self.column_format(head), counted=head in counts)
-                    for head, cell in zip(self.columns, row.cells, strict=True)
-                ]
-                joined = [] if alone else [0 if index else len(rows)]
-                spans = [*joined, *(1 for _ in row.names[len(joined) :])]
-                names = [name if span else "" for name, span in zip(row.names, spans, strict=True)]
-                # Under the last row the table itself ends.
-                closes = index + 1 == len(rows) and not (alone and row is self.rows[-1])
-                yield RenderedRow(row, [*names[:-1], row.marked_name], cells, spans, closes)
+                cells = []
+                for head, cell in zip(self.columns, row.cells, strict=True):
+                    cells.append(_render_cell(cell, self.column_format(head), counted=head in counts))
+                names, spans = [*row.names[:-1], row.marked_name], [1] * len(row.names)
+                if is_joined:
+                    spans[0] = 0 if index else len(rows)
+                    names[0] = "" if index else names[0]
+                closes = row is rows[-1]
+                if not is_joined and row is self.rows[-1]:
+                    # There the table itself ends.
+                    closes = False
+                yield RenderedRow(row, names, cells, spans, closes)
 
     def to_rich(self) -> RichTable:
         """Return the table for a terminal."""
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        title, caption = Text(make_visible(self.title)), Text(make_visible(self.caption)) if self.caption else None
-        shown = RichTable(title=title, title_justify="left", caption=caption, caption_justify="left")
+        caption = Text(make_visible(self.caption)) if self.caption else None
+        table = RichTable(
+            title=Text(make_visible(self.title)), title_justify="left", caption=caption, caption_justify="left"
+        )
         longest = max((measure_width(name) for row in self.rows for name in row.names), default=0)
-        lines = [[_rich_cell(cell) for cell in line.cells] for line in self.render_rows()]
-        for index, head in enumerate(self.column_heads()):
-            column = index - len(self.heads)
+        lines = list(self.render_rows())
+        cells = [[_rich_cell(cell) for cell in line.cells] for line in lines]
+        for number, head in enumerate(map(make_visible, self.column_heads())):
+            column = number - len(self.heads)
             if column < 0:
                 # Numbers fold between their parts; a name has to be read.
-                shown.add_column(Text(make_visible(head)), overflow="fold", min_width=min(longest, _NAME_WIDTH))
+                table.add_column(Text(head), overflow="fold", min_width=min(longest, _NAME_WIDTH))
             elif self.columns[column] in self.left:
-                shown.add_column(Text(make_visible(head)), overflow="fold")
+                table.add_column(Text(head), overflow="fold")
             else:
                 # A figure that is cut, or folded, cannot be read.
-                widths = [measure_width(part) for cells in lines for part in cells[column].plain.splitlines()]
-                shown.add_column(Text(make_visible(head)), justify="right", min_width=max(widths, default=0))
-        for line, cells in zip(self.render_rows(), lines, strict=True):
-            names = (Text(make_visible(name)) for name in line.names)
-            shown.add_row(*names, *cells, end_section=line.closes)
-        return shown
+                parts = [part for row in cells for part in row[column].plain.splitlines()]
+                table.add_column(Text(head), justify="right", min_width=max(map(measure_width, parts), default=0))
+        for line, row in zip(lines, cells, strict=True):
+            names = [Text(make_visible(name)) for name in line.names]
+            table.add_row(*names, *row, end_section=line.closes)
+        return table
 
-    def print_to(self, console: Console, lines: int | None = None) -> int:
+    def print_to(self, console: Console) -> None:
         """Print the table; where a terminal is too narrow for it, a block of lines for each row.
 
         In a file or a pipe, it is as wide as it needs to be, unless ``COLUMNS`` says how wide.
-
-        Args:
-            console: Where.
-            lines: Print only as many rows as fit into this number of lines, and one line of the note.
-
-        Returns:
-            How many rows were left out.
         """
         from rich.console import Console
-
-        narrowest, widest = self._measure(console)
-        if lines is not None:
-            has_ends = any(isinstance(cell, Interval) and cell.ends for row in self.rows for cell in row.cells)
-            # A shorter table may be narrow enough for the terminal.
-            for height in (2 if has_ends else 1, 1 + len(self.columns)):
-                count = max(1, (lines - _FRAME) // height)
-                short = replace(self, rows=self.rows[:count], note=label(self.note, min(widest, console.width)))
-                if short._measure(console)[0] <= console.width:
-                    break
-            short.print_to(console)
-            return len(self.rows[count:])
-        if narrowest <= console.width:
-            console.print(self.to_rich())
-        elif not (console.is_terminal or os.environ.get("COLUMNS")):
-            Console(file=console.file, width=widest).print(self.to_rich())
-        else:
-            self._print_blocks(console)
-        return 0
-
-    def _measure(self, console: Console) -> tuple[int, int]:
-        """Return how wide the table is with its words folded, and with nothing folded."""
         from rich.measure import Measurement
 
-        return Measurement.get(console, console.options.update(width=_MEASURING_WIDTH), self.to_rich())
+        table = self.to_rich()
+        narrowest, widest = Measurement.get(console, console.options.update(width=_MEASURING_WIDTH), table)
+        if narrowest <= console.width:
+            console.print(table)
+        elif console.is_terminal or os.environ.get("COLUMNS"):
+            self._print_blocks(console)
+        else:
+            Console(file=console.file, width=widest).print(table)
 
     def _print_blocks(self, console: Console) -> None:
         from rich.text import Text
@@ -335,95 +354,50 @@ class Table:
         console.print(Text(make_visible(self.title)), style="bold")
         heads = [show_on_line(head) for head in self.column_heads()[1:]]
         for line in self.render_rows():
-            names = (line.names[0] or line.row.names[0], *line.names[1:])
-            name, *texts = map(show_on_line, (*names, *map(_plain_cell, line.cells)))
-            console.print(Text(name, style="bold"))
-            for head, text in zip(heads, texts, strict=True):
+            texts = [*line.row.names[1:-1], line.row.marked_name] if len(line.names) > 1 else []
+            texts += [cell.join() for cell in line.cells]
+            name = line.row.names[0] if len(line.names) > 1 else line.row.marked_name
+            console.print(Text(show_on_line(name), style="bold"))
+            for head, text in zip(heads, map(show_on_line, texts), strict=True):
                 if text not in ("", ABSENT):
                     console.print(Text(f"  {head}: {text}" if head else f"  {text}"))
         if self.caption:
             console.print(Text(make_visible(self.caption)), style="dim")
 
     def __str__(self) -> str:
-        lines = [self.column_heads(), *([*line.names, *map(_plain_cell, line.cells)] for line in self.render_rows())]
-        cells = [[show_on_line(cell) for cell in line] for line in lines]
-        widths = [max(map(measure_width, column)) for column in zip(*cells, strict=True)]
-        padded = (
-            [cell + " " * (wide - measure_width(cell)) for cell, wide in zip(line, widths, strict=True)]
-            for line in cells
-        )
-        rows = ("  ".join(line).rstrip() for line in padded)
-        return "\n".join([make_visible(self.title), *rows, *([make_visible(self.caption)] if self.caption else [])])
+        from rich.console import Console
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        table = RichTable(box=None, padding=(0, 2, 0, 0))
+        for head in self.column_heads():
+            table.add_column(Text(show_on_line(head)), no_wrap=True)
+        for line in self.render_rows():
+            texts = [*line.names, *(cell.join() for cell in line.cells)]
+            table.add_row(*(Text(show_on_line(text)) for text in texts))
+        stream = io.StringIO()
+        Console(file=stream, width=_MEASURING_WIDTH, color_system=None).print(table)
+        lines = [make_visible(self.title), *stream.getvalue().splitlines(), make_visible(self.caption)]
+        return "\n".join(line.rstrip() for line in lines).rstrip()
 
     def _repr_html_(self) -> str:
         return self.to_html()
 
     def to_markdown(self) -> str:
         """Return the table in GitHub's Markdown, names escaped, with the note under it."""
-        heads = map(escape_markdown, self.column_heads())
-        rules = (*("---" for _ in self.heads), *("---" if head in self.left else "---:" for head in self.columns))
-        body = [[*map(escape_markdown, line.names), *map(_markdown_cell, line.cells)] for line in self.render_rows()]
-        note = ["", escape_markdown(self.caption)] if self.caption else []
-        return "\n".join([*(f"| {' | '.join(cells)} |" for cells in (heads, rules, *body)), *note]) + "\n"
+        rules = ["---"] * len(self.heads)
+        rules += ["---" if head in self.left else "---:" for head in self.columns]
+        lines: list[list[str]] = [[*map(escape_markdown, self.column_heads())], rules]
+        for line in self.render_rows():
+            lines.append([*map(escape_markdown, line.names), *map(_markdown_cell, line.cells)])
+        texts = [f"| {' | '.join(cells)} |" for cells in lines]
+        if self.caption:
+            texts += ["", escape_markdown(self.caption)]
+        return "\n".join(texts) + "\n"
 
     def to_html(self) -> str:
         """Return the table as one ``<table>`` element, all text escaped; a page's style sheet gives it its looks."""
-        many = " many" if len(self.columns) > 6 else ""
-        counts, left = self.shared_counts(), self.left
-        heads = [f'<th scope="col">{_html(head)}</th>' for head in self.heads]
-        for head in self.columns:
-            count = f' <span class="n">n = {counts[head]:,}</span>' if head in counts else ""
-            heads.append(f'<th scope="col" class="{"left" if head in left else "score"}">{_html(head)}{count}</th>')
-        lines = [f'<table class="scores of-{len(self.columns)}{many}" aria-label="{_html(self.title)}">']
-        lines += [f"<caption>{_html(self.caption)}</caption>"] if self.caption else []
-        lines += [f"<thead><tr>{''.join(heads)}</tr></thead>", "<tbody>"]
-        lines += (self._html_row(line, counts) for line in self.render_rows())
-        return "\n".join([*lines, "</tbody>", "</table>"])
-
-    def _html_row(self, line: RenderedRow, counts: Mapping[str, int]) -> str:
-        joined = len(line.spans) > 1
-        kinds = ["opens"] if joined and line.spans[0] else ["closes"] if line.closes and not joined else []
-        kinds += [f"band-{_html(line.row.band)}"] if line.row.band else []
-        cells = []
-        for index, (name, span) in enumerate(zip(line.row.names, line.spans, strict=True), start=1):
-            marks = line.row.marks if index == len(line.spans) else ()
-            words = "".join(f' <span class="mark">{_html(mark)}</span>' for mark in marks)
-            group = f' rowspan="{span}" class="group"' if span > 1 else ""
-            cells += [f'<th scope="row"{group}>{_html(name)}{words}</th>'] if span else []
-        for head, cell in zip(self.columns, line.cells, strict=True):
-            count = f" (n = {counts[head]:,})" if head in counts and line.row.band != "published" else ""
-            kind = "words left" if head in self.left else {"none": "absent", "words": "words"}.get(cell.kind, "")
-            kind += f" {SIGNS[cell.text[0]][0]}" if cell.kind == "words" and cell.text[:1] in SIGNS else ""
-            style = f' class="{kind}"' if kind else ""
-            cells.append(f'<td data-head="{_html(head)}{count}"{style}>{_html_cell(cell)}</td>')
-        return f"<tr{_html_classes(kinds)}>{''.join(cells)}</tr>"
-
-    def to_csv(self) -> str:
-        """Return the table as CSV: names spelled out on every row, three more digits, and the note last."""
-        columns = zip(self.columns, zip(*(row.cells for row in self.rows), strict=True), strict=False)
-        words = {head for head, cells in columns if any(isinstance(cell, str) for cell in cells)}
-        heads = [*self.heads, "marks"]
-        for head in self.columns:
-            heads += [head] if head in words else [head, f"{head} low", f"{head} high", f"{head} n"]
-        stream = io.StringIO()
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(map(_csv, [*heads, "note"]))
-        for row in self.rows:
-            figures = self._csv_figures(row, words)
-            writer.writerow([*map(_csv, row.names), _csv(" ".join(row.marks)), *figures, _csv(self.caption)])
-        return stream.getvalue()
-
-    def _csv_figures(self, row: TableRow, words: set[str]) -> Iterator[str]:
-        """Yield mean, low, high and n of each cell as plain numbers, empty where there are none; words as they are."""
-        for head, cell in zip(self.columns, row.cells, strict=True):
-            form = self.column_format(head)
-            score = cell if isinstance(cell, Interval) else Interval(cell) if isinstance(cell, int | float) else None
-            ends = (score.mean, score.low, score.high) if score else (None,) * 3
-            figures = ["" if end is None else f"{end * form.scale:.{form.digits + _DIGITS_MORE}f}" for end in ends]
-            if head in words:
-                yield _csv(cell) if isinstance(cell, str) else figures[0]
-            else:
-                yield from (*figures, str((score and score.n) or ""))
+        return self._render("table.html.jinja", autoescape=True, finalize=_make_inert)
 
     def to_latex(self, *, label: str = "") -> str:
         r"""Return the table as a LaTeX ``table`` with the title as caption and the note under it.
@@ -431,17 +405,56 @@ class Table:
         Args:
             label: For ``\\ref``; letters, digits and hyphens.
         """
-        columns = "l" * len(self.heads) + "".join("l" if head in self.left else "r" for head in self.columns)
-        body = [r"\begin{table}", r"\centering\small", f"\\caption{{{_latex(self.title)}}}"]
-        body += [f"\\label{{tab:{label}}}"] if label else []
-        body += [f"\\begin{{tabular}}{{{columns}}}", r"\toprule", _latex_line(map(_latex, self.column_heads()))]
-        body += [r"\midrule"]
-        for index, line in enumerate(self.render_rows(), start=1):
-            body.append(_latex_line([*map(_latex, line.names), *map(_latex_cell, line.cells)]))
-            body += [r"\midrule"] if line.closes and index < len(self.rows) else []
-        body += [r"\bottomrule", r"\end{tabular}"]
-        body += [f"\\par\\smallskip\\footnotesize {_latex(self.caption)}"] if self.caption else []
-        return "\n".join([*body, r"\end{table}"]) + "\n"
+        marks = {"block_start_string": "<%", "block_end_string": "%>"}
+        marks |= {"variable_start_string": "<<", "variable_end_string": ">>"}
+        return self._render("table.tex.jinja", label, finalize=_escape_latex, **marks) + "\n"
+
+    def _render(self, template: str, label: str = "", **options: Any) -> str:
+        from jinja2 import Environment
+        from markupsafe import Markup
+
+        environment = Environment(trim_blocks=True, lstrip_blocks=True, **options)
+        environment.filters["number"] = lambda text: text.replace("-", "−")
+        text = resources.files("rolellm.core").joinpath("templates", template).read_text(encoding="utf-8")
+        counts = self.shared_counts()
+        values = {"table": self, "lines": self.render_rows(), "counts": counts, "label": Markup(label)}
+        return environment.from_string(text).render(values)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a frame with each number in a column of its own, in the unit that its head names."""
+        import pandas
+
+        heads = [*self.heads, "marks"]
+        columns: list[Any] = [[row.names[index] for row in self.rows] for index in range(len(self.heads))]
+        columns.append([" ".join(row.marks) for row in self.rows])
+        for index, head in enumerate(self.columns):
+            cells = [row.cells[index] for row in self.rows]
+            form = self.column_format(head)
+            scores = [Interval(cell) if isinstance(cell, int | float) else cell for cell in cells]
+            if any(isinstance(score, str) for score in scores):
+                heads.append(head)
+                columns.append([form.round(score.mean) if isinstance(score, Interval) else score for score in scores])
+                continue
+            for name in ("mean", "low", "high"):
+                values = [getattr(score, name, None) for score in scores]
+                heads.append(head if name == "mean" else f"{head} {name}")
+                columns.append([form.round(value) for value in values])
+            heads.append(f"{head} n")
+            columns.append(pandas.array([getattr(score, "n", 0) or None for score in scores], dtype="Int64"))
+        for number, column in enumerate(columns):
+            if isinstance(column, list):
+                columns[number] = [show_on_line(value) if isinstance(value, str) else value for value in column]
+        frame = pandas.DataFrame(dict(enumerate(columns)))
+        frame.columns = pandas.Index(map(show_on_line, heads))
+        return frame
+
+    def to_csv(self) -> str:
+        """Return `to_pandas` as CSV, with the note last, in which no text is a formula."""
+        frame = self.to_pandas()
+        frame = frame.set_axis(map(_escape_csv, frame.columns), axis="columns").map(_escape_csv)
+        frame["note"] = _escape_csv(show_on_line(self.caption))
+        text: str = frame.to_csv(index=False, lineterminator="\n")
+        return text
 
 
 def write_tables(folder: Path, tables: Mapping[str, Table]) -> list[Path]:
@@ -476,31 +489,26 @@ def format_number(value: float, digits: int) -> str:
 
 def _render_cell(cell: Cell, form: Format, *, counted: bool) -> RenderedCell:
     if cell is None:
-        return RenderedCell("none", ABSENT)
-    if isinstance(cell, Interval):
-        text = format_number(cell.mean * form.scale, form.digits)
-        count = f"{cell.n:,}" if cell.n and not counted else ""
-        return RenderedCell("score", text, cell.format_ends(form.digits, form.scale), count)
+        return RenderedCell("absent", ABSENT)
     if isinstance(cell, str):
         return RenderedCell("words", cell)
-    return RenderedCell("words", f"{cell:,}" if isinstance(cell, int) else f"{cell:.2f}")
-
-
-def _count(cell: RenderedCell) -> str:
-    return f"n={cell.n}" if cell.n else ""
-
-
-def _plain_cell(cell: RenderedCell) -> str:
-    return " ".join(filter(None, (cell.text, cell.interval, _count(cell))))
+    if isinstance(cell, int):
+        return RenderedCell("words", f"{cell:,}")
+    if not isinstance(cell, Interval):
+        return RenderedCell("words", f"{cell:.2f}")
+    count = f"{cell.n:,}" if cell.n and not counted else ""
+    text = format_number(cell.mean * form.scale, form.digits)
+    return RenderedCell("score", text, cell.format_ends(form.digits, form.scale), count)
 
 
 def _rich_cell(cell: RenderedCell) -> RichText:
     from rich.text import Text
 
-    if cell.kind != "score":
-        style = "dim" if cell.kind == "none" else SIGNS.get(cell.text[:1], ("", ""))[1]
-        return Text(make_visible(cell.text), style=style)
-    count = f"{_count(cell)}  " if cell.n else ""
+    if cell.kind == "absent":
+        return Text(cell.text, style="dim")
+    if cell.kind == "words":
+        return Text(make_visible(cell.text), style=SIGNS.get(cell.text[:1], ("", ""))[1])
+    count = f"n={cell.n}  " if cell.n else ""
     ends = f"\n{cell.interval}" if cell.interval else ""
     return Text.assemble((count, "dim"), (cell.text, "bold"), (ends, "dim"))
 
@@ -510,46 +518,26 @@ def _markdown_cell(cell: RenderedCell) -> str:
         return escape_markdown(cell.text)
     count = f"n = {cell.n}" if cell.n else ""
     details = ", ".join(filter(None, (cell.interval, count)))
-    return cell.text + (f" ({details})" if details else "")
+    return f"{cell.text} ({details})" if details else cell.text
 
 
-def _html(text: str) -> str:
-    return escape(make_visible(truncate(text, MAX_TEXT)))
+def _make_inert(value: Any) -> Any:
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return make_visible(truncate(value, MAX_TEXT))
+    return value
 
 
-def _html_classes(names: Sequence[str]) -> str:
-    return f' class="{" ".join(names)}"' if names else ""
+def _escape_csv(value: Any) -> Any:
+    """Put an apostrophe in front of what a spreadsheet would run."""
+    if not isinstance(value, str):
+        return value
+    return f"'{value}" if value.startswith(_FORMULA) else value
 
 
-def _html_cell(cell: RenderedCell) -> str:
-    if cell.kind != "score":
-        return f'<span class="none">{cell.text}</span>' if cell.kind == "none" else _html(cell.text)
-    ends = f' <span class="ci">{cell.interval}</span>' if cell.interval else ""
-    count = f' <span class="n">n = {cell.n}</span>' if cell.n else ""
-    return f"<b>{cell.text}</b>{ends}{count}"
-
-
-def _csv(text: str) -> str:
-    shown = show_on_line(text)
-    return f"'{shown}" if text.startswith(_FORMULA) or shown.startswith(_FORMULA) else shown
-
-
-def _latex_line(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
-
-
-def _latex_cell(cell: RenderedCell) -> str:
-    ends = f" {{\\scriptsize {_latex_number(cell.interval)}}}" if cell.interval else ""
-    count = f" {{\\scriptsize n={cell.n}}}" if cell.n else ""
-    return f"{_latex_number(cell.text) if cell.kind == 'score' else _latex(cell.text)}{ends}{count}"
-
-
-def _latex_number(text: str) -> str:
-    """Write a number with a minus sign, which a hyphen is not."""
-    return _latex(text.replace("-", "−"))
-
-
-def _latex(text: str) -> str:
+def _escape_latex(value: Any) -> str:
     """Escape what LaTeX would obey; controls become their code points, which every font can set."""
-    spelt = _CONTROL_PICTURE.sub(lambda match: f"⟨U+{ord(match[0]) - 0x2400:04X}⟩", show_on_line(text))
-    return "".join(_LATEX.get(character, character) for character in spelt)
+    if hasattr(value, "__html__"):
+        return str(value)
+    text = show_on_line(str(value))
+    text = _CONTROL_PICTURE.sub(lambda match: f"⟨U+{ord(match[0]) - 0x2400:04X}⟩", text)
+    return "".join(_LATEX.get(character, character) for character in text)

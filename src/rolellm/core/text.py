@@ -71,9 +71,9 @@ def join_names(names: Iterable[object], most: int = 3) -> str:
     'Ada, Brom and 2 more'
     """
     unique_names = list(dict.fromkeys(map(str, names)))
-    return ", ".join(unique_names[:most]) + (
-        f" and {len(unique_names) - most:,} more" if len(unique_names) > most else ""
-    )
+    text = ", ".join(unique_names[:most])
+    more = len(unique_names) - most
+    return f"{text} and {more:,} more" if more > 0 else text
 
 
 def format_count(count: int, noun: str, plural: str = "") -> str:
@@ -82,7 +82,9 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
     >>> format_count(1, "session"), format_count(2500, "session")
     ('1 session', '2,500 sessions')
     """
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+    if count != 1:
+        noun = plural or f"{noun}s"
+    return f"{count:,} {noun}"
 
 
 def fold_name(name: str) -> str:
@@ -91,7 +93,8 @@ def fold_name(name: str) -> str:
     >>> fold_name("Dr. Frank-N-Fürter") == fold_name("Dr Frank N Furter")
     True
     """
-    return "".join(filter(str.isalnum, unicodedata.normalize("NFKD", name).casefold()))
+    letters = unicodedata.normalize("NFKD", name).casefold()
+    return "".join(filter(str.isalnum, letters))
 
 
 def find_name(name: str, candidates: Iterable[str]) -> str | None:
@@ -101,8 +104,12 @@ def find_name(name: str, candidates: Iterable[str]) -> str | None:
     'Queen of Hearts'
     """
     names, key = list(candidates), fold_name(name)
-    alike = (candidate for candidate in names if key and fold_name(candidate) == key)
-    return name if name in names else next(alike, None)
+    if name in names:
+        return name
+    for candidate in names:
+        if key and fold_name(candidate) == key:
+            return candidate
+    return None
 
 
 def make_safe_name(name: str, *, fallback: str = "unnamed") -> str:
@@ -153,10 +160,14 @@ def load_chinese_tagger() -> Callable[[str], list[tuple[str, str]]]:
     def tag_words(text: str) -> list[tuple[str, str]]:
         tagged = []
         for word, tag in tagger.cut(text):
+            tagged.append((word, tag))
+            if tag != "nr" or word in word_tags:
+                continue
             # To a name that it knows it may add a verb: 孔明唤.
-            name = next((word[:end] for end in range(len(word) - 1, 1, -1) if word_tags.get(word[:end]) == "nr"), "")
-            is_longer = name and tag == "nr" and word not in word_tags
-            tagged += [(name, tag), (word[len(name) :], "x")] if is_longer else [(word, tag)]
+            for end in range(len(word) - 1, 1, -1):
+                if word_tags.get(word[:end]) == "nr":
+                    tagged[-1:] = [(word[:end], tag), (word[end:], "x")]
+                    break
         return tagged
 
     return tag_words

@@ -32,9 +32,10 @@ def read_as(kind: type[_T], value: Any, subject: str, *, path: str | Path | None
         result: _T = _adapter(kind).validate_python(value)
     except ValidationError as error:
         first = error.errors()[0]
-        location = "".join([" at ", ".".join(map(str, first["loc"]))] if first["loc"] else [])
+        location = ".".join(map(str, first["loc"]))
+        at = f" at {location}" if location else ""
         problem = f"{first['msg'].removeprefix('Value error, ')} (found {first['input']!r:.80})"
-        raise DataError(f"{subject} is not valid{location}: {problem}", path=path, line=line) from error
+        raise DataError(f"{subject} is not valid{at}: {problem}", path=path, line=line) from error
     return result
 
 
@@ -48,7 +49,9 @@ def map_strings(value: Any, change: Callable[[str], str]) -> Any:
         return change(value)
     if isinstance(value, Mapping):
         return {map_strings(key, change): map_strings(item, change) for key, item in value.items()}
-    return [map_strings(item, change) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [map_strings(item, change) for item in value]
+    return value
 
 
 def strip_folders(value: Any) -> Any:
@@ -57,9 +60,9 @@ def strip_folders(value: Any) -> Any:
     >>> strip_folders({"base": "/home/me/model", "split": "train"})
     {'base': 'model', 'split': 'train'}
     """
+    return map_strings(value, _strip_folder)
 
-    def strip(text: str) -> str:
-        is_absolute = PurePosixPath(text).is_absolute() or PureWindowsPath(text).is_absolute()
-        return PureWindowsPath(text).name if is_absolute else text
 
-    return map_strings(value, strip)
+def _strip_folder(text: str) -> str:
+    path = PureWindowsPath(text)
+    return path.name if path.is_absolute() or PurePosixPath(text).is_absolute() else text

@@ -10,25 +10,27 @@ from typing import TYPE_CHECKING, Any
 from rolellm.core.errors import SettingsError, require
 from rolellm.core.files import write_json
 from rolellm.core.locks import lock_folder
+from rolellm.core.result import Result
 from rolellm.demo.making import Clock, make_roles
 from rolellm.judging.result import JudgingResult
 from rolellm.scoring.score_report import ScoreReport
 
 if TYPE_CHECKING:
+    from rolellm.core.table import Table
     from rolellm.reporting.page import PageContent
 
 CONFIG, SPLIT = "sample", "test"
-
-
 UNTUNED = "untuned"
 TUNED = "tuned"
 BASELINE = "RoleGPT (sample)"
+#: Half of the recipe's processor time, and scores in the same order: see dev/decisions.md.
+_SHORTER = ("base.warm.alone=20", "base.warm.in_role=3", "training.num_train_epochs=1.5")
 _SUMMARY = "summary.json"
 _JUDGED = "judged"
 
 
-@dataclass(frozen=True, slots=True)
-class DemoResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class DemoResult(Result):
     """The folder and the results of a demo.
 
     Attributes:
@@ -62,6 +64,27 @@ class DemoResult:
             "metrics": metrics,
             "judged": self.judged.to_dict(),
         }
+
+    def tables(self) -> tuple[Table]:
+        """Build the table of the systems' scores."""
+        from rolellm.reporting.tables import score_table
+
+        return (score_table(self.reports),)
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return the findings, and where everything is."""
+        return (
+            *self.findings,
+            f"A data set of two roles made from scripts: {self.made['release']}",
+            f"Answers, scores and models: {self.out} ({sum(self.seconds.values()):.0f} s in all)",
+            "The tuned model is tiny: it has learned to sound like its roles, and makes little sense. For a role worth "
+            "talking to, take a model of your own.",
+        )
+
+    @property
+    def continues_with(self) -> tuple[str]:
+        """The command line that makes a role with a model of one's own."""
+        return ("rolellm make CARD --base MODEL",)
 
 
 def run_whole_loop(out: str | Path, *, say: Callable[[str], None] = lambda _: None) -> DemoResult:
@@ -99,11 +122,12 @@ def _run(folder: Path, clock: Clock) -> DemoResult:
     clock.start("load", "Loading the sample")
     data = load_rolebench(CONFIG, SPLIT)
 
-    run, recipe = folder / "run", load_recipe("smoke-cpu")
+    run = folder / "run"
+    recipe = load_recipe("smoke-cpu", _SHORTER)
     clock.start("base", "Building a tiny LLaMA from the sample's train rows, and warming it on role-free answers")
     prepared = prepare(recipe, run)
     base = build_base(recipe, prepared.rows, run, prepared.tokenizer)
-    reports = {}
+    reports: dict[str, ScoreReport] = {}
     clock.start(UNTUNED, f"Answering {len(data)} held-out questions with the untuned model, and scoring")
     reports[UNTUNED] = _generate_and_score(data, base, folder / "untuned.jsonl")
     clock.start("tune", "Tuning it on the sample's train rows (RoCIT)")
@@ -158,8 +182,9 @@ def _build_page(folder: Path, recipe: Mapping[str, Any], construction: dict[str,
     from rolellm.judging.records import read_run
     from rolellm.reporting.build import ReportSources, build_report
 
+    judged = read_run(folder / _JUDGED)
     return replace(
-        build_report(ReportSources([read_run(folder / _JUDGED)])).content,
+        build_report(ReportSources([judged])).content,
         title="RoleLLM demo",
         summary=(
             "A tiny LLaMA, built from the embedded sample, before and after role-conditioned tuning. The sample's "

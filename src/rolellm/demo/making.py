@@ -22,8 +22,8 @@ from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.llm.llm import LLM
+from rolellm.making.content_words import extract_content_words
 from rolellm.making.instruct.filters import FilterName, Verdict
-from rolellm.making.instruct.grounding import extract_content_words
 from rolellm.making.instruct.run import KEPT, Instruct, InstructResult
 from rolellm.making.profile.build import BuildProfile, build_folder
 from rolellm.making.profile.start import start_sheet
@@ -39,7 +39,7 @@ BY = (
     "purpose, so that filters have something to do. The stages, their client and their files are the real ones."
 )
 #: Which dropped pair is shown: one with a place in the script, of the filter that says most about a pair.
-_TELLING: tuple[FilterName, ...] = ("grounding", "standalone", "character", "confidence", "duplicate", "form")
+_TELLING: tuple[FilterName, ...] = ("overlap", "confidence", "duplicate", "form")
 _LINES = 4
 
 
@@ -65,8 +65,9 @@ class Clock:
 
     def stop(self) -> dict[str, float]:
         """Return the seconds of each stage, the last one ending now."""
-        ends = [*list(self._begun.values())[1:], time.monotonic()]
-        return {stage: round(end - start, 2) for (stage, start), end in zip(self._begun.items(), ends, strict=True)}
+        _, *ends = [*self._begun.values(), time.monotonic()]
+        spans = zip(self._begun.items(), ends, strict=True)
+        return {stage: round(end - start, 2) for (stage, start), end in spans}
 
 
 def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES) -> dict[str, Any]:
@@ -85,7 +86,8 @@ def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequenc
         MissingExtraError: Without ``bm25s`` or ``jsonschema``.
     """
     require("bm25s", "jsonschema", extra="demo")
-    target, clock = Path(folder), clock or Clock()
+    target = Path(folder)
+    clock = clock or Clock()
     if target.is_symlink() or target.is_file():
         target.unlink()
     elif target.is_dir():
@@ -94,13 +96,15 @@ def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequenc
     llm = LLM.of(scripted_model())
     llm.options = replace(llm.options, show_progress=False)
     note = "rules that quote their prompt answer, no language model"
-    made = []
-    for role in roles:
+    folders = {role: target / make_safe_name(role) for role in roles}
+    described = []
+    for role, home in folders.items():
         clock.start(role, f"Making {role} of its script: profile, questions, replies; {note}")
-        made.append(_make_role(role, target / make_safe_name(role), llm))
+        described.append(_make_role(role, home, llm))
     clock.start("release", "Writing them as a data set, and loading it")
-    rows = _release(target / "release", [target / make_safe_name(role) for role in roles])
-    described = [{**role, "rows": rows[role["role"]]} for role in made]
+    rows = _release(target / "release", list(folders.values()))
+    for entry in described:
+        entry["rows"] = rows[entry["role"]]
     return {"by": BY, "release": str(target / "release"), "roles": described}
 
 
@@ -112,20 +116,22 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
     built = build_folder(BuildProfile(start, BuildSettings(), folder), llm)
     character = built.result
     instructed = run_step(Instruct(character, _INSTRUCT), llm, folder / "instruct")
-    asked = read_instructions(SAMPLE, character, _INSTRUCTIONS)
-    responded = run_step(Respond(character, asked), llm, folder / "respond")
+    general = read_instructions(SAMPLE, character, _INSTRUCTIONS)
+    responded = run_step(Respond(character, general), llm, folder / "respond")
     # One reply each to the role's own questions is RoleGPT's baseline for them.
     own = read_instructions(folder / "instruct" / KEPT, character)
     baseline = run_step(Respond(character, own, RespondSettings(replies=1)), llm, folder / "respond-questions")
-    counts, replies = instructed.summary["counts"], responded.summary
+    counts = instructed.summary["counts"]
+    replies = responded.summary
     spent = [run.manifest["spent"] for run in (built, instructed, responded, baseline)]
     text = script.read_bytes().decode(parsed.encoding)
+    verdicts = _pick_verdicts(instructed.result)
     return {
         "role": role,
         "language": character.language,
         "script": script.name,
         "format": parsed.format,
-        "turns": parsed.to_dict()["turns"],
+        "turns": parsed.kinds,
         "own_lines": built.summary["counts"]["own_lines"],
         "offered": character.made["build"]["offered"],
         "catchphrases": character.catchphrases,
@@ -137,10 +143,7 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
         "asked_again": {rule: replies["turned_down"][rule] for rule in RULES},
         "calls": sum(item["calls"] for item in spent),
         "tokens": tuple(sum(item["usage"][kind] for item in spent) for kind in ("prompt", "completion")),
-        "pairs": [
-            _describe_pair(verdict, character.language, text, script.name)
-            for verdict in _pick_verdicts(instructed.result)
-        ],
+        "pairs": [_describe_pair(verdict, character.language, text, script.name) for verdict in verdicts],
     }
 
 
@@ -154,9 +157,9 @@ def _release(out: Path, folders: Sequence[Path]) -> dict[str, dict[str, int]]:
     register()
     rows: dict[str, dict[str, int]] = defaultdict(dict)
     for config in INSTRUCTION_CONFIGS.values():
-        for split, dataset in (
-            load_dataset(NAME, config, data_dir=str(out)).items() if config in release.configs else ()
-        ):
+        if config not in release.configs:
+            continue
+        for split, dataset in load_dataset(NAME, config, data_dir=str(out)).items():
             for role, count in Counter(dataset["role"]).items():
                 rows[role][split] = count
     return rows
@@ -164,43 +167,53 @@ def _release(out: Path, folders: Sequence[Path]) -> dict[str, dict[str, int]]:
 
 def _pick_verdicts(result: InstructResult) -> list[Verdict]:
     """Pick the first kept pair of each type, and a dropped one."""
-    kinds = ("script_agnostic", "script_based")
-    kept_verdicts = [next((item for item in result.kept if item.candidate.type == kind), None) for kind in kinds]
-    dropped = sorted(
-        result.dropped,
-        key=lambda item: (item.candidate.segment.start < 0, _TELLING.index(item.by or "form")),
-    )
-    return [item for item in (*kept_verdicts, *dropped[:1]) if item is not None]
+    picked = []
+    for kind in ("script_agnostic", "script_based"):
+        picked += [verdict for verdict in result.kept if verdict.candidate.type == kind][:1]
+
+    def rank(verdict: Verdict) -> tuple[bool, int]:
+        return verdict.candidate.segment.start < 0, _TELLING.index(verdict.by or "form")
+
+    return picked + sorted(result.dropped, key=rank)[:1]
 
 
 def _describe_pair(verdict: Verdict, language: Language, script: str, source: str) -> dict[str, Any]:
     """Describe a pair with its receipt; ``lines`` are those of its source that have most of its words, numbered."""
     pair = verdict.candidate
     segment = pair.segment
-    lines: tuple[tuple[int, str], ...] = ((0, segment.text),)
-    if segment.start >= 0:
+    is_of_script = segment.start >= 0
+    lines = [(0, segment.text)]
+    if is_of_script:
         first = script.count("\n", 0, segment.start) + 1
-        script_lines = script[segment.start : segment.end].split("\n")
-        numbered = [(first + index, line.strip()) for index, line in enumerate(script_lines) if line.strip()]
-        lines = _find_fullest(numbered, extract_content_words(f"{pair.question} {pair.answer}", language), language)
+        script_lines = enumerate(script[segment.start : segment.end].split("\n"), first)
+        numbered = [(number, line.strip()) for number, line in script_lines if line.strip()]
+        words = extract_content_words(f"{pair.question} {pair.answer}", language)
+        lines = _find_fullest(numbered, frozenset(words), language)
     return {
-        **{name: getattr(pair, name) for name in ("question", "answer", "type")},
-        **{name: pair.receipt[name] for name in ("prompt", "model")},
-        **{name: getattr(segment, name) for name in ("start", "end")},
-        **{name: getattr(verdict, name) for name in ("by", "reason")},
+        "question": pair.question,
+        "answer": pair.answer,
+        "type": pair.type,
+        "prompt": pair.receipt["prompt"],
+        "model": pair.receipt["model"],
+        "start": segment.start,
+        "end": segment.end,
+        "by": verdict.by,
+        "reason": verdict.reason,
         "confidence": pair.confidence(language),
-        "source": source if segment.start >= 0 else f"the {segment.kind}",
+        "source": source if is_of_script else f"the {segment.kind}",
         "lines": lines,
     }
 
 
 def _find_fullest(
-    numbered: Sequence[tuple[int, str]], words: Sequence[str], language: Language
-) -> tuple[tuple[int, str], ...]:
-    """Return the few lines in a row that have most of the words, the first of equals."""
-    shared = [set(words).intersection(extract_content_words(line, language)) for _, line in numbered]
-    best = max(
-        range(max(len(numbered) - _LINES, 0) + 1),
-        key=lambda start: len(frozenset().union(*shared[start : start + _LINES])),
-    )
-    return tuple(numbered[best : best + _LINES])
+    numbered: Sequence[tuple[int, str]], words: frozenset[str], language: Language
+) -> list[tuple[int, str]]:
+    """Find the few lines in a row that have most of the words, the first of equals."""
+    shared = [words.intersection(extract_content_words(line, language)) for _, line in numbered]
+    starts = range(max(len(numbered) - _LINES, 0) + 1)
+
+    def count_words(start: int) -> int:
+        return len(frozenset().union(*shared[start : start + _LINES]))
+
+    fullest = max(starts, key=count_words)
+    return list(numbered[fullest : fullest + _LINES])

@@ -43,10 +43,11 @@ def avg() -> Metric:
     """The mean of CUS, RAW and SPE; not a number unless the rows have all three."""
 
     def compute(scores: list[SampleScore]) -> float:
-        per_sample = (score.score.as_dict().items() for score in scores)
-        return tasks.average_metrics(
-            {name: value for name, value in items if not math.isnan(value)} for items in per_sample
-        )
+        row_metrics = []
+        for score in scores:
+            metrics = score.score.as_dict()
+            row_metrics.append({name: value for name, value in metrics.items() if not math.isnan(value)})
+        return tasks.average_metrics(row_metrics)
 
     return compute
 
@@ -83,7 +84,8 @@ def grade_reply() -> Scorer:
             comparison, _ = make_comparison([row], predictions, settings)
         except PredictionError as error:
             return Score(value=math.nan, reason="scoring_failed", explanation=str(error))
-        asks, points = plan_verdicts(comparison, judges, settings), []
+        asks = plan_verdicts(comparison, judges, settings)
+        points = []
         for ask, request in zip(asks, build_requests(comparison, asks, settings.shown), strict=True):
             messages = [_MESSAGES[message.role](content=message.content) for message in request.messages]
             config = GenerateConfig(temperature=request.sampling.temperature, max_tokens=request.sampling.max_tokens)

@@ -28,7 +28,8 @@ class RougeL(SampleLevelComputation):  # type: ignore[misc]  # mypy does not see
         return tasks.score_doc(doc.specific, model_response.final_text)
 
 
-def _make_aggregation(name: str, aggregate: Callable[[Any], float]) -> Callable[[Any], dict[str, float]]:
+def _make_aggregation(name: str) -> Callable[[Any], dict[str, float]]:
+    aggregate: Callable[[Any], float] = tasks.average_metrics if name == "avg" else tasks.compute_mean
     # lighteval computes no standard error for what is a dict: its own takes rows for independent.
     return lambda values: {name: aggregate(values)}
 
@@ -39,9 +40,7 @@ ROUGE: Final = SampleLevelMetricGrouping(
     higher_is_better=dict.fromkeys(_NAMES, True),
     category=SamplingMethod.GENERATIVE,
     sample_level_fn=RougeL(),
-    corpus_level_fn={
-        name: _make_aggregation(name, tasks.average_metrics if name == "avg" else tasks.compute_mean) for name in _NAMES
-    },
+    corpus_level_fn={name: _make_aggregation(name) for name in _NAMES},
 )
 
 
@@ -54,8 +53,8 @@ def prompt(columns: Mapping[str, Any], task: str) -> Doc:
     return Doc(query, list(row.references), list(range(len(row.references))), specific=specific, task_name=task)
 
 
-TASKS_TABLE: Final = [
-    LightevalTaskConfig(
+def _make_task(config: str) -> LightevalTaskConfig:
+    return LightevalTaskConfig(
         name=f"rolebench_{config.replace('-', '_')}",
         prompt_function=prompt,
         hf_repo="rolebench",
@@ -66,13 +65,15 @@ TASKS_TABLE: Final = [
         generation_size=200,
         version=1,
     )
-    for config in (
-        "instruction-generalization-eng",
-        "role-generalization-eng",
-        "instruction-generalization-zh",
-        "sample",
-    )
-]
+
+
+_CONFIGS: Final = (
+    "instruction-generalization-eng",
+    "role-generalization-eng",
+    "instruction-generalization-zh",
+    "sample",
+)
+TASKS_TABLE: Final = [_make_task(config) for config in _CONFIGS]
 
 
 def run_lighteval() -> None:

@@ -41,8 +41,11 @@ class TasksFolder(Result):
 
 def with_system(dataset: Any) -> Any:
     """Add the column ``system``, which puts the role in the prompt as ``rolellm generate`` does, to a dataset."""
-    messages = (make_messages(Row.from_columns(columns)) for columns in dataset)
-    return dataset.add_column("system", [system["content"] for system, _ in messages])
+    texts = []
+    for columns in dataset:
+        system, _ = make_messages(Row.from_columns(columns))
+        texts.append(system["content"])
+    return dataset.add_column("system", texts)
 
 
 def score_doc(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, Any]:
@@ -56,9 +59,8 @@ def score_doc(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, Any]:
         The metrics that the row has, each from 0 to 1: ``CUS`` and maybe ``RAW``, or ``SPE``; and under ``avg`` all of
         them, for `average_metrics`.
     """
-    metrics: dict[str, float] = {
-        scored.metric: scored.value for scored in score_replies([(Row.from_columns(doc), results[0])])
-    }
+    scores = score_replies([(Row.from_columns(doc), results[0])])
+    metrics: dict[str, float] = {score.metric: score.value for score in scores}
     return {**metrics, "avg": metrics}
 
 
@@ -69,7 +71,9 @@ def compute_mean(values: Sequence[float]) -> float:
 
 def average_metrics(row_metrics: Iterable[Mapping[str, float]]) -> float:
     """Return the mean of CUS, RAW and SPE over rows; not a number unless the rows have all three."""
-    rows = list(row_metrics)
-    means = [compute_mean([row[metric] for row in rows if metric in row]) for metric in METRICS]
+    values: dict[str, list[float]] = {metric: [] for metric in METRICS}
+    for row in row_metrics:
+        for metric, value in row.items():
+            values[metric].append(value)
     # Weighted before they are added, as the report does it.
-    return math.fsum(mean * (1 / len(METRICS)) for mean in means)
+    return math.fsum(compute_mean(column) * (1 / len(METRICS)) for column in values.values())

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rolellm.judging.result import JudgingResult
     from rolellm.reporting.page import PageContent
     from rolellm.scoring.score_report import ScoreReport
+    from rolellm.scoring.style import StyleResult
 
 _SETTINGS_FILES = (".yaml", ".yml", ".json")
 #: The released baseline, which every judged model is compared with where the rows have its replies.
@@ -69,7 +70,7 @@ class EvalResult(Result):
     page: Path
     findings: tuple[str, ...]
     reports: Mapping[str, ScoreReport]
-    style: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    style: Mapping[str, StyleResult] = field(default_factory=dict)
     judged: JudgingResult | None = None
     content: PageContent = field(kw_only=True, compare=False)
 
@@ -80,7 +81,7 @@ class EvalResult(Result):
             "report": str(self.page),
             "findings": list(self.findings),
             "metrics": {name: report.to_dict()["metrics"] for name, report in self.reports.items()},
-            "style": dict(self.style),
+            "style": {name: style.to_dict() for name, style in self.style.items()},
             "judged": None if self.judged is None else self.judged.to_dict(),
         }
 
@@ -96,19 +97,23 @@ class EvalResult(Result):
         from rolellm.scoring.score_report import METRICS
 
         columns: list[str] = [*METRICS, "avg"]
-        models = self.judged.leading.models if self.judged else ()
-        wins = {system.name: system.measures().get("win_rate") for system in models}
-        rows = []
+        rows = {}
         for name, report in self.reports.items():
-            cells = map(report.leading.metrics.get, columns)
-            rows.append(TableRow((name,), (*cells, *([wins.get(name)] if wins else []))))
-        heads = (*columns, *(["win rate %"] if wins else []))
+            metrics = report.leading.metrics
+            rows[name] = [metrics.get(column) for column in columns]
+        formats = {column: Format(3) for column in columns}
+        if self.judged:
+            columns.append("win rate %")
+            formats["win rate %"] = PERCENT
+            wins = {system.name: system.measures().get("win_rate") for system in self.judged.leading.models}
+            for name, cells in rows.items():
+                cells.append(wins.get(name))
         recipe = next(iter(self.reports.values())).recipe
-        formats = {"win rate %": PERCENT, **{column: Format(3) for column in columns}}
-        return (Table("Systems", ("System",), heads, tuple(rows), recipe, formats),)
+        lines = tuple(TableRow((name,), tuple(cells)) for name, cells in rows.items())
+        return (Table("Systems", ("System",), tuple(columns), lines, recipe, formats),)
 
     def remarks(self) -> Sequence[str]:
-        """Return the findings, and where the page is."""
+        """Return the findings."""
         return self.findings
 
 
@@ -154,10 +159,12 @@ def name_systems(models: str | Path | Sequence[str | Path] | Mapping[str, Any]) 
     if isinstance(models, Mapping):
         return dict(models)
     systems: dict[str, Any] = {}
-    for model in [models] if isinstance(models, str | Path) else models:
+    listed = [models] if isinstance(models, str | Path) else models
+    for model in listed:
         name, equals, source = str(model).partition("=")
         if not equals:
             source = name
+            # A Hub id may have a dot, which a settings file's ending is set off by.
             name = Path(source).stem if source.endswith(_SETTINGS_FILES) else Path(source).name
         if name in systems:
             raise SettingsError(f"two models are called {name!r}; name them with NAME=MODEL")
@@ -168,26 +175,16 @@ def name_systems(models: str | Path | Sequence[str | Path] | Mapping[str, Any]) 
 
 
 def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: EvalSettings) -> EvalResult:
-    from datasets import Dataset
-
-    from rolellm.data.rolebench import load_rolebench
     from rolellm.data.rolebench.source import resolve_config
     from rolellm.judging.records import read_run
     from rolellm.reporting.build import ReportSources, build_report
     from rolellm.reporting.findings import describe_styles
     from rolellm.reporting.page import write_page
     from rolellm.reporting.settings import ReportOptions
-    from rolellm.scoring.rows import draw_rows, read_dataset_rows
 
     config = resolve_config(chosen.config, chosen.data_dir)
-    where: dict[str, Any] = {"config": config, "split": chosen.split, "data_dir": chosen.data_dir}
-    data = load_rolebench(config, chosen.split, data_dir=chosen.data_dir)
-    rows = data
-    if chosen.limit is not None:
-        # A selection would show a progress bar each time that it gets a column.
-        rows = Dataset.from_dict(
-            data[draw_rows(read_dataset_rows(data), chosen.limit)], info=data.info, split=data.split
-        )
+    source: dict[str, Any] = {"config": config, "split": chosen.split, "data_dir": chosen.data_dir}
+    rows = _load_rows(limit=chosen.limit, **source)
     if judge is not None and len(systems) == 1 and not _has_baseline(rows):
         raise SettingsError(
             "a judge compares two systems, and these rows have no released baseline; name a second model, such as the "
@@ -197,51 +194,61 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
     for name, model in systems.items():
         sys.stderr.write(f"{name}: answering {len(rows):,} rows of {config}/{chosen.split}\n")
         _answer(model, rows, files[name], chosen)
-    options = {"protocol": chosen.protocol}
-    built = build_report(
-        ReportSources(predictions={name: [path] for name, path in files.items()}), read(ReportOptions, options | where)
-    )
-    reports = {name: built.content.parts[0].scored[name] for name in systems}
+    predictions = {name: [path] for name, path in files.items()}
+    options = read(ReportOptions, {"protocol": chosen.protocol, **source})
+    content = build_report(ReportSources(predictions=predictions), options).content
+    reports = {name: content.parts[0].scored[name] for name in systems}
     for name, scored in reports.items():
         write_json(folder / f"{make_safe_name(name)}.score.json", scored.to_dict())
-    style = _measure_style(files, where)
-    judged = None if judge is None else _judge(folder, files, rows, judge, chosen)
-    if judged:
-        built = build_report(ReportSources([read_run(folder / "judged")]), read(ReportOptions, options))
-    findings = (*built.content.findings, *describe_styles(style, config))
-    content = replace(built.content, findings=findings)
+    style = _measure_style(predictions, source)
+    judged = None
+    if judge is not None:
+        judged = _judge(folder / "judged", files, rows, judge, chosen)
+        # A judging run names its own rows.
+        options = read(ReportOptions, {"protocol": chosen.protocol})
+        content = build_report(ReportSources([read_run(folder / "judged")]), options).content
+    findings = (*content.findings, *describe_styles(style))
+    content = replace(content, findings=findings)
     page = write_page(folder / "report.html", content)
     result = EvalResult(folder, page, findings, reports, style, judged, content=content)
-    write_json(
-        folder / "eval.json",
-        {
-            "settings": dump(chosen),
-            "systems": {name: str(model) for name, model in systems.items()},
-            **result.to_dict(),
-        },
-    )
+    sources = {name: str(model) for name, model in systems.items()}
+    write_json(folder / "eval.json", {"settings": dump(chosen), "systems": sources, **result.to_dict()})
     return result
+
+
+def _load_rows(config: str, split: str, data_dir: Path | None, limit: int | None) -> Any:
+    """Load the rows to answer as a dataset: all, or some drawn evenly."""
+    from datasets import Dataset
+
+    from rolellm.data.rolebench import load_rolebench
+    from rolellm.scoring.rows import draw_rows, read_dataset_rows
+
+    rows = load_rolebench(config, split, data_dir=data_dir)
+    if limit is None:
+        return rows
+    indices = draw_rows(read_dataset_rows(rows), limit)
+    # A selection would show a progress bar each time that it gets a column.
+    return Dataset.from_dict(rows[indices], info=rows.info, split=rows.split)
 
 
 def _answer(model: Any, rows: Any, path: Path, chosen: EvalSettings) -> None:
     from rolellm.scoring.generate import generate
 
-    source = str(model)
-    decoding = {name: value for name, value in dump(chosen).items() if name in dump(Decoding())}
+    options = {name: value for name, value in dump(chosen).items() if name in Decoding.__dataclass_fields__}
     if chosen.data_dir is not None:
-        decoding["data_dir"] = chosen.data_dir
+        options["data_dir"] = chosen.data_dir
     path.parent.mkdir(parents=True, exist_ok=True)
-    if source.endswith(_SETTINGS_FILES):
-        generate(None, rows, llm=source, out=path, **decoding)
+    if str(model).endswith(_SETTINGS_FILES):
+        generate(None, rows, llm=str(model), out=path, **options)
     else:
-        generate(model, rows, out=path, dtype=chosen.dtype, **decoding)
+        generate(model, rows, out=path, dtype=chosen.dtype, **options)
 
 
-def _measure_style(files: Mapping[str, Path], where: Mapping[str, Any]) -> dict[str, Any]:
+def _measure_style(predictions: Mapping[str, Sequence[Path]], source: Mapping[str, Any]) -> dict[str, StyleResult]:
     from rolellm.scoring.style import measure_file_style
 
     try:
-        return measure_file_style({name: [path] for name, path in files.items()}, **where)
+        return measure_file_style(predictions, **source)
     except (MissingExtraError, DataError) as error:
         sys.stderr.write(f"note: style is not measured: {error}\n")
         return {}
@@ -251,12 +258,14 @@ def _has_baseline(rows: Any) -> bool:
     return "rolegpt" in rows.column_names and any(rows["rolegpt"])
 
 
-def _judge(folder: Path, files: Mapping[str, Path], rows: Any, judge: Any, chosen: EvalSettings) -> JudgingResult:
+def _judge(out: Path, files: Mapping[str, Path], rows: Any, judge: Any, chosen: EvalSettings) -> JudgingResult:
     from rolellm.judging.run import judge as run_judge
 
     predictions: dict[str, Any] = dict(files)
-    options: dict[str, Any] = {"sample": chosen.judge_limit} if chosen.judge_limit else {}
+    options: dict[str, Any] = {}
+    if chosen.judge_limit:
+        options["sample"] = chosen.judge_limit
     if _has_baseline(rows):
         predictions[BASELINE] = rows.rename_column("rolegpt", "prediction")
         options["baseline"] = BASELINE
-    return run_judge(predictions, rows, llm=judge, out=folder / "judged", **options)
+    return run_judge(predictions, rows, llm=judge, out=out, **options)

@@ -64,6 +64,10 @@ def _has_break(row: Row, reply: str) -> float:
     return float(bool(find_breaks(reply, sheet, row.question)))
 
 
+def _count_words(row: Row, reply: str) -> float:
+    return float(len(list(list_word_runs(reply, 1))))
+
+
 class Behavior(NamedTuple):
     """What is measured of a reply beside scores and style.
 
@@ -81,7 +85,7 @@ class Behavior(NamedTuple):
 BEHAVIOR: Final[Mapping[str, Behavior]] = {
     "replies that break character": Behavior(_has_break, "{:.1%}", -1),
     "distinct runs of three words": Behavior(_share_distinct, "{:.1%}", 1),
-    "words a reply": Behavior(lambda row, reply: float(len(list(list_word_runs(reply, 1)))), "{:.1f}", 0),
+    "words a reply": Behavior(_count_words, "{:.1f}", 0),
 }
 #: How the measure of a reward is called in findings.
 _REWARD: Final = "reward {}"
@@ -105,12 +109,15 @@ class _Answers:
 
     def compare(self, measure: str, after: Sequence[float], before: Sequence[float]) -> PairTest | None:
         """Test a measure on the rows that it applies to; none where it applies to none."""
-        indices = [i for i, pair in enumerate(zip(after, before, strict=True)) if not any(map(math.isnan, pair))]
-        if not indices:
+        compared = []
+        for row, *pair in zip(self.rows, after, before, strict=True):
+            if not any(map(math.isnan, pair)):
+                compared.append((row.question, row.role, *pair))
+        if not compared:
             return None
-        values = [after[i] for i in indices], [before[i] for i in indices]
-        clusters = [self.rows[i].question for i in indices], [self.rows[i].role for i in indices]
-        return compare_values((AFTER, BEFORE), measure, values, clusters, self.config)
+        questions, roles, values_after, values_before = map(list, zip(*compared, strict=True))
+        values = (values_after, values_before)
+        return compare_values((AFTER, BEFORE), measure, values, (questions, roles), self.config)
 
     def test_behavior(self) -> Iterator[PairTest | None]:
         """Test how replies changed beside scores and style."""
@@ -127,9 +134,11 @@ class _Answers:
         trained_rows = [item for item in replies or load_replies(recipe) if isinstance(item, Row)]
         for path in recipe.training.reward_funcs:
             reward = learn_reward(find_reward(path), trained_rows)
-            after = call_reward(reward, list(map(RewardedReply, self.rows, repeat(OWN), self.after)))
-            before = call_reward(reward, list(map(RewardedReply, self.rows, repeat(OWN), self.before)))
-            yield self.compare(_name_measure(path), after, before)
+            rewards = []
+            for replies_of in (self.after, self.before):
+                candidates = list(map(RewardedReply, self.rows, repeat(OWN), replies_of))
+                rewards.append(call_reward(reward, candidates))
+            yield self.compare(_name_measure(path), *rewards)
 
 
 def _name_measure(reward: str) -> str:
@@ -157,30 +166,41 @@ def improve(run: str | Path, *, judge: Any = None, out: str | Path | None = None
         RecipeError: For a recipe that does not fit, and rewards that a canary beats.
         StoppedShortError: On Ctrl-C, with what is done kept.
     """
-    chosen, run = read(ImproveSettings, options), Path(run)
-    if not (run / MANIFEST).is_file() or (trained := read_manifest(run / MANIFEST)) is None:
-        raise ModelError(f"{run} holds no finished training run; tune one first: rolellm train RECIPE --out RUN")
-    data_dir = chosen.data_dir or read_json(run / MANIFEST)["recipe"]["data"]["data_dir"]
-    config = chosen.config or trained.config or (data_dir and resolve_config(None, data_dir))
-    if config is None:
-        raise SettingsError(f"{run} does not say which data set it was trained on; name one (--config or --data-dir)")
-    where: dict[str, Any] = {"config": config, "data_dir": data_dir and Path(data_dir)}
+    run = Path(run)
+    chosen = _choose_rows(read(ImproveSettings, options), run)
     with use_working_folder("improve", out) as folder, lock_folder(folder), name_call(folder):
-        recipe = _load_recipe(chosen.recipe, run, folder, where)
+        recipe = _load_recipe(run, folder, chosen)
         adapter = folder / "adapter"
         if not (adapter / MANIFEST).is_file():
             train(recipe, out=adapter, resume=(adapter / "recipe.json").is_file())
-        return _measure(folder, run, judge, replace(chosen, **where), recipe)
+        return _measure(folder, run, judge, chosen, recipe)
 
 
-def _load_recipe(name: str, run: Path, folder: Path, where: Mapping[str, Any]) -> Recipe:
+def _choose_rows(chosen: ImproveSettings, run: Path) -> ImproveSettings:
+    """Fill in the data set that the run was trained on, where no other is named."""
+    manifest = run / MANIFEST
+    trained = read_manifest(manifest) if manifest.is_file() else None
+    if trained is None:
+        raise ModelError(f"{run} holds no finished training run; tune one first: rolellm train RECIPE --out RUN")
+    data_dir = chosen.data_dir or read_json(manifest)["recipe"]["data"]["data_dir"]
+    config = chosen.config or trained.config
+    if config is None and data_dir:
+        config = resolve_config(None, data_dir)
+    if config is None:
+        raise SettingsError(f"{run} does not say which data set it was trained on; name one (--config or --data-dir)")
+    return replace(chosen, config=config, data_dir=Path(data_dir) if data_dir else None)
+
+
+def _load_recipe(run: Path, folder: Path, chosen: ImproveSettings) -> Recipe:
     """Load the recipe for the run and its data; make the pairs that it lacks."""
-    overrides = [f"data.{key}={json.dumps(str(value))}" for key, value in where.items() if value is not None]
-    recipe = load_recipe(name, overrides, base=run)
+    overrides = [f"data.config={json.dumps(chosen.config)}"]
+    if chosen.data_dir is not None:
+        overrides.append(f"data.data_dir={json.dumps(str(chosen.data_dir))}")
+    recipe = load_recipe(chosen.recipe, overrides, base=run)
     if recipe.data.source == "dataset" and recipe.data.path is None:
         pairs = folder / "pairs"
         if not (pairs / MANIFEST).is_file():
-            prefer(out=pairs, **where)
+            prefer(out=pairs, config=chosen.config, data_dir=chosen.data_dir)
         recipe = replace(recipe, data=replace(recipe.data, path=pairs / PAIRS))
     state = folder / "improve.json"
     if state.is_file() and read_json(state)["recipe"] != recipe.hash:
@@ -203,7 +223,7 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
         evidence.describe_gain(),
         *_describe_behavior(evidence.tests),
         *evidence.describe_scores(),
-        *describe_styles(measured.style, chosen.config),
+        *describe_styles(measured.style),
         *evidence.describe_verdicts(),
     )
     content = replace(

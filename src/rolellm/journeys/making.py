@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from rolellm.characters.cards.card import load_card
 from rolellm.characters.cards.convert import read_as_character
-from rolellm.characters.cards.folder import import_card, is_card, load_card
-from rolellm.characters.folder import PROFILE, write_character
+from rolellm.characters.folder import PROFILE, import_card, is_card, write_character
 from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import clean_names, read_script
-from rolellm.checks.character_tests import ENDING, write_first_file
+from rolellm.checks.character_tests import ENDING, TestsResult, write_first_file
 from rolellm.checks.safety import CheckSafety, SafetyResult, SafetySettings, pair_models
 from rolellm.core.errors import ModelError, ScriptError, SettingsError, require
 from rolellm.core.files import open_atomic, write_json
@@ -37,7 +37,7 @@ from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile
 from rolellm.core.result import Result
 from rolellm.core.settings import Field, dump, read, read_file, settings
-from rolellm.core.table import Table, TableRow
+from rolellm.core.table import Table
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench import load_rolebench
 from rolellm.llm.estimate import Estimate, format_dollars
@@ -53,7 +53,7 @@ from rolellm.making.release import gather, write_release
 from rolellm.making.respond import Respond, read_instructions
 from rolellm.making.scripted import load_llm
 from rolellm.making.settings import InstructSettings, RespondSettings
-from rolellm.measures import Findings, check
+from rolellm.measures import check
 from rolellm.models.prompts.render import load_system_template
 from rolellm.playing.settings import PlaySettings
 from rolellm.reporting.page import write_page
@@ -69,13 +69,13 @@ if TYPE_CHECKING:
 CHOICES: Final = "make.yaml"
 _STATE: Final = "make.json"
 _COMMENT: Final = "# Change a value and run `rolellm make` on this folder again: what depends on it is made anew.\n"
-#: One question for this many tokens of the source (our choice), within these bounds; the upper one is the paper's.
+#: One question for this many tokens of the source, within these bounds: 10,000 tokens get the paper's 400.
 _TOKENS_A_QUESTION: Final = 25
 _FEWEST, _MOST = 10, 400
-#: Tokens that a question and its reply need beside the character's prompt (our choice).
+#: Tokens beside the character's prompt: a reply of 200, as `rolellm generate` makes it, and a question.
 _ROOM: Final = 256
 _RECIPE: Final = "adapter"
-#: Tokens a second of one call, for estimates of time (our choice: a hosted model's order of magnitude).
+#: Tokens a second of one call, for estimates of time: the order of magnitude of a hosted model.
 _SPEED: Final = 50
 #: Stages that keep a journal, in the order in which they are paid for.
 _PAID: Final = ("attribution", "build", "instruct", "respond", "adapter/safety")
@@ -152,12 +152,41 @@ class MakeResult(Result):
 
     def tables(self) -> tuple[Table]:
         """Build the table of the stages."""
-        rows = tuple(TableRow((stage,), (outcome,)) for stage, outcome in self.stages.items())
-        return (Table(self.role, ("stage",), ("outcome",), rows, left=("outcome",)),)
+        table = Table.from_rows(self.role, ("stage", "outcome"), self.stages.items())
+        return (replace(table, left=("outcome",)),)
 
     def remarks(self) -> Sequence[str]:
         """Return the findings."""
         return self.findings
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MakeEstimate(Result):
+    """What each stage of `make` would take; no model was asked.
+
+    Attributes:
+        role: Who would be made.
+        stages: The estimate of each stage, and of all together.
+        concurrency: Calls at once.
+    """
+
+    role: str
+    stages: Mapping[str, Estimate]
+    concurrency: int
+
+    def tables(self) -> tuple[Table]:
+        """Build the table of the stages."""
+        tokens_a_minute = _SPEED * self.concurrency * 60
+        rows = []
+        for stage, estimate in self.stages.items():
+            expected = estimate.expected
+            prompt, completion = expected.tokens.prompt, expected.tokens.completion
+            minutes = f"{completion / tokens_a_minute:,.1f}"
+            rows.append((stage, expected.calls, prompt, completion, format_dollars(expected.cost), minutes))
+        heads = ("stage", "calls", "prompt tokens", "reply tokens", "US dollars", "minutes")
+        table = Table.from_rows(f"To make {self.role}; no model was asked", heads, rows)
+        note = f"Minutes: {self.concurrency} calls at once, each of {_SPEED} tokens a second."
+        return (replace(table, note=note),)
 
 
 def make(
@@ -194,7 +223,7 @@ def make(
             shutil.rmtree(folder)
 
 
-def estimate_make(source: str | Path, llm: Any = None, out: str | Path | None = None, **options: Any) -> Findings:
+def estimate_make(source: str | Path, llm: Any = None, out: str | Path | None = None, **options: Any) -> MakeEstimate:
     """Estimate what each stage of `make` would take; no model is asked, and no folder made.
 
     Args:
@@ -223,39 +252,43 @@ class _Journey:
         cls, source: str | Path, llm: Any, out: str | Path | None, budget: float | None, options: Mapping[str, Any]
     ) -> _Journey:
         """Settle the choices: those given, over those of the folder's ``make.yaml``."""
-        given = Path(source)
-        if not given.exists():
-            raise SettingsError(f"{given} does not exist; give a card, a script, or a character's folder")
-        name = make_safe_name(options.get("role") or given.stem)
-        folder = Path(out) if out else given if given.is_dir() else Path(name)
+        origin = Path(source)
+        if not origin.exists():
+            raise SettingsError(f"{origin} does not exist; give a card, a script, or a character's folder")
+        folder = Path(make_safe_name(options.get("role") or origin.stem))
+        if out:
+            folder = Path(out)
+        elif origin.is_dir():
+            folder = origin
         if folder.is_file():
             raise SettingsError(f"{folder} is a file; name a folder for the character (--out)")
-        file, known = folder / CHOICES, dict[str, Any]()
+        file = folder / CHOICES
+        earlier: dict[str, Any] = {}
         if file.is_file():
-            known = read_file(file)
-            earlier = folder / str(known.pop("source", ""))
-            given = earlier if given.resolve() == folder.resolve() else given
-            llm = llm or (folder / known["llm"] if known.get("llm") else None)
-            if known.get("guard"):
-                known["guard"] = str(folder / known["guard"])
-        known.pop("llm", None)
+            earlier = read_file(file)
+            earlier_origin = folder / str(earlier.pop("source", ""))
+            if origin.resolve() == folder.resolve():
+                origin = earlier_origin
+            earlier_llm = earlier.pop("llm", None)
+            if llm is None and earlier_llm:
+                llm = folder / earlier_llm
+            if earlier.get("guard"):
+                earlier["guard"] = str(folder / earlier["guard"])
         changed = {name: value for name, value in options.items() if value not in (None, ())}
-        chosen = read(MakeSettings, known | changed, str(file) if known else "")
-        named = llm if isinstance(llm, str | Path) else None
+        source_name = str(file) if earlier else ""
+        chosen = read(MakeSettings, earlier | changed, source_name)
+        llm_file = llm if isinstance(llm, str | Path) else None
         if llm is None and chosen.base is not None:
             llm = {"endpoints": [{"backend": "local", "model": chosen.base}]}
         model = None if llm is None else copy.copy(load_llm(llm))
         if model is not None and budget is not None:
             model.options = replace(model.options, budget=budget)
+        choices = {"source": None, "llm": None, **dump(chosen)}
+        for name, path in (("source", origin), ("llm", llm_file), ("guard", chosen.guard)):
+            choices[name] = None if path is None else os.path.relpath(path, folder)
         state = read_json(folder / _STATE) if (folder / _STATE).is_file() else {}
-        kept: dict[str, Any] = {name: state[name] for name in ("read", "released", "trained") if name in state}
-        choices = {
-            "source": os.path.relpath(given, folder),
-            "llm": None if named is None else os.path.relpath(named, folder),
-            **dump(chosen),
-            "guard": None if chosen.guard is None else os.path.relpath(chosen.guard, folder),
-        }
-        return cls(folder, given, model, chosen, choices, kept)
+        kept_state: dict[str, Any] = {name: state[name] for name in ("read", "released", "trained") if name in state}
+        return cls(folder, origin, model, chosen, choices, kept_state)
 
     def run(self) -> MakeResult:
         """Go through the stages; each takes from its folder what is there already."""
@@ -277,31 +310,30 @@ class _Journey:
                     f"{self.source} says nothing of {character.role}: no description, and no line of its own; write a "
                     f"`description` into {self.folder / PROFILE}, in the second person, and run this again"
                 ) from error
-        kept = character.made["build"]["settings"]["description"] == "given"
-        self.stages["profile"] = (
-            f"{'its description kept' if kept else 'described'}; {len(character.catchphrases)} catchphrases"
-        )
+        is_own = character.made["build"]["settings"]["description"] == "given"
+        description = "its description kept" if is_own else "described"
+        self.stages["profile"] = f"{description}; {len(character.catchphrases)} catchphrases"
         if tokenizer is not None:
             self._check_room(tokenizer, character)
         instructed = run_step(self._plan_questions(character), self._share_budget("instruct"), self.folder / "instruct")
-        self.stages["questions"] = f"{len(instructed.result.kept)} kept of {instructed.summary['counts']['candidates']}"
+        candidates = instructed.summary["counts"]["candidates"]
+        self.stages["questions"] = f"{len(instructed.result.kept)} kept of {candidates}"
         responded = run_step(self._plan_replies(character), self._share_budget("respond"), self.folder / "respond")
-        missing = f", {responded.failed} missing" if responded.failed else ""
-        self.stages["replies"] = (
-            f"{responded.summary['replies']:,} to {responded.summary['instructions']} instructions{missing}"
-        )
+        outcome = f"{responded.summary['replies']:,} to {responded.summary['instructions']} instructions"
+        self.stages["replies"] = f"{outcome}, {responded.failed} missing" if responded.failed else outcome
         self._remember(released=True)
         released = write_release([gather(self.folder)], self.folder / "data", overwrite=True)
-        self.stages["data"] = ", ".join(f"{rows} {name}" for name, rows in _count_rows(self.folder / "data").items())
+        splits = load_rolebench(data_dir=self.folder / "data")
+        self.stages["data"] = ", ".join(f"{len(splits[name])} {name}" for name in splits)
         if tokenizer is None:
             return self._finish(character)
         return self._tune(character, self._load_recipe(tokenizer), released.configs[0])
 
     def _check_free(self, stage: str, *names: str) -> None:
         """Refuse to replace what was not made by this command, such as an adapter that a person trained."""
-        held = [self.folder / name for name in names if (self.folder / name).exists()]
-        if held and stage not in self.state:
-            raise SettingsError(f"{held[0]} was not made by this command; move it away, or name another --out")
+        foreign = [self.folder / name for name in names if (self.folder / name).exists()]
+        if foreign and stage not in self.state:
+            raise SettingsError(f"{foreign[0]} was not made by this command; move it away, or name another --out")
 
     def _load_base_tokenizer(self) -> PreTrainedTokenizerBase | None:
         """Load what tells whether the base can be tuned, before anything is asked; the weights come later."""
@@ -310,26 +342,30 @@ class _Journey:
         require("torch", "transformers", "trl", "peft", "accelerate", extra="train")
         from rolellm.models.load import fetch, open_tokenizer
 
-        base = self.chosen.base
-        return open_tokenizer(Path(base) if Path(base).is_dir() else fetch(base, None, weights=False))
+        base = Path(self.chosen.base)
+        if not base.is_dir():
+            base = fetch(self.chosen.base, None, weights=False)
+        return open_tokenizer(base)
 
     def _read(self) -> Character:
         """Read the source, unless the folder holds what was read of it before; what a person changed there is kept."""
         chosen, folder = self.chosen, self.folder
-        made = folder / PROFILE
         content = hash_file(self.source) if self.source.is_file() else "a folder"
         key = hash_json([content, chosen.role, list(chosen.alias)])
-        held = Character.load(folder) if made.is_file() else None
-        if held is not None and (self.source.resolve() == folder.resolve() or self.state.get("read") == key):
-            self.stages["read"] = f"{folder}, as it is"
-            return held
-        if held is not None and "read" not in self.state:
-            raise SettingsError(f"{folder} holds {held.role} already; to go on with it, name the folder as the source")
+        earlier = Character.load(folder) if (folder / PROFILE).is_file() else None
+        if earlier is not None:
+            if self.source.resolve() == folder.resolve() or self.state.get("read") == key:
+                self.stages["read"] = f"{folder}, as it is"
+                return earlier
+            if "read" not in self.state:
+                raise SettingsError(
+                    f"{folder} holds {earlier.role} already; to go on with it, name the folder as the source"
+                )
         character = self._open()
-        if held is not None and held.role != character.role:
-            raise SettingsError(f"{folder} holds {held.role}, not {character.role}; name another folder with --out")
+        if earlier is not None and earlier.role != character.role:
+            raise SettingsError(f"{folder} holds {earlier.role}, not {character.role}; name another folder with --out")
         if is_card(self.source):
-            import_card(self.source, folder, role=chosen.role, overwrite=held is not None)
+            import_card(self.source, folder, role=chosen.role, overwrite=earlier is not None)
         else:
             write_character(character, folder)
         self._remember(read=key)
@@ -372,7 +408,8 @@ class _Journey:
         assert self.llm is not None
         llm = copy.copy(self.llm)
         if llm.options.budget is not None:
-            llm.options = replace(llm.options, budget=max(llm.options.budget - self._sum_costs(stage), 0.0))
+            budget = max(llm.options.budget - self._sum_costs(stage), 0.0)
+            llm.options = replace(llm.options, budget=budget)
         return llm
 
     def _check_room(self, tokenizer: PreTrainedTokenizerBase, character: Profile) -> None:
@@ -400,11 +437,35 @@ class _Journey:
 
     def _tune(self, character: Character, recipe: Recipe, config: str) -> MakeResult:
         """Tune the adapter, test it, and compare it with the base under the same prompt."""
-        from rolellm.data.rolebench import dataset_fingerprint
         from rolellm.journeys.evaluation import evaluate
+
+        adapter = self._train_adapter(recipe, config)
+        checked = self._check_character(character, adapter)
+        systems = {TUNED: adapter, PROMPTED: self.chosen.base}
+        measured = evaluate(systems, out=self.folder / "eval", config=config, data_dir=self.folder / "data")
+        safety = self._check_safety(adapter)
+        verdict = measured.content.parts[0].evidence.describe_gain()
+        findings = [verdict, *measured.findings, checked.remarks()[0]]
+        if safety is not None:
+            findings += safety.result.remarks()
+        page = replace(
+            measured.content,
+            title=f"{character.role}, tuned and measured",
+            summary=f"Made of {self.source.name}: the adapter, and its base with the same prompt, on new questions.",
+            findings=findings,
+            tests=checked,
+            safety=[SafetySection.read(safety)] if safety else [],
+            recipe=recipe.to_dict(),
+        )
+        write_page(self.folder / "report.html", page)
+        return self._finish(character, tuple(findings), measured)
+
+    def _train_adapter(self, recipe: Recipe, config: str) -> Path:
+        """Train the adapter, unless it is there for this recipe and data; what was measured of another one goes."""
+        from rolellm.data.rolebench import dataset_fingerprint
         from rolellm.training.train import train
 
-        adapter, tests = self.folder / "adapter", self.folder / f"{make_safe_name(character.role)}{ENDING}"
+        adapter = self.folder / "adapter"
         key = hash_json([recipe.hash, dataset_fingerprint(config, self.folder / "data")])
         if self.state.get("trained") != key:
             for stage in ("adapter", "checks", "eval"):
@@ -412,35 +473,19 @@ class _Journey:
             self._remember(trained=key)
         if not (adapter / MANIFEST).is_file():
             train(recipe, out=adapter, resume=(adapter / "recipe.json").is_file())
-        manifest = read_json(adapter / MANIFEST)
-        self.stages["adapter"] = f"{manifest['data']['examples']:,} replies of {manifest['data']['rows']:,} rows"
+        data = read_json(adapter / MANIFEST)["data"]
+        self.stages["adapter"] = f"{data['examples']:,} replies of {data['rows']:,} rows"
+        return adapter
+
+    def _check_character(self, character: Character, adapter: Path) -> TestsResult:
+        """Test the adapter as the character, by the tests in its folder or by first ones."""
+        tests = self.folder / f"{make_safe_name(character.role)}{ENDING}"
         if not tests.is_file():
             write_first_file(str(self.folder), self.folder)
-        checked = check(tests, LLM(backend="local", model=str(adapter)), out=self.folder / "checks").result
+        model = LLM(backend="local", model=str(adapter))
+        checked = check(tests, model, out=self.folder / "checks").result
         self.stages["checks"] = ", ".join(f"{count} {kind}" for kind, count in checked.counts.items())
-        measured = evaluate(
-            {TUNED: adapter, PROMPTED: self.chosen.base},
-            out=self.folder / "eval",
-            config=config,
-            data_dir=self.folder / "data",
-        )
-        verdict = measured.content.parts[0].evidence.describe_gain()
-        safety = self._check_safety(adapter)
-        findings = (verdict, *measured.findings, checked.remarks()[0])
-        if safety is not None:
-            findings += tuple(safety.result.remarks())
-        summary = f"The adapter made of {self.source.name}, and its base with the same prompt, on questions held out."
-        page = replace(
-            measured.content,
-            title=f"{character.role}, tuned and measured",
-            summary=summary,
-            findings=findings,
-            tests=checked,
-            safety=[SafetySection.read(safety)] if safety else [],
-            recipe=recipe.to_dict(),
-        )
-        write_page(self.folder / "report.html", page)
-        return self._finish(character, findings, measured)
+        return checked
 
     def _check_safety(self, adapter: Path) -> Run[SafetyResult] | None:
         """Check what tuning did to refusals, where a guard is named; the files are those of the command."""
@@ -449,8 +494,9 @@ class _Journey:
         budget = self.llm.options.budget if self.llm else None
         if budget is not None:
             budget = max(budget - self._sum_costs("adapter/safety"), 0.0)
-        models = pair_models(LLM.resolve(adapter), LLM.resolve(self.chosen.base)).limit(CallOptions(budget=budget))
-        run = run_step(self._plan_safety(self.folder), models, adapter / "safety")
+        models = pair_models(LLM.resolve(adapter), LLM.resolve(self.chosen.base))
+        step = self._plan_safety(self.folder)
+        run = run_step(step, models.limit(CallOptions(budget=budget)), adapter / "safety")
         prompts = run.result.prompts
         self.stages["safety"] = (
             f"{run.result.asked:,} replies to {prompts.harmful} harmful prompts and {prompts.lookalikes} look-alikes"
@@ -469,11 +515,12 @@ class _Journey:
         self, character: Character, findings: tuple[str, ...] = (), measured: EvalResult | None = None
     ) -> MakeResult:
         """Leave ``make.json``, and say how to go on."""
-        model = ["--model", str(self.folder / "adapter" if measured else self.chosen.base or "MODEL")]
-        commands = [["chat", str(self.folder), *model], ["serve", str(self.folder), *model]]
+        adapter = str(self.folder / "adapter")
+        model = adapter if measured else self.chosen.base or "MODEL"
+        commands = [[name, str(self.folder), "--model", model] for name in ("chat", "serve")]
         if measured is not None:
             repository = f"OWNER/{make_safe_name(character.role)}"
-            commands.append(["push", str(self.folder / "adapter"), repository, "--license", "LICENSE"])
+            commands.append(["push", adapter, repository, "--license", "LICENSE"])
         elif self.llm is not None:
             commands.insert(0, ["make", str(self.folder), "--base", "MODEL"])
         following = tuple(shlex.join(["rolellm", *command]) for command in commands)
@@ -486,50 +533,40 @@ class _Journey:
         self.state |= values
         write_json(self.folder / _STATE, self.state)
 
-    def estimate(self) -> Findings:
+    def estimate(self) -> MakeEstimate:
         """Estimate each paid stage, with stand-ins for what the stage before would make."""
-        if (llm := self.llm) is None:
+        llm = self.llm
+        if llm is None:
             raise SettingsError("there is nothing to estimate: no model is named (--llm, or --base)")
         self._load_base_tokenizer()
-        asked: dict[str, Estimate] = {}
+        stages: dict[str, Estimate] = {}
         if (self.folder / PROFILE).is_file():
             character: Profile = Character.load(self.folder)
         else:
-            if attribution := self._read_novel():
-                asked["attribution"] = estimate_step(attribution, llm)
+            attribution = self._read_novel()
+            if attribution:
+                stages["attribution"] = estimate_step(attribution, llm)
+            # Opening a novel would ask who speaks.
             self.llm = None
             character = self._open()
         if "build" not in character.made:
-            asked["profile"] = estimate_step(BuildProfile(character), llm)
+            stages["profile"] = estimate_step(BuildProfile(character), llm)
             character = replace(character, description=character.description or "a" * MOST_BYTES)
-        asked["questions"] = estimate_step(self._plan_questions(character), llm)
-        asked["replies"] = estimate_step(self._plan_replies(character), llm)
+        stages["questions"] = estimate_step(self._plan_questions(character), llm)
+        stages["replies"] = estimate_step(self._plan_replies(character), llm)
         if self.chosen.guard is not None and self.chosen.base is not None:
             # A stand-in for the adapter, which costs as little as any model of this machine.
             adapter = load_llm({"endpoints": [{"backend": "scripted", "rules": "quotes"}]})
             models = pair_models(adapter, LLM.resolve(self.chosen.base))
-            asked["safety"] = estimate_step(self._plan_safety(character), models)
-        asked["together"] = sum(list(asked.values())[1:], next(iter(asked.values())))
-        at_once = sum(endpoint.concurrency for endpoint in llm.settings.endpoints) or 1
-        rows = [
-            (
-                stage,
-                f"{expected.calls:,}",
-                f"{expected.tokens.prompt:,}",
-                f"{expected.tokens.completion:,}",
-                format_dollars(expected.cost),
-                f"{expected.tokens.completion / (_SPEED * at_once * 60):,.1f}",
-            )
-            for stage, expected in ((name, value.expected) for name, value in asked.items())
-        ]
-        heads = ["stage", "calls", "prompt tokens", "reply tokens", "US dollars", "minutes"]
-        table = Table.from_rows(f"To make {character.role}; no model was asked", heads, rows)
-        table = replace(table, note=f"Minutes: {at_once} calls at once, each of {_SPEED} tokens a second.")
-        return Findings({"role": character.role, **{name: value.to_dict() for name, value in asked.items()}}, table)
+            stages["safety"] = estimate_step(self._plan_safety(character), models)
+        first, *others = stages.values()
+        stages["together"] = sum(others, first)
+        concurrency = sum(endpoint.concurrency for endpoint in llm.settings.endpoints) or 1
+        return MakeEstimate(character.role, stages, concurrency)
 
 
 def size_questions(character: Profile) -> int:
-    """Return how many questions a source has material for: one for 25 tokens, 10 to 400 (our choice; the paper's 400).
+    """Return how many questions a source has material for: one for 25 tokens, 10 to the paper's 400.
 
     A card of 240 characters gets 10, a script of 10,000 tokens 400.
     """
@@ -542,9 +579,7 @@ def size_questions(character: Profile) -> int:
 
 def _read_cost(run: Path) -> float:
     file = run / MANIFEST
-    return float((read_json(file).get("spent") or {}).get("cost") or 0.0) if file.is_file() else 0.0
-
-
-def _count_rows(data: Path) -> dict[str, int]:
-    rows = load_rolebench(data_dir=data)
-    return {split: len(rows[split]) for split in rows}
+    if not file.is_file():
+        return 0.0
+    spent = read_json(file).get("spent") or {}
+    return float(spent.get("cost") or 0.0)

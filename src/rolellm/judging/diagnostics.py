@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, groupby
@@ -51,17 +51,24 @@ def measure_length_effect(tally: Tally) -> Biases:
     Over the pairs of models; a canary is short or long by design, and loses for another reason. The weight is fitted to
     the pairs of all models at once, so it also holds what better models owe to answers that are longer.
     """
-    baseline = tally.verdicts.baseline
-    pairs = [
-        (row, win, tally.lengths[system.name][row], tally.lengths[baseline][row])
-        for system in tally.comparison.systems
-        if system.kind == "model" and baseline is not None
-        for row, win in tally.values(system.name, "win").items()
-    ]
-    longer = [(row, win if own > base else 1 - win) for row, win, own, base in pairs if own != base]
+    rows: list[str] = []
+    wins: list[float] = []
+    lengths: list[int] = []
+    base_lengths: list[int] = []
+    longer: list[tuple[str, float]] = []
+    for system in tally.comparison.systems:
+        if system.kind != "model" or tally.verdicts.baseline is None:
+            continue
+        own, base = tally.lengths[system.name], tally.lengths[tally.verdicts.baseline]
+        for row, win in tally.values(system.name, "win").items():
+            rows.append(row)
+            wins.append(win)
+            lengths.append(own[row])
+            base_lengths.append(base[row])
+            if own[row] != base[row]:
+                longer.append((row, win if own[row] > base[row] else 1 - win))
     coefficient = None
-    if pairs:
-        rows, wins, lengths, base_lengths = (list(column) for column in zip(*pairs, strict=True))
+    if rows:
         coefficient = fit_length_control(wins, lengths, base_lengths, *tally.look_up(rows)).coefficient
     return {"longer_preferred": tally.estimate(longer), "length_coefficient": coefficient}
 
@@ -72,20 +79,25 @@ def _measure_pair_positions(tally: Tally) -> Biases:
     ``first_preferred``: share of judgements that prefer the answer shown first, ties half; .5 means no bias.
     """
     pairs = tally.verdicts.pairs
+    first_preferred = [(pair.row, (pair.first + 1 - pair.second) / 2) for pair in pairs]
     return {
-        "first_preferred": tally.estimate((pair.row, (pair.first + 1 - pair.second) / 2) for pair in pairs),
+        "first_preferred": tally.estimate(first_preferred),
         "consistency": tally.estimate((pair.row, float(pair.agrees)) for pair in pairs),
     }
 
 
 def _measure_consistency(tally: Tally) -> Biases:
     """Measure each judge's consistency on models: to tell a canary from an answer is easy."""
-    pairs, canaries = tally.verdicts.pairs, tally.comparison.canaries
-    decided = [pair for pair in pairs if pair.lead is None and pair.system not in canaries]
-    return {
-        judge: tally.estimate((pair.row, float(pair.agrees)) for pair in decided if pair.judge == judge)
-        for judge in (tally.verdicts.judges["pairwise"] if pairs else ())
-    }
+    if not tally.verdicts.pairs:
+        return {}
+    canaries = tally.comparison.canaries
+    judges = tally.verdicts.judges["pairwise"]
+    agreement: dict[str, list[tuple[str, float]]] = {judge: [] for judge in judges}
+    for pair in tally.verdicts.pairs:
+        # Pairs that are judged by odds need not agree.
+        if pair.lead is None and pair.system not in canaries:
+            agreement[pair.judge].append((pair.row, float(pair.agrees)))
+    return {judge: tally.estimate(values) for judge, values in agreement.items()}
 
 
 def _measure_list_positions(tally: Tally) -> tuple[tuple[float, ...], Interval | None]:
@@ -96,16 +108,16 @@ def _measure_list_positions(tally: Tally) -> tuple[tuple[float, ...], Interval |
         grows with each position further down, by least squares in each list of two and more, and then the mean of that:
         0 means no bias, and above 0 the judge prefers what it reads first.
     """
-    lists = [
-        (judgement.row, judgement.ranks)
-        for judgement in tally.verdicts.lists
-        if judgement.ranks is not None and len(judgement.ranks) > 1
-    ]
-    lengths = Counter(len(ranks) for _, ranks in lists)
-    usual = max(lengths, key=lambda length: (lengths[length], length), default=0)
-    means = map(fmean, zip(*(ranks for _, ranks in lists if len(ranks) == usual), strict=True))
-    slopes = ((row, linear_regression(range(len(ranks)), ranks).slope) for row, ranks in lists)
-    return tuple(means), tally.estimate(slopes, NONE)
+    lists: dict[int, list[Sequence[float]]] = defaultdict(list)
+    slopes: list[tuple[str, float]] = []
+    for judgement in tally.verdicts.lists:
+        ranks = judgement.ranks or ()
+        if len(ranks) > 1:
+            lists[len(ranks)].append(ranks)
+            slopes.append((judgement.row, linear_regression(range(len(ranks)), ranks).slope))
+    most_frequent = max(lists, key=lambda length: (len(lists[length]), length), default=0)
+    ranks_by_position = zip(*lists[most_frequent], strict=True)
+    return tuple(map(fmean, ranks_by_position)), tally.estimate(slopes, NONE)
 
 
 def _count_unscored(tally: Tally, limit: float) -> Unscored:
@@ -114,19 +126,22 @@ def _count_unscored(tally: Tally, limit: float) -> Unscored:
     Pairs with a canary, and lists whose verdict was copied from one, are counted in ``canaries`` instead.
     """
     canaries = tally.comparison.canaries
-    counted = [
-        judgement
-        for judgement in tally.judgements
-        if judgement.copied not in canaries
-        and not (judgement.design == "pairwise" and canaries.intersection(judgement.order))
-    ]
-    missing = [judgement for judgement in counted if judgement.ranks is None]
+    total = 0
+    missing = []
+    for judgement in tally.judgements:
+        is_of_canary = judgement.design == "pairwise" and not canaries.isdisjoint(judgement.order)
+        if is_of_canary or judgement.copied in canaries:
+            continue
+        total += 1
+        if judgement.ranks is None:
+            missing.append(judgement)
+    reasons = [_QUOTED.sub("…", judgement.unscored or "no reason kept") for judgement in missing]
     return Unscored(
         len(missing),
-        len(counted),
-        len(missing) / len(counted) if counted else None,
+        total,
+        len(missing) / total if total else None,
         limit,
-        by_reason=_count_words(_QUOTED.sub("…", judgement.unscored or "no reason kept") for judgement in missing),
+        by_reason=_count_words(reasons),
         by_judge=_count_words(judgement.judge for judgement in missing),
         incomplete_pairs=tally.verdicts.incomplete,
     )
@@ -142,10 +157,9 @@ def _measure_canaries(tally: Tally) -> dict[str, Biases]:
     effects = {}
     for name in sorted(tally.comparison.canaries):
         judgements = [judgement for judgement in tally.judgements if name in judgement.order]
-        effects[name] = {
-            "copied": tally.estimate((judgement.row, float(judgement.copied == name)) for judgement in judgements),
-            "unscored": tally.estimate((judgement.row, float(judgement.ranks is None)) for judgement in judgements),
-        }
+        copied = [(judgement.row, float(judgement.copied == name)) for judgement in judgements]
+        unscored = [(judgement.row, float(judgement.ranks is None)) for judgement in judgements]
+        effects[name] = {"copied": tally.estimate(copied), "unscored": tally.estimate(unscored)}
     return effects
 
 
@@ -156,27 +170,33 @@ def _measure_jury_agreement(tally: Tally) -> Interval | None:
     who prefer the one as often as the other. Items with one judge's vote alone say nothing and are left out.
     """
     has_jury = len(tally.verdicts.judges["pairwise"]) > 1
-    votes = _iter_pair_votes(tally) if has_jury else _iter_list_votes(tally)
-    items = [(row, [compute_sign(mean - 0.5) for mean in means]) for row, means in votes if len(means) > 1]
-    if not items:
+    rows: list[str] = []
+    votes: list[list[int]] = []
+    for row, means in _iter_pair_votes(tally) if has_jury else _iter_list_votes(tally):
+        if len(means) > 1:
+            rows.append(row)
+            votes.append([compute_sign(mean - 0.5) for mean in means])
+    if not rows:
         return None
-    agreement = compute_fleiss_kappa([signs for _, signs in items])
+    agreement = compute_fleiss_kappa(votes)
     if not has_jury:
         # Seen from both sides, so that the systems' order changes nothing.
-        mirrored = [[way * vote for vote in signs] for _, signs in items for way in (1, -1)]
-        agreement = replace(agreement, chance=compute_fleiss_kappa(mirrored).chance)
-    return agreement.estimate(*tally.look_up([row for row, _ in items]))
+        mirrored = [[-vote for vote in signs] for signs in votes]
+        agreement = replace(agreement, chance=compute_fleiss_kappa([*votes, *mirrored]).chance)
+    return agreement.estimate(*tally.look_up(rows))
 
 
 def _iter_pair_votes(tally: Tally) -> Iterator[tuple[str, Sequence[float]]]:
-    for (row, _), pairs in groupby(sorted(tally.verdicts.pairs), key=lambda pair: (pair.row, pair.system)):
+    ordered = sorted(tally.verdicts.pairs)
+    for (row, _), pairs in groupby(ordered, key=lambda pair: (pair.row, pair.system)):
         yield row, [pair.mean for pair in pairs]
 
 
 def _iter_list_votes(tally: Tally) -> Iterator[tuple[str, Sequence[float]]]:
+    systems = [system.name for system in tally.comparison.systems]
     for row, lists in tally.verdicts.lists_by_row.items():
         # The lists of a row are sorted by judge.
-        by_judge = [[*judged] for _, judged in groupby(lists, key=lambda judgement: judgement.judge)]
-        for first, second in combinations([system.name for system in tally.comparison.systems], 2):
+        by_judge = [list(judged) for _, judged in groupby(lists, key=lambda judgement: judgement.judge)]
+        for first, second in combinations(systems, 2):
             shares = [share_above(judged, first, second) for judged in by_judge]
             yield row, [share for share in shares if share is not None]

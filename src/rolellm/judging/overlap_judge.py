@@ -27,18 +27,20 @@ def measure_shared_words(material: Mapping[str, str], answer: str) -> float:
     own = _split_words(answer)
     if not own:
         return -2.0
-    references = [
-        _compute_overlap(own, _split_words(text)) for name, text in material.items() if name.startswith("reference")
-    ]
-    source = _split_words(f"{material.get('description', '')}\n{material.get('question', '')}")
-    copied = set(zip(source, source[1:], source[2:], strict=False))
-    runs = list(zip(own, own[1:], own[2:], strict=False))
-    share = sum(run in copied for run in runs) / len(runs) if runs else 0.0
-    return (
-        max(references, default=0.0)
-        + _compute_overlap(own, _split_words(material.get("description", ""))) / 2
-        - 2 * share
-    )
+    description = material.get("description", "")
+    score = _compute_overlap(own, _split_words(description)) / 2
+    references = [_split_words(text) for name, text in material.items() if name.startswith("reference")]
+    if references:
+        score += max(_compute_overlap(own, reference) for reference in references)
+    source = set(_list_trigrams(_split_words(f"{description}\n{material.get('question', '')}")))
+    runs = _list_trigrams(own)
+    if runs:
+        score -= 2 * sum(run in source for run in runs) / len(runs)
+    return score
+
+
+def _list_trigrams(words: Sequence[str]) -> list[tuple[str, str, str]]:
+    return list(zip(words, words[1:], words[2:], strict=False))
 
 
 # A row's texts come back in every order and every list.
@@ -57,11 +59,9 @@ def _split_words(text: str) -> tuple[str, ...]:
 def _compute_overlap(first: Sequence[str], second: Sequence[str]) -> float:
     """F1 of two texts' sets of words."""
     first_words, second_words = set(first), set(second)
-    return (
-        2 * len(first_words & second_words) / (len(first_words) + len(second_words))
-        if first_words and second_words
-        else 0.0
-    )
+    if not first_words or not second_words:
+        return 0.0
+    return 2 * len(first_words & second_words) / (len(first_words) + len(second_words))
 
 
 def make_words_judge(concurrency: int = 8, price: Price | None = None) -> ScriptedModel:
@@ -85,18 +85,23 @@ def judge_by_words(request: Request) -> dict[str, Any]:
 
 
 def read_shown_texts(request: Request) -> tuple[dict[str, str], dict[str, str]]:
-    """Read what a judge's request shows from its fences: other texts by their names, and answers by their letters.
+    """Read what a judge's request shows: the material by its names, and the answers by their letters.
 
     Raises:
         ModelError: For a request that does not show two answers.
     """
-    fences = read_fences(request.messages[-1].content)
-    answers = {name[-1]: text for name, text in fences.items() if re.fullmatch("answer [A-Z]", name)}
+    material: dict[str, str] = {}
+    answers: dict[str, str] = {}
+    for name, text in read_fences(request.messages[-1].content).items():
+        if re.fullmatch("answer [A-Z]", name):
+            answers[name[-1]] = text
+        else:
+            material[name] = text
     if len(answers) < 2:
         raise ModelError(
             f"the rules `words` can only judge: {request.tag!r} does not show two answers; name another model"
         )
-    return {name: text for name, text in fences.items() if not name.startswith("answer ")}, answers
+    return material, answers
 
 
 def make_verdict(request: Request, scores: Mapping[str, float], tie_within: float = 0.0) -> dict[str, Any]:
@@ -107,19 +112,26 @@ def make_verdict(request: Request, scores: Mapping[str, float], tie_within: floa
         scores: The score of each answer by its letter.
         tie_within: Scores no further apart than this are a tie.
     """
-    ranks = {letter: 1 + sum(rival > own + tie_within for rival in scores.values()) for letter, own in scores.items()}
-    properties: Mapping[str, Any] = request.schema.schema.get("properties", {}) if request.schema else {}
-    if "ranking" not in properties:
-        best = [letter for letter, rank in ranks.items() if rank == 1]
-        reasons = ", ".join(f"{letter} {score:.3f}" for letter, score in scores.items())
-        better = best[0] if len(best) == 1 else "tie"
-        pair_verdict = {"reason": f"By rule, no language model: {reasons}.", "better": better}
-        return pair_verdict if "better" in properties or not properties else dict.fromkeys(properties, pair_verdict)
-    criteria = properties["ranking"]["items"]["properties"]
-    return {
-        "ranking": [
-            {"answer": letter, "reason": f"By rule, no language model: {scores[letter]:.3f}."}
-            | {key: rank for key in criteria if key not in ("answer", "reason")}
-            for letter, rank in ranks.items()
-        ]
+    ranks: dict[str, int] = {}
+    for letter, own in scores.items():
+        ranks[letter] = 1 + sum(rival > own + tie_within for rival in scores.values())
+    properties: Mapping[str, Any] = {}
+    if request.schema is not None:
+        properties = request.schema.schema.get("properties", {})
+    if "ranking" in properties:
+        fields = properties["ranking"]["items"]["properties"]
+        criteria = [key for key in fields if key not in ("answer", "reason")]
+        entries = []
+        for letter, rank in ranks.items():
+            reason = f"By rule, no language model: {scores[letter]:.3f}."
+            entries.append({"answer": letter, "reason": reason, **dict.fromkeys(criteria, rank)})
+        return {"ranking": entries}
+    best = [letter for letter, rank in ranks.items() if rank == 1]
+    reasons = ", ".join(f"{letter} {score:.3f}" for letter, score in scores.items())
+    verdict = {
+        "reason": f"By rule, no language model: {reasons}.",
+        "better": best[0] if len(best) == 1 else "tie",
     }
+    if "better" in properties or not properties:
+        return verdict
+    return dict.fromkeys(properties, verdict)

@@ -121,14 +121,19 @@ def compute_mid_ranks(values: Sequence[float]) -> tuple[float, ...]:
     >>> compute_mid_ranks([1, 3, 1])
     (1.5, 3.0, 1.5)
     """
-    return tuple(
-        sum(rival < own for rival in values) + (sum(rival == own for rival in values) + 1) / 2 for own in values
-    )
+    ranks = []
+    for own in values:
+        better = sum(rival < own for rival in values)
+        equal = sum(rival == own for rival in values)
+        ranks.append(better + (equal + 1) / 2)
+    return tuple(ranks)
 
 
 def get_category(row: Row) -> Category:
     """Return what a row is filed under: ``general``, or the type that its references share."""
-    return "general" if row.subset == "general" else get_reference_kind(row) or "role_specific"
+    if row.subset == "general":
+        return "general"
+    return get_reference_kind(row) or "role_specific"
 
 
 ROWS = "rows.jsonl"
@@ -205,10 +210,10 @@ def _find_problem(judgement: Judgement, rows: Collection[str], names: Collection
         return f"{strangers[0]!r:.80} is not a system of this run"
     if judgement.design == "pairwise" and len(judgement.order) != 2:
         return f"a pair has two answers, not {len(judgement.order)}"
-    if judgement.ranks is not None and (
-        len(judgement.ranks) != len(judgement.order) or not all(map(math.isfinite, judgement.ranks))
-    ):
-        return "ranks must be finite numbers, one per answer"
+    if judgement.ranks is not None:
+        is_finite = all(map(math.isfinite, judgement.ranks))
+        if not is_finite or len(judgement.ranks) != len(judgement.order):
+            return "ranks must be finite numbers, one per answer"
     if judgement.lead is not None and not math.isfinite(judgement.lead):
         return "odds must be finite"
     return ""
@@ -224,16 +229,30 @@ def _count_judgements(result: Mapping[str, Any]) -> int | None:
 
 def list_records(comparison: Comparison, judgements: Iterable[Judgement]) -> dict[str, Iterable[dict[str, Any]]]:
     """List the files of a run with rows, answers and judgements; systems are in the manifest."""
-    system_answers = [(system.name, comparison.answers[system.name]) for system in comparison.systems]
-    ids = (row.id for row in comparison.rows)
-    # What says nothing is left out of these.
-    optional = ("unscored", "copied", "lead")
-    every = (asdict(judgement) for judgement in judgements)
     return {
         ROWS: (asdict(row) for row in comparison.rows),
-        ANSWERS: ({"id": row, "answers": {name: of[row] for name, of in system_answers if row in of}} for row in ids),
-        JUDGEMENTS: ({k: v for k, v in judgement.items() if v or k not in optional} for judgement in every),
+        ANSWERS: _list_answers(comparison),
+        JUDGEMENTS: map(_dump_judgement, judgements),
     }
+
+
+def _list_answers(comparison: Comparison) -> Iterator[dict[str, Any]]:
+    for row in comparison.rows:
+        answers = {}
+        for system in comparison.systems:
+            texts = comparison.answers[system.name]
+            if row.id in texts:
+                answers[system.name] = texts[row.id]
+        yield {"id": row.id, "answers": answers}
+
+
+def _dump_judgement(judgement: Judgement) -> dict[str, Any]:
+    """Make a line of a judgement; what says nothing is left out."""
+    line = asdict(judgement)
+    for name in ("unscored", "copied", "lead"):
+        if not line[name]:
+            del line[name]
+    return line
 
 
 def write_run(
@@ -278,11 +297,13 @@ def _read_comparison(folder: Path, systems: Sequence[System]) -> Comparison:
     answers: dict[str, dict[str, str]] = {system.name: {} for system in systems}
     answered = []
     for line, value in _read_lines(path):
-        answered.append(str(value.get("id")))
-        for name, text in read_as(dict[str, str], value.get("answers"), "the answers", path=path, line=line).items():
+        row_id = str(value.get("id"))
+        answered.append(row_id)
+        texts = read_as(dict[str, str], value.get("answers"), "the answers", path=path, line=line)
+        for name, text in texts.items():
             if name not in answers:
                 raise DataError(f"{name!r:.80} is not a system of this run; judge again", path=path, line=line)
-            answers[name][answered[-1]] = text
+            answers[name][row_id] = text
     if answered != [row.id for row in rows] or len(set(answered)) < len(answered):
         raise DataError(f"{ANSWERS} and {ROWS} do not have the same rows, each once; judge again", path=folder)
     if len(answers) < len(systems):

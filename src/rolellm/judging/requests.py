@@ -7,7 +7,7 @@ change nothing about it, so a run that grows asks only for what is new.
 A judge is shown role, question and reference, and the answers under letters, each text behind a fence. Which reference:
 of a role-specific row its own, of which Context-Instruct made it; of a general row the instruction's role-free target.
 The styled references of general rows are RoleGPT's, siblings of the baseline that the others are compared with, so a
-judge that saw them would be shown whom to prefer (our choice).
+judge that saw them would be shown whom to prefer.
 
 A verdict is one JSON object and nothing else (see `refuse_prose`) that follows the judge's schema and ranks each answer
 once. Anything else is refused and asked again, except for a copied verdict: the same text would be copied again.
@@ -66,12 +66,11 @@ def plan_verdicts(comparison: Comparison, judges: Sequence[Judge], settings: Jud
     """
     for judge in judges:
         _check(comparison, judge)
-    asks = [
-        VerdictRequest(index, judge, order)
-        for index, row in enumerate(comparison.rows)
-        for judge in judges
-        for order in _iter_orders(comparison, judge, settings, row.id)
-    ]
+    asks = []
+    for index, row in enumerate(comparison.rows):
+        for judge in judges:
+            orders = _iter_orders(comparison, judge, settings, row.id)
+            asks += [VerdictRequest(index, judge, order) for order in orders]
     if not asks:
         raise SettingsError("nothing to judge: no list or pair has all its answers; give more predictions")
     return asks
@@ -140,8 +139,8 @@ def prepare_material(comparison: Comparison, row: Row, limit: int = LIMIT) -> Ro
         row: One of its rows.
         limit: Characters of any one text that are shown; what is longer is cut.
     """
-    texts = {system.name: comparison.answers[system.name].get(row.id) for system in comparison.systems}
-    answers = {name: make_harmless(text, limit) for name, text in texts.items() if text is not None}
+    answered = {name: texts[row.id] for name, texts in comparison.answers.items() if row.id in texts}
+    answers = {name: make_harmless(text, limit) for name, text in answered.items()}
     common = {name: make_harmless(text, limit) for name, text in _collect_texts(row).items()}
     return RowMaterial(row, common, answers)
 
@@ -159,16 +158,16 @@ def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
     # Of what is shown and nothing else, in no order: both orders share it, and another system does not change it.
     mark = draw_nonce(*sorted([*material.common.values(), *answers]))
     fences = {name: fence_text(name, text, mark) for name, text in material.common.items()}
-    reference_fences = [fences[name] for name in fences if name.startswith("reference")]
+    reference_fences = [fence for name, fence in fences.items() if name.startswith("reference")]
+    answer_fences = [fence_text(f"answer {letter}", text, mark) for letter, text in zip(letters, answers, strict=True)]
+    about_reference = words[row.subset] if reference_fences else words["no_reference"]
     system_prompt, user_prompt = ask.judge.prompts[row.language]
     content = user_prompt.fill(
         mark=mark,
         character=f"{fences['role']}\n{fences['description']}",
         question=fences["question"],
-        reference="\n".join([words[row.subset] if reference_fences else words["no_reference"], *reference_fences]),
-        answers="\n\n".join(
-            fence_text(f"answer {letter}", text, mark) for letter, text in zip(letters, answers, strict=True)
-        ),
+        reference="\n".join([about_reference, *reference_fences]),
+        answers="\n\n".join(answer_fences),
         letters=words["joined"].join(letters),
     )
     messages = (system(system_prompt.text), user(content))
@@ -184,19 +183,19 @@ def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
 
 
 def _collect_texts(row: Row) -> dict[str, str]:
-    return {
-        "role": row.role,
-        "description": row.role_description or WORDS[row.language]["no_description"],
-        "question": row.question,
-        **{f"reference {number}": text for number, text in enumerate(select_references(row), start=1)},
-    }
+    description = row.role_description or WORDS[row.language]["no_description"]
+    texts = {"role": row.role, "description": description, "question": row.question}
+    for number, text in enumerate(select_references(row), start=1):
+        texts[f"reference {number}"] = text
+    return texts
 
 
 def select_references(row: Row) -> Sequence[str]:
     """Select what a judge is shown of a row's references."""
+    texts = row.references
     if row.subset == "general":
-        return [row.raw_reference] if row.raw_reference and row.raw_reference.strip() else []
-    return [text for text in dict.fromkeys(row.references) if text.strip()][:3]
+        texts = (row.raw_reference or "",)
+    return [text for text in dict.fromkeys(texts) if text.strip()][:3]
 
 
 # Words that lead to a verdict without naming one or telling whose it is. With any other, nobody can say without
@@ -218,8 +217,11 @@ def find_copied(request: Request, reply: str) -> str | None:
     escapes and white space make no difference. Thoughts marked as such may quote anything.
     """
     reply_reasons = _find_reasons(strip_thoughts(reply))
-    texts = read_fences(request.messages[-1].content) if reply_reasons else {}
-    return next((name for name, text in texts.items() if reply_reasons & _find_reasons(text)), None)
+    if reply_reasons:
+        for name, text in read_fences(request.messages[-1].content).items():
+            if not reply_reasons.isdisjoint(_find_reasons(text)):
+                return name
+    return None
 
 
 def refuse_prose(reply: str) -> None:
@@ -252,6 +254,8 @@ def _find_reasons(text: str) -> frozenset[str]:
 
 
 _LONGEST_REASON = 2_000
+#: By how much a verdict on a pair puts the first answer before the second.
+_LEADS: Final = {"A": 1, "B": -1, "tie": 0}
 
 
 class JudgeReply(NamedTuple):
@@ -300,34 +304,34 @@ def accept_verdicts(judges: Mapping[str, Judge]) -> Accept[JudgeReply]:
 
 def _read_pair(value: Mapping[str, Any], answers: int) -> JudgeReply:
     """One verdict, or one for each criterion: the answer that is better by more criteria is better."""
-    criteria = {"": value} if "better" in value else value
-    lead = sum({"A": 1, "B": -1, "tie": 0}[criterion["better"]] for criterion in criteria.values())
-    reasons = (
-        f"{name} ({criterion['better']}): {criterion['reason']}" if name else criterion["reason"]
-        for name, criterion in criteria.items()
-    )
+    if "better" in value:
+        return JudgeReply(compute_mid_ranks((0, _LEADS[value["better"]])), (value["reason"][:_LONGEST_REASON],))
+    lead = sum(_LEADS[criterion["better"]] for criterion in value.values())
+    reasons = [f"{name} ({criterion['better']}): {criterion['reason']}" for name, criterion in value.items()]
     return JudgeReply(compute_mid_ranks((0, lead)), (" ".join(reasons)[:_LONGEST_REASON],))
 
 
-#: The least share of the first token's probability that the two letters must have (our choice).
+#: The share of the first token's probability that the two letters must have: with less, something else is likelier.
 _LEAST_MASS = 0.5
 
 
 def _read_odds(reply: Reply) -> JudgeReply:
     """A letter, by the probabilities of both; one that is not among the likeliest tokens counts as the last of them."""
     try:
-        first = reply.raw["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
-        likeliest = [(str(option["token"]).strip().upper(), float(option["logprob"])) for option in first]
+        options = reply.raw["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        likeliest = [(str(option["token"]).strip().upper(), float(option["logprob"])) for option in options]
     except (KeyError, IndexError, TypeError, ValueError):
         raise UnacceptableError(
             "came without log probabilities; this server needs another judge", "malformed"
         ) from None
-    shares = [math.fsum(math.exp(of) for token, of in likeliest if token == letter) for letter in LETTERS[:2]]
-    if not sum(shares) >= _LEAST_MASS:
+    probabilities = [(token, math.exp(logprob)) for token, logprob in likeliest]
+    first = math.fsum(share for token, share in probabilities if token == LETTERS[0])
+    second = math.fsum(share for token, share in probabilities if token == LETTERS[1])
+    # Not below: a server's NaN is neither.
+    if not first + second >= _LEAST_MASS:
         raise UnacceptableError("begins with neither letter", "malformed")
-    least = math.exp(min(of for _, of in likeliest))
-    a, b = (max(share, least, 1e-12) for share in shares)
-    lead = math.log(a / b)
+    least = max(min(share for _, share in probabilities), 1e-12)
+    lead = math.log(max(first, least) / max(second, least))
     return JudgeReply(compute_mid_ranks((0, lead)), (), lead=lead)
 
 
@@ -340,13 +344,13 @@ def _read_ranking(value: Mapping[str, Any], answers: int) -> JudgeReply:
         entries[letter] = entry
     letters = LETTERS[:answers]
     if set(entries) != set(letters):
-        lacking = ", ".join(sorted(set(letters) - set(entries))) or "none"
-        unknown = ", ".join(f"{letter!r:.20}" for letter in sorted(set(entries) - set(letters))[:5]) or "none"
-        raise UnacceptableError(f"does not rank each answer once (missing: {lacking}; unknown: {unknown})", "malformed")
+        missing = ", ".join(sorted(set(letters) - set(entries)))
+        unknown = ", ".join(f"{letter!r:.20}" for letter in sorted(set(entries) - set(letters))[:5])
+        problem = f"does not rank each answer once (missing: {missing or 'none'}; unknown: {unknown or 'none'})"
+        raise UnacceptableError(problem, "malformed")
     # One rank, or one for each criterion: their sum decides.
     criteria = [name for name, rank in entries[letters[0]].items() if isinstance(rank, int)]
     ranks = [compute_mid_ranks([entries[letter][name] for letter in letters]) for name in criteria]
-    rank_sums = [sum(of_answer) for of_answer in zip(*ranks, strict=True)]
-    return JudgeReply(
-        compute_mid_ranks(rank_sums), tuple(entries[letter]["reason"][:_LONGEST_REASON] for letter in letters)
-    )
+    rank_sums = [sum(answer_ranks) for answer_ranks in zip(*ranks, strict=True)]
+    reasons = [entries[letter]["reason"][:_LONGEST_REASON] for letter in letters]
+    return JudgeReply(compute_mid_ranks(rank_sums), tuple(reasons))

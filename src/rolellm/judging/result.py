@@ -7,6 +7,7 @@ intervals is an object of ``mean``, ``ci95``, ``ci95_new_roles``, ``n``, ``quest
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,17 +16,29 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, FiniteFloat
 
 from rolellm.core.result import Result
-from rolellm.core.settings import dump
-from rolellm.core.table import Interval, Table, TableRow
+from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow, describe_intervals, format_number
 from rolellm.core.typed_json import read_as
 from rolellm.judging.records import Design, SystemKind
-from rolellm.scoring.settings import has_held_out_roles
 from rolellm.scoring.statistics.intervals import Measured, select_intervals
 
 Number = FiniteFloat | None
-#: What `JudgingResult.to_pandas` gives of each system; ``list_win_rate`` is the share of lists above the baseline.
-MEASURES: Final = ("win_rate", "lc_win_rate", "consistency", "list_win_rate", "average_rank")
-_SHARES: Final = MEASURES[:4]
+#: What there is of each system, with the heads of tables; ``list_win_rate`` is the share of lists above the baseline.
+MEASURES: Final[Mapping[str, str]] = {
+    "win_rate": "Win rate, %",
+    "lc_win_rate": "LC win rate, %",
+    "list_win_rate": "Above base, %",
+    "average_rank": "Avg. rank",
+    "consistency": "Consistency, %",
+}
+#: Biases of `Diagnostics` with their names, what an unbiased judge would show, and how they are written.
+_BIASES: Final[Mapping[str, tuple[str, str, Format]]] = {
+    "first_preferred": ("First answer of a pair preferred", "50 %", PERCENT),
+    "consistency": ("Both orders of a pair agree", "100 %", PERCENT),
+    "rank_slope": ("Rank by position in a list, slope", "0", Format(3)),
+    "longer_preferred": ("Longer answer of a pair preferred", "50 %, if length is not quality", PERCENT),
+    "length_coefficient": ("Effect of length, marginal, log-odds", "0", Format(3)),
+    "fleiss_kappa": ("Agreement of the judges, Fleiss’ kappa", "1", Format(3)),
+}
 Group = Literal["by_role", "by_category", "by_judge"]
 
 
@@ -122,7 +135,7 @@ class SystemFigures:
     def measures(self) -> dict[str, Interval | None]:
         """Return its figure in each of `MEASURES`."""
         pairs, lists = self.pairwise or Pairwise(), self.listwise or Listwise()
-        values = (pairs.win_rate, pairs.lc_win_rate, pairs.consistency, lists.win_rate, lists.average_rank)
+        values = (pairs.win_rate, pairs.lc_win_rate, lists.win_rate, lists.average_rank, pairs.consistency)
         return dict(zip(MEASURES, values, strict=True))
 
     def group(self, design: Design, group: Group) -> dict[str, Interval]:
@@ -285,14 +298,7 @@ class JudgingResult(Result):
     @property
     def leading(self) -> JudgingResult:
         """The result as tables show it: with the intervals that its config asks for as the only ones."""
-        if not has_held_out_roles(self.config):
-            return self
-        selected = JudgingResult.from_dict(select_intervals(self.to_dict(), self.config))
-        return replace(selected, folder=self.folder)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Build the object that ``rolellm judge --json`` prints."""
-        return dump(self)
+        return select_intervals(self, self.config)
 
     def to_pandas(self) -> Any:
         """Build a ``pandas.DataFrame``: ``system``, ``kind``, ``measure``, and the columns of `Interval`.
@@ -301,29 +307,57 @@ class JudgingResult(Result):
         """
         import pandas
 
-        lines = [
-            {"system": model.name, "kind": model.kind, "measure": measure} | score.to_columns()
-            for model in self.models
-            for measure in MEASURES
-            if (score := model.measures()[measure]) is not None
-        ]
+        lines = []
+        for model in self.models:
+            for measure, score in model.measures().items():
+                if score is not None:
+                    system = {"system": model.name, "kind": model.kind, "measure": measure}
+                    lines.append(system | score.to_columns())
         return pandas.DataFrame(lines, columns=["system", "kind", "measure", *Interval(0).to_columns()])
 
-    def tables(self) -> tuple[Table]:
-        """Build the table of the systems."""
-        title = f"{self.rows:,} rows, against {self.baseline or 'no baseline'}"
-        measures = [model.measures() for model in self.leading.models]
-        columns = [name for name in MEASURES if any(values[name] is not None for values in measures)]
-        rows = tuple(
-            TableRow((model.name,), tuple(map(values.get, columns)), model.marks, model.band)
-            for model, values in zip(self.models, measures, strict=True)
-        )
-        heads = tuple(f"{name.replace('_', ' ')}{' %' if name in _SHARES else ''}" for name in columns)
-        return (Table(title, ("System",), heads, rows, digits=2),)
+    def tables(self) -> tuple[Table, ...]:
+        """Build the table of the systems, where there is any figure, and that of the judges' biases."""
+        leading = self.leading
+        rows = [(model, model.measures()) for model in leading.models]
+        columns = [name for name in MEASURES if any(values[name] is not None for _, values in rows)]
+        lines = []
+        for model, values in rows:
+            lines.append(TableRow((model.name,), tuple(map(values.get, columns)), model.marks, model.band))
+        against = f"against {self.baseline}" if self.baseline else "without a baseline"
+        heads = tuple(MEASURES[name] for name in columns)
+        formats = {MEASURES["average_rank"]: Format(2)}
+        title = f"{self.rows:,} rows, {against}"
+        systems = Table(title, ("System",), heads, tuple(lines), formats=formats, folded=True)
+        biases = leading.build_bias_table()
+        return (systems, biases) if columns else (biases,)
+
+    def build_bias_table(self) -> Table:
+        """Build the table of the judges' biases, each next to what an unbiased judge would show."""
+        scores: dict[str, Interval | None] = {}
+        rows = []
+        for key, (name, ideal, form) in _BIASES.items():
+            scores[name] = self.diagnostics.biases.get(key)
+            rows.append(TableRow((name,), (_format_score(scores[name], form), ideal)))
+        for canary, shares in self.diagnostics.canaries.items():
+            name = f"Verdict copied from {canary}"
+            scores[name] = shares.get("copied")
+            rows.append(TableRow((name,), (_format_score(scores[name], PERCENT), "0 %")))
+        heads = ("Found", "Without bias")
+        note = describe_intervals(scores.items())
+        return Table("The judges’ biases", ("Measure",), heads, tuple(rows), note, left=heads)
 
     def remarks(self) -> tuple[str, ...]:
         """Return what a reader must know before the figures."""
-        return (*self.problems, *self.certificates)
+        missing = self.diagnostics.unscored
+        counts = f"No verdict: {missing.count:,} of {missing.of:,} ({missing.share or 0:.2%})"
+        return (*(f"warning: {problem}" for problem in self.problems), *self.certificates, counts)
+
+    @property
+    def continues_with(self) -> tuple[str, ...]:
+        """The commands for a report, and for labels of one's own."""
+        if self.folder is None:
+            return ()
+        return tuple(shlex.join(["rolellm", command, str(self.folder)]) for command in ("report", "label"))
 
     @property
     def certificates(self) -> tuple[str, ...]:
@@ -338,3 +372,15 @@ class JudgingResult(Result):
     def list_groups(self, design: Design, group: Group) -> tuple[str, ...]:
         """List roles, categories or judges in order of appearance."""
         return tuple(dict.fromkeys(name for model in self.models for name in model.group(design, group)))
+
+
+def _format_score(score: Interval | None, form: Format) -> Cell:
+    """Format a score with its own unit, since one column holds shares, slopes and kappas."""
+    if score is None:
+        return None
+    text = format_number(score.mean * form.scale, form.digits)
+    if form == PERCENT:
+        text += " %"
+    if score.ends is not None:
+        text += f" {score.format_ends(form.digits, form.scale)}"
+    return f"{text}, n = {score.n:,}" if score.n else text

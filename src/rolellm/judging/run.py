@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -95,8 +95,10 @@ def join_predictions(
     if not isinstance(predictions, Mapping) or not predictions:
         raise SettingsError('expected the predictions of each system by its name, as in {"tuned": answers}')
     data, rows = load_judged_rows(predictions, dataset, settings)
-    where = "/".join(filter(None, (data.config, data.split))) or "these rows"
     loaded = {name: _load_predictions(name, answers, rows, settings) for name, answers in predictions.items()}
+    where = "these rows"
+    if data.config is not None:
+        where = f"{data.config}/{data.split}"
     comparison, findings = make_comparison(rows, loaded, settings, where)
     return comparison, data, findings
 
@@ -108,20 +110,23 @@ def load_judged_rows(
     if isinstance(dataset, str):
         from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
 
-        config, _, split = dataset.partition("/")
-        data = DatasetName(config, split or "test", dataset_fingerprint(config, settings.data_dir))
-        columns = load_rolebench(config, split or "test", data_dir=settings.data_dir)
+        config, _, named_split = dataset.partition("/")
+        split = named_split or "test"
+        data = DatasetName(config, split, dataset_fingerprint(config, settings.data_dir))
+        columns = load_rolebench(config, split, data_dir=settings.data_dir)
         return data, read_dataset_rows(columns, settings.roles or (), settings.subset)
     if isinstance(dataset, list) and all(isinstance(row, Row) for row in dataset):
         return DatasetName(), dataset
-    answered = [answers for answers in predictions.values() if hasattr(answers, "column_names")]
-    sets = answered if dataset is None else [dataset]
+    sets = [dataset]
+    if dataset is None:
+        sets = [answers for answers in predictions.values() if hasattr(answers, "column_names")]
     if not sets:
         raise SettingsError("files and lists of texts need the rows that they answer; give dataset=…")
     # One question may be answered by some systems only; every row counts once.
     rows: dict[str, Row] = {}
-    for row in (row for table in sets for row in read_dataset_rows(table, needed=_NEEDED)):
-        rows.setdefault(row.id, row)
+    for table in sets:
+        for row in read_dataset_rows(table, needed=_NEEDED):
+            rows.setdefault(row.id, row)
     chosen = read_dataset_rows([asdict(row) for row in rows.values()], settings.roles or (), settings.subset)
     return DatasetName(**get_provenance(sets[0])), chosen
 
@@ -163,8 +168,8 @@ def run_judging(
     run = run_step(judging, llm.with_budget(settings.budget), folder)
     judged = run.result.result
     homes = (folder.absolute().parent, Path())
-    judges = tuple(replace(judge, certificate=find_certificate(judge, homes, judged.config)) for judge in judged.judges)
-    result = replace(judged, judges=judges, spent=run.manifest["spent"], folder=folder)
+    judges = [replace(judge, certificate=find_certificate(judge, homes, judged.config)) for judge in judged.judges]
+    result = replace(judged, judges=tuple(judges), spent=run.manifest["spent"], folder=folder)
     write_json(folder / RESULT, result.to_dict())
     unscored = result.diagnostics.unscored
     if (unscored.share or 0) > settings.max_unscored:
@@ -232,41 +237,31 @@ class Judging(Step[JudgingOutcome]):
         """Request every verdict of each judge model, and summarize them."""
         settings = self.settings
         accept = accept_verdicts({judge.settings.parser: judge for judge in self.judges})
-        jury = [model.name for model in llm.settings.endpoints or llm.models] if settings.jury else [""]
-        judged: dict[tuple[int, int], tuple[Judgement, Failure | None]] = {}
-        for index, name in enumerate(jury):
+        log = _VerdictLog(self, llm)
+        labels = ["Judging"]
+        if settings.jury:
+            labels = [f"Judging, {model.name}" for model in llm.settings.endpoints or llm.models]
+        for index, label in enumerate(labels):
+            is_last = index + 1 == len(labels)
             yield Round(
-                build_requests(self.comparison, self.asks, self.settings.shown),
+                build_requests(self.comparison, self.asks, settings.shown),
                 accept,
-                f"Judging, {name}" if len(jury) > 1 else "Judging",
+                label,
                 CUT,
                 # A dry run ends with the last.
-                stand_in=None if index + 1 == len(jury) else lambda _: JudgeReply(None, ()),
-                each=partial(self._record, judged, llm, index),
+                stand_in=None if is_last else _make_stand_in,
+                each=partial(log.record, index),
                 total=len(self.asks),
                 model=index if settings.jury else None,
             )
-        verdicts = [judged[key] for key in sorted(judged)]
+        verdicts = log.list_verdicts()
         judgements = [judgement for judgement, _ in verdicts]
+        transcripts = [_describe_failure(judgement, failure) for judgement, failure in verdicts if failure]
         judge_models = list(self._describe_judges(llm.models))
         result = summarize_judgements(self.comparison, judgements, judge_models, settings, self.data)
         recipe = self._build_recipe(judge_models)
         fingerprint = {"hash": hash_json(recipe), "dataset": recipe["dataset"]}
-        transcripts = [_describe_failure(judgement, failure) for judgement, failure in verdicts if failure]
         return JudgingOutcome(replace(result, fingerprint=fingerprint), judgements, transcripts)
-
-    def _record(
-        self,
-        judged: dict[tuple[int, int], tuple[Judgement, Failure | None]],
-        llm: LLM,
-        index: int,
-        number: int,
-        outcome: Outcome[JudgeReply],
-    ) -> None:
-        """Record what came of a request; a request's whole text is kept only where there is no verdict."""
-        ask, name = self.asks[number], name_judges(llm.models, each=self.settings.jury)[index]
-        row_id = self.comparison.rows[ask.row].id
-        judged[index, number] = make_judgement(row_id, name, ask, outcome)
 
     def records(self, outcome: JudgingOutcome) -> Records:
         """Return the files of the run's folder but for the result, which says what was spent."""
@@ -295,10 +290,37 @@ class Judging(Step[JudgingOutcome]):
         for name, group in zip(name_judges(models, each=self.settings.jury), groups, strict=True):
             identities = [dict(model.identity) for model in group]
             names = [str(identity.get("model", name)) for identity in identities]
-            family = next(filter(None, map(find_family, names)), None)
-            families = {family for model_name in names for family in find_families(model_name)}
-            flagged = tuple(system.name for system in self.comparison.systems if system.family in families)
-            yield JudgedBy(name, prompts, identities, family, flagged)
+            families = [family for family in map(find_family, names) if family]
+            all_families = {family for model_name in names for family in find_families(model_name)}
+            flagged = [system.name for system in self.comparison.systems if system.family in all_families]
+            yield JudgedBy(name, prompts, identities, families[0] if families else None, tuple(flagged))
+
+
+class _VerdictLog:
+    """Judgements as they come, by judge model and request."""
+
+    def __init__(self, judging: Judging, llm: LLM) -> None:
+        self._judging, self._llm = judging, llm
+        self._verdicts: dict[tuple[int, int], tuple[Judgement, Failure | None]] = {}
+
+    @cached_property
+    def _names(self) -> list[str]:
+        # Models are only made once they are asked: a dry run needs no key.
+        return name_judges(self._llm.models, each=self._judging.settings.jury)
+
+    def record(self, judge: int, number: int, outcome: Outcome[JudgeReply]) -> None:
+        """Record what came of a request; its whole text is kept only where there is no verdict."""
+        ask = self._judging.asks[number]
+        row = self._judging.comparison.rows[ask.row]
+        self._verdicts[judge, number] = make_judgement(row.id, self._names[judge], ask, outcome)
+
+    def list_verdicts(self) -> list[tuple[Judgement, Failure | None]]:
+        """List all judgements in the order asked, each with the failure where there is no verdict."""
+        return [self._verdicts[key] for key in sorted(self._verdicts)]
+
+
+def _make_stand_in(_: Request) -> JudgeReply:
+    return JudgeReply(None, ())
 
 
 def name_judges(models: Sequence[Model], *, each: bool) -> list[str]:
@@ -310,9 +332,10 @@ def name_judges(models: Sequence[Model], *, each: bool) -> list[str]:
             as servers of one model do.
     """
     if not each:
-        return [" + ".join(dict.fromkeys(str(model.identity.get("model", model.name)) for model in models))]
+        shared_names = [str(model.identity.get("model", model.name)) for model in models]
+        return [" + ".join(dict.fromkeys(shared_names))]
     names = [model.name for model in models]
-    return [name if names.count(name) == 1 else f"{name} ({at + 1})" for at, name in enumerate(names)]
+    return [f"{name} ({index})" if names.count(name) > 1 else name for index, name in enumerate(names, start=1)]
 
 
 def build_requests(comparison: Comparison, asks: Iterable[VerdictRequest], max_characters: int) -> Iterator[Request]:
@@ -332,12 +355,11 @@ def build_requests(comparison: Comparison, asks: Iterable[VerdictRequest], max_c
 
 def _describe_failure(judgement: Judgement, failure: Failure) -> dict[str, Any]:
     """Describe a request without a verdict, with its transcript."""
-    return {
-        **{name: getattr(judgement, name) for name in ("row", "judge", "design", "order")},
-        **{name: getattr(failure, name) for name in ("kind", "reason", "attempts", "refused")},
-        "messages": [asdict(message) for message in failure.request.messages],
-        "reply": failure.reply and failure.reply.text,
-    }
+    line: dict[str, Any] = {name: getattr(judgement, name) for name in ("row", "judge", "design", "order")}
+    line |= {name: getattr(failure, name) for name in ("kind", "reason", "attempts", "refused")}
+    line["messages"] = [asdict(message) for message in failure.request.messages]
+    line["reply"] = failure.reply and failure.reply.text
+    return line
 
 
 def make_judgement(
@@ -354,11 +376,17 @@ def make_judgement(
         ask: The verdict that was requested.
         outcome: What came of it.
     """
-    reply, failure = (outcome.value, None) if isinstance(outcome, Answer) else (JudgeReply(None, ()), outcome)
-    if isinstance(outcome, Answer) and reply.copied:
-        reason = f"repeats a verdict from {reply.copied} word for word"
-        failure = Failure(outcome.request, "malformed", reason, outcome.attempts, outcome.reply, outcome.refused)
-    letters = dict(zip(LETTERS, ask.order, strict=False))
+    reply, key, failure = JudgeReply(None, ()), "", None
+    copied = None
+    if not isinstance(outcome, Answer):
+        failure = outcome
+    else:
+        reply, key = outcome.value, outcome.key
+        if reply.copied is not None:
+            reason = f"repeats a verdict from {reply.copied} word for word"
+            failure = Failure(outcome.request, "malformed", reason, outcome.attempts, outcome.reply, outcome.refused)
+            letters = dict(zip(LETTERS, ask.order, strict=False))
+            copied = letters.get(reply.copied.removeprefix("answer "))
     judgement = Judgement(
         row,
         judge,
@@ -367,9 +395,9 @@ def make_judgement(
         reply.ranks,
         reply.reasons,
         None if failure is None else f"{failure.kind}: {failure.reason}",
-        outcome.key if isinstance(outcome, Answer) else "",
+        key,
         outcome.attempts,
-        letters.get((reply.copied or "").removeprefix("answer ")),
+        copied,
         reply.lead,
     )
     return judgement, failure

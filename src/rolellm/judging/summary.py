@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any, Final
@@ -17,9 +17,9 @@ from rolellm.judging.result import JudgedBy, JudgingResult, Listwise, Pairwise, 
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.verdicts import LEAST_AGREEMENT, Tally, compute_sign
 from rolellm.scoring.statistics.intervals import NONE, SHARE, Interval, adjust_p_values
-from rolellm.scoring.statistics.logistic_fits import LengthControl, fit_length_control
+from rolellm.scoring.statistics.logistic_fits import fit_length_control
 
-#: The fewest rows on which a canary has to lose for sure (our choice).
+#: The fewest rows on which a canary that wins less than half, but not for sure, counts against a judge.
 LEAST_LOSSES: Final = 20
 
 
@@ -61,7 +61,9 @@ def _build_figures(tally: Tally, judges: Sequence[JudgedBy]) -> Iterator[SystemF
     answers, listwise = tally.comparison.answers, _measure_lists(tally)
     for system in tally.comparison.systems:
         name = system.name
-        has_pairs = tally.values(name, "win") or name in tally.withheld
+        pairwise = None
+        if tally.values(name, "win") or name in tally.withheld:
+            pairwise = _measure_pairs(tally, name)
         yield SystemFigures(
             name,
             system.kind,
@@ -70,59 +72,54 @@ def _build_figures(tally: Tally, judges: Sequence[JudgedBy]) -> Iterator[SystemF
             self_judged_by=tuple(judge.name for judge in judges if name in judge.flagged),
             answered=sum(row.id in answers[name] for row in tally.comparison.rows),
             characters=tally.estimate(tally.lengths[name].items(), NONE),
-            pairwise=_measure_pairs(tally, name) if has_pairs else None,
+            pairwise=pairwise,
             listwise=listwise.get(name),
         )
 
 
 def _measure_pairs(tally: Tally, name: str) -> Pairwise:
-    wins = tally.values(name, "win")
-    signs = [compute_sign(win - 0.5) for win in wins.values()]
-    shares = [signs.count(way) / len(signs) if signs else None for way in (1, 0, -1)]
     pairs = [pair for pair in tally.verdicts.pairs if pair.system == name]
-    by_judge = {
-        judge: tally.estimate((pair.row, pair.mean) for pair in pairs if pair.judge == judge)
-        for judge in (tally.verdicts.judges["pairwise"] if wins else ())
-    }
+    consistency = tally.estimate((pair.row, float(pair.agrees)) for pair in pairs)
     if name in tally.withheld:
         is_undecided = tally.verdicts.undecided["pairwise"]
         problem = "the judge ties every pair" if is_undecided else "both orders agree in too few pairs"
-        control = LengthControl(None, None, problem)
-    else:
-        lengths, base_lengths = (tally.lengths[system] for system in (name, tally.verdicts.baseline or ""))
-        control = fit_length_control(
-            list(wins.values()),
-            [lengths[row] for row in wins],
-            [base_lengths[row] for row in wins],
-            *tally.look_up(list(wins)),
-        )
+        return Pairwise(length_problem=problem, consistency=consistency)
+    wins = tally.values(name, "win")
+    signs = [compute_sign(win - 0.5) for win in wins.values()]
+    by_judge: dict[str, Interval | None] = {}
+    for judge in tally.verdicts.judges["pairwise"]:
+        rate = tally.estimate((pair.row, pair.mean) for pair in pairs if pair.judge == judge)
+        if rate is not None:
+            by_judge[judge] = rate
+    lengths = [tally.lengths[name][row] for row in wins]
+    base_lengths = [tally.lengths[tally.verdicts.baseline or ""][row] for row in wins]
+    control = fit_length_control(list(wins.values()), lengths, base_lengths, *tally.look_up(list(wins)))
     by_role, by_category = tally.estimate_groups(wins, SHARE)
     return Pairwise(
         win_rate=tally.estimate(wins.items()),
-        wins=shares[0],
-        ties=shares[1],
-        losses=shares[2],
+        wins=signs.count(1) / len(signs),
+        ties=signs.count(0) / len(signs),
+        losses=signs.count(-1) / len(signs),
         lc_win_rate=control.rate,
         marginal_length_coefficient=control.coefficient,
         length_problem=control.problem,
-        consistency=tally.estimate((pair.row, float(pair.agrees)) for pair in pairs),
+        consistency=consistency,
         by_role=by_role,
         by_category=by_category,
-        by_judge={judge: rate for judge, rate in by_judge.items() if rate is not None},
+        by_judge=by_judge,
     )
 
 
 def _measure_lists(tally: Tally) -> dict[str, Listwise]:
-    ranks = {
-        system.name: values for system in tally.comparison.systems if (values := tally.values(system.name, "rank"))
-    }
     figures = {}
-    for name, values in ranks.items():
-        bounds = tally.get_rank_bounds(name)
-        by_role, by_category = tally.estimate_groups(values, bounds)
-        above = tally.estimate(tally.values(name, "above").items())
-        rank = tally.estimate(values.items(), bounds)
-        figures[name] = Listwise(rank, above, by_role, by_category)
+    for system in tally.comparison.systems:
+        name = system.name
+        ranks = tally.values(name, "rank")
+        if ranks:
+            bounds = tally.get_rank_bounds(name)
+            above = tally.estimate(tally.values(name, "above").items())
+            by_role, by_category = tally.estimate_groups(ranks, bounds)
+            figures[name] = Listwise(tally.estimate(ranks.items(), bounds), above, by_role, by_category)
     return figures
 
 
@@ -138,23 +135,33 @@ def compare_systems(tally: Tally) -> Iterator[SystemTest]:
     if baseline is not None:
         names.append(baseline)
         wins[baseline] = {row: 0.5 for values in wins.values() for row in values}
-    for measure, values in (("win_rate", wins), ("average_rank", {name: tally.values(name, "rank") for name in names})):
-        tests = [
-            {"measure": measure, "a": a, "b": b, **test._asdict()}
-            for a, b in combinations(values, 2)
-            if (test := tally.compare_values(values[a], values[b]))
-        ]
-        yield from (SystemTest(**test) for test in adjust_tests(tests))
+    ranks = {name: tally.values(name, "rank") for name in names}
+    yield from _test_pairs(tally, "win_rate", wins)
+    yield from _test_pairs(tally, "average_rank", ranks)
 
 
-def adjust_tests(tests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add ``p_adjusted`` and ``p_adjusted_new_roles``: Holm's correction over all tests that have such a p."""
-    adjusted = [{**test, "p_adjusted": None, "p_adjusted_new_roles": None} for test in tests]
-    for ending in ("", "_new_roles"):
-        tested = [test for test in adjusted if test.get(f"p{ending}") is not None]
-        for test, p in zip(tested, adjust_p_values([test[f"p{ending}"] for test in tested]), strict=True):
-            test[f"p_adjusted{ending}"] = p
-    return adjusted
+def _test_pairs(tally: Tally, measure: str, values: Mapping[str, Mapping[str, float]]) -> list[SystemTest]:
+    """Test every two systems by their values; p by Holm is over all of these tests."""
+    tests = []
+    for first, second in combinations(values, 2):
+        paired = tally.compare_values(values[first], values[second])
+        if paired is not None:
+            tests.append(SystemTest(measure, first, second, paired.difference, paired.p, paired.p_new_roles))
+    tests = _adjust(tests, "p", "p_adjusted")
+    return _adjust(tests, "p_new_roles", "p_adjusted_new_roles")
+
+
+def _adjust(tests: Sequence[SystemTest], source: str, target: str) -> list[SystemTest]:
+    """Fill a field of the tests with a p value by Holm; tests without one stay as they are."""
+    values = [getattr(test, source) for test in tests]
+    adjusted = iter(adjust_p_values([value for value in values if value is not None]))
+    filled = []
+    for test in tests:
+        changes: dict[str, Any] = {}
+        if getattr(test, source) is not None:
+            changes[target] = next(adjusted)
+        filled.append(replace(test, **changes))
+    return filled
 
 
 def _is_valid(result: JudgingResult, tally: Tally) -> bool:
@@ -191,14 +198,13 @@ def _describe_problems(result: JudgingResult, tally: Tally) -> Iterator[str]:
             f"a run with more than {unscored.limit:.1%} is invalid"
         )
     yield from _describe_canaries(result)
-    withheld = [
-        f"{model.name} ({model.pairwise.consistency.mean:.1%})"
-        for model in result.models
-        if model.pairwise
-        and model.pairwise.win_rate is None
-        and model.pairwise.consistency
-        and model.pairwise.consistency.mean < LEAST_AGREEMENT
-    ]
+    withheld = []
+    for model in result.models:
+        consistency = None
+        if model.pairwise is not None and model.pairwise.win_rate is None:
+            consistency = model.pairwise.consistency
+        if consistency is not None and consistency.mean < LEAST_AGREEMENT:
+            withheld.append(f"{model.name} ({consistency.mean:.1%})")
     if withheld:
         reason = f"win rates are withheld where the two orders agree in less than {LEAST_AGREEMENT:.1%} of the pairs"
         yield f"{reason}: {', '.join(withheld)}"
@@ -222,14 +228,17 @@ def is_beaten(rate: Interval) -> bool:
 
 def is_shown_fit(result: JudgingResult) -> bool:
     """Whether a run is valid and its judges are shown to be fit, each by its certificate or by this run's canaries."""
+    if not result.valid:
+        return False
     canaries = [model.pairwise for model in result.models if model.kind == "canary" and model.pairwise]
     for judge in result.judges:
-        certificate = judge.certificate or ""
+        if judge.certificate is not None and judge.certificate.startswith("fit ("):
+            continue
         rates = [canary.by_judge.get(judge.name) for canary in canaries]
-        is_beating = bool(rates) and all(rate is not None and is_beaten(rate) for rate in rates)
-        if certificate.startswith(("unfit", "undecided")) or not (is_beating or certificate.startswith("fit (")):
+        is_examined = judge.certificate is not None and judge.certificate.startswith(("unfit", "undecided"))
+        if is_examined or not rates or not all(rate is not None and is_beaten(rate) for rate in rates):
             return False
-    return result.valid
+    return True
 
 
 def _describe_canaries(result: JudgingResult) -> Iterator[str]:
@@ -246,22 +255,20 @@ def _describe_canaries(result: JudgingResult) -> Iterator[str]:
                 f"the judge repeated a verdict from {title} in {copied.mean:.1%} of the {copied.n:,} judgements "
                 "that showed it: text inside an answer can bind this judge"
             )
-        pairs, lists = model.pairwise or Pairwise(), model.listwise or Listwise()
-        rates = [(f"the judge {judge}", rate, "pairs") for judge, rate in pairs.by_judge.items()]
-        for judge, rate, form in (*rates, ("the judge", lists.win_rate, "lists")):
-            if not rate or rate.ends is None or is_beaten(rate):
+        for judge, rate, form in _list_canary_rates(model):
+            if rate.ends is None or is_beaten(rate):
+                continue
+            if rate.mean < 0.5 and rate.n < LEAST_LOSSES:
+                undecided.setdefault(judge, []).append(title)
                 continue
             low, high = rate.ends
-            wins = f"{title} should lose, and wins {rate.mean:.1%} [{low:.1%}, {high:.1%}] of its {form}"
-            if rate.mean >= 0.5 or rate.n >= LEAST_LOSSES:
-                yield (
-                    f"{judge} prefers planted losers: {wins} against {result.baseline}; verdicts of this "
-                    "judge say little about quality"
-                )
-            else:
-                undecided.setdefault(judge, []).append(title)
+            yield (
+                f"{judge} prefers planted losers: {title} should lose, and wins {rate.mean:.1%} "
+                f"[{low:.1%}, {high:.1%}] of its {form} against {result.baseline}; verdicts of this judge say little "
+                "about quality"
+            )
         # Where one question gives no interval, nothing is certain.
-        rank = lists.average_rank
+        rank = None if model.listwise is None else model.listwise.average_rank
         if result.baseline is None and rank and rank.ends and rank.ends[1] < 1 + rivals / 2:
             yield (
                 f"{title} ranks above the mean of all systems in the lists: this judge prefers a "
@@ -273,6 +280,16 @@ def _describe_canaries(result: JudgingResult) -> Iterator[str]:
             f"{judge} is not shown to be fit: on so few rows, the intervals of {', '.join(titles)} reach one half, "
             f"though all should lose; judge {LEAST_LOSSES} rows or more"
         )
+
+
+def _list_canary_rates(canary: SystemFigures) -> Iterator[tuple[str, Interval, str]]:
+    """Yield a canary's win rates: by judge in pairs, then in lists; each with the judge and what it judged."""
+    if canary.pairwise is not None:
+        for name, rate in canary.pairwise.by_judge.items():
+            if rate is not None:
+                yield f"the judge {name}", rate, "pairs"
+    if canary.listwise is not None and canary.listwise.win_rate is not None:
+        yield "the judge", canary.listwise.win_rate, "lists"
 
 
 def _describe_gaps(result: JudgingResult) -> Iterator[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from rolellm.core.errors import PredictionError, SettingsError
 from rolellm.core.fingerprint import draw_evenly, hash_json
@@ -43,20 +43,23 @@ def make_canaries(rows: Sequence[Row]) -> list[tuple[System, dict[str, str]]]:
     canaries = []
     for name in (NULL_MODEL, ECHO):
         rule = name.removeprefix("canary: ")
-        folder = resources.files("rolellm.judging") / "canaries"
-        texts = {
-            language: folder.joinpath(f"{rule.replace(' ', '_')}.{language}.txt").read_text(encoding="utf-8").strip()
-            for language in get_args(Language)
-        }
-        answers = {
-            row.id: texts[row.language].format(
-                description=(row.role_description or row.role)[:_MOST_ECHOED],
-                question=row.question.strip()[:_MOST_ECHOED],
-            )
-            for row in rows
-        }
-        canaries.append((System(name, "canary", source={"rules": rule, "texts_sha256": hash_json(texts)}), answers))
+        texts = _read_canary(rule)
+        answers = {}
+        for row in rows:
+            description = (row.role_description or row.role)[:_MOST_ECHOED]
+            question = row.question.strip()[:_MOST_ECHOED]
+            answers[row.id] = texts[row.language].format(description=description, question=question)
+        system = System(name, "canary", source={"rules": rule, "texts_sha256": hash_json(texts)})
+        canaries.append((system, answers))
     return canaries
+
+
+def _read_canary(rule: str) -> dict[Language, str]:
+    """Read what a canary says, by language."""
+    folder = resources.files("rolellm.judging") / "canaries"
+    languages: tuple[Language, ...] = get_args(Language)
+    files = {language: folder / f"{rule.replace(' ', '_')}.{language}.txt" for language in languages}
+    return {language: file.read_text(encoding="utf-8").strip() for language, file in files.items()}
 
 
 def plant_losers(
@@ -68,29 +71,34 @@ def plant_losers(
         rows: All rows of the split.
         replies: The baseline's, by row id.
         among: The rows that are judged.
-        most: How many of them get a loser (our choice), so that they cost no more on a large split.
+        most: How many of them get a loser, so that a large split costs no more.
 
     Returns:
         Row id to the planted reply, in the row's language; a row for which there is none is absent.
     """
-    spoken: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    by_question: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    by_subset: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         if row.id in replies:
-            spoken[row.language, row.subset].append(row)
-            spoken[row.language, row.subset, row.question].append(row)
-    able = [row for row in among if row.id in replies]
+            by_question[row.language, row.subset, row.question].append(row)
+            by_subset[row.language, row.subset].append(row)
     losers: dict[str, str] = {}
-    for row in sorted(able, key=lambda row: hash_json(["planted", row.id])):
+    for row in sorted(among, key=lambda row: hash_json(["planted", row.id])):
         if len(losers) == most:
             break
-        for shared in ((row.language, row.subset, row.question), (row.language, row.subset)):
-            rivals = [
-                rival.id for rival in spoken[shared] if rival.role != row.role and replies[rival.id] != replies[row.id]
-            ]
-            if rivals:
-                losers[row.id] = replies[random.Random(row.id).choice(rivals)]
-                break
+        if row.id not in replies:
+            continue
+        rivals = _list_rivals(row, by_question[row.language, row.subset, row.question], replies)
+        rivals = rivals or _list_rivals(row, by_subset[row.language, row.subset], replies)
+        if rivals:
+            losers[row.id] = random.Random(row.id).choice(rivals)
     return losers
+
+
+def _list_rivals(row: Row, spoken: Sequence[Row], replies: Mapping[str, str]) -> list[str]:
+    """List what other roles said, where it is not the same."""
+    others = [replies[rival.id] for rival in spoken if rival.role != row.role]
+    return [reply for reply in others if reply != replies[row.id]]
 
 
 def parse_sources(arguments: Sequence[str]) -> dict[str, list[Path]]:
@@ -145,34 +153,42 @@ def make_comparison(
     """
     predictions_by_name, base = _add_baseline(rows, predictions_by_name, settings, where)
     canaries = make_canaries(rows) if settings.canaries else []
-    for name in (NULL_MODEL, ECHO, OTHER_ROLE) if settings.canaries else ():
-        if name in predictions_by_name:
-            raise SettingsError(f"{name} is the name of a canary; give your system another name")
+    taken = {NULL_MODEL, ECHO, OTHER_ROLE} & predictions_by_name.keys()
+    if canaries and taken:
+        raise SettingsError(f"{min(taken)} is the name of a canary; give your system another name")
     if len(predictions_by_name) < 2:
         raise SettingsError(
             f"{next(iter(predictions_by_name))} has nothing to be compared with; add another system or a baseline"
         )
-    systems, answers = [], {}
+    systems: list[System] = []
+    answers: dict[str, Mapping[str, str]] = {}
     findings: list[tuple[str, MatchFinding]] = []
     for name, predictions in predictions_by_name.items():
         matching = match_predictions(rows, predictions, where=where)
         # Rows without a released reply are nothing that the user gave.
         released = settings.baseline == ROLEGPT and name == base == ROLEGPT_NAME
-        findings += [] if released else [(name, finding) for finding in matching.findings]
         system = _build_system(name, predictions, "baseline" if name == base else "model")
-        systems.append(replace(system, source={"rows": ROLEGPT, **system.source}) if released else system)
+        if released:
+            system = replace(system, source={"rows": ROLEGPT, **system.source})
+        else:
+            findings += [(name, finding) for finding in matching.findings]
+        systems.append(system)
         texts = predictions.map_texts(rows, matching.answers)
         answers[name] = {row: replace_surrogates(text) for row, text in texts.items()}
     selected = _sample_rows(rows, answers, base, settings)
     if not selected:
         raise PredictionError(f"no row of {where} has two answers to compare; give predictions for the same rows")
-    if canaries and settings.baseline == ROLEGPT and (losers := plant_losers(rows, answers[ROLEGPT_NAME], selected)):
-        canaries.append((System(OTHER_ROLE, "canary", source={"rules": ROLEGPT}), losers))
-    answers |= {system.name: texts for system, texts in canaries}
-    selected_answers = {
-        name: {row.id: texts[row.id] for row in selected if row.id in texts} for name, texts in answers.items()
-    }
-    return Comparison(selected, [*systems, *(system for system, _ in canaries)], selected_answers), findings
+    if canaries and settings.baseline == ROLEGPT:
+        losers = plant_losers(rows, answers[ROLEGPT_NAME], selected)
+        if losers:
+            canaries.append((System(OTHER_ROLE, "canary", source={"rules": ROLEGPT}), losers))
+    for canary, replies in canaries:
+        systems.append(canary)
+        answers[canary.name] = replies
+    selected_answers = {}
+    for name, by_row in answers.items():
+        selected_answers[name] = {row.id: by_row[row.id] for row in selected if row.id in by_row}
+    return Comparison(selected, systems, selected_answers), findings
 
 
 def _add_baseline(
@@ -207,23 +223,24 @@ def _add_baseline(
 
 def _build_system(name: str, predictions: Predictions, kind: SystemKind) -> System:
     """A system with its model, as a file's sidecar names it: an adapter's base first, whose name tells the family."""
-    named = ((file.meta or {}).get("model") for file in predictions.files)
-    model = next((item for item in named if isinstance(item, str) and item), None)
+    names = [(file.meta or {}).get("model") for file in predictions.files]
+    model = next((item for item in names if isinstance(item, str) and item), None)
     files = [{"file": file.path.name, "sha256": file.sha256, "generation": file.meta} for file in predictions.files]
-    content = hash_json([[item.id, item.prediction] for item in predictions.items])
-    return System(
-        name, kind, model, find_family(model) or find_family(name), {"files": files} if files else {"sha256": content}
-    )
+    source: dict[str, Any] = {"files": files}
+    if not files:
+        source = {"sha256": hash_json([[item.id, item.prediction] for item in predictions.items])}
+    return System(name, kind, model, find_family(model) or find_family(name), source)
 
 
 def _sample_rows(
     rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]], base: str | None, settings: JudgingSettings
 ) -> list[Row]:
     """The rows that can be compared, or a sample of them: of those that the baseline answered, for pairs need it."""
-    comparable = [row for row in rows if sum(row.id in texts for texts in answers.values()) > 1]
+    able = [row for row in rows if sum(row.id in texts for texts in answers.values()) > 1]
     if settings.sample is None:
-        return comparable
-    able = comparable if base is None else [row for row in comparable if row.id in answers[base]]
+        return able
+    if base is not None:
+        able = [row for row in able if row.id in answers[base]]
     sample = draw_evenly(able, settings.sample, lambda row: hash_json(["sample", settings.seed, row.id]))
     return [able[index] for index in sample]
 
@@ -250,11 +267,12 @@ def find_families(name: str | None) -> tuple[str, ...]:
         return ()
     for part in reversed(re.split(r"[/\\:]", name[-1000:].casefold())):
         plain = _PROGRAMS.sub(" ", re.sub(r"[_\s]+", "-", part.strip()))
-        last = {
-            family: [match.start() for match in pattern.finditer(plain)][-1:] for family, pattern in _PATTERNS.items()
-        }
-        if families := sorted((family for family in last if last[family]), key=last.__getitem__):
-            return tuple(families)
+        last_places: dict[str, int] = {}
+        for family, pattern in _PATTERNS.items():
+            for match in pattern.finditer(plain):
+                last_places[family] = match.start()
+        if last_places:
+            return tuple(sorted(last_places, key=lambda family: last_places[family]))
     return ()
 
 

@@ -1,6 +1,6 @@
 """From single judgements to the outcome of each row: who won against the baseline, and who was ranked where.
 
-The rules, our choices where no source is named:
+The rules:
 
 - A pair is judged in both orders, and counts as the mean of the two: 1 for a win of the system over the baseline,
   .5 for a tie, 0 for a loss. A pair of which one order has no verdict counts in nothing: alone, the other order would
@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
 from typing import Final, Literal, NamedTuple
@@ -37,7 +37,7 @@ from rolellm.scoring.statistics.intervals import (
     estimate_interval,
 )
 
-#: The least share of pairs whose two orders have to agree (our choice). Wins, ties and losses drawn by lot, at whatever
+#: The least share of pairs whose two orders have to agree. Wins, ties and losses drawn by lot, at whatever
 #: odds, agree in a third or more: with less, the position decides more than the answers do.
 LEAST_AGREEMENT: Final = 1 / 3
 DESIGNS: Final[tuple[Design, ...]] = ("pairwise", "listwise")
@@ -83,7 +83,9 @@ class PairVerdict(NamedTuple):
     @property
     def mean(self) -> float:
         """The value of the pair."""
-        return (self.first + self.second) / 2 if self.lead is None else (1 + compute_sign(self.lead)) / 2
+        if self.lead is None:
+            return (self.first + self.second) / 2
+        return (1 + compute_sign(self.lead)) / 2
 
     @property
     def agrees(self) -> bool:
@@ -134,12 +136,13 @@ class Verdicts:
 
     def _compute_outcome(self, row: str, name: str, means: Sequence[float]) -> RowOutcome:
         lists = self.lists_by_row.get(row, ())
-        return RowOutcome(
-            win=vote_majority(means, jury=len(self.judges["pairwise"]) > 1) if means else None,
-            rank=_compute_judge_average(lists, lambda judgement: _rank_system(judgement, name, self.canaries)),
-            reasons=tuple(self.reasons[row, name]),
-            above=None if self.baseline in (None, name) else share_above(lists, name, self.baseline or ""),
-        )
+        win, above = None, None
+        if means:
+            win = vote_majority(means, jury=len(self.judges["pairwise"]) > 1)
+        if self.baseline is not None and self.baseline != name:
+            above = share_above(lists, name, self.baseline)
+        rank = _average_over_judges(lists, lambda judgement: _rank_system(judgement, name, self.canaries))
+        return RowOutcome(win, rank, tuple(self.reasons[row, name]), above)
 
     @cached_property
     def undecided(self) -> dict[Design, list[str]]:
@@ -160,8 +163,12 @@ def _rank_system(judgement: Judgement, name: str, canaries: Collection[str]) -> 
     """Rank a system: 1, and 1 more for each one ranked above, half for each tie; canaries are not counted."""
     if judgement.ranks is None or name not in judgement.order:
         return None
-    rivals = [rival for rival in judgement.order if rival != name and rival not in canaries]
-    return 1 + sum(1 - (rank_above(judgement, name, rival) or 0) for rival in rivals)
+    own_rank = judgement.ranks[judgement.order.index(name)]
+    rank = 1.0
+    for rival, rival_rank in zip(judgement.order, judgement.ranks, strict=True):
+        if rival != name and rival not in canaries:
+            rank += (1 + compute_sign(own_rank - rival_rank)) / 2
+    return rank
 
 
 def rank_above(judgement: Judgement, name: str, rival: str) -> float | None:
@@ -172,7 +179,8 @@ def rank_above(judgement: Judgement, name: str, rival: str) -> float | None:
     """
     if judgement.ranks is None or name not in judgement.order or rival not in judgement.order:
         return None
-    own_rank, rival_rank = (judgement.ranks[judgement.order.index(system)] for system in (name, rival))
+    own_rank = judgement.ranks[judgement.order.index(name)]
+    rival_rank = judgement.ranks[judgement.order.index(rival)]
     return (1 + compute_sign(rival_rank - own_rank)) / 2
 
 
@@ -188,44 +196,68 @@ def vote_majority(means: Sequence[float], *, jury: bool) -> float:
         means: Each in 0 to 1; above .5 a win.
         jury: Whether the run has several judges, even where only one had a verdict; one judge's mean is taken as it is.
     """
-    return (1 + compute_sign(sum(compute_sign(mean - 0.5) for mean in means))) / 2 if jury else fmean(means)
+    if not jury:
+        return fmean(means)
+    votes = [compute_sign(mean - 0.5) for mean in means]
+    return (1 + compute_sign(sum(votes))) / 2
+
+
+@dataclass(slots=True)
+class _PairVotes:
+    """The verdicts of one judge on a pair: 1 a win of the system, .5 a tie, 0 a loss.
+
+    Attributes:
+        first: With the system's answer shown first.
+        second: With it shown second.
+        leads: The system's log odds over the baseline.
+    """
+
+    first: list[float] = field(default_factory=list)
+    second: list[float] = field(default_factory=list)
+    leads: list[float] = field(default_factory=list)
+
+    def add(self, judgement: Judgement, system: str, baseline: str | None, canaries: Collection[str]) -> None:
+        """Add a judgement; one without a verdict says nothing."""
+        verdict = None if baseline is None else rank_above(judgement, system, baseline)
+        if judgement.copied in canaries and judgement.copied in judgement.order:
+            # A judge that repeats a canary's verdict obeys it, whatever that verdict says.
+            verdict = 1.0
+        if verdict is None:
+            return
+        is_first = judgement.order[0] == system
+        (self.first if is_first else self.second).append(verdict)
+        if judgement.lead is not None:
+            self.leads.append(judgement.lead if is_first else -judgement.lead)
 
 
 def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canaries: Collection[str] = ()) -> Verdicts:
     """Bring the judgements of each pair and list together."""
     ordered = sorted(judgements, key=_get_sort_key)
-    orders: dict[tuple[str, str, str], tuple[list[float], list[float]]] = {}
-    leads: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    votes: dict[tuple[str, str, str], _PairVotes] = {}
     lists: list[Judgement] = []
-    reasons: dict[tuple[str, str], list[str]] = {
-        (judgement.row, name): [] for judgement in ordered for name in sorted(judgement.order)
-    }
+    reasons: dict[tuple[str, str], list[str]] = {}
+    judges: dict[Design, set[str]] = {design: set() for design in DESIGNS}
     for judgement in ordered:
         row, order = judgement.row, judgement.order
+        judges[judgement.design].add(judgement.judge)
+        for name in sorted(order):
+            reasons.setdefault((row, name), [])
         for name, reason in _list_reasons(judgement, baseline):
             reasons[row, name].append(reason)
-        if judgement.design == "listwise":
-            lists += [judgement] if judgement.ranks is not None else []
-            continue
-        system = order[1] if order[0] == baseline else order[0]
-        verdicts_by_order = orders.setdefault((row, system, judgement.judge), ([], []))
-        verdict = None if baseline is None else rank_above(judgement, system, baseline)
-        if judgement.copied in canaries and judgement.copied in order:
-            # A judge that repeats a canary's verdict obeys it, whatever that verdict says.
-            verdict = 1.0
-        if verdict is not None:
-            verdicts_by_order[order[0] == baseline].append(verdict)
-            if judgement.lead is not None:
-                leads[row, system, judgement.judge].append(judgement.lead if order[0] == system else -judgement.lead)
-    pairs = [
-        PairVerdict(*key, fmean(first), fmean(second), math.fsum(leads[key]) if key in leads else None)
-        for key, (first, second) in orders.items()
-        if first and second
-    ]
-    judges: dict[Design, list[str]] = {
-        design: sorted({judgement.judge for judgement in ordered if judgement.design == design}) for design in DESIGNS
-    }
-    return Verdicts(baseline, frozenset(canaries), judges, pairs, lists, reasons, len(orders) - len(pairs))
+        if judgement.design == "pairwise":
+            system = order[1] if order[0] == baseline else order[0]
+            pair_votes = votes.setdefault((row, system, judgement.judge), _PairVotes())
+            pair_votes.add(judgement, system, baseline, canaries)
+        elif judgement.ranks is not None:
+            lists.append(judgement)
+    pairs = []
+    for key, pair_votes in votes.items():
+        if pair_votes.first and pair_votes.second:
+            lead = math.fsum(pair_votes.leads) if pair_votes.leads else None
+            pairs.append(PairVerdict(*key, fmean(pair_votes.first), fmean(pair_votes.second), lead))
+    sorted_judges = {design: sorted(names) for design, names in judges.items()}
+    incomplete = len(votes) - len(pairs)
+    return Verdicts(baseline, frozenset(canaries), sorted_judges, pairs, lists, reasons, incomplete)
 
 
 def _list_reasons(judgement: Judgement, baseline: str | None) -> list[tuple[str, str]]:
@@ -243,13 +275,14 @@ def share_above(lists: Sequence[Judgement], name: str, rival: str) -> float | No
 
     ``None`` where no list has both.
     """
-    return _compute_judge_average(lists, lambda judgement: rank_above(judgement, name, rival))
+    return _average_over_judges(lists, lambda judgement: rank_above(judgement, name, rival))
 
 
-def _compute_judge_average(lists: Sequence[Judgement], measure: Callable[[Judgement], float | None]) -> float | None:
+def _average_over_judges(lists: Sequence[Judgement], measure: Callable[[Judgement], float | None]) -> float | None:
     values: dict[str, list[float]] = defaultdict(list)
     for judgement in lists:
-        if (value := measure(judgement)) is not None:
+        value = measure(judgement)
+        if value is not None:
             values[judgement.judge].append(value)
     return fmean(map(fmean, values.values())) if values else None
 
@@ -289,8 +322,9 @@ class RowClusters:
     def compare_values(self, first: Mapping[str, float], second: Mapping[str, float]) -> PairedTest | None:
         """Test two sets of values by row id, over the rows that both have; ``None`` where there are none."""
         rows = [row for row in first if row in second]
-        first_values, second_values = ([of[row] for row in rows] for of in (first, second))
-        return compare_pairs(first_values, second_values, *self.look_up(rows)) if rows else None
+        if not rows:
+            return None
+        return compare_pairs([first[row] for row in rows], [second[row] for row in rows], *self.look_up(rows))
 
 
 class Tally(RowClusters):
@@ -313,18 +347,27 @@ class Tally(RowClusters):
     @cached_property
     def lengths(self) -> dict[str, dict[str, int]]:
         """System to row id to the characters of its answer."""
-        return {name: {row: len(text) for row, text in of.items()} for name, of in self.comparison.answers.items()}
+        lengths = {}
+        for name, texts in self.comparison.answers.items():
+            lengths[name] = {row: len(text) for row, text in texts.items()}
+        return lengths
 
     def values(self, name: str, field: Field) -> dict[str, float]:
         """Return one field of a system's outcomes by row id, in the comparison's order; no wins that are `withheld`."""
         if field == "win" and name in self.withheld:
             return {}
-        outcomes = ((row.id, self.verdicts.outcomes.get(row.id, {}).get(name)) for row in self.comparison.rows)
-        return {row: value for row, outcome in outcomes if outcome and (value := getattr(outcome, field)) is not None}
+        values: dict[str, float] = {}
+        for row in self.comparison.rows:
+            outcome = self.verdicts.outcomes.get(row.id, {}).get(name)
+            value = getattr(outcome, field, None)
+            if value is not None:
+                values[row.id] = value
+        return values
 
     def get_rank_bounds(self, name: str) -> Ends:
         """Return the best and the worst rank that a system can have: among all but the canaries, and itself."""
-        return 1.0, float(len({system.name for system in self.comparison.systems} - self.comparison.canaries | {name}))
+        rivals = [system.name for system in self.comparison.systems if system.kind != "canary"]
+        return 1.0, float(len({*rivals, name}))
 
     def estimate_groups(self, values: Mapping[str, float], bounds: Ends) -> list[dict[str, Interval | None]]:
         """Estimate means by role, and by category; those without a value are left out.
@@ -335,10 +378,13 @@ class Tally(RowClusters):
         """
         by_role: dict[str, list[tuple[str, float]]] = defaultdict(list)
         by_category: dict[str, list[tuple[str, float]]] = defaultdict(list)
-        for row in (row for row in self.comparison.rows if row.id in values):
-            by_role[row.role].append((row.id, values[row.id]))
-            by_category[get_category(row)].append((row.id, values[row.id]))
-        return [{name: self.estimate(group[name], bounds) for name in group} for group in (by_role, by_category)]
+        for row in self.comparison.rows:
+            if row.id in values:
+                by_role[row.role].append((row.id, values[row.id]))
+                by_category[get_category(row)].append((row.id, values[row.id]))
+        roles = {name: self.estimate(group, bounds) for name, group in by_role.items()}
+        categories = {name: self.estimate(group, bounds) for name, group in by_category.items()}
+        return [roles, categories]
 
     @cached_property
     def withheld(self) -> frozenset[str]:
@@ -348,8 +394,10 @@ class Tally(RowClusters):
         """
         agreement: dict[str, list[bool]] = defaultdict(list)
         for pair in self.verdicts.pairs:
+            values = agreement[pair.system]
             # Pairs that are judged by odds need not agree.
-            agreement[pair.system] += [pair.agrees] if pair.lead is None else []
+            if pair.lead is None:
+                values.append(pair.agrees)
         if {pair.judge for pair in self.verdicts.pairs} == set(self.verdicts.undecided["pairwise"]):
             return frozenset(agreement)
         return frozenset(name for name, pairs in agreement.items() if sum(pairs) < LEAST_AGREEMENT * len(pairs))

@@ -39,11 +39,10 @@ MOST_BYTES = 190_000_000
 _PATH: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 _BEING_MADE = "being made"
 _OVER = frozenset({"completed", "failed", "expired", "cancelled"})
-# How often something is tried over HTTP, and the most seconds between two tries (our choice).
+# How often something is tried over HTTP: for some minutes, which a restarting server takes.
 _TRIES = 8
-_LONGEST_WAIT = 60.0
-# For a file of 200 MB to go up or come down (our choice).
-_FILE_SECONDS = 1800.0
+# For a file to go up or come down; the SDK's own default.
+_FILE_SECONDS = 600.0
 
 
 @dataclass(slots=True)
@@ -93,8 +92,10 @@ class BatchState:
         if not path.is_file():
             return cls(uuid.uuid4().hex, [], folder)
         state = read_as(cls, read_json(path) | {"folder": folder}, "the record of batches", path=path)
-        for lost in (file for batch in state.open if not (file := state.path(batch)).is_file()):
-            raise DataError(f"lists a batch whose requests file {lost} is missing; restore it", path=path)
+        for batch in state.open:
+            file = state.path(batch)
+            if not file.is_file():
+                raise DataError(f"lists a batch whose requests file {file} is missing; restore it", path=path)
         return state
 
     @property
@@ -116,7 +117,8 @@ class BatchState:
 
     def save(self) -> None:
         """Write the state, complete or not at all."""
-        write_json(self.folder / STATE, {"run": self.run, "batches": [asdict(batch) for batch in self.batches]})
+        batches = list(map(asdict, self.batches))
+        write_json(self.folder / STATE, {"run": self.run, "batches": batches})
 
 
 class BatchDispatcher(Dispatcher[T]):
@@ -164,7 +166,7 @@ class BatchDispatcher(Dispatcher[T]):
 
     async def _run_rounds(self, requests: Iterable[tuple[int, Request]]) -> None:
         self._state = BatchState.of(self.journal.path.parent)
-        self._now.extend(task for item in requests if (task := self._begin(*item)) is not None)
+        self._now.extend(self._begin_all(requests))
         while self._now:
             tasks = list(self._now)
             self._now.clear()
@@ -205,9 +207,11 @@ class BatchDispatcher(Dispatcher[T]):
             if batch.id is None:
                 await self._make(batch)
         problems: list[str] = []
-        while waiting := self._state.open:
-            total = sum(batch.count for batch in waiting)
-            self.in_flight = total - sum([await self._look(batch, problems) for batch in waiting])
+        while self._state.open:
+            in_flight = 0
+            for batch in self._state.open:
+                in_flight += batch.count - await self._look(batch, problems)
+            self.in_flight = in_flight
             if self._state.open:
                 await asyncio.sleep(self.options.batch_poll)
         if problems:
@@ -216,9 +220,9 @@ class BatchDispatcher(Dispatcher[T]):
     async def _make(self, batch: Batch) -> None:
         """Send the file and make the batch, unless it was made before a kill or behind a broken connection."""
         if batch.file is None:
-            batch.file = await self._retry(lambda: self._send(batch), _FILE_SECONDS)
+            batch.file = await self._retry(partial(self._send, batch), _FILE_SECONDS)
             self._state.save()
-        server_batch = await self._retry(lambda: self._find_or_create(batch))
+        server_batch = await self._retry(partial(self._find_or_create, batch))
         batch.id, batch.status = server_batch.id, server_batch.status
         self._state.save()
 
@@ -232,7 +236,8 @@ class BatchDispatcher(Dispatcher[T]):
         batches = self._endpoint.get_sdk().batches
         if batch.status == _BEING_MADE:
             async for server_batch in batches.list(limit=100):
-                if (server_batch.metadata or {}).get("rolellm_batch") == batch.name:
+                metadata = server_batch.metadata or {}
+                if metadata.get("rolellm_batch") == batch.name:
                     return server_batch
         batch.status = _BEING_MADE
         self._state.save()
@@ -244,7 +249,7 @@ class BatchDispatcher(Dispatcher[T]):
         )
 
     async def _look(self, batch: Batch, problems: list[str]) -> int:
-        """See how a batch stands, and collect it if it is over; how many of its requests are done."""
+        """Look at a batch, and collect it if it is over; return how many of its requests are done."""
         endpoint = self._endpoint
         server_batch = await self._retry(lambda: endpoint.get_sdk().batches.retrieve(batch.id or ""))
         if server_batch.status != batch.status:
@@ -256,15 +261,10 @@ class BatchDispatcher(Dispatcher[T]):
         missing = set(self._state.ids(batch))
         ended = CallError("timeout", f"the batch ended ({server_batch.status}) before this request", retry=True)
         if server_batch.status == "failed":
-            messages = "; ".join(
-                error.message or "" for error in (server_batch.errors.data if server_batch.errors else None) or []
-            )
-            reason = endpoint.make_error(400, messages.encode()).reason.removeprefix("HTTP 400: ")
-            problems.append(f"{endpoint.name} refused a batch of {batch.count} requests: {reason}")
-            ended = CallError("bad_request", reason, retry=True)
-        for file in (server_batch.output_file_id, server_batch.error_file_id):
-            if file is not None:
-                await self._retry(partial(self._collect, batch, file, missing), _FILE_SECONDS)
+            ended = self._read_refusal(server_batch)
+            problems.append(f"{endpoint.name} refused a batch of {batch.count} requests: {ended.reason}")
+        for file in filter(None, (server_batch.output_file_id, server_batch.error_file_id)):
+            await self._retry(partial(self._collect, batch, file, missing), _FILE_SECONDS)
         for name in sorted(missing):
             self._handle_result(name, ended)
         self.journal.sync()
@@ -272,6 +272,12 @@ class BatchDispatcher(Dispatcher[T]):
         self._state.save()
         self._state.path(batch).unlink(missing_ok=True)
         return batch.count
+
+    def _read_refusal(self, server_batch: ServerBatch) -> CallError:
+        errors = server_batch.errors.data if server_batch.errors else None
+        messages = "; ".join(error.message or "" for error in errors or [])
+        reason = self._endpoint.make_error(400, messages.encode()).reason
+        return CallError("bad_request", reason.removeprefix("HTTP 400: "), retry=True)
 
     async def _collect(self, batch: Batch, file: str, missing: set[str]) -> None:
         """Keep the lines of a file; after a broken connection, those that were not."""
@@ -285,23 +291,29 @@ class BatchDispatcher(Dispatcher[T]):
                     missing.discard(name)
 
     def _read(self, batch: Batch, name: str, line: Json) -> Json | CallError:
-        """The raw reply that a line holds, or why there is none."""
-        response: Any = line["response"] if isinstance(line.get("response"), dict) else {}
+        """Read the raw reply of a line, or the error that it holds."""
+        response: Any = line.get("response") or {}
         status, body = response.get("status_code"), response.get("body")
-        task = self._waiting.get(_parse_custom_id(name)[0])
-        try:
-            if status == 200:
-                raw = body if isinstance(body, dict) else {UNREADABLE: str(body)[:1000]}
-                return self._endpoint.clean_body(raw, task.chain[-1] if task else None)
-        except CallError as error:
-            return error
         if not isinstance(status, int):
             return CallError("timeout", "the batch ended before this request", retry=True)
-        refused = self._endpoint.make_error(status, encode_body(body if isinstance(body, dict) else {"error": body}))
-        if (form := self._endpoint.get_next_form(batch.form, refused)) is not None:
+        if status == 200:
+            raw = body if isinstance(body, dict) else {UNREADABLE: str(body)[:1000]}
+            try:
+                return self._endpoint.clean_body(raw, self._find_request(name))
+            except CallError as error:
+                return error
+        content = body if isinstance(body, dict) else {"error": body}
+        refused = self._endpoint.make_error(status, encode_body(content))
+        form = self._endpoint.get_next_form(batch.form, refused)
+        if form is not None:
             self._endpoint.keep_form(form)
             refused.retry = True
         return refused
+
+    def _find_request(self, name: str) -> Request | None:
+        """The request with this custom id; ``None`` for one of another stage."""
+        task = self._waiting.get(_parse_custom_id(name)[0])
+        return task.chain[-1] if task else None
 
     def _handle_result(self, name: str, came: Json | CallError) -> None:
         """Keep what came of a request, and settle it or have it asked again."""
@@ -311,15 +323,20 @@ class BatchDispatcher(Dispatcher[T]):
         task = self._waiting.pop(key, None)
         if isinstance(came, CallError):
             self._handle_loss(key, attempt, came)
-            if task is not None and self._wait_of(task, came)[1]:
+            if task is None:
+                return
+            _, may_retry = self._wait_of(task, came)
+            if may_retry:
                 self._now.append(task)
-            elif task is not None:
+            else:
                 self._finish(task, task.make_failure())
             return
-        # Of another stage's, what it says of tokens cannot be checked here.
-        self._keep(self._endpoint, key, attempt, task.chain[-1] if task else None, came, share=BATCH_SHARE)
-        if task is not None:
-            self._handle_reply(self.paces[0], task, came)
+        if task is None:
+            # It is another stage's, which reads it from the journal.
+            self._keep(self._endpoint, key, attempt, None, came, share=BATCH_SHARE)
+            return
+        self._keep(self._endpoint, key, attempt, task.chain[-1], came, share=BATCH_SHARE)
+        self._handle_reply(self.paces[0], task, came)
 
     async def _retry(self, work: Callable[[], Awaitable[_Found]], seconds: float | None = None) -> _Found:
         """Do something over HTTP; again, for some minutes, where the server or the way to it is in trouble."""
@@ -328,10 +345,9 @@ class BatchDispatcher(Dispatcher[T]):
                 return await self._endpoint.send(work, seconds or self._endpoint.settings.timeout)
             except CallError as error:
                 failure = error
-            if not failure.retry:
+            if not failure.retry or number == _TRIES:
                 break
-            if number < _TRIES:
-                await asyncio.sleep(compute_delay(failure, number, self._state.run, _LONGEST_WAIT))
+            await asyncio.sleep(compute_delay(failure, number, self._state.run, self.options.max_wait))
         raise EndpointError(
             f"{self._endpoint.name} cannot process batches now: {failure.reason}. Submitted work is kept in "
             f"{self._state.folder / STATE}; rerun the same command to continue"
@@ -359,5 +375,6 @@ def _make_custom_id(key: str, attempt: int) -> str:
 
 
 def _parse_custom_id(custom_id: str) -> tuple[str, int]:
-    key, _, attempt = custom_id.rpartition("-")
-    return base64.b32decode(key + "=" * (-len(key) % 8)).hex(), int(attempt)
+    code, _, attempt = custom_id.rpartition("-")
+    padding = "=" * (-len(code) % 8)
+    return base64.b32decode(code + padding).hex(), int(attempt)

@@ -12,7 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +48,6 @@ FAILED = "failed.jsonl"
 _SECONDS_SHOWN = 0.25
 # A server may make up a name for each reply.
 _MOST_NAMES = 20
-# Bytes of disk kept free for the reply of each call in flight: several times the longest usual one (our choice).
-_RESERVE_A_CALL = 1 << 16
 
 
 def order_by_prefix(requests: Sequence[Request]) -> list[int]:
@@ -58,9 +56,10 @@ def order_by_prefix(requests: Sequence[Request]) -> list[int]:
     A beginning is the first message, by its text. The beginnings that save the most go first: their length times the
     number of requests that need not pay for it again.
     """
-    beginnings = [request.messages[0].content if request.messages else "" for request in requests]
-    count = Counter(beginnings).items()
-    rank = {text: (-len(text) * (times - 1), index) for index, (text, times) in enumerate(count)}
+    beginnings = [request.messages[0].content for request in requests]
+    rank = {}
+    for index, (text, times) in enumerate(Counter(beginnings).items()):
+        rank[text] = (-len(text) * (times - 1), index)
     return sorted(range(len(requests)), key=lambda index: rank[beginnings[index]])
 
 
@@ -83,10 +82,6 @@ class Spent:
     usage: Usage = field(default_factory=Usage)
     cost: float = 0.0
     answered_by: dict[str, int] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object."""
-        return asdict(self)
 
 
 class Client(ExitStack):
@@ -126,16 +121,13 @@ class Client(ExitStack):
         super().__init__()
         with ExitStack() as opened:
             opened.enter_context(lock_folder(self.folder))
-            room = _RESERVE_A_CALL * sum(max(model.concurrency, 1) for model in models)
             try:
-                self._journal = Journal(self.folder, reserve=room)
+                self._journal = Journal(self.folder)
                 opened.callback(self._journal.close)
                 self._journal.merge()
             except JournalFullError as error:
-                reason = f"the disk of {error.path} is full; everything so far is saved"
-                raise StoppedShortError(
-                    f"{reason}; free some space there to continue", resume="the same command"
-                ) from error
+                text = f"{error}; everything so far is saved; free some space there to continue"
+                raise StoppedShortError(text, resume="the same command") from error
             self.callback(opened.pop_all().close)
         self.spent.cost = self._journal.cost
         if self._journal.harm:
@@ -238,14 +230,19 @@ class Client(ExitStack):
             await asyncio.sleep(_SECONDS_SHOWN)
 
     def _choose_dispatcher(self) -> type[Dispatcher[Any]]:
-        return BatchDispatcher if self.options.batch else RayDispatcher if self.options.ray else Dispatcher
+        if self.options.batch:
+            return BatchDispatcher
+        return RayDispatcher if self.options.ray else Dispatcher
 
     def _check_open(self) -> None:
         """Refuse to ask with a closed client, and one by one what batches are on their way for."""
         if self._journal.closed:
             # The journal's file descriptor may be another file's by now.
             raise SettingsError(f"this client is closed; ask within its `with` block, or open another on {self.folder}")
-        if not self.options.batch and (underway := BatchState.of(self.folder).list_underway()):
+        if self.options.batch:
+            return
+        underway = BatchState.of(self.folder).list_underway()
+        if underway:
             raise SettingsError(
                 f"{len(underway)} requests of {self.folder} are submitted in batches and paid for; continue with "
                 f"--set batch=true, or move {self.folder / STATE} away to submit them again"
@@ -262,13 +259,14 @@ class Client(ExitStack):
             if self._failed:
                 self._failed.pop(hash_json(request.payload()), None)
             return
-        self._failed[hash_json(request.payload())] = {
+        payload = request.payload()
+        self._failed[hash_json(payload)] = {
             "tag": request.tag,
             "kind": outcome.kind,
             "reason": outcome.reason,
             "attempts": outcome.attempts,
             "refused": list(outcome.refused),
-            "request": request.payload(),
+            "request": payload,
         }
 
     def _check_reply(self, reply: Reply) -> None:
@@ -298,19 +296,20 @@ class Client(ExitStack):
 
     def _make_error(self, run: Dispatcher[Any], stop: Exception) -> Exception:
         if isinstance(stop, JournalFullError):
-            return self._make_stopped_short(f"the disk of {stop.path} is full", "free space there")
+            return self._make_stopped_short(str(stop), "free space there")
         if not isinstance(stop, StopAskingError):
             return stop
-        if not any(pace.alive for pace in run.paces):
-            last = "; ".join(f"{pace.model.name}: {pace.last[1]}" for pace in run.paces if pace.last is not None)
-            if any(pace.ever_answered for pace in run.paces):
-                need = "an endpoint that answers: check the key, the account's credit, the model's name and the address"
-                return self._make_stopped_short(f"no endpoint answers anymore ({last})", need)
-            return EndpointError(
-                f"every endpoint refused the requests ({last}); {self._describe_kept()}. Check the model's name, the "
-                "key's environment variable and the address, then rerun the same command"
-            )
-        return self._make_stopped_short(str(stop), stop.need)
+        if any(pace.alive for pace in run.paces):
+            return self._make_stopped_short(str(stop), stop.need)
+        reasons = [f"{pace.model.name}: {pace.last[1]}" for pace in run.paces if pace.last is not None]
+        last = "; ".join(reasons)
+        if any(pace.ever_answered for pace in run.paces):
+            need = "an endpoint that answers: check the key, the account's credit, the model's name and the address"
+            return self._make_stopped_short(f"no endpoint answers anymore ({last})", need)
+        return EndpointError(
+            f"every endpoint refused the requests ({last}); {self._describe_kept()}. Check the model's name, the "
+            "key's environment variable and the address, then rerun the same command"
+        )
 
     def _make_stopped_short(self, reason: str, need: str) -> StoppedShortError:
         more = f"; to continue, it needs {need}" if need else ""

@@ -48,11 +48,11 @@ class PendingRequest(Generic[T]):
     """A request on its way.
 
     Attributes:
-        position: What the caller knows it by.
-        request: What the caller asks.
-        chain: What was asked so far: that, and the repairs of replies that were not taken. The last is asked now.
-        keys: What each model's reply to that is kept under.
-        first_keys: The keys of `request`, by which another one like it is found.
+        position: The caller's number of the request.
+        request: The request as the caller made it.
+        chain: `request` and the repairs that followed it; the last of them is sent next.
+        keys: The journal's key of the last of the chain, for each model.
+        first_keys: The same of `request`, by which an equal request is found.
         tries: Calls that count against `allowed`: replies ever paid for, and faults in this run.
         paid: Replies ever paid for.
         allowed: The most tries.
@@ -61,7 +61,7 @@ class PendingRequest(Generic[T]):
         waited: Seconds that it was told to wait for that.
         refused: Why replies were not taken.
         best: The best reply so far that is better than none, as an answer.
-        refused_by: The places of endpoints that will not answer it.
+        refused_by: The indices of endpoints that refuse it.
         last: How the last try failed.
         feedback: Why the last reply was not taken, for the model.
         followers: Requests that ask the same, and are settled with it.
@@ -90,9 +90,8 @@ class PendingRequest(Generic[T]):
         if self.best is not None:
             return replace(self.best, attempts=self.paid, refused=tuple(self.refused))
         kind, reason, reply = self.last
-        return Failure(
-            self.request, kind, reason, self.tries + self.limited + len(self.refused_by), reply, tuple(self.refused)
-        )
+        attempts = self.tries + self.limited + len(self.refused_by)
+        return Failure(self.request, kind, reason, attempts, reply, tuple(self.refused))
 
     @property
     def may_change(self) -> bool:
@@ -105,8 +104,11 @@ class PendingRequest(Generic[T]):
         kind, _, reply = self.last
         if reply is None or kind == "empty":
             return True
-        is_sampled = self.request.sampling.temperature > 0 and not (self.request.repair and self.request.quotes)
-        return kind not in _ENDED and (is_sampled or self.repair is not None)
+        if kind in _ENDED:
+            return False
+        is_shown = self.request.repair and self.request.quotes
+        is_sampled = self.request.sampling.temperature > 0 and not is_shown
+        return is_sampled or self.repair is not None
 
     @property
     def repair(self) -> Request | None:
@@ -116,7 +118,8 @@ class PendingRequest(Generic[T]):
             return None
         *before, last = self.request.messages
         if self.request.quotes:
-            added = [last, assistant(reply.text), user(self.request.repair.replace("{problem}", self.feedback))]
+            instruction = self.request.repair.replace("{problem}", self.feedback)
+            added = [last, assistant(reply.text), user(instruction)]
         else:
             added = [replace(last, content=f"{last.content}\n\n{self.request.repair}")]
         mended = replace(self.request, messages=(*before, *added))
@@ -160,8 +163,8 @@ class Dispatcher(Generic[T]):
         journal: Where replies are kept and looked up.
         options: How often, for how much, and how long to wait.
         accept: Makes a value of a reply.
-        also: Ways to end, next to ``stop``, that are for `accept` to judge.
-        stopped: What ended it early.
+        also: Ways for a reply to end, next to ``stop``, that `accept` judges.
+        stopped: The error that ended the pass early.
         settled: Requests with an outcome so far.
         failed: Those of them without an answer.
         in_flight: Calls that wait for a reply.
@@ -215,7 +218,10 @@ class Dispatcher(Generic[T]):
 
     async def _run_worker(self, pace: Pace) -> None:
         try:
-            while (task := await self._get_next(pace)) is not None:
+            while True:
+                task = await self._get_next(pace)
+                if task is None:
+                    return
                 await self._try_once(pace, task)
         except Exception as error:  # Whatever it is, what is in flight was paid for and is waited for.
             self.stop(error)
@@ -231,14 +237,20 @@ class Dispatcher(Generic[T]):
                     if self.stopped is None and pace.alive and not self._is_over:
                         await self._wait(pace.wait())
                 continue
-            if (task := self._take(pace)) is not None:
+            task = self._take(pace)
+            if task is not None:
                 return task
             if not self._exhausted:
                 await asyncio.sleep(0)
             elif self._active:
-                # A retry may have come due since `_take` looked for one.
-                await self._wait(max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None)
+                await self._wait(self._get_seconds_to_retry())
         return None
+
+    def _get_seconds_to_retry(self) -> float | None:
+        if not self._later:
+            return None
+        # One may have come due since `_take` looked for it.
+        return max(self._later[0][0] - time.monotonic(), 0.0)
 
     @property
     def _is_over(self) -> bool:
@@ -246,9 +258,10 @@ class Dispatcher(Generic[T]):
 
     def _take(self, pace: Pace) -> PendingRequest[T] | None:
         """A task that is ready; none, too, where journaled replies have taken long enough to let others have a turn."""
-        if (task := next((task for task in self._now if pace.index not in task.refused_by), None)) is not None:
-            self._now.remove(task)
-            return task
+        for task in self._now:
+            if pace.index not in task.refused_by:
+                self._now.remove(task)
+                return task
         if self._later and self._later[0][0] <= time.monotonic():
             return heapq.heappop(self._later)[2]
         for _ in range(_AT_ONCE):
@@ -256,15 +269,21 @@ class Dispatcher(Generic[T]):
             if item is None:
                 self._exhausted = True
                 return None
-            task = self._begin(*item)
-            if task is not None:
-                return task
+            new_task = self._begin(*item)
+            if new_task is not None:
+                return new_task
         return None
+
+    def _begin_all(self, requests: Iterable[tuple[int, Request]]) -> list[PendingRequest[T]]:
+        """The tasks of requests that need one."""
+        tasks = [self._begin(position, request) for position, request in requests]
+        return [task for task in tasks if task is not None]
 
     def _begin(self, position: int, request: Request) -> PendingRequest[T] | None:
         """A task for a request, unless journaled replies settle it, or one like it is on its way."""
         keys = self._make_keys(request)
-        if (active_task := self._active.get(keys)) is not None:
+        active_task = self._active.get(keys)
+        if active_task is not None:
             active_task.followers.append((position, request))
             return None
         task: PendingRequest[T] = PendingRequest(position, request, [request], keys, keys)
@@ -278,27 +297,33 @@ class Dispatcher(Generic[T]):
 
     def _repair(self, task: PendingRequest[T]) -> bool:
         """Go over to asking for the last reply again, mended; whether that is something new to ask."""
-        if (mended := task.repair) is None:
+        mended = task.repair
+        if mended is None:
             return False
         task.chain.append(mended)
         task.keys = self._make_keys(mended)
         return True
 
     def _read_journal(self, task: PendingRequest[T]) -> bool:
-        mended = False
-        while replies := list(self.journal.read_replies(task.keys)):
+        is_repaired = False
+        while True:
+            replies = list(self.journal.read_replies(task.keys))
             for index, raw in replies:
                 task.paid += 1
-                if (answer := self._judge(task, index, raw)) is not None:
+                answer = self._judge(task, index, raw)
+                if answer is not None:
                     self.from_journal += 1
                     self._settle(task, answer)
                     return True
-            if not (mended := self._repair(task)):
+            if not replies:
+                break
+            is_repaired = self._repair(task)
+            if not is_repaired:
                 break
         task.tries = task.paid
         again = self.options.retry_failed
         task.allowed = self.options.max_attempts + (task.paid if again else 0)
-        if task.tries < task.allowed and (again or mended or task.may_change):
+        if task.tries < task.allowed and (again or is_repaired or task.may_change):
             return False
         self.from_journal += 1
         self._settle(task, task.make_failure())
@@ -345,31 +370,27 @@ class Dispatcher(Generic[T]):
         return limit is None or self.journal.cost + worst <= limit + _DUST
 
     def _make_budget_error(self) -> StopAskingError:
-        spent = f"budget of {self.options.budget or 0:g} US dollars ({self.journal.cost:.2g} spent)"
-        return StopAskingError(f"another call might go beyond the {spent}", "a larger --budget")
+        budget = f"budget of {self.options.budget or 0:g} US dollars ({self.journal.cost:.2g} spent)"
+        return StopAskingError(f"another call might go beyond the {budget}", "a larger --budget")
 
     def _keep(
         self, model: Model, key: str, number: int, request: Request | None, raw: Json, share: float = 1.0
     ) -> None:
         """Put a reply into the journal, at this share of the usual price; without a request at the most it can cost."""
         cost = self.journal.get_worst_open(key)
-        with suppress(UnacceptableError, RecursionError):
-            cost = cost if request is None else share * model.price.cost(model.read(raw).usage)
         facts: dict[str, str] = {"model": model.name}
         if request is not None:
             facts |= {"tag": request.tag, "prompt_hash": request.prompt_hash}
-        try:
-            self.journal.reply(key, number, raw, cost, facts)
-        except JournalFullError as error:
-            if not error.is_kept:
-                raise
-            self.stop(error)
+            with suppress(UnacceptableError):
+                cost = share * model.price.cost(model.read(raw).usage)
+        self.journal.reply(key, number, raw, cost, facts)
 
     def _handle_reply(self, pace: Pace, task: PendingRequest[T], raw: Json) -> None:
         task.paid += 1
         task.tries += 1
         pace.record_reply()
-        if (answer := self._judge(task, pace.index, raw)) is not None:
+        answer = self._judge(task, pace.index, raw)
+        if answer is not None:
             self._finish(task, answer)
         elif task.tries >= task.allowed or not task.may_change:
             self._finish(task, task.make_failure())
@@ -390,12 +411,10 @@ class Dispatcher(Generic[T]):
             reason = _ENDED[reply.finish]
         except UnacceptableError as error:
             kind, reason, task.feedback = error.kind, error.reason, error.feedback
-            worse = task.best is not None and len(task.best.defects) < len(error.defects)
-            if error.usable is not None and reply is not None and not worse:
+            is_worse = task.best is not None and len(task.best.defects) < len(error.defects)
+            if error.usable is not None and reply is not None and not is_worse:
                 key = task.keys[index]
                 task.best = Answer(task.request, error.usable, reply, key=key, defects=error.defects)
-        except RecursionError:
-            kind, reason = "malformed", "the reply is nested too deeply"
         task.last = kind, reason, reply
         task.refused.append(reason)
         return None
@@ -418,7 +437,8 @@ class Dispatcher(Generic[T]):
             task.waited += wait
             return wait, task.waited < _PATIENCE * longest
         task.tries += 1
-        return compute_delay(error, task.tries, task.keys[0], longest), error.retry and task.tries < task.allowed
+        wait = compute_delay(error, task.tries, task.keys[0], longest)
+        return wait, error.retry and task.tries < task.allowed
 
     def _retry_or_finish(self, pace: Pace, task: PendingRequest[T], error: CallError, sent: float) -> None:
         wait, again = self._wait_of(task, error)
@@ -438,13 +458,15 @@ class Dispatcher(Generic[T]):
         if not any(pace.alive for pace in self.paces):
             self.stop(StopAskingError("no endpoint answers"))
         elif not pace.alive:
-            for stranded in [task for task in self._now if task.refused_by]:
-                self._now.remove(stranded)
-                self._move_on(stranded)
+            stranded = [task for task in self._now if task.refused_by]
+            for task in stranded:
+                self._now.remove(task)
+                self._move_on(task)
 
     def _move_on(self, task: PendingRequest[T]) -> None:
         """Leave a task to the endpoints that have not refused it; without any, it is given up."""
-        if all(pace.index in task.refused_by or not pace.alive for pace in self.paces):
+        remaining = [pace for pace in self.paces if pace.alive and pace.index not in task.refused_by]
+        if not remaining:
             self._finish(task, task.make_failure())
         else:
             self._now.append(task)
@@ -457,10 +479,12 @@ class Dispatcher(Generic[T]):
             self._notify()
 
     def _settle(self, task: PendingRequest[T], outcome: Outcome[T]) -> None:
-        for position, request in ((task.position, task.request), *task.followers):
-            self.settled += 1
-            self.failed += isinstance(outcome, Failure)
-            self._done(position, outcome if request is task.request else self._copy_outcome(request, outcome))
+        self.settled += 1 + len(task.followers)
+        if isinstance(outcome, Failure):
+            self.failed += 1 + len(task.followers)
+        self._done(task.position, outcome)
+        for position, request in task.followers:
+            self._done(position, self._copy_outcome(request, outcome))
 
     def _copy_outcome(self, request: Request, outcome: Outcome[T]) -> Outcome[T]:
         """The outcome of one request as that of another that asks the same."""
@@ -469,7 +493,7 @@ class Dispatcher(Generic[T]):
         return replace(outcome, request=request, value=self.accept(request, outcome.reply))
 
     async def _wait(self, seconds: float | None) -> None:
-        """Until something changes, for at most this many seconds."""
+        """Wait until something changes, for at most this many seconds."""
         changed = self._changed
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -480,7 +504,7 @@ class Dispatcher(Generic[T]):
         changed.set()
 
     async def _sync(self) -> None:
-        """Every second, off the loop: a power cut may cost a second of replies, a killed process none."""
+        """Put the journal on the disk every second: a power cut may cost a second of replies, a killed process none."""
         try:
             while True:
                 await asyncio.sleep(1.0)

@@ -297,10 +297,10 @@ class Endpoint:
     def _hide(self, text: str) -> str:
         return hide(text, self.find_key())
 
-    async def _post(self, body: Json, **how: Any) -> Any:
+    async def _post(self, body: Json, **options: Any) -> Any:
         # The overloads of the SDK do not take keyword arguments in a dict.
         post: Any = self.get_sdk().post
-        return await post("/chat/completions", content=encode_body(body), **how)
+        return await post("/chat/completions", content=encode_body(body), **options)
 
 
 class _StreamReader:
@@ -326,7 +326,7 @@ class _StreamReader:
         return added
 
     def get_finish(self) -> Finish:
-        """How the reply ended.
+        """Return how the reply ended.
 
         Raises:
             CallError: When it broke off.

@@ -12,9 +12,11 @@ What each case takes for granted (all of it our choice, but for the worst, which
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
@@ -31,7 +33,7 @@ BATCH_SHARE = 0.5
 _LOW_SHARE, _EXPECTED_SHARE = 0.1, 0.5
 # One request in this many is asked twice.
 _ASKED_AGAIN = 10
-# Bytes of a reply's token, as which a repair may count it (our choice).
+# Bytes of a reply's token, as which a repair may count it.
 _REPAIR_BYTES = 6
 
 
@@ -50,8 +52,10 @@ class Case:
     cost: float | None = None
 
     def __add__(self, addend: Case) -> Case:
-        costs = [case.cost for case in (self, addend) if case.cost is not None]
-        return Case(self.calls + addend.calls, self.tokens + addend.tokens, sum(costs) if costs else None)
+        cost = None
+        if self.cost is not None or addend.cost is not None:
+            cost = (self.cost or 0.0) + (addend.cost or 0.0)
+        return Case(self.calls + addend.calls, self.tokens + addend.tokens, cost)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -94,9 +98,9 @@ class Estimate(Result):
         """Build the table of the three cases."""
         columns = ["", "calls", "prompt tokens", "of them cached", "reply tokens", "US dollars"]
         rows = []
-        for name, case in (("low", self.low), ("expected", self.expected), ("at worst", self.worst)):
-            tokens = case.tokens
-            rows.append((name, case.calls, tokens.prompt, tokens.cached, tokens.completion, format_dollars(case.cost)))
+        for name, case in {"low": self.low, "expected": self.expected, "at worst": self.worst}.items():
+            tokens, cost = case.tokens, format_dollars(case.cost)
+            rows.append((name, case.calls, tokens.prompt, tokens.cached, tokens.completion, cost))
         return (Table.from_rows(f"{self.requests:,} requests; no model was asked", columns, rows),)
 
     def remarks(self) -> list[str]:
@@ -109,11 +113,6 @@ class Estimate(Result):
         if self.unpriced:
             sentences.append(f"No price is given for {', '.join(self.unpriced)}.")
         return sentences
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object."""
-        values = asdict(self)
-        return values | {"counted_by": "tokenizer" if values.pop("exact") else "estimate"}
 
 
 def estimate(
@@ -139,24 +138,27 @@ def estimate(
     if not models:
         raise SettingsError("there is no model to ask; name an endpoint")
     counter = counter or TokenCounter()
-    count = prompt = shared = bound = short = longest = 0
+    has_cache = any(model.price.cached is not None for model in models)
+    count = bound = longest = 0
+    low = Usage()
     beginnings: set[int] = set()
     for request in requests:
         limit = request.sampling.max_tokens
+        shared = _count_shared_tokens(request, counter, beginnings)
+        shortest = max(round(limit * _LOW_SHARE), 1)
+        low += Usage(counter.request(request), shortest, shared if has_cache else 0)
         count += 1
-        prompt += counter.request(request)
-        shared += _count_shared_tokens(request, counter, beginnings)
-        # As a budget counts: a bound must not depend on the tokenizer being the right one.
-        # A repair holds the reply, too, where it quotes it.
-        quoted = _REPAIR_BYTES * limit if request.repair and request.quotes else 0
-        bound += count_most_prompt_tokens(request) + quoted + len(request.repair.encode())
-        short += max(round(limit * _LOW_SHARE), 1)
         longest += limit
-    calls = count - (-count // _ASKED_AGAIN if max_attempts > 1 else 0)
-    again = calls / count if count else 0.0
-    caches = any(model.price.cached is not None for model in models)
-    low = Usage(prompt, short, shared if caches else 0)
-    expected = Usage(round(prompt * again), round(max(round(longest * _EXPECTED_SHARE), short) * again))
+        # As a budget counts: a bound must not depend on the tokenizer being the right one.
+        bound += count_most_prompt_tokens(request) + len(request.repair.encode())
+        if request.repair and request.quotes:
+            bound += _REPAIR_BYTES * limit
+    calls = count
+    if max_attempts > 1:
+        calls += math.ceil(count / _ASKED_AGAIN)
+    calls_each = calls / max(count, 1)
+    reply_tokens = max(longest * _EXPECTED_SHARE, low.completion)
+    expected = Usage(round(low.prompt * calls_each), round(reply_tokens * calls_each))
     worst = Usage(bound * max_attempts, longest * max_attempts)
     costs = _price_cases(models, (low, expected, worst), BATCH_SHARE if batch else 1.0)
     return Estimate(
@@ -178,10 +180,12 @@ def _price_cases(
     if not any(model.price for model in models):
         return None, None, None
     low, expected, worst = cases
-    prices, weights = [model.price for model in models], [model.concurrency for model in models]
-    mean = sum(weight * price.cost(expected) for weight, price in zip(weights, prices, strict=True)) / sum(weights)
-    dearest = max(price.worst.cost(worst) for price in prices)
-    return share * min(price.cost(low) for price in prices), share * mean, share * dearest
+    cheapest = min(model.price.cost(low) for model in models)
+    mean = statistics.fmean(
+        [model.price.cost(expected) for model in models], weights=[model.concurrency for model in models]
+    )
+    dearest = max(model.price.worst.cost(worst) for model in models)
+    return share * cheapest, share * mean, share * dearest
 
 
 def format_dollars(cost: float | None) -> str:
@@ -192,7 +196,9 @@ def format_dollars(cost: float | None) -> str:
     """
     if cost is None:
         return "no price"
-    return f"{cost:,.2f}" if cost >= 1 or cost == 0 else f"{cost:.4g}"
+    if 0 < cost < 1:
+        return f"{cost:.4g}"
+    return f"{cost:,.2f}"
 
 
 def _count_shared_tokens(request: Request, counter: TokenCounter, beginnings: set[int]) -> int:
@@ -201,6 +207,7 @@ def _count_shared_tokens(request: Request, counter: TokenCounter, beginnings: se
     for message in request.messages:
         beginning = hash((beginning, message.role, message.content))
         is_shared = is_shared and beginning in beginnings
-        tokens += counter.count(message.content) if is_shared else 0
+        if is_shared:
+            tokens += counter.count(message.content)
         beginnings.add(beginning)
     return tokens

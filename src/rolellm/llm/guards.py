@@ -23,10 +23,8 @@ from rolellm.models.prompts.fences import draw_nonce, fence_text, make_harmless
 from rolellm.models.prompts.render import Template
 
 FORMATS: Final = ("llama-guard-3", "qwen3guard", "granite-guardian", "shieldgemma", "rubric")
-#: Greedy; room for a verdict after its reasons (our choice).
+#: Greedy; room for a verdict after its reasons.
 _SAMPLING: Final = Sampling(temperature=0.0, top_p=1.0, max_tokens=200)
-#: Characters of a text that a message of ours shows (our choice).
-_SHOWN: Final = 4000
 #: What is known or decided of a reply, by label: ``refuses``, ``unsafe``.
 Labels = Mapping[str, bool]
 
@@ -80,7 +78,7 @@ class GuardFormat:
         if self.message is None:
             return (user(prompt), assistant(reply))
         template, texts = Template(self.message), {"prompt": prompt, "reply": reply}
-        slots = {name: make_harmless(text, _SHOWN) for name, text in texts.items()}
+        slots = {name: make_harmless(text) for name, text in texts.items()}
         if "mark" in template.slots:
             mark = draw_nonce(*slots.values())
             slots = {name: fence_text(name, text, mark) for name, text in slots.items()} | {"mark": mark}

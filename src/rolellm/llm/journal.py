@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -29,14 +30,13 @@ from rolellm.core.text import format_count
 from rolellm.llm.model import Json
 from rolellm.llm.openai_format import encode_body
 
-_SUM = re.compile(rb',"sum":"([0-9a-f]{16})"\}')
-_START = b'{"key":"'
-#: The most US dollars that a record can hold.
-MOST = 1e9
+_SUM = re.compile(rb',"sum":"([0-9a-f]{16})"\}\n')
+# Bytes of a line's end, from the comma before the checksum on.
+_END = 27
 
 
 def encode_record(value: Json) -> bytes:
-    """A record as its line: JSON that ends in the checksum of what stands before it."""
+    """A record as its line: JSON that ends in the checksum of what is before it."""
     body = encode_body(value)[:-1]
     return body + b',"sum":"' + _compute_checksum(body) + b'"}\n'
 
@@ -46,36 +46,12 @@ def _compute_checksum(body: bytes) -> bytes:
 
 
 def parse_record(line: bytes) -> Json | None:
-    """Parse a line, with its newline; ``None`` if it is damaged or not a record of a journal."""
-    end = len(line) - 1
-    match = _SUM.fullmatch(line, end - 26, end) if line.startswith(_START) and line.endswith(b'"}\n') else None
-    if match is None or match.group(1) != _compute_checksum(line[: end - 26]):
+    """Parse a line, with its newline; ``None`` if it is damaged."""
+    match = _SUM.fullmatch(line[-_END:])
+    if match is None or match.group(1) != _compute_checksum(line[:-_END]):
         return None
-    # A checksum proves that a line is whole, not that this program wrote it.
-    try:
-        value: Json = json.loads(line)
-        kind = value["kind"]
-        sound = len(bytes.fromhex(value["key"])) == 32 and kind in ("sent", "reply", "lost")
-        sound &= 0 <= value["worst" if kind == "sent" else "cost"] <= MOST
-        return value if sound and (kind != "reply" or isinstance(value["raw"], dict)) else None
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return None
-
-
-def find_records(piece: bytes) -> Iterator[bytes]:
-    """The whole records within a damaged line, which may hold several where a line's end was damaged."""
-    start = piece.find(_START)
-    while start >= 0:
-        following = piece.find(_START, start + 1)
-        # A reply may hold what looks like the end of a record; the true one may come later.
-        for end in _SUM.finditer(piece, start):
-            if parse_record(piece[start : end.end()] + b"\n") is not None:
-                yield piece[start : end.end()]
-                following = piece.find(_START, end.end())
-                break
-            if 0 <= following <= end.end():
-                break
-        start = following
+    value: Json = json.loads(line)
+    return value
 
 
 JOURNAL = "journal.jsonl"
@@ -95,13 +71,11 @@ class JournalFullError(Exception):
 
     Attributes:
         path: The journal.
-        is_kept: Whether the record at hand was written all the same, into the room that was kept for it.
     """
 
-    def __init__(self, path: Path, *, is_kept: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         super().__init__(f"the disk of {path} is full")
         self.path = path
-        self.is_kept = is_kept
 
 
 class Journal:
@@ -109,7 +83,6 @@ class Journal:
 
     Args:
         folder: The run's folder; the caller holds its lock.
-        reserve: Bytes kept free on the disk while it is open, so that replies in flight find room when the disk fills.
 
     Attributes:
         spent: US dollars that all replies cost.
@@ -119,10 +92,10 @@ class Journal:
         closed: Whether it can be used no more.
 
     Raises:
-        JournalFullError: When the disk has no room for the reserve, or to set aside what is damaged.
+        JournalFullError: When the disk has no room to set aside what is damaged.
     """
 
-    def __init__(self, folder: Path, *, reserve: int = 1 << 20) -> None:
+    def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / JOURNAL
         self.spent = 0.0
@@ -133,7 +106,6 @@ class Journal:
         # Where the replies under each key are in the file: offset and length.
         self._replies: dict[bytes, list[tuple[int, int]]] = {}
         self._open: dict[bytes, list[float]] = {}
-        self._reserve = folder / "journal.reserve"
         self.path.touch()
         with suppress(FileNotFoundError):
             # A merge that was killed begins anew.
@@ -149,7 +121,6 @@ class Journal:
                 self.missing = missing
                 self.record_lost(_GONE, 0, "spent on calls whose records are gone", missing)
             self._write_total()
-            self._keep_room(reserve)
         except (OSError, JournalFullError):
             self.close()
             raise
@@ -159,11 +130,13 @@ class Journal:
         """A message about what was lost before opening; empty for nothing."""
         damages = []
         if self.damaged:
-            damages.append(f"{format_count(self.damaged, 'damaged piece')} set aside in {DAMAGED}")
+            damages.append(f"{format_count(self.damaged, 'damaged line')} set aside in {DAMAGED}")
         if self.missing:
             damages.append(f"calls that cost {self.missing:.2g} US dollars have no records anymore but still count")
+        if not damages:
+            return ""
         where = f"the journal in {self.path.parent} lost replies, which are requested and paid for again"
-        return f"{where}: {'; '.join(damages)}" if damages else ""
+        return f"{where}: {'; '.join(damages)}"
 
     def __len__(self) -> int:
         """Count the replies."""
@@ -176,9 +149,13 @@ class Journal:
 
     def read_replies(self, keys: Sequence[str]) -> Iterator[tuple[int, Json]]:
         """The raw replies under any of these keys as they came, each with its key's place in `keys`."""
-        spans_by_key = [self._replies.get(bytes.fromhex(key), ()) for key in keys]
-        for span, index in sorted((span, index) for index, spans in enumerate(spans_by_key) for span in spans):
-            yield index, json.loads(os.pread(self._file, span[1], span[0]))["raw"]
+        spans = []
+        for index, key in enumerate(keys):
+            for offset, length in self._replies.get(bytes.fromhex(key), ()):
+                spans.append((offset, length, index))
+        for offset, length, index in sorted(spans):
+            record = json.loads(os.pread(self._file, length, offset))
+            yield index, record["raw"]
 
     def count(self, key: str) -> int:
         """Count the replies under a key."""
@@ -207,10 +184,9 @@ class Journal:
             facts: What else to keep next to it, such as the model and the prompt's hash.
 
         Raises:
-            JournalFullError: When the disk is full; its `is_kept` says whether the reply found room.
+            JournalFullError: When the disk is full; the call then counts as one that may have cost the most.
         """
-        value = {"key": key, "attempt": attempt, "kind": "reply", **facts, "cost": cost, "raw": raw}
-        self._put(value, reserved=True)
+        self._put({"key": key, "attempt": attempt, "kind": "reply", **facts, "cost": cost, "raw": raw})
 
     def record_lost(self, key: str, attempt: int, reason: str, cost: float) -> None:
         """Note that a call brought no reply, and what it may have cost.
@@ -284,29 +260,14 @@ class Journal:
         self.closed = True
         os.close(self._file)
         os.close(self._mark)
-        self._reserve.unlink(missing_ok=True)
 
-    def _keep_room(self, size: int) -> None:
-        with self._raise_when_full(), self._reserve.open("wb") as stream:
-            stream.write(b"\0" * size)
-            stream.flush()
-            # Some file systems find out that they are full only now.
-            os.fsync(stream.fileno())
-
-    def _put(self, value: Json, *, reserved: bool = False) -> None:
-        """Write a record and count it; on a full disk into the room that is kept, if it is for this one."""
-        line, offset, full = encode_record(value), self._size, None
-        try:
-            with self._raise_when_full():
-                self._append(line)
-        except JournalFullError as error:
-            if not (reserved and self._append_into_reserve(line)):
-                raise
-            full, error.is_kept = error, True
+    def _put(self, value: Json) -> None:
+        """Write a record and count it."""
+        line, offset = encode_record(value), self._size
+        with self._raise_when_full():
+            self._append(line)
         self._note(value, offset, len(line))
         self._write_total()
-        if full is not None:
-            raise full
 
     @contextmanager
     def _raise_when_full(self) -> Iterator[None]:
@@ -327,20 +288,12 @@ class Journal:
             raise
         self._size += len(line)
 
-    def _append_into_reserve(self, line: bytes) -> bool:
-        self._reserve.unlink(missing_ok=True)
-        try:
-            self._append(line)
-        except OSError:
-            return False
-        return True
-
     def _write_total(self) -> None:
-        if not (total := self.spent + self.unknown):
+        if not self.cost:
             return
         # In place and of one length, so that a kill leaves it whole. A full disk has room for what is there already.
         with suppress(OSError):
-            os.pwrite(self._mark, f"{self._size:20d} {total:24.17g}\n".encode(), 0)
+            os.pwrite(self._mark, f"{self._size:20d} {self.cost:24.17g}\n".encode(), 0)
 
     def _note(self, value: Json, offset: int, length: int) -> None:
         key = bytes.fromhex(value["key"])
@@ -351,13 +304,15 @@ class Journal:
         if value["kind"] == "reply":
             self._replies.setdefault(key, []).append((offset, length))
         self.spent += value["cost"]
-        if worst := self._open.get(key):
-            self.unknown -= worst.pop()
-            if not worst:
-                del self._open[key]
-            if not self._open:
-                # What is left of adding and taking away is a rounding error.
-                self.unknown = 0.0
+        worst_costs = self._open.get(key)
+        if not worst_costs:
+            return
+        self.unknown -= worst_costs.pop()
+        if not worst_costs:
+            del self._open[key]
+        if not self._open:
+            # What is left of adding and taking away is a rounding error.
+            self.unknown = 0.0
 
     def _load(self, size: int) -> float:
         """Note every record, and set aside what is none; US dollars by the records of the first `size` bytes."""
@@ -379,19 +334,14 @@ class Journal:
         return known_total
 
     def _repair_file(self) -> None:
-        """Write the journal again without what is damaged, which goes into a file of its own."""
+        """Write the journal again without the lines that are damaged, which go into a file of their own."""
         mended = self.path.with_suffix(".mended")
         with self.path.open("rb") as old, mended.open("wb") as new, (self.path.parent / DAMAGED).open("ab") as aside:
             for line in old:
                 if parse_record(line) is not None:
                     new.write(line)
-                    continue
-                damaged_part = line
-                for sound in find_records(line):
-                    new.write(sound + b"\n")
-                    damaged_part = damaged_part.replace(sound, b"", 1)
-                if damaged_part.strip(b"\n"):
-                    aside.write(damaged_part if damaged_part.endswith(b"\n") else damaged_part + b"\n")
+                elif line.strip(b"\n"):
+                    aside.write(line.removesuffix(b"\n") + b"\n")
                     self.damaged += 1
             new.flush()
             os.fsync(new.fileno())
@@ -400,8 +350,9 @@ class Journal:
 
 
 def _read_mark(path: Path) -> tuple[int, float]:
-    """The size of a journal, and US dollars spent by then; zeros where the file is missing or is none of ours."""
+    """The size of a journal, and US dollars spent by then; zeros where the file is missing or damaged."""
     with suppress(OSError, ValueError):
         size, total = path.read_bytes()[:64].split()
-        return int(size), float(total) if 0 <= float(total) <= MOST else 0.0
+        if 0 <= float(total) < math.inf:
+            return int(size), float(total)
     return 0, 0.0

@@ -22,9 +22,7 @@ from rolellm.core.text import replace_surrogates
 from rolellm.core.typed_json import map_strings
 from rolellm.llm.model import Accept, Json, Reply, Request, Schema, T, UnacceptableError, strip_thoughts
 
-#: The longest reply that is read, in characters: five times what 32,000 tokens of English come to (our choice).
-MAX_CHARACTERS = 500_000
-# How many brackets may turn out not to open JSON (our choice); keeps the work linear in the reply's length.
+# How many brackets may turn out not to open JSON; keeps the work linear in the reply's length.
 _MAX_STARTS = 20
 # Characters and brackets of what is repaired: json-repair takes over a second for more, where they are nested.
 _MOST_REPAIRED, _MOST_BRACKETS = 20_000, 500
@@ -55,8 +53,6 @@ def parse_json(text: str) -> dict[str, Any]:
     >>> parse_json('Sure! Here it is:\n```json\n{"name": "Ahab", "ships": ["Pequod",]}\n```\nAnything else?')
     {'name': 'Ahab', 'ships': ['Pequod']}
     """
-    if len(text) > MAX_CHARACTERS:
-        raise _make_malformed(f"the reply has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read")
     return find_json(strip_thoughts(text)).value
 
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,7 +132,7 @@ class LLM:
         **more: Any,
     ) -> None:
         endpoint = {"base_url": base_url, "model": model, "api_key_env": api_key_env}
-        llm_settings = load_settings({name: value for name, value in endpoint.items() if value is not None} | more)
+        llm_settings = load_settings(_drop_none(endpoint) | more)
         self._set(llm_settings, scripted, retry_failed=retry_failed, batch=batch, ray=ray, workers=workers)
 
     def _set(self, llm_settings: LLMSettings, scripted: Mapping[str, MakeScripted] | None = None, **run: Any) -> LLM:
@@ -178,8 +179,10 @@ class LLM:
         Raises:
             SettingsError: As `of`, and for an adapter where no model is loaded.
         """
-        if isinstance(source, str | Path) and not (Path(source).is_file() or Path(source).suffix in (".yaml", ".yml")):
-            return cls(backend="local", model=str(source), adapter=adapter)
+        if isinstance(source, str | Path):
+            path = Path(source)
+            if not path.is_file() and path.suffix not in (".yaml", ".yml"):
+                return cls(backend="local", model=str(source), adapter=adapter)
         if adapter is not None:
             raise SettingsError("an adapter needs a model folder or a Hub id; name it in the model's settings file")
         return cls.of(source)
@@ -211,16 +214,15 @@ class LLM:
 
     def limit(self, chosen: CallOptions) -> LLM:
         """Set how it is called, by options of the command line; returns itself."""
-        values = {name: getattr(chosen, name) for name in ("max_attempts", "budget")}
-        limits = {name: value for name, value in values.items() if value is not None}
-        entries = self.settings.endpoints
-        if chosen.concurrency is not None:
-            entries = tuple(
-                entry if entry.backend == "local" else replace(entry, concurrency=chosen.concurrency)
-                for entry in entries
-            )
+        limits = _drop_none({"max_attempts": chosen.max_attempts, "budget": chosen.budget})
+        entries = []
+        for entry in self.settings.endpoints:
+            if chosen.concurrency is not None and entry.backend != "local":
+                entry = replace(entry, concurrency=chosen.concurrency)
+            entries.append(entry)
+        llm_settings = replace(self.settings, endpoints=tuple(entries), **limits)
         run_values = {name: getattr(chosen, name) for name in ("batch", "ray", "workers", "retry_failed")}
-        self._set(replace(self.settings, endpoints=entries, **limits), self._scripted, **run_values)
+        self._set(llm_settings, self._scripted, **run_values)
         self.dry_run = chosen.dry_run
         return self
 
@@ -235,14 +237,15 @@ class LLM:
     @classmethod
     def join(cls, *llms: LLM) -> LLM:
         """The models of several as those of one, in order, with the options of the first."""
-        entries = tuple(entry for llm in llms for entry in llm.settings.endpoints)
+        entries = tuple(chain.from_iterable(llm.settings.endpoints for llm in llms))
         joined = cls.__new__(cls)._set(replace(llms[0].settings, endpoints=entries), llms[0]._scripted)
         if not entries:
-            joined.models = [model for llm in llms for model in llm.models]
+            joined.models = list(chain.from_iterable(llm.models for llm in llms))
         return joined
 
     def __repr__(self) -> str:
-        return f"LLM({', '.join(model.name for model in self.settings.endpoints or self.models)})"
+        names = [model.name for model in self.settings.endpoints or self.models]
+        return f"LLM({', '.join(names)})"
 
     @property
     def is_named(self) -> bool:
@@ -273,9 +276,10 @@ class LLM:
 
     def describe(self) -> dict[str, Any]:
         """Models, attempts and budget, for manifests; without keys and paths."""
-        if self.settings.endpoints:
-            return self.settings.describe()
-        return {**self.settings.describe(), "endpoints": [describe_model(model) for model in self.models]}
+        facts = self.settings.describe()
+        if not self.settings.endpoints:
+            facts["endpoints"] = [describe_model(model) for model in self.models]
+        return facts
 
     def estimate(self, requests: Iterable[Request], only: ModelSettings | None = None) -> Estimate:
         """Estimate calls, tokens and cost of some requests, with all models or only one.
@@ -284,9 +288,10 @@ class LLM:
         """
         from rolellm.llm.estimate import estimate
 
+        models = [only] if only else self.settings.endpoints or self.models
         return estimate(
             requests,
-            [only] if only else self.settings.endpoints or self.models,
+            models,
             max_attempts=self.options.max_attempts,
             counter=self.counter,
             batch=self.options.batch,
@@ -294,18 +299,23 @@ class LLM:
 
 
 def _read_options(chosen: ModelOptions) -> LLMSettings:
-    values = {name: getattr(chosen, name) for name in ("base_url", "model", "api_key_env")}
-    values = {name: value for name, value in values.items() if value is not None}
+    values = _drop_none({"base_url": chosen.base_url, "model": chosen.model, "api_key_env": chosen.api_key_env})
     if chosen.llm_file is not None:
         for name in values:
             option = "--" + name.replace("_", "-")
             raise SettingsError(f"{option} cannot be combined with --llm; put it in {chosen.llm_file}")
-        llm_settings = load_settings(chosen.llm_file)
-    elif isinstance(chosen, PlayedOptions) and chosen.model and not chosen.base_url:
-        llm_settings = LLM.resolve(chosen.model, chosen.adapter).settings
-    elif not chosen.base_url or not chosen.model:
-        lone = " --base-url needs --model." if chosen.base_url else " --model needs --base-url." if chosen.model else ""
-        raise SettingsError(f"no model is named.{lone} {_WAYS}")
-    else:
-        llm_settings = LLMSettings(endpoints=(ModelSettings(**values),))
-    return llm_settings
+        return load_settings(chosen.llm_file)
+    if isinstance(chosen, PlayedOptions) and chosen.model and not chosen.base_url:
+        return LLM.resolve(chosen.model, chosen.adapter).settings
+    if chosen.base_url and chosen.model:
+        return LLMSettings(endpoints=(ModelSettings(**values),))
+    problem = "no model is named."
+    if chosen.base_url:
+        problem += " --base-url needs --model."
+    elif chosen.model:
+        problem += " --model needs --base-url."
+    raise SettingsError(f"{problem} {_WAYS}")
+
+
+def _drop_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

@@ -115,7 +115,10 @@ class LocalChat:
 
         pieces = self.model.stream(*self._prepare(request, 1), ended)
         try:
-            while (piece := await run_sync(next, pieces, None)) is not None:
+            while True:
+                piece = await run_sync(next, pieces, None)
+                if piece is None:
+                    break
                 yield piece
         finally:
             pieces.close()
@@ -150,21 +153,26 @@ class LocalChat:
         if sampling.top_logprobs and sampling.max_tokens > 1:
             raise SettingsError("local models give log probabilities for one token only; set max_tokens to 1")
         prompt = self.encode(request.messages)
-        context = self.model.context
-        room = sampling.max_tokens if context is None else min(sampling.max_tokens, context - len(prompt))
+        room, context = sampling.max_tokens, self.model.context
+        if context is not None:
+            room = min(room, context - len(prompt))
         if room < 1:
             raise ModelError(f"the prompt's {len(prompt)} tokens leave no room in the model's context of {context}")
         if max(prompt, default=0) >= self.model.vocabulary:
             raise ModelError("the tokenizer produces tokens that the model does not know")
-        seed = sampling.seed or 0
-        decoding = Decoding(max_new_tokens=room, temperature=sampling.temperature, top_p=sampling.top_p, seed=seed)
+        decoding = Decoding(
+            max_new_tokens=room, temperature=sampling.temperature, top_p=sampling.top_p, seed=sampling.seed or 0
+        )
         key = hash_json([request.payload()["messages"], request.repeat, attempt])
         return prompt, decoding, key
 
     async def _run_batches(self) -> None:
         # The calls that start in the same turn of the loop come to wait, too.
         await asyncio.sleep(0)
-        while batch := self._batch():
+        while True:
+            batch = self._take_batch()
+            if not batch:
+                return
             try:
                 replies = await asyncio.to_thread(self._generate, batch)
             except Exception as error:
@@ -178,40 +186,43 @@ class LocalChat:
             # Those who were answered have their next calls ready after this.
             await asyncio.sleep(0)
 
-    def _batch(self) -> list[_WaitingCall]:
+    def _take_batch(self) -> list[_WaitingCall]:
         """The calls that have waited longest and are decoded alike."""
-        waiting = [job for job in self._waiting if not job.done.done()]
-        batch = [job for job in waiting if job.alike == waiting[0].alike][: self.concurrency]
-        batch_ids = set(map(id, batch))
-        self._waiting = deque(job for job in waiting if id(job) not in batch_ids)
+        batch: list[_WaitingCall] = []
+        remaining: deque[_WaitingCall] = deque()
+        for job in self._waiting:
+            if job.done.done():
+                continue
+            if len(batch) < self.concurrency and (not batch or job.alike == batch[0].alike):
+                batch.append(job)
+            else:
+                remaining.append(job)
+        self._waiting = remaining
         return batch
 
     def _generate(self, batch: list[_WaitingCall]) -> list[Json]:
         most = batch[0].request.sampling.top_logprobs
         if most:
-            return [
-                _make_likeliest(self.model.rank_next_tokens(job.prompt, most), len(job.prompt), self.name)
-                for job in batch
-            ]
+            return [self._rank_tokens(job.prompt, most) for job in batch]
         prompts, keys = [job.prompt for job in batch], [job.key for job in batch]
         completions = self.model.generate_batch(prompts, batch[0].decoding, keys)
-        return [_make_raw(job.request, reply, self.name) for job, reply in zip(batch, completions, strict=True)]
+        return [self._read_completion(job.request, reply) for job, reply in zip(batch, completions, strict=True)]
+
+    def _rank_tokens(self, prompt: list[int], most: int) -> Json:
+        """A reply of one token, with log probabilities where OpenAI's API has them."""
+        tokens = self.model.rank_next_tokens(prompt, most)
+        likeliest = [{"token": token, "logprob": value} for token, value in tokens]
+        raw = _make_raw(self.name, tokens[0][0], "length", len(prompt), 1)
+        return {**raw, "choices": [{"logprobs": {"content": [{"top_logprobs": likeliest}]}}]}
+
+    def _read_completion(self, request: Request, completion: Completion) -> Json:
+        text, finish = completion.text, completion.finish
+        for stop in request.sampling.stop:
+            if stop in text:
+                text, finish = text.partition(stop)[0], "stop"
+        return _make_raw(self.name, text, finish, completion.prompt_tokens, completion.new_tokens)
 
 
-def _make_likeliest(tokens: list[tuple[str, float]], prompt: int, name: str) -> Json:
-    """A reply of one token, with log probabilities where OpenAI's API has them."""
-    likeliest = [{"token": token, "logprob": value} for token, value in tokens]
-    choices = [{"logprobs": {"content": [{"top_logprobs": likeliest}]}}]
-    usage = {"prompt": prompt, "completion": 1}
-    return {"backend": "local", "model": name, "text": tokens[0][0], "finish": "length", "usage": usage} | {
-        "choices": choices
-    }
-
-
-def _make_raw(request: Request, completion: Completion, name: str) -> Json:
-    text, finish = completion.text, completion.finish
-    ends = [position for stop in request.sampling.stop if (position := text.find(stop)) >= 0]
-    if ends:
-        text, finish = text[: min(ends)], "stop"
-    usage = {"prompt": completion.prompt_tokens, "completion": completion.new_tokens}
-    return {"backend": "local", "model": name, "text": text, "finish": finish, "usage": usage}
+def _make_raw(model: str, text: str, finish: Finish, prompt: int, completion: int) -> dict[str, Any]:
+    usage = {"prompt": prompt, "completion": completion}
+    return {"backend": "local", "model": model, "text": text, "finish": finish, "usage": usage}

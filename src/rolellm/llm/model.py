@@ -239,7 +239,7 @@ class Price:
 
     @property
     def worst(self) -> Price:
-        """The same, with the dearest that a prompt token can be."""
+        """The price with each prompt token at the dearest that it can be."""
         return Price(max(self.prompt, self.cached or 0.0), self.completion)
 
     def cost(self, usage: Usage) -> float:
@@ -364,7 +364,8 @@ def strip_thoughts(text: str) -> str:
 
 def accept_speech(_: Request, reply: Reply) -> str:
     """The `accept` that takes any text but thoughts, trimmed."""
-    if speech := strip_thoughts(reply.text):
+    speech = strip_thoughts(reply.text)
+    if speech:
         return speech
     raise UnacceptableError("the reply has no text but thoughts; allow more tokens")
 
@@ -394,8 +395,8 @@ class RunOptions(Limits):
         ray: Ray cluster whose workers send the requests: its address, or ``local`` for one on this machine.
         workers: How many workers; by default one a CPU of the cluster, for local models one a GPU where there are any.
         show_progress: Show a progress bar on work that takes over two seconds.
-        max_wait: The longest pause that a server's Retry-After is granted, in seconds (our choice).
-        batch_poll: Seconds between two looks at a batch (our choice).
+        max_wait: The longest pause that a server's Retry-After is granted, in seconds.
+        batch_poll: Seconds between two looks at a batch.
 
     Raises:
         SettingsError: For a value out of range.

@@ -36,7 +36,7 @@ def request_body(request: Request, settings: ModelSettings, attempt: int, struct
     """The body of a request for a chat completion.
 
     Penalties of 0, which every server has as its default, are left out. The seed of a first reply is sent as it is;
-    those of repeats and of further attempts are drawn from it (our choice). The prompt is sent as it stands also where
+    those of repeats and of further attempts are drawn from it. The prompt is sent as it stands also where
     the schema is not: it has to say what form it wants.
 
     Args:
@@ -46,6 +46,9 @@ def request_body(request: Request, settings: ModelSettings, attempt: int, struct
         structured: How the request's schema is sent.
     """
     sampling = request.sampling
+    seed = sampling.seed
+    if seed is not None:
+        seed = _compute_seed(seed, request.repeat, attempt)
     body: dict[str, Any] = {
         "model": settings.model or "",
         "messages": [asdict(message) for message in request.messages],
@@ -54,9 +57,9 @@ def request_body(request: Request, settings: ModelSettings, attempt: int, struct
         settings.max_tokens_field: sampling.max_tokens,
         "presence_penalty": sampling.presence_penalty or None,
         "frequency_penalty": sampling.frequency_penalty or None,
-        "seed": None if sampling.seed is None else _compute_seed(sampling.seed, request.repeat, attempt),
+        "seed": seed,
         "stop": list(sampling.stop) or None,
-        "logprobs": True if sampling.top_logprobs else None,
+        "logprobs": sampling.top_logprobs > 0 or None,
         "top_logprobs": sampling.top_logprobs or None,
     }
     if request.schema is not None and structured == "json_schema":
@@ -112,9 +115,12 @@ def is_same_model(requested: str, answered: str) -> bool:
     >>> is_same_model("host/gpt-4o", "gpt-4o-2024-08-06"), is_same_model("host/gpt-4o", "gpt-4o-mini")
     (True, False)
     """
-    names = (name.rstrip("/").rpartition("/")[2].casefold().removesuffix(".gguf") for name in (requested, answered))
-    first, second = (_VERSION.sub("", name) for name in names)
-    return first == second
+    return _get_bare_name(requested) == _get_bare_name(answered)
+
+
+def _get_bare_name(name: str) -> str:
+    last = name.rstrip("/").rpartition("/")[2]
+    return _VERSION.sub("", last.casefold().removesuffix(".gguf"))
 
 
 def read_body(raw: Json, model: str, endpoint: str) -> Reply:
@@ -131,20 +137,17 @@ def read_body(raw: Json, model: str, endpoint: str) -> Reply:
     if UNREADABLE in raw:
         raise UnacceptableError("the body is not a JSON object", "malformed")
     try:
-        choice = (raw.get("choices") or [{}])[0]
+        choices = raw.get("choices") or [{}]
+        choice = choices[0]
         message = choice.get("message") or {}
         text = replace_surrogates(read_content(message.get("content")))
     except (AttributeError, KeyError, TypeError):
         raise UnacceptableError("the body is not a chat completion", "malformed") from None
-    named = raw.get("model")
-    return Reply(
-        text=text,
-        finish=read_finish(choice, message, text),
-        usage=_read_usage(raw) or Usage(),
-        model=replace_surrogates(named) if isinstance(named, str) else model,
-        endpoint=endpoint,
-        raw=raw,
-    )
+    name = raw.get("model")
+    if isinstance(name, str):
+        model = replace_surrogates(name)
+    finish = read_finish(choice, message, text)
+    return Reply(text, finish, _read_usage(raw) or Usage(), model, endpoint, raw)
 
 
 def read_content(content: Any) -> str:
@@ -156,7 +159,8 @@ def read_content(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     try:
-        return "".join(part.get("text", "") for part in content if part.get("type", "text") == "text")
+        texts = [part.get("text", "") for part in content if part.get("type", "text") == "text"]
+        return "".join(texts)
     except (AttributeError, TypeError):
         raise UnacceptableError("`content` is not text", "malformed") from None
 
@@ -164,7 +168,7 @@ def read_content(content: Any) -> str:
 def read_finish(choice: Json, message: Json, text: str) -> Finish:
     """Read how a reply ended from what the server says."""
     reason = choice.get("finish_reason")
-    word = reason.casefold() if isinstance(reason, str) else None
+    word = reason.casefold() if isinstance(reason, str) else "stop"
     if message.get("refusal"):
         return "refused"
     if word in _FILTERED:
@@ -172,15 +176,17 @@ def read_finish(choice: Json, message: Json, text: str) -> Finish:
     if word in _CUT:
         return "length"
     # A word that is not known, such as "error" or "abort", does not mean that the reply is whole.
-    return "stop" if text.strip() and (word is None or word in _WHOLE) else "empty"
+    return "stop" if text.strip() and word in _WHOLE else "empty"
 
 
 def _list_contents(raw: Json) -> list[str]:
     """List the texts that a reply is charged for: its contents and the thoughts before them."""
+    texts = []
     try:
-        messages = [choice["message"] for choice in raw["choices"]]
-        parts = [message.get(name) for message in messages for name in ("content", "reasoning_content", "reasoning")]
-        return [text for text in map(read_content, parts) if text]
+        for choice in raw["choices"]:
+            for name in ("content", "reasoning_content", "reasoning"):
+                texts.append(read_content(choice["message"].get(name)))
+        return texts
     except (KeyError, TypeError, AttributeError, UnacceptableError):
         return []
 
@@ -189,14 +195,18 @@ def _read_usage(raw: Json) -> Usage | None:
     usage = raw.get("usage")
     if not isinstance(usage, dict):
         return None
-    prompt, completion = _count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens"))
+    prompt, completion = _read_count(usage, "prompt_tokens"), _read_count(usage, "completion_tokens")
     if prompt is None or completion is None:
         return None
     details = usage.get("prompt_tokens_details")
-    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    cached = None
+    if isinstance(details, dict):
+        cached = _read_count(details, "cached_tokens")
     return Usage(prompt, completion, min(cached or 0, prompt))
 
 
-def _count(value: Any) -> int | None:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return min(value, 1 << 31) if is_count else None
+def _read_count(counts: Json, name: str) -> int | None:
+    value = counts.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        return None
+    return min(value, 1 << 31)

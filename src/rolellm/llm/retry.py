@@ -14,17 +14,19 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rolellm.core.fingerprint import hash_json
+from rolellm.core.sanitize import show_on_line
 from rolellm.llm.model import CallError, FailureKind, Model
 
 #: This many refusals in a row (a key, a model's name, nobody there, requests given up without any reply), and the
-#: endpoint is given up (our choice).
+#: endpoint is given up.
 _HOPELESS = 8
 _LONGEST_BACKOFF = 30.0
+# As the SDK has it.
 _FIRST_BACKOFF = 0.5
 # A request over the rate limit comes back sooner: the rate has slowed down by then.
 _LIMITED_SHARE = 1 / 8
 #: The rate after a refusal, and what each answer adds to it, as shares of the rate; after more than this many answers
-#: in a row each adds more (our choice).
+#: in a row each adds more. `benchmarks/client.py --limits` measures them.
 _SLOWER, _FASTER, _STREAK = 0.8, 0.01, 10
 # Seconds over which a rate is measured at least; at first less, as a limit is found sooner from above than from below.
 _MEASURED, _FIRST_MEASURED = 1.0, 0.1
@@ -39,8 +41,8 @@ class Pace:
     """The rate at which a run calls one model.
 
     Calls are unlimited until the first 429. From then on they are spaced by a rate: each answer adds to it, and a 429
-    multiplies it by 0.8, or brings it down to what was answered in fact, where that is more (AIMD; the constants are
-    our choice). A rate holds a limit on concurrency too, while no number of calls at once holds 5 a second where a call
+    multiplies it by 0.8, or brings it down to what was answered in fact, where that is more (AIMD).
+    A rate holds a limit on concurrency too, while no number of calls at once holds 5 a second where a call
     takes 50 ms.
 
     Attributes:
@@ -107,56 +109,62 @@ class Pace:
             silent: Whether the request is given up, and nobody was answered since it was first sent.
         """
         self.last = error.kind, error.reason
-        nobody = is_of_the_endpoint(error)
+        is_refused = is_of_the_endpoint(error)
         # A server that answered before may be starting again.
-        absent = nobody and error.retry and self.ever_answered
-        if error.kind in ("rate_limited", "server_error") or absent:
+        is_restarting = is_refused and error.retry and self.ever_answered
+        if error.kind in ("rate_limited", "server_error") or is_restarting:
             self._turned_away += 1
-            full = self._turned_away >= max(3, self.model.concurrency // 8)
-            if error.kind == "rate_limited" and (full or math.isfinite(self._rate)):
+            is_full = self._turned_away >= max(3, self.model.concurrency // 8)
+            if error.kind == "rate_limited" and (is_full or math.isfinite(self._rate)):
                 self._reduce_rate(sent)
-            if full:
+            if is_full:
                 self.paused_until = max(self.paused_until, time.monotonic() + wait)
-        if (nobody and not absent) or (silent and error.kind not in _OF_THE_REQUEST):
+        is_unanswered = silent and error.kind not in _OF_THE_REQUEST
+        if (is_refused and not is_restarting) or is_unanswered:
             self._refused += 1
             self.alive = self.alive and self._refused < _HOPELESS
 
     def _reduce_rate(self, sent: float) -> None:
         """Once for all the calls that were under way; not at all while nothing is answered, which pauses deal with."""
         now = time.monotonic()
-        limited = math.isfinite(self._rate)
-        if sent < self._slowed or (limited and not self._answers):
+        if sent < self._slowed:
             return
-        seconds = max(now - self._slowed, _MEASURED if limited else _FIRST_MEASURED)
-        measured = self._answers / seconds
-        self._rate = max(measured, _SLOWER * self._rate if limited else self.model.concurrency)
+        seconds, least = _FIRST_MEASURED, float(self.model.concurrency)
+        if math.isfinite(self._rate):
+            if not self._answers:
+                return
+            seconds, least = _MEASURED, _SLOWER * self._rate
+        measured = self._answers / max(now - self._slowed, seconds)
+        self._rate = max(measured, least)
         self._step = _FASTER * self._rate
         self._slowed, self._answers = now, 0
 
 
 def is_of_the_endpoint(error: CallError) -> bool:
     """Tell whether every request to the endpoint would fail: its key, its model, or nobody there to connect to."""
-    nobody = error.kind == "connection" and not error.billed
-    return nobody or error.kind in ("unauthorized", "forbidden", "not_found")
+    if error.kind == "connection":
+        return not error.billed
+    return error.kind in ("unauthorized", "forbidden", "not_found")
 
 
 def compute_delay(error: CallError, tries: int, key: str, longest: float) -> float:
     """Seconds until a call that failed is tried again: what the server asks for, or twice as long each time.
 
-    A wait that is not a number, or below 0, counts as not given; one above `longest` is cut to it. Without one it is
-    half a second, doubled with each try up to 30 (after a 429 an eighth of that), between half and one and a half times
-    over. After a 429 this is also the least. Up to a tenth is added to what the server asks for. How much depends on
-    the request's key, so that calls that failed together do not come back together (our choice).
+    A wait above `longest` is cut to it. Without one it is half a second, doubled with each try up to 30 (after a 429 an
+    eighth of that), between half and one and a half times over. After a 429 this is also the least. Up to a tenth is
+    added to what the server asks for. How much depends on the request's key, so that calls that failed together do not
+    come back together.
     """
     spread = int(hash_json([key, tries])[:8], 16) / 0xFFFFFFFF
-    limited = error.kind == "rate_limited"
-    first = _FIRST_BACKOFF * (_LIMITED_SHARE if limited else 1.0)
-    own = min(first * 2.0 ** min(tries - 1, 30), _LONGEST_BACKOFF, longest) * (0.5 + spread)
-    after = error.after
-    if after is None or not math.isfinite(after) or after < 0:
+    is_limited = error.kind == "rate_limited"
+    backoff = _FIRST_BACKOFF * 2.0 ** min(tries - 1, 30)
+    if is_limited:
+        backoff *= _LIMITED_SHARE
+    own = min(backoff, _LONGEST_BACKOFF, longest) * (0.5 + spread)
+    if error.after is None:
         return own
-    requested = min(after, longest) * (1 + spread / 10)
-    return max(requested, own) if limited else requested
+    requested = min(error.after, longest) * (1 + spread / 10)
+    return max(requested, own) if is_limited else requested
 
 
 def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time) -> float | None:
@@ -169,25 +177,31 @@ def retry_after(headers: Mapping[str, str], now: Callable[[], float] = time.time
     Returns:
         ``None`` where nothing usable is said: no number, no date, below zero, not finite. A date in the past is 0.
     """
-    for name, unit in (("retry-after-ms", 1000), ("retry-after", 1)):
-        with suppress(ValueError, TypeError):
-            seconds = float(headers.get(name) or "") / unit
+    wait = headers.get("retry-after") or ""
+    for number, unit in ((headers.get("retry-after-ms") or "", 1000), (wait, 1)):
+        with suppress(ValueError):
+            seconds = float(number) / unit
             if math.isfinite(seconds) and seconds >= 0:
                 return seconds
     try:
-        return max(parsedate_to_datetime(headers.get("retry-after") or "").timestamp() - now(), 0.0)
+        return max(parsedate_to_datetime(wait).timestamp() - now(), 0.0)
     except (ValueError, TypeError, OverflowError, IndexError):
         return None
 
 
 #: What is not here is the server's error from 500 on, else the request's.
-_STATUSES: Mapping[FailureKind, tuple[int, ...]] = {
-    "unauthorized": (401,),
-    "forbidden": (402, 403),
-    "not_found": (404,),
-    "timeout": (408, 504, 524),
-    "server_error": (409, 424, 425),
-    "rate_limited": (429,),
+_STATUSES: Mapping[int, FailureKind] = {
+    401: "unauthorized",
+    402: "forbidden",
+    403: "forbidden",
+    404: "not_found",
+    408: "timeout",
+    409: "server_error",
+    424: "server_error",
+    425: "server_error",
+    429: "rate_limited",
+    504: "timeout",
+    524: "timeout",
 }
 _SHOWN = 300
 _READ = 1 << 16
@@ -210,13 +224,12 @@ def make_status_error(status: int, headers: Mapping[str, str], content: bytes, h
         hide: Takes secrets out of text.
     """
     message, names = _read_error_body(content)
-    # Longer than what is shown, so that nothing that has to be hidden is cut in half before.
-    excerpt = " ".join(_replace_unprintable(hide(message)).split())[:_SHOWN]
-    reason = f"HTTP {status}" + (f": {excerpt}" if excerpt else "")
+    # Only then is it cut: half a key would not be found.
+    excerpt = show_on_line(hide(message))[:_SHOWN]
+    reason = f"HTTP {status}: {excerpt}" if excerpt else f"HTTP {status}"
     if 300 <= status < 400:
         return CallError("not_found", f"{reason}; the server redirects; use its target as base_url", retry=False)
-    default_kind: FailureKind = "server_error" if status >= 500 else "bad_request"
-    kind = next((kind for kind, statuses in _STATUSES.items() if status in statuses), default_kind)
+    kind = _STATUSES.get(status, "server_error" if status >= 500 else "bad_request")
     if kind == "rate_limited" and not _OUT_OF_MONEY.isdisjoint(names):
         return CallError("forbidden", reason, retry=False)
     words = re.sub(r"[\W_]+", " ", " ".join((message, *names)).casefold())
@@ -227,12 +240,17 @@ def make_status_error(status: int, headers: Mapping[str, str], content: bytes, h
         kind = "bad_request"
     elif kind == "bad_request" and not wants_other_form and _NO_MODEL.search(words):
         kind = "not_found"
-    again = kind in ("timeout", "server_error", "rate_limited") and status != 501
-    after = retry_after(headers) if again else None
-    # After a gateway's timeout the server behind it may have answered all the same.
-    error = CallError(kind, reason, retry=again, after=after, billed=kind == "timeout")
-    error.wants_other_form, error.too_long = wants_other_form, too_long
-    return error
+    may_retry = kind in ("timeout", "server_error", "rate_limited") and status != 501
+    return CallError(
+        kind,
+        reason,
+        retry=may_retry,
+        after=retry_after(headers) if may_retry else None,
+        # After a gateway's timeout the server behind it may have answered all the same.
+        billed=kind == "timeout",
+        wants_other_form=wants_other_form,
+        too_long=too_long,
+    )
 
 
 def _read_error_body(content: bytes) -> tuple[str, list[str]]:
@@ -244,24 +262,28 @@ def _read_error_body(content: bytes) -> tuple[str, list[str]]:
         return text, []
     if isinstance(value, list) and value:
         value = value[0]
-    error = value.get("error") or value if isinstance(value, dict) else value
+    error = value
+    if isinstance(value, dict):
+        error = value.get("error") or value
     if not isinstance(error, dict):
         return str(error), []
-    message = next((error[name] for name in ("message", "detail", "msg") if error.get(name)), text)
-    names = [name for key in ("code", "type", "param") if isinstance(name := error.get(key), str)]
-    return message if isinstance(message, str) else _join_errors(message), names
+    message = error.get("message") or error.get("detail") or error.get("msg") or text
+    if not isinstance(message, str):
+        message = _join_errors(message)
+    names = [error.get(key) for key in ("code", "type", "param")]
+    return message, [name for name in names if isinstance(name, str)]
 
 
 def _join_errors(errors: Any) -> str:
     """Errors as FastAPI lists them, in words: without the request, which each of them repeats."""
-    if not isinstance(errors, list) or not all(isinstance(error, dict) and "msg" in error for error in errors):
+    sentences = []
+    try:
+        for error in errors:
+            sentence = str(error["msg"])
+            location = error.get("loc")
+            if isinstance(location, list):
+                sentence = f"{'.'.join(map(str, location))}: {sentence}"
+            sentences.append(sentence)
+    except (KeyError, TypeError):
         return json.dumps(errors)
-    locations = [error["loc"] if isinstance(error.get("loc"), list) else [] for error in errors]
-    parts = [
-        [".".join(map(str, location)), str(error["msg"])] for location, error in zip(locations, errors, strict=True)
-    ]
-    return "; ".join(": ".join(filter(None, part)) for part in parts)
-
-
-def _replace_unprintable(text: str) -> str:
-    return "".join(character if character.isprintable() else " " for character in text)
+    return "; ".join(sentences)

@@ -34,9 +34,9 @@ from rolellm.llm.dispatcher import Dispatcher
 from rolellm.llm.journal import JOURNAL, SHARDS
 from rolellm.llm.model import Outcome, Request, T
 
-#: How often a worker that is killed starts again (our choice).
+#: How often a worker that is killed starts again.
 _LIVES = 100
-# Seconds between two looks at the workers (our choice).
+# Seconds between two looks at the workers.
 _LOOK = 0.2
 _REPLY = b'"kind":"reply"'
 
@@ -187,7 +187,7 @@ class RayDispatcher(Dispatcher[T]):
             done: Called once for each request that is settled: all of them, unless the run is stopped.
         """
         self._done = done
-        tasks = [task for item in requests if (task := self._begin(*item)) is not None]
+        tasks = self._begin_all(requests)
         journaled, settled = self.from_journal, self.settled
         # A worker knows nothing of earlier replies that were not taken; a single request is not worth sending around.
         new = [(task.position, task.request) for task in tasks if not task.paid]
@@ -199,7 +199,9 @@ class RayDispatcher(Dispatcher[T]):
         self.settled, self.in_flight = settled, 0
         if self.stopped is None:
             self._active.clear()
-            remaining = (item for task in tasks for item in ((task.position, task.request), *task.followers))
+            remaining: list[tuple[int, Request]] = []
+            for task in tasks:
+                remaining += [(task.position, task.request), *task.followers]
             await super().go(remaining, done)
             # Whatever is found there now was paid for in this run.
             self.from_journal = journaled
@@ -212,15 +214,17 @@ class RayDispatcher(Dispatcher[T]):
         import ray
 
         count = min(count, len(items))
-        share = None if budget is None else max(budget - self.journal.cost, 0.0) / count
-        options = replace(self.options, ray=None, workers=None, budget=share, show_progress=False)
+        if budget is not None:
+            budget = max(budget - self.journal.cost, 0.0) / count
+        options = replace(self.options, ray=None, workers=None, budget=budget, show_progress=False)
         shards = self.journal.path.parent.absolute() / SHARDS
         shards.mkdir()
         setup = ray.put((self.models, self.accept, tuple(self.also), options))
         ask = remote(_ask)
-        parts = [ask.remote(str(shards / f"{part:04}"), items[part::count], setup) for part in range(count)]
+        folders = [shards / f"{part:04}" for part in range(count)]
+        parts = [ask.remote(str(folder), items[part::count], setup) for part, folder in enumerate(folders)]
         try:
-            await self._watch(parts, [shards / f"{part:04}" / JOURNAL for part in range(count)])
+            await self._watch(parts, [folder / JOURNAL for folder in folders])
         except asyncio.CancelledError:
             # What they journaled is merged by the next run.
             for part in parts:
@@ -244,19 +248,19 @@ class RayDispatcher(Dispatcher[T]):
         """Wait for all workers, and count their replies."""
         import ray
 
-        settled, replies, read, cancelled = self.settled, 0, dict.fromkeys(journals, 0), False
+        is_cancelled = False
+        read_bytes = dict.fromkeys(journals, 0)
         waiting = parts
         while waiting:
             _, waiting = await asyncio.to_thread(ray.wait, parts, num_returns=len(parts), timeout=_LOOK)
-            if self.stopped is not None and not cancelled:
-                cancelled = True
+            if self.stopped is not None and not is_cancelled:
+                is_cancelled = True
                 for part in waiting:
                     # Ends as at a first Ctrl-C: what is in flight is waited for.
                     ray.cancel(part)
-            for path in journals:
-                if path.is_file():
-                    with path.open("rb") as stream:
-                        stream.seek(read[path])
-                        replies += (new := stream.read()).count(_REPLY)
-                        read[path] += len(new)
-            self.settled = settled + replies
+            for path in filter(Path.is_file, journals):
+                with path.open("rb") as stream:
+                    stream.seek(read_bytes[path])
+                    new = stream.read()
+                read_bytes[path] += len(new)
+                self.settled += new.count(_REPLY)

@@ -64,10 +64,8 @@ class ScriptedModel:
                 f"the rules `{self.name}` cannot answer {request.tag!r:.80} ({error!r:.80}); name another model"
             ) from error
         text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-        usage = {
-            "prompt": sum(self.count(message.content) for message in request.messages),
-            "completion": self.count(text),
-        }
+        prompt_tokens = sum(self.count(message.content) for message in request.messages)
+        usage = {"prompt": prompt_tokens, "completion": self.count(text)}
         return {"backend": "scripted", "model": self.name, "text": text, "finish": "stop", "usage": usage}
 
     def read(self, raw: Json) -> Reply:

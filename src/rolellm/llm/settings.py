@@ -27,8 +27,9 @@ def check_url(base_url: str) -> str:
             query or a fragment: it is part of messages and records, where no secret may be. The message does not repeat
             it.
     """
+    base_url = base_url.strip()
     try:
-        parts = urlsplit(base_url.strip())
+        parts = urlsplit(base_url)
         port_is_number = parts.port is None or parts.port >= 0
     except ValueError:
         parts, port_is_number = urlsplit(""), False
@@ -39,9 +40,9 @@ def check_url(base_url: str) -> str:
         )
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_number:
         raise SettingsError("base_url is not a server address; expected something like http://localhost:8000/v1")
-    if not base_url.strip().isprintable() or " " in base_url.strip():
+    if not base_url.isprintable() or " " in base_url:
         raise SettingsError("base_url contains spaces or control characters")
-    return base_url.strip().rstrip("/")
+    return base_url.rstrip("/")
 
 
 def is_near(host: str, *, this_machine: bool = False) -> bool:
@@ -74,13 +75,15 @@ def find_key(base_url: str, named: str | None, *, plain_http: bool = False) -> s
             http to another machine. Never shows it.
     """
     host = urlsplit(base_url).hostname or ""
-    variable = ("OPENAI_API_KEY" if host == "api.openai.com" else "") if named is None else named
+    variable = named
+    if variable is None and host == "api.openai.com":
+        variable = "OPENAI_API_KEY"
+    if variable is None and not is_near(host):
+        raise SettingsError(
+            f"no API key for {host}, which is not on this machine or a private network; name the environment "
+            'variable that holds it in api_key_env (--set api_key_env=…), or set api_key_env: "" if it needs none'
+        )
     if not variable:
-        if named is None and not is_near(host):
-            raise SettingsError(
-                f"no API key for {host}, which is not on this machine or a private network; name the environment "
-                'variable that holds it in api_key_env (--set api_key_env=…), or set api_key_env: "" if it needs none'
-            )
         return ""
     key = os.environ.get(variable, "").strip()
     if not key and not is_near(host):
@@ -90,7 +93,8 @@ def find_key(base_url: str, named: str | None, *, plain_http: bool = False) -> s
             f"the environment variable {variable} does not hold a valid API key: it contains characters that API keys "
             "never use"
         )
-    if key and urlsplit(base_url).scheme == "http" and not (plain_http or is_near(host, this_machine=True)):
+    is_readable = urlsplit(base_url).scheme == "http" and not is_near(host, this_machine=True)
+    if key and is_readable and not plain_http:
         raise SettingsError(
             f"the API key in {variable} would go to {host} over plain http, where anybody on the way can read it; use "
             'an https address, send no key (api_key_env: ""), or set allow_plain_http: true in the settings file'
@@ -100,7 +104,7 @@ def find_key(base_url: str, named: str | None, *, plain_http: bool = False) -> s
 
 #: Names of fields whose values are secrets, in lower case and without marks.
 _SECRET = re.compile(
-    r"(.*(apikey|secret|password|passwd|authorization|bearer|accesstoken|authtoken|apitoken|hftoken)|token|key|auth)"
+    r"(.*(apikey|secret|password|passwd|credential|authorization|bearer|accesstoken|authtoken|apitoken|hftoken)s?|token|key|auth)"
 )
 #: Fields that a request decides, or that change what a call costs behind its back.
 _DECIDED = frozenset(
@@ -133,9 +137,9 @@ def _iterate_names(value: Any) -> Iterator[str]:
     """Every name within the fields of a request."""
     if isinstance(value, Mapping):
         yield from value
-    parts = value.values() if isinstance(value, Mapping) else value
-    if isinstance(value, Mapping | list):
-        for part in parts:
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
             yield from _iterate_names(part)
 
 
@@ -226,16 +230,20 @@ class ModelSettings:
         """The name in messages: host and model, or the model alone."""
         if self.backend == "openai":
             return f"{urlsplit(self.base_url or '').netloc}/{self.model}"
-        return f"local/{_get_last_part(self.model or '')}" if self.backend == "local" else f"scripted/{self.rules}"
+        if self.backend == "local":
+            return f"local/{_get_last_part(self.model or '')}"
+        return f"scripted/{self.rules}"
 
     def describe(self) -> dict[str, Any]:
         """Describe it for manifests: what differs from the defaults, without paths and keys."""
         facts: dict[str, Any] = {"backend": self.backend}
-        for name in sorted({*self._keys} - {"api_key_env", "price", "max_bytes"}):
+        for name in sorted({*self._keys} - {"api_key_env", "price"}):
             value = getattr(self, name)
-            if value != _DEFAULTS[name]:
-                local = self.backend == "local" and name in ("model", "adapter")
-                facts[name] = _get_last_part(value) if local else value
+            if value == _DEFAULTS[name]:
+                continue
+            if self.backend == "local" and name in ("model", "adapter"):
+                value = _get_last_part(value)
+            facts[name] = value
         if self.price != Price():
             facts["price"] = asdict(self.price)
         return facts
@@ -301,7 +309,8 @@ def load_settings(source: str | Path | Mapping[str, Any], kind: type[LLMSettings
         values, source_name, folder = read_file(source), str(source), Path(source).absolute().parent
     if isinstance(source, Mapping) and "endpoints" not in values:
         # In Python, one endpoint needs no list.
-        shared = {item.name: values.pop(item.name) for item in fields(kind) if item.name in values}
+        names = values.keys() & {item.name for item in fields(kind)}
+        shared = {name: values.pop(name) for name in names}
         values = {"endpoints": [values], **shared}
     problem = ""
     try:
@@ -314,17 +323,19 @@ def load_settings(source: str | Path | Mapping[str, Any], kind: type[LLMSettings
     if not loaded.endpoints:
         raise SettingsError(f"{source_name}: endpoints is missing or empty; it lists the models to ask")
 
-    def resolve_folder(name: str | None) -> str | None:
-        """A folder relative to the file's; what is not a folder there is a Hub id."""
-        return str(folder / Path(name).expanduser()) if name and (folder / Path(name).expanduser()).is_dir() else name
+    entries = []
+    for entry in loaded.endpoints:
+        if entry.backend == "local":
+            model, adapter = _resolve_folder(entry.model, folder), _resolve_folder(entry.adapter, folder)
+            entry = replace(entry, model=model, adapter=adapter)
+        entries.append(entry)
+    return replace(loaded, endpoints=tuple(entries), tokenizer=_resolve_folder(loaded.tokenizer, folder))
 
-    entries = tuple(
-        replace(entry, model=resolve_folder(entry.model), adapter=resolve_folder(entry.adapter))
-        if entry.backend == "local"
-        else entry
-        for entry in loaded.endpoints
-    )
-    return replace(loaded, endpoints=entries, tokenizer=resolve_folder(loaded.tokenizer))
+
+def _resolve_folder(name: str | None, parent: Path) -> str | None:
+    """A folder by its path relative to the file's; what is not a folder there is a Hub id."""
+    path = parent / Path(name or "").expanduser()
+    return str(path) if name and path.is_dir() else name
 
 
 def load_models(source: LLMSettings | str | Path, scripted: Mapping[str, MakeScripted] | None = None) -> list[Model]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rolellm.core.errors import SettingsError, require
 from rolellm.models.find import find_cached_folder
 from rolellm.models.load import explain_load_failure
-from rolellm.models.prompts.settle import check_time
+from rolellm.models.prompts.encode import check_time
 
 if TYPE_CHECKING:
     from rolellm.llm.model import Message, Request
@@ -78,22 +78,23 @@ class TokenCounter:
         >>> TokenCounter().count("床前明月光，疑是地上霜。")
         10
         """
-        if self._tokenizer is None:
-            return _estimate_tokens(text) if len(text) <= _KEPT_CHARACTERS else _estimate_tokens.__wrapped__(text)
-        return len(self._tokenizer(_replace_unencodable(text), add_special_tokens=False)["input_ids"])
+        if self._tokenizer is not None:
+            encoded = self._tokenizer(_replace_unencodable(text), add_special_tokens=False)
+            return len(encoded["input_ids"])
+        if len(text) > _KEPT_CHARACTERS:
+            return _estimate_tokens.__wrapped__(text)
+        return _estimate_tokens(text)
 
     def prompt(self, messages: Sequence[Message]) -> int:
         """Tokens of a prompt; with a tokenizer that has a chat template, exactly what that makes of it."""
         if getattr(self._tokenizer, "chat_template", None) is not None:
             from jinja2 import TemplateError
 
-            conversation = [
-                {"role": message.role, "content": _replace_unencodable(message.content)} for message in messages
-            ]
+            talk = [{"role": message.role, "content": _replace_unencodable(message.content)} for message in messages]
             # Some templates know no system message; their servers refuse it, which is not for an estimate to do.
             with suppress(TemplateError):
-                form = self._tokenizer.apply_chat_template
-                return self.count(form(conversation, tokenize=False, add_generation_prompt=True))
+                text = self._tokenizer.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
+                return self.count(text)
         return _PROMPT + sum(_MESSAGE + self.count(message.content) for message in messages)
 
     def request(self, request: Request) -> int:
@@ -119,12 +120,15 @@ def count_fewest_tokens(text: str) -> int:
 def count_most_prompt_tokens(request: Request) -> int:
     """The most tokens that a request's prompt can have, the chat template's own among them.
 
-    The allowance for a server's chat template, 24 tokens per message and 96 per prompt, is our choice: about twice the
+    The allowance for a server's chat template, 24 tokens per message and 96 per prompt, is about twice the
     longest seen. A schema counts twice, for what a server makes of it.
     """
-    messages = sum(_MESSAGE_BOUND + count_most_tokens(message.content) for message in request.messages)
-    schema = _format_schema(request)
-    return _PROMPT_BOUND + messages + (2 * count_most_tokens(schema) if schema else 0)
+    tokens = _PROMPT_BOUND
+    for message in request.messages:
+        tokens += _MESSAGE_BOUND + count_most_tokens(message.content)
+    if request.schema is not None:
+        tokens += 2 * count_most_tokens(_format_schema(request))
+    return tokens
 
 
 @lru_cache(maxsize=4096)
@@ -133,16 +137,16 @@ def _estimate_tokens(text: str) -> int:
     for pattern, each, character in _RATES:
         matches = pattern.findall(text)
         tokens += each * len(matches)
-        if character and matches:
+        if character:
             tokens += character * sum(map(len, matches))
-    return max(round(tokens), 1 if text else 0)
+    return max(round(tokens), bool(text))
 
 
 @lru_cache(maxsize=4096)
 def _count_most_bytes(text: str) -> int:
     if text.isascii():
         return len(text)
-    forms = (text, *(unicodedata.normalize(form, text) for form in ("NFC", "NFKC")))
+    forms = (text, unicodedata.normalize("NFC", text), unicodedata.normalize("NFKC", text))
     return max(len(form.encode("utf-8", errors="surrogatepass")) for form in forms)
 
 
@@ -177,9 +181,11 @@ def _find_folder(name: str) -> str:
     if Path(name).is_dir():
         return name
     # What can be no id of the Hub is a ValueError.
+    folder = None
     with suppress(ValueError):
-        if folder := find_cached_folder(name, "tokenizer_config.json", "tokenizer.json"):
-            return str(folder)
+        folder = find_cached_folder(name, "tokenizer_config.json", "tokenizer.json")
+    if folder:
+        return str(folder)
     raise SettingsError(
         f"no tokenizer at {name}, which is neither a folder nor an id of the Hub that is in the cache; give a folder "
         "with tokenizer.json, or leave it out for an estimate"

@@ -152,31 +152,23 @@ def _load_example(language: Language) -> tuple[str, str]:
 
 
 def _render_task(language: Language, passage: str, count: int) -> str:
-    numbers = [str(number) for number in range(1, count + 1)]
-    between = "、" if language == "zh" else ", "
-    return load_template(language, "attribution").fill(
-        passage=passage,
-        numbers=between.join(f"[{number}]" for number in numbers),
-        form="{" + ", ".join(f'"{number}": …' for number in numbers) + "}",
-    )
+    separator = "、" if language == "zh" else ", "
+    numbers = separator.join(f"[{number}]" for number in range(1, count + 1))
+    fields = ", ".join(f'"{number}": …' for number in range(1, count + 1))
+    return load_template(language, "attribution").fill(passage=passage, numbers=numbers, form=f"{{{fields}}}")
 
 
 def request_speakers(passage: Passage, language: Language, number: int = 0) -> Request:
     """Request the speakers of the numbered quotations of a passage; the tag has the passage's own number."""
-    names = [str(number) for number in range(1, len(passage.asked) + 1)]
+    count = len(passage.asked)
     example, answer = _load_example(language)
-    return Request(
-        (
-            system(load_template(language, "attribution_rules").text),
-            user(example),
-            assistant(answer),
-            user(_render_task(language, passage.text, len(names))),
-        ),
-        _SAMPLING,
-        schema=make_object_schema("speakers", **{name: {"type": ["string", "null"]} for name in names}),
-        tag=f"attribution/{number}",
-        repair=load_template(language, "repair").text,
-    )
+    rules = load_template(language, "attribution_rules").text
+    task = _render_task(language, passage.text, count)
+    name = {"type": ["string", "null"]}
+    schema = make_object_schema("speakers", **{str(number): name for number in range(1, count + 1)})
+    repair = load_template(language, "repair").text
+    messages = (system(rules), user(example), assistant(answer), user(task))
+    return Request(messages, _SAMPLING, schema=schema, tag=f"attribution/{number}", repair=repair)
 
 
 def accept_speakers(request: Request, reply: Reply) -> dict[int, str | None]:
@@ -188,11 +180,11 @@ def accept_speakers(request: Request, reply: Reply) -> dict[int, str | None]:
     value = parse_json(reply.text)
     numbers = request.schema.schema["properties"] if request.schema else {}
     speakers_by_label = {label.strip("[] "): speaker for label, speaker in value.items()}
-    speakers_by_number: dict[int, str | None] = {
-        int(number): speakers_by_label[number]
-        for number in numbers
-        if isinstance(speakers_by_label.get(number, ...), str | None)
-    }
+    speakers_by_number: dict[int, str | None] = {}
+    for number in numbers:
+        speaker = speakers_by_label.get(number, ...)
+        if speaker is None or isinstance(speaker, str):
+            speakers_by_number[int(number)] = speaker
     if not speakers_by_number:
         raise UnacceptableError(f"the JSON has none of the numbers {', '.join(numbers)}", "malformed")
     return speakers_by_number
@@ -212,7 +204,8 @@ def apply_speakers(
     reading: ScriptReading, passages: Sequence[Passage], outcomes: Sequence[Outcome[dict[int, str | None]]]
 ) -> tuple[ScriptReading, dict[str, int]]:
     """Give the open quotations of a novel the speakers that a model named; count what became of each."""
-    counts, turns = dict.fromkeys(("asked", *OUTCOMES), 0), list(reading.found)
+    counts = dict.fromkeys(("asked", *OUTCOMES), 0)
+    turns = list(reading.found)
     for passage, outcome in zip(passages, outcomes, strict=True):
         names = outcome.value if isinstance(outcome, Answer) else {}
         for number, indices in enumerate(passage.asked, start=1):
@@ -226,10 +219,11 @@ def apply_speakers(
                 kind = "answered" if spelled else "refused"
             counts["asked"] += len(open_indices)
             counts[kind] += len(open_indices)
-            for index in open_indices if kind == "nobody" else ():
-                turns[index] = replace(turns[index], kind="narration", speaker="narrator")
-            for index in open_indices if spelled else ():
-                turns[index] = replace(turns[index], speaker=spelled)
+            for index in open_indices:
+                if kind == "nobody":
+                    turns[index] = replace(turns[index], kind="narration", speaker="narrator")
+                elif spelled:
+                    turns[index] = replace(turns[index], speaker=spelled)
     return replace(reading, found=turns), counts
 
 
@@ -274,12 +268,10 @@ class Attribute(Step[tuple[ParsedScript, dict[str, int]]]):
             ScriptError: When the role never speaks.
         """
         check_novel(self.reading)
-        language, passages = self.reading.hints.language, list_passages(self.reading, llm.counter)
-        outcomes = yield Round(
-            [request_speakers(passage, language, number) for number, passage in enumerate(passages, start=1)],
-            accept_speakers,
-            label="attributing quotations",
-        )
+        language = self.reading.hints.language
+        passages = list_passages(self.reading, llm.counter)
+        requests = [request_speakers(passage, language, number) for number, passage in enumerate(passages, start=1)]
+        outcomes = yield Round(requests, accept_speakers, label="attributing quotations")
         attributed, counts = apply_speakers(self.reading, passages, outcomes)
         return select_role(self.names, attributed), counts
 

@@ -11,22 +11,36 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
-from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rolellm.characters.cards.folder import export_card, import_card, open_character
-from rolellm.characters.folder import CARD, check_free, dump_fields, is_outdated, write_character
+from pydantic import Field
+
+from rolellm.characters.folder import (
+    CARD,
+    check_free,
+    dump_fields,
+    export_card,
+    import_card,
+    is_outdated,
+    open_character,
+    read_character,
+    write_character,
+)
 from rolellm.characters.scripts.parse import clean_names, read_script, select_role
 from rolellm.characters.scripts.reading import Format
 from rolellm.core.errors import RoleLLMWarning, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.folders import use_working_folder
 from rolellm.core.records import Language, Profile
+from rolellm.core.result import Result
+from rolellm.core.sanitize import label
+from rolellm.core.table import Table
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench.release import Release, iter_rows, list_splits
 from rolellm.data.rolebench.schema import get_config, get_schema
@@ -39,16 +53,18 @@ from rolellm.making.release import INSTRUCTION_CONFIGS, gather, write_release
 from rolellm.making.respond import Respond, describe_language_mismatch, read_instructions
 from rolellm.making.scripted import load_llm
 from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule, make_settings
-from rolellm.runs import run_step
+from rolellm.runs import Run, run_step
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
 
 _STAGES = ("build", "instruct", "respond")
+# What is shown of a character: entries of lore, and characters of a line.
+_MOST_LORE, _WIDTH = 8, 60
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Character(Profile):
+class Character(Profile, Result):
     """A character and the folder that it lives in.
 
     Every stage works in that folder, keeps each reply in a journal there and returns the character as it is then.
@@ -121,11 +137,11 @@ class Character(Profile):
         """
         folder = Path(tempfile.mkdtemp(prefix="rolellm-card-"))
         try:
-            reading = import_card(path, folder, role=role, language=language)
+            import_card(path, folder, role=role, language=language)
         except BaseException:
             shutil.rmtree(folder)
             raise
-        return cls._wrap_profile(reading.character, folder)
+        return cls._wrap_profile(read_character(folder), folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Character:
@@ -234,12 +250,11 @@ class Character(Profile):
             )
 
     def to_card(self, path: str | Path, **options: Any) -> Path:
-        """Write the character as a card.
+        """Write the character as a card V3.
 
         Args:
             path: The file, ``.json``, ``.png`` or ``.charx``.
-            options: ``spec`` (``v2`` or ``v3``), ``picture`` and ``overwrite``, see
-                `rolellm.characters.cards.export_card`.
+            options: ``picture`` and ``overwrite``, see `rolellm.characters.folder.export_card`.
 
         Returns:
             The file's path.
@@ -247,7 +262,7 @@ class Character(Profile):
         Warns:
             RoleLLMWarning: For what the card lacks, such as lines that found no room.
         """
-        _warn(*export_card(self._ensure_folder(), path, **options).notes)
+        _warn(*export_card(self._ensure_folder(), path, **options).warnings)
         return Path(path)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Character:
@@ -295,19 +310,38 @@ class Character(Profile):
         where = "not in a folder yet" if self.folder is None else repr(str(self.folder))
         return f"<Character {self.role!r}: {len(self.turns):,} turns; {', '.join(done) or 'no stage yet'}; {where}>"
 
-    def _repr_html_(self) -> str:
+    def tables(self) -> tuple[Table]:
+        """Build the table of the character's parts and stages."""
         overview = self.to_dict()
-        counted = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in overview["counts"].items())
-        stages = ", ".join(f"{name}: {state or 'not yet'}" for name, state in overview["stages"].items())
-        rows = {
-            "Description": self.description or "none yet",
-            "Catchphrases": " / ".join(self.catchphrases) or "none",
-            "Script": counted,
-            "Stages": stages,
-            "Folder": overview["folder"] or "none yet",
+        rows: list[tuple[str, str | int]] = [
+            ("language", self.language),
+            ("script", label(self.script or "–", _WIDTH)),
+            ("also called", label(", ".join(self.aliases) or "–", _WIDTH)),
+        ]
+        rows += [(name.replace("_", " "), count) for name, count in overview["counts"].items()]
+        rows += [(name, state or "not yet") for name, state in overview["stages"].items()]
+        return (Table.from_rows(label(self.role, _WIDTH), ("", ""), rows),)
+
+    def remarks(self) -> list[str]:
+        """Return the description, the catchphrases, what is wrong with them, and the lore."""
+        sections = {
+            "Description": [self.description or "none; rolellm role build writes one"],
+            "Catchphrases": [*self.catchphrases] or ["none"],
+            "Defects": [],
+            "Lore": [],
         }
-        cells = "".join(f"<tr><th>{name}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
-        return f"<table><caption>{escape(self.role)}</caption>{cells}</table>"
+        for field, defects in list_defects(self).items():
+            sections["Defects"] += [f"{field}: {defect}" for defect in defects]
+        for item in self.lore[:_MOST_LORE]:
+            name = item.name or ", ".join(item.keys) or "–"
+            sections["Lore"].append(f"{label(name, _WIDTH // 2)}: {label(item.content, _WIDTH)}")
+        if len(self.lore) > _MOST_LORE:
+            sections["Lore"].append(f"and {len(self.lore) - _MOST_LORE:,} more")
+        return [
+            "\n".join([title, *(textwrap.indent(line, "  ") for line in lines)])
+            for title, lines in sections.items()
+            if lines
+        ]
 
     def _ensure_folder(self) -> Path:
         """Return the character's folder; create a temporary one if it has none."""
@@ -320,6 +354,102 @@ class Character(Profile):
     def _attach_resume_call(self, call: str) -> AbstractContextManager[None]:
         """Have a stage that stops short name the call that continues."""
         return _attach_command(f"rolellm.Character.load({str(self.folder)!r}).{call}")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BuiltCharacter(Result):
+    """A character whose profile was built.
+
+    Attributes:
+        out: Its folder.
+        character: The character.
+        role: Its name.
+        language: Its language.
+        description: In the second person.
+        background: The description in the third person.
+        catchphrases: Its catchphrases.
+        aliases: Its other names.
+        counts: The number of each of its parts.
+        spent: Calls and tokens.
+        warnings: What the user should know.
+        asked: Number of requests.
+        failed: Number of requests without an answer.
+        remark: What became of a card's own description; empty for a character without.
+        next_line: The command line that goes on.
+    """
+
+    out: Path
+    character: Annotated[Character, Field(exclude=True)]
+    role: str
+    language: Language
+    description: str | None
+    background: str | None
+    catchphrases: tuple[str, ...]
+    aliases: tuple[str, ...]
+    counts: Mapping[str, int]
+    spent: Mapping[str, Any]
+    warnings: tuple[str, ...]
+    asked: int
+    failed: int
+    remark: str = ""
+    next_line: Annotated[str, Field(exclude=True)] = ""
+
+    @classmethod
+    def from_run(cls, run: Run[Profile], start: Profile, next_line: str = "") -> BuiltCharacter:
+        """Read the character that a run of `rolellm.making.profile.build.BuildProfile` left.
+
+        Args:
+            run: The run.
+            start: What it was built from.
+            next_line: The command line that goes on.
+        """
+        folder = run.folder.parent
+        character = Character.load(folder)
+        remark = ""
+        if start.description and "card" in start.made and "build" not in start.made:
+            way = "replaced; it is still in the folder's card.json"
+            if character.description == start.description:
+                way = "kept; --rewrite has a model write one"
+            remark = f"The card's own description was {way}."
+        return cls(
+            folder,
+            character,
+            role=character.role,
+            language=character.language,
+            description=character.description,
+            background=character.background,
+            catchphrases=character.catchphrases,
+            aliases=character.aliases,
+            counts=run.summary["counts"],
+            spent=run.manifest["spent"],
+            warnings=tuple(run.summary["notes"]),
+            asked=run.asked,
+            failed=run.failed,
+            remark=remark,
+            next_line=next_line,
+        )
+
+    def tables(self) -> tuple[Table]:
+        """Build the character's table."""
+        return self.character.tables()
+
+    def remarks(self) -> list[str]:
+        """Return what was built, and what it took."""
+        remarks = self.character.remarks()
+        if self.asked:
+            remarks.append(f"{self.spent['calls']:,} calls, {self.spent['from_journal']:,} requests from the journal.")
+        if self.remark:
+            remarks.append(self.remark)
+        return remarks
+
+    def notes(self) -> list[str]:
+        """Return the warnings; defects are among the remarks."""
+        return [f"note: {warning}" for warning in self.warnings if ", kept with a defect: " not in warning]
+
+    @property
+    def continues_with(self) -> list[str]:
+        """The next stage."""
+        return [self.next_line]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Final, get_args
 
 from rolellm.characters.reply_rules import RULES, make_reply_acceptor
 from rolellm.characters.role_prompts import RolePrompt, RolePrompts
@@ -19,16 +19,90 @@ from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.records import Language, Profile
+from rolellm.core.result import Result
 from rolellm.core.row_files import read_rows
+from rolellm.core.table import Table
 from rolellm.core.text import find_surrogate
 from rolellm.data.rolebench.schema import FOLDERS, SAMPLE
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Outcome, Request
 from rolellm.making.instruct.segments import QuestionType
-from rolellm.making.instructions import detect_columns, read_pair
 from rolellm.making.settings import RespondSettings
 from rolellm.runs import Plan, Records, Round, Step
+
+_INSTRUCTIONS: Final = ("instruction", "question", "prompt", "query", "definition", "problem", "input")
+_INPUTS: Final = ("input", "inputs", "context")
+_TARGETS: Final = ("target", "targets", "output", "outputs", "response", "answer", "answers", "completion", "solution")
+_TALKS: Final = ("messages", "conversations", "conversation", "items")
+_SIDES: Final = {"user": 0, "human": 0, "prompter": 0, "assistant": 1, "gpt": 1, "chatgpt": 1, "bot": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of the instruction and its answer.
+
+    Attributes:
+        instruction: The instruction's column; of conversations, their column.
+        target: The answer's column; ``None`` with conversations, and where there are no answers.
+        input: A column of what the instruction is about, which is put below it; blank in many rows.
+    """
+
+    instruction: str
+    target: str | None
+    input: str | None = None
+
+
+def detect_columns(names: Iterable[str]) -> Columns | None:
+    """Find the columns of instruction and answer by their usual names; ``None`` without an instruction."""
+    by_name = {name.casefold(): name for name in reversed([*names])}
+    talk = _pick_first(by_name, _TALKS)
+    if talk is not None:
+        return Columns(talk, None)
+    column = _pick_first(by_name, _INSTRUCTIONS)
+    if column is None:
+        return None
+    inputs = [name for name in _INPUTS if by_name.get(name) != column]
+    return Columns(column, _pick_first(by_name, _TARGETS), _pick_first(by_name, inputs))
+
+
+def _pick_first(by_name: Mapping[str, str], candidates: Sequence[str]) -> str | None:
+    return next((by_name[name] for name in candidates if name in by_name), None)
+
+
+def read_pair(row: Mapping[str, Any], columns: Columns) -> tuple[str, str]:
+    """Read a row's instruction, with its input, and the answer; an empty text where there is none."""
+    if columns.instruction.casefold() in _TALKS:
+        return _read_talk(row.get(columns.instruction))
+    question = _read_text(row.get(columns.instruction))
+    answer = _read_text(row.get(columns.target)) if columns.target else ""
+    about = _read_text(row.get(columns.input)) if columns.input else ""
+    if question and about:
+        question = f"{question}\n{about}"
+    return question, answer
+
+
+def _read_text(value: Any) -> str:
+    if isinstance(value, list) and value:
+        # Several answers; the first is as good as any.
+        value = value[0]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return ""
+    return str(value).strip()
+
+
+def _read_talk(value: Any) -> tuple[str, str]:
+    """Read a conversation's first question and the answer to it; one that opens otherwise has neither."""
+    items = value if isinstance(value, list) else []
+    if not all(isinstance(item, Mapping) for item in items):
+        return "", ""
+    speakers = [_SIDES.get(str(item.get("role", item.get("from", ""))).casefold()) for item in items]
+    # Whatever comes before the first turn of either side is a system message.
+    first = next((index for index, speaker in enumerate(speakers) if speaker is not None), 0)
+    if speakers[first : first + 2] != [0, 1]:
+        return "", ""
+    question, answer = (_read_text(item.get("content", item.get("value"))) for item in items[first : first + 2])
+    return question, answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +194,12 @@ def _read_row(row: Mapping[str, Any], role: str) -> Instruction:
     if not question:
         raise DataError(f"expected a text `{columns.instruction}`, found {row[columns.instruction]!r:.60}")
     # All of the row goes into the replies' file, which is written when they are paid for.
-    if problem := find_surrogate(json.dumps(row, ensure_ascii=False, default=str)):
+    problem = find_surrogate(json.dumps(row, ensure_ascii=False, default=str))
+    if problem:
         raise DataError(problem)
     used = (*asdict(columns).values(), "target", "role")
-    return Instruction(
-        question, target or None, {name: value for name, value in _make_plain(row).items() if name not in used}
-    )
+    fields = {name: value for name, value in _make_plain(row).items() if name not in used}
+    return Instruction(question, target or None, fields)
 
 
 def _make_plain(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,40 +222,74 @@ def describe_language_mismatch(character: Profile, instructions: Iterable[Instru
 
 
 REPLIES = "replies.jsonl"
-
-
 #: An instruction with the replies to it, and where they come from: a line of ``replies.jsonl``.
 ReplyRow = dict[str, Any]
 
 
-def _make_receipt(prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> dict[str, Any]:
-    return {
-        "prompt_hash": outcomes[0].request.prompt_hash,
-        "prompt_tokens": prompt.tokens,
-        "demonstrations": [
-            {"place": item.place, "start": item.start, "end": item.end, "score": round(item.score, 4)}
-            for item in prompt.demonstrations
-        ],
-        "lore": [note.place for note in prompt.notes],
-        "dropped": {
-            "demonstrations": [item.place for item in prompt.dropped],
-            "lore": [note.place for note in prompt.dropped_notes],
-        },
-        "replies": [
-            {"attempts": outcome.attempts, "refused": list(outcome.refused)}
-            | (
-                {"model": outcome.reply.model, "endpoint": outcome.reply.endpoint}
-                if isinstance(outcome, Answer)
-                else {"failed": outcome.kind, "reason": outcome.reason}
-            )
-            for outcome in outcomes
-        ],
-    }
+@dataclass(frozen=True, repr=False)
+class RespondResult(Result):
+    """Replies of one role.
+
+    Attributes:
+        role: Who replied.
+        strategy: How the prompts showed the role.
+        rows: In the order of the instructions.
+    """
+
+    role: str
+    strategy: str
+    rows: tuple[ReplyRow, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Count instructions, replies, the commonest reasons for missing ones, and rejections by rule."""
+        replies = [reply for row in self.rows for reply in row["receipt"]["replies"]]
+        refused = Counter(reason for reply in replies for reason in reply["refused"])
+        failed = Counter(reply["reason"] for reply in replies if "failed" in reply)
+        turned_down = {rule: refused.pop(reason, 0) for rule, reason in RULES.items()}
+        dropped = [row["receipt"]["dropped"] for row in self.rows]
+        return {
+            "role": self.role,
+            "strategy": self.strategy,
+            "instructions": len(self.rows),
+            "replies": len(replies) - failed.total(),
+            "missing": failed.total(),
+            "failed": dict(failed.most_common(10)),
+            "complete": sum(not row["missing"] for row in self.rows),
+            "held_out": sum(row["rolegpt"] is not None for row in self.rows),
+            "turned_down": turned_down | dict(sorted(refused.items())),
+            "demonstrations_dropped": sum(len(part["demonstrations"]) for part in dropped),
+            "lore_dropped": sum(len(part["lore"]) for part in dropped),
+        }
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether there is any reply."""
+        return any(row["generated"] or row["rolegpt"] is not None for row in self.rows)
+
+    def notes(self) -> list[str]:
+        """Return the commonest reason for missing replies."""
+        counts = self.to_dict()
+        if not counts["missing"]:
+            return []
+        reason, count = next(iter(counts["failed"].items()))
+        return [f"note: {counts['missing']:,} replies are missing, most often ({count:,}): {reason}"]
+
+    def tables(self) -> tuple[Table]:
+        """Build the table of counts."""
+        counts = self.to_dict()
+        rows: list[tuple[str, str | int]] = [
+            ("instructions", counts["instructions"]),
+            ("replies", f"{counts['replies']:,} of {counts['replies'] + counts['missing']:,}"),
+            ("held out as the baseline", counts["held_out"]),
+        ]
+        rows += [(f"rejected by the rule {name}", count) for name, count in counts["turned_down"].items()]
+        rows.append(("demonstrations left out by the budget", counts["demonstrations_dropped"]))
+        return (Table.from_rows(f"{self.role}, {self.strategy}", ("", ""), rows),)
 
 
 @dataclass(frozen=True)
-class Respond(Step[tuple[ReplyRow, ...]]):
-    """RoleGPT for one role; the result has the replies in the order of the instructions.
+class Respond(Step[RespondResult]):
+    """RoleGPT for one role.
 
     Attributes:
         character: Who answers.
@@ -194,46 +302,45 @@ class Respond(Step[tuple[ReplyRow, ...]]):
     settings: RespondSettings = field(default_factory=RespondSettings)
     kind: ClassVar[str] = "respond"
 
-    def plan(self, llm: LLM) -> Plan[tuple[ReplyRow, ...]]:
+    def plan(self, llm: LLM) -> Plan[RespondResult]:
         """Ask each instruction several times over; a prompt's requests follow each other, for the server's cache."""
-        prompts, replies = RolePrompts(self.character, self.settings, llm.counter), self.settings.replies
-        rendered = [prompts(item.question) for item in self.instructions.asked]
-        outcomes = yield Round(
-            [
-                Request(prompt.messages, self.settings.sampling, repeat, tag=f"respond/{self.character.role}/{number}")
-                for number, prompt in enumerate(rendered)
-                for repeat in range(replies)
-            ],
-            make_reply_acceptor(self.character, self.settings.rules),
-            label=f"RoleGPT {self.character.role}",
-            # A reply that is cut off breaks a rule like others do, and is counted among them.
-            also=["length"],
-        )
-        return tuple(
-            self._make_row(item, prompt, outcomes[number * replies : (number + 1) * replies])
-            for number, (item, prompt) in enumerate(zip(self.instructions.asked, rendered, strict=True))
-        )
+        role, count = self.character.role, self.settings.replies
+        build_prompt = RolePrompts(self.character, self.settings, llm.counter)
+        prompts = [build_prompt(item.question) for item in self.instructions.asked]
+        requests = []
+        for number, prompt in enumerate(prompts):
+            for repeat in range(count):
+                tag = f"respond/{role}/{number}"
+                requests.append(Request(prompt.messages, self.settings.sampling, repeat, tag=tag))
+        accept = make_reply_acceptor(self.character, self.settings.rules)
+        # A reply that is cut off breaks a rule like others do, and is counted among them.
+        outcomes = yield Round(requests, accept, label=f"RoleGPT {role}", also=["length"])
+        rows = []
+        for number, (item, prompt) in enumerate(zip(self.instructions.asked, prompts, strict=True)):
+            own = outcomes[number * count : (number + 1) * count]
+            rows.append(self._make_row(item, prompt, own))
+        return RespondResult(role, self.settings.strategy, tuple(rows))
 
-    def _make_row(self, asked: Instruction, prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> ReplyRow:
+    def _make_row(self, instruction: Instruction, prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> ReplyRow:
         """Make a row: the last reply is held out as the baseline; those that failed are left out."""
         texts = [outcome.value if isinstance(outcome, Answer) else None for outcome in outcomes]
         return {
             "role": self.character.role,
-            "question": asked.question,
+            "question": instruction.question,
             "generated": [text for text in texts[:-1] if text is not None],
             "rolegpt": texts[-1],
-            "target": asked.target,
+            "target": instruction.target,
             "strategy": self.settings.strategy,
             "missing": texts.count(None),
-            "fields": dict(asked.fields),
+            "fields": dict(instruction.fields),
             "receipt": _make_receipt(prompt, outcomes),
         }
 
-    def records(self, result: tuple[ReplyRow, ...]) -> Records:
+    def records(self, result: RespondResult) -> Records:
         """Return ``replies.jsonl``."""
-        return {REPLIES: result}
+        return {REPLIES: result.rows}
 
-    def describe(self, result: tuple[ReplyRow, ...]) -> dict[str, Any]:
+    def describe(self, result: RespondResult) -> dict[str, Any]:
         """Return the inputs and the templates."""
         return {
             "language": self.character.language,
@@ -243,24 +350,33 @@ class Respond(Step[tuple[ReplyRow, ...]]):
             "character": self.character.fingerprint,
         }
 
-    def summarize(self, result: tuple[ReplyRow, ...]) -> dict[str, Any]:
-        """Count instructions, replies, the commonest reasons for missing ones, and rejections by rule."""
-        replies = [reply for row in result for reply in row["receipt"]["replies"]]
-        refused = Counter(reason for reply in replies for reason in reply["refused"])
-        failed = Counter(reply["reason"] for reply in replies if "failed" in reply)
-        return {
-            "role": self.character.role,
-            "strategy": self.settings.strategy,
-            "instructions": len(result),
-            "replies": len(replies) - failed.total(),
-            "missing": failed.total(),
-            "failed": dict(failed.most_common(10)),
-            "complete": sum(not row["missing"] for row in result),
-            "held_out": sum(row["rolegpt"] is not None for row in result),
-            "turned_down": {
-                **{rule: refused.pop(reason, 0) for rule, reason in RULES.items()},
-                **dict(sorted(refused.items())),
-            },
-            "demonstrations_dropped": sum(len(row["receipt"]["dropped"]["demonstrations"]) for row in result),
-            "lore_dropped": sum(len(row["receipt"]["dropped"]["lore"]) for row in result),
-        }
+    def summarize(self, result: RespondResult) -> dict[str, Any]:
+        """Return the counts."""
+        return result.to_dict()
+
+
+def _make_receipt(prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> dict[str, Any]:
+    demonstrations = []
+    for item in prompt.demonstrations:
+        place = {"place": item.place, "start": item.start, "end": item.end, "score": round(item.score, 4)}
+        demonstrations.append(place)
+    dropped = {
+        "demonstrations": [item.place for item in prompt.dropped],
+        "lore": [note.place for note in prompt.dropped_notes],
+    }
+    replies: list[dict[str, Any]] = []
+    for outcome in outcomes:
+        reply: dict[str, Any] = {"attempts": outcome.attempts, "refused": list(outcome.refused)}
+        if isinstance(outcome, Answer):
+            reply |= {"model": outcome.reply.model, "endpoint": outcome.reply.endpoint}
+        else:
+            reply |= {"failed": outcome.kind, "reason": outcome.reason}
+        replies.append(reply)
+    return {
+        "prompt_hash": outcomes[0].request.prompt_hash,
+        "prompt_tokens": prompt.tokens,
+        "demonstrations": demonstrations,
+        "lore": [note.place for note in prompt.notes],
+        "dropped": dropped,
+        "replies": replies,
+    }

@@ -26,8 +26,8 @@ from rolellm.core.text import fold
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Price, Request
 from rolellm.llm.scripted import ScriptedModel, make_rule_model
+from rolellm.making.content_words import extract_content_words
 from rolellm.making.instruct.candidates import WORDS
-from rolellm.making.instruct.grounding import extract_content_words
 from rolellm.making.instruct.prompts import list_focuses
 
 _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]+")
@@ -84,23 +84,24 @@ def _make_pairs(request: Request, prompt: str, language: Language) -> str:
     material = match[1] if match else described.rpartition("\n\n")[0]
     phrases = _load_sayings(language)
     earlier = {fold(line.removeprefix("- ")) for line in task.splitlines()}
-    answers = {
-        question: reply.format_map({"word": word, "sentence": sentence})
-        for line in material.splitlines()
-        for sentence in _split_sentences(_COLON.split(line, maxsplit=1)[-1] if match else line)
-        for word in extract_content_words(sentence, language)
-        for form, reply in zip(phrases["questions"].splitlines(), phrases["answers"].splitlines(), strict=True)
-        if fold(question := form.format_map({"role": role, "word": word})) not in earlier
-    }
+    forms = list(zip(phrases["questions"].splitlines(), phrases["answers"].splitlines(), strict=True))
+    answers: dict[str, str] = {}
+    for line in material.splitlines():
+        spoken = _COLON.split(line, maxsplit=1)[-1] if match else line
+        for sentence in _split_sentences(spoken):
+            for word in extract_content_words(sentence, language):
+                for form, reply in forms:
+                    question = form.format_map({"role": role, "word": word})
+                    if fold(question) not in earlier:
+                        answers[question] = reply.format_map({"word": word, "sentence": sentence})
     questions = sorted(answers, key=_hash_to_number)
     count = int(re.findall(r"\d+", task)[0])
     # Requests of one round differ in their focus; each starts elsewhere, so that they bring different pairs.
     about = [focus in task for focus in (*list_focuses(language, "profile"), *list_focuses(language, "script"))]
     start = (about.index(True) + request.repeat) * count % max(len(questions), 1)
     chosen = (questions[start:] + questions[:start])[:count]
-    return json.dumps(
-        {"pairs": [_make_pair(question, answers[question], language) for question in chosen]}, ensure_ascii=False
-    )
+    pairs = [_make_pair(question, answers[question], language) for question in chosen]
+    return json.dumps({"pairs": pairs}, ensure_ascii=False)
 
 
 def _make_pair(question: str, answer: str, language: Language) -> dict[str, Any]:
@@ -111,16 +112,19 @@ def _make_pair(question: str, answer: str, language: Language) -> dict[str, Any]
     match number % 60:
         case 0:
             complete = level["low"]
-        case 12:
-            question = phrases["source"]
         case 24:
             answer = phrases["machine"]
         case 36:
-            answer += phrases["untrue"]
+            answer = phrases["untrue"]
         case 48:
             answer = ""
-    ratings = ({"level": rating, "reason": phrases["reason"]} for rating in (complete, factual))
-    return dict(zip(("question", "answer", "completeness", "factualness"), (question, answer, *ratings), strict=True))
+    reason = phrases["reason"]
+    return {
+        "question": question,
+        "answer": answer,
+        "completeness": {"level": complete, "reason": reason},
+        "factualness": {"level": factual, "reason": reason},
+    }
 
 
 def _describe_in_third_person(_: Request, prompt: str, language: Language) -> str:
@@ -128,16 +132,18 @@ def _describe_in_third_person(_: Request, prompt: str, language: Language) -> st
     speakers = _WHO.findall(prompt)
     role = max(speakers[-1]) if speakers else ""
     parts = {part.casefold() for part in re.findall(r"\w{2,}", role)}
-    fit = [
-        text
-        for line in _find_lines(role, prompt)
-        for text in _split_sentences(line)
-        if 8 < len(text) < 60 and not re.search(r"[\"“”]", text) and not any(part in text.casefold() for part in parts)
-    ]
+    fit = []
+    for line in _find_lines(role, prompt):
+        for text in _split_sentences(line):
+            is_named = any(part in text.casefold() for part in parts)
+            if 8 < len(text) < 60 and not re.search(r"[\"“”]", text) and not is_named:
+                fit.append(text)
     # No more, or it would be the material copied.
     quoted = list(dict.fromkeys(fit))[:3]
     phrases = _load_sayings(language)
-    return phrases["third"] + (phrases["they_say"] + " ".join(f"“{text}”" for text in quoted) if quoted else "")
+    if not quoted:
+        return phrases["third"]
+    return phrases["third"] + phrases["they_say"] + " ".join(f"“{text}”" for text in quoted)
 
 
 def _convert_to_second_person(_: Request, prompt: str, language: Language) -> str:
@@ -148,9 +154,8 @@ def _convert_to_second_person(_: Request, prompt: str, language: Language) -> st
 
 def _pick_catchphrases(_: Request, prompt: str, language: Language) -> str:
     """Choose the first exclamations."""
-    return json.dumps(
-        {"chosen": [int(number) for number in _LOUD.findall(prompt)[: int(re.findall(r"\d+", prompt)[-1])]]}
-    )
+    most = int(re.findall(r"\d+", prompt)[-1])
+    return json.dumps({"chosen": [int(number) for number in _LOUD.findall(prompt)[:most]]})
 
 
 def _make_reply(request: Request, prompt: str, language: Language) -> str:

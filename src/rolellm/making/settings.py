@@ -73,28 +73,13 @@ class FilterSettings:
 
     Attributes:
         min_confidence: Minimum level of both ratings.
-        no_confidence: Keep pairs whatever their ratings.
-        no_standalone: Keep pairs that refer to their source.
-        no_character: Keep answers out of character.
-        min_grounding: Minimum share of content words found in the script segment or the profile.
-        no_grounding: Do not check script-based pairs against their source.
+        min_overlap: Minimum share of a script-based pair's content words that its segment or the profile has.
         similarity: BM25 similarity of questions that makes a near-duplicate.
-        no_duplicates: Keep near-duplicates.
     """
 
     min_confidence: Level = "medium"
-    no_confidence: Advanced[bool] = False
-    no_standalone: Advanced[bool] = False
-    no_character: Advanced[bool] = False
-    min_grounding: Advanced[float] = Field(default=LEAST_FOUND, ge=0, le=1)
-    no_grounding: Advanced[bool] = False
+    min_overlap: Advanced[float] = Field(default=LEAST_FOUND, ge=0, le=1)
     similarity: Advanced[float] = Field(default=0.8, ge=0, le=1)
-    no_duplicates: Advanced[bool] = False
-
-    @property
-    def least_similarity(self) -> float | None:
-        """The similarity in use."""
-        return None if self.no_duplicates else self.similarity
 
 
 @settings

@@ -19,9 +19,8 @@ from rolellm.core.settings import Advanced, Field, settings
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import count_parameters, find_model, hash_model
 from rolellm.models.load import list_stop_tokens, load_adapter, load_part, load_whole
-from rolellm.models.prompts.encode import encode_prompt, find_end_token
+from rolellm.models.prompts.encode import encode_prompt, find_end_token, settle_template
 from rolellm.models.prompts.render import load_chat_template
-from rolellm.models.prompts.settle import settle_template
 
 if TYPE_CHECKING:
     import torch
@@ -157,7 +156,7 @@ class LocalModel:
             many CPUs, and float32 keeps replies equal across batch sizes).
 
     Attributes:
-        tokenizer: The tokenizer, its chat template settled as for training (see `rolellm.models.prompts.settle`).
+        tokenizer: The tokenizer, its chat template settled as for training (see `rolellm.models.prompts.encode`).
         config: The base's configuration.
         source: Where base, adapter and tokenizer come from.
         device: ``cpu`` or ``cuda``.

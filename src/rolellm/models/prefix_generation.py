@@ -63,7 +63,9 @@ def group_prompts(prompts: Sequence[Sequence[int]]) -> list[tuple[int, list[int]
         groups.append((len(prompts[number]) - 1, [number]))
     singles = sorted(members[0] for _, members in groups if len(members) == 1)
     together = [(shared, sorted(members)) for shared, members in groups if len(members) > 1]
-    return sorted([*together, *([(0, singles)] if singles else [])], key=lambda group: group[1][0])
+    if singles:
+        together.append((0, singles))
+    return sorted(together, key=lambda group: group[1][0])
 
 
 def _count_common(first: Sequence[int], second: Sequence[int], most: int) -> int:
@@ -95,10 +97,13 @@ class _Batch:
         """Find the runs of prompts with one beginning, and the longest beginning."""
         self.runs: list[tuple[slice, Beginning]] = []
         for row, beginning in enumerate(self._begun):
-            start = self.runs.pop()[0].start if self.runs and self.runs[-1][1] is beginning else row
+            start = row
+            if self.runs and self.runs[-1][1] is beginning:
+                start = self.runs.pop()[0].start
             self.runs.append((slice(start, row + 1), beginning))
-        self._lengths = torch.tensor([len(beginning.ids) for beginning in self._begun], device=self._padding.device)
-        self.longest = max(len(beginning.ids) for beginning in self._begun)
+        lengths = [len(beginning.ids) for beginning in self._begun]
+        self._lengths = torch.tensor(lengths, device=self._padding.device)
+        self.longest = max(lengths)
         self._offset = self._lengths - self._padding
         self._hidden: dict[Any, torch.Tensor] = {}
 
@@ -145,10 +150,12 @@ class _Batch:
             ``(batch, 1, 1, count, places)``.
         """
         if window not in self._hidden:
-            before, own = (torch.arange(count, device=self._padding.device) for count in (self.longest, self._stop))
-            positions = torch.cat([before.expand(len(self._padding), -1), self._offset[:, None] + own], dim=1)
+            before = torch.arange(self.longest, device=self._padding.device)
+            own = torch.arange(self._stop, device=self._padding.device)
+            own_positions = self._offset[:, None] + own
+            positions = torch.cat([before.expand(len(own_positions), -1), own_positions], dim=1)
             unused = torch.cat([before >= self._lengths[:, None], own < self._padding[:, None]], dim=1)
-            new = (self._offset[:, None] + own[self._used :])[:, :, None]
+            new = own_positions[:, self._used :, None]
             hidden = unused[:, None] | (positions[:, None] > new)
             if window is not None:
                 hidden |= new - positions[:, None] >= window
@@ -192,31 +199,36 @@ def _attend(
     kinds, each = keys.shape[1], heads // keys.shape[1]
     # Heads that share keys are more queries of the same.
     query = (query * scaling).reshape(rows, kinds, each * count, width)
-    beginnings = [
-        (run, beginning.layers[module.layer_idx], len(beginning.ids)) for run, beginning in batch.runs if beginning.ids
-    ]
-    scores = _score_keys(query, keys, [(run, keys_before, n) for run, (keys_before, _), n in beginnings], batch.longest)
+    beginnings = [(run, *beginning.layers[module.layer_idx]) for run, beginning in batch.runs if beginning.ids]
+    scores = _score_keys(query, keys, beginnings, batch.longest)
     if softcap is not None:
         scores = (scores / softcap).tanh_() * softcap
     # Not minus infinity: of what sees nothing, such as padding, the weights would be no numbers.
-    scores.view(rows, kinds, each, count, -1).masked_fill_(batch.hidden(sliding_window), torch.finfo(torch.float32).min)
+    lowest = torch.finfo(torch.float32).min
+    scores.view(rows, kinds, each, count, -1).masked_fill_(batch.hidden(sliding_window), lowest)
     weights = scores.softmax(dim=-1).to(values.dtype)
     attended = weights[..., batch.longest :] @ values
-    for run, (_, states), length in beginnings:
-        together = weights[run, :, :, :length].transpose(0, 1).reshape(kinds, -1, length) @ states
+    for run, _, states in beginnings:
+        length = states.shape[1]
+        # All prompts of one beginning together, as more queries of the same.
+        of_run = weights[run, :, :, :length].transpose(0, 1).reshape(kinds, -1, length)
+        together = of_run @ states
         attended[run] += together.view(kinds, -1, each * count, width).transpose(0, 1)
     return attended.view(rows, heads, count, width).transpose(1, 2), None
 
 
 def _score_keys(
-    query: torch.Tensor, keys: torch.Tensor, beginnings: Sequence[tuple[slice, torch.Tensor, int]], longest: int
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    beginnings: Sequence[tuple[slice, torch.Tensor, torch.Tensor]],
+    longest: int,
 ) -> torch.Tensor:
     """Multiply queries with the keys of their beginning, all prompts of one together, and with their own.
 
     Args:
         query: ``(batch, key heads, queries, width)``, scaled.
         keys: ``(batch, key heads, places, width)``.
-        beginnings: Prompts, the keys of their beginning, ``(key heads, length, width)``, and its length.
+        beginnings: Prompts, and the keys and values of their beginning, each ``(key heads, length, width)``.
         longest: Places of the longest beginning.
 
     Returns:
@@ -225,8 +237,10 @@ def _score_keys(
     rows, kinds, queries, width = query.shape
     scores = query.new_zeros(rows, kinds, queries, longest + keys.shape[2])
     scores[..., longest:] = query @ keys.transpose(-1, -2)
-    for run, states, length in beginnings:
-        together = query[run].transpose(0, 1).reshape(kinds, -1, width) @ states.transpose(-1, -2)
+    for run, states, _ in beginnings:
+        length = states.shape[1]
+        of_run = query[run].transpose(0, 1).reshape(kinds, -1, width)
+        together = of_run @ states.transpose(-1, -2)
         scores[run, :, :, :length] = together.view(kinds, -1, queries, length).transpose(0, 1)
     return scores.float()
 
@@ -284,26 +298,29 @@ class SharedGeneration:
         heads = [tuple(prompt[:length]) for prompt, length in zip(prompts, shared, strict=True)]
         beginnings = {head: self._read_beginning(head) for head in dict.fromkeys(heads)}
         # Those of one beginning next to each other. A prompt that is to have several replies is read once.
-        rows = sorted(range(len(prompts)), key=lambda index: heads[index])
-        requests = [(heads[row], tuple(prompts[row][len(heads[row]) :])) for row in rows]
-        read = {request: index for index, request in enumerate(dict.fromkeys(requests))}
-        longest = max(len(own) for _, own in read)
-        padding = [longest - len(own) for _, own in read]
-        batch = _Batch([beginnings[head] for head, _ in read], padding, longest + limit - 1, self._device)
-        padded = [[0] * count + list(own) for count, (_, own) in zip(padding, read, strict=True)]
+        rows = sorted(range(len(prompts)), key=heads.__getitem__)
+        requests = [tuple(prompts[row]) for row in rows]
+        read = {tuple(prompts[row]): heads[row] for row in rows}
+        own = [prompt[len(head) :] for prompt, head in read.items()]
+        longest = max(map(len, own))
+        padding = [longest - len(ids) for ids in own]
+        batch = _Batch([beginnings[head] for head in read.values()], padding, longest + limit - 1, self._device)
+        padded = [[0] * count + list(ids) for count, ids in zip(padding, own, strict=True)]
         logits = self._read(batch, torch.tensor(padded, device=self._device))
         if len(read) < len(rows):
-            indices = [read[request] for request in requests]
+            numbers = {prompt: number for number, prompt in enumerate(read)}
+            indices = list(map(numbers.__getitem__, requests))
             batch.keep(indices)
             logits = logits[indices]
         replies: list[list[int]] = [[] for _ in prompts]
         for step in range(limit):
             chosen = choose(logits, rows, step)
             going = []
-            for index, (row, token) in enumerate(zip(rows, chosen.tolist(), strict=True)):
-                if replies[row] and replies[row][-1] in stops:
+            for index, token in enumerate(chosen.tolist()):
+                reply = replies[rows[index]]
+                if reply and reply[-1] in stops:
                     continue
-                replies[row].append(token)
+                reply.append(token)
                 if token not in stops:
                     going.append(index)
             if not going or step + 1 == limit:
@@ -324,5 +341,7 @@ class SharedGeneration:
 
     def _read(self, batch: _Batch, ids: torch.Tensor) -> torch.Tensor:
         """Take prompts piece by piece; gives the logits after the last."""
-        pieces = torch.split(ids, max(1, _CHUNK // len(ids)), dim=1)
-        return [batch.forward(self._model, piece) for piece in pieces][-1]
+        logits = ids
+        for piece in torch.split(ids, max(1, _CHUNK // len(ids)), dim=1):
+            logits = batch.forward(self._model, piece)
+        return logits

@@ -84,11 +84,13 @@ class TreeMask:
         columns = torch.arange(len(self.ends), device=self.ends.device)
         blocks = []
         for start in range(0, len(self.ends), _BLOCK):
-            stop = min(start + _BLOCK, len(self.ends))
+            queries = columns[start : start + _BLOCK]
             before = (self.ends[:start] > start).nonzero().flatten()
-            keys, queries = torch.cat([before, columns[start:stop]]), columns[start:stop]
-            mask = (keys[None, :] <= queries[:, None]) & (queries[:, None] < self.ends[keys][None, :])
-            blocks.append(TreeBlock(start, stop, keys, mask[None, None], self.positions[keys]))
+            keys = torch.cat([before, queries])
+            is_before = keys[None, :] <= queries[:, None]
+            is_open = queries[:, None] < self.ends[keys][None, :]
+            mask = (is_before & is_open)[None, None]
+            blocks.append(TreeBlock(start, start + len(queries), keys, mask, self.positions[keys]))
         return blocks
 
     @cached_property
@@ -112,9 +114,10 @@ class TreeMask:
             return False
         if self._attention == "flex":
             return True
-        return query.device.type == "cuda" and _check_flex(
-            query.device, query.dtype, query.shape[1], key.shape[1], query.shape[3]
-        )
+        if query.device.type != "cuda":
+            return False
+        _, heads, _, width = query.shape
+        return _check_flex(query.device, query.dtype, heads, key.shape[1], width)
 
 
 def attend_tree(
@@ -161,15 +164,15 @@ def _attend_blocks(
     softcap: float | None,
     window: int | None,
 ) -> torch.Tensor:
-    repeats = query.shape[1] // key.shape[1]
-    key_heads, width = key.shape[1], key.shape[3]
+    _, key_heads, _, width = key.shape
+    repeats = query.shape[1] // key_heads
     # One gather for all blocks: the gradient of each slice would be as long as the tree.
-    pairs = torch.cat([key, value], dim=1).transpose(1, 2).flatten(2)[0]
-    sizes = [len(block.positions) for block in tree.blocks]
-    pairs = torch.nn.functional.embedding(tree.seen, pairs).view(1, -1, 2 * key_heads, width)
+    table = torch.cat([key, value], dim=1).transpose(1, 2).flatten(2)[0]
+    pairs = torch.nn.functional.embedding(tree.seen, table).view(1, -1, 2 * key_heads, width)
+    pairs_of_blocks = torch.split(pairs, [len(block.keys) for block in tree.blocks], dim=1)
     queries = torch.split(query, [block.stop - block.start for block in tree.blocks], dim=2)
     parts = []
-    for block, own, pair in zip(tree.blocks, queries, torch.split(pairs, sizes, dim=1), strict=True):
+    for block, own, pair in zip(tree.blocks, queries, pairs_of_blocks, strict=True):
         keys, values = torch.split(pair.transpose(1, 2), key_heads, dim=1)
         if repeats > 1:
             keys, values = keys.repeat_interleave(repeats, 1), values.repeat_interleave(repeats, 1)
@@ -192,9 +195,12 @@ def _attend_capped(
     softcap: float,
 ) -> torch.Tensor:
     """Attention whose scores are bounded, which SDPA cannot do."""
-    scores = query @ key.transpose(-1, -2) * (query.shape[3] ** -0.5 if scaling is None else scaling)
+    if scaling is None:
+        scaling = query.shape[3] ** -0.5
+    scores = query @ key.transpose(-1, -2) * scaling
     scores = (scores / softcap).tanh() * softcap
-    weights = scores.masked_fill(~mask, torch.finfo(scores.dtype).min).softmax(dim=-1, dtype=torch.float32)
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = scores.softmax(dim=-1, dtype=torch.float32)
     return torch.nn.functional.dropout(weights.to(query.dtype), dropout) @ value
 
 
@@ -216,7 +222,7 @@ def _attend_flex(
         block_mask=tree.make_block_mask(window),
         scale=scaling,
         enable_gqa=query.shape[1] != key.shape[1],
-        **({"kernel_options": tree.kernel_options} if tree.kernel_options else {}),
+        kernel_options=tree.kernel_options or None,
     )
     return attended.transpose(1, 2)
 
@@ -247,15 +253,19 @@ def _make_block_mask(ends: torch.Tensor, positions: torch.Tensor, window: int | 
     length = len(ends)
     count = -(-length // _BLOCK)
     padded = torch.nn.functional.pad(torch.stack([ends, positions]), (0, count * _BLOCK - length))
+    of_blocks = padded.view(2, count, _BLOCK)
     # Zeros of padding change no maximum, and no least of a block that is seen whole.
-    high, low = padded.view(2, count, _BLOCK).amax(2), padded.view(2, count, _BLOCK).amin(2)
-    first = torch.arange(count, device=ends.device) * _BLOCK
-    earlier, own = first[None, :] < first[:, None], first[None, :] == first[:, None]
-    is_seen = (earlier & (high[0][None, :] > first[:, None])) | own
-    is_whole = earlier & (low[0][None, :] >= (first + _BLOCK)[:, None])
+    last_end, last_position = of_blocks.amax(2)
+    first_end, first_position = of_blocks.amin(2)
+    # Query blocks are rows, key blocks columns.
+    keys = torch.arange(count, device=ends.device) * _BLOCK
+    queries = keys[:, None]
+    earlier = keys < queries
+    is_seen = (earlier & (last_end > queries)) | (keys == queries)
+    is_whole = earlier & (first_end >= queries + _BLOCK)
     if window is not None:
-        is_seen &= low[1][:, None] - high[1][None, :] < window
-        is_whole &= high[1][:, None] - low[1][None, :] < window
+        is_seen &= first_position[:, None] - last_position < window
+        is_whole &= last_position[:, None] - first_position < window
 
     # FlexAttention does not mask what it takes for whole; a last block that is cut off is left to its kernels.
     def is_visible(_batch: Any, _head: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
@@ -292,16 +302,14 @@ def _check_flex(device: torch.device, dtype: torch.dtype, heads: int, key_heads:
     tolerance = _TOLERANCE.get(dtype, 2e-2)
     try:
         with torch.enable_grad():
-            (flex, blocks) = (
-                _attend_with_gradients(inputs, TreeMask(ends, positions, name)) for name in ("flex", "blocks")
-            )
-        errors = [
-            float((actual - expected).norm() / expected.norm()) for actual, expected in zip(flex, blocks, strict=True)
-        ]
-        reason = f"a relative error of {max(errors):.1e}"
-        agrees = max(errors) < tolerance
-    except Exception as error:  # Whatever a compiler may raise.
-        reason, agrees = f"{type(error).__name__}: {str(error)[:200]}", False
+            flex = _attend_with_gradients(inputs, TreeMask(ends, positions, "flex"))
+            blocks = _attend_with_gradients(inputs, TreeMask(ends, positions, "blocks"))
+        pairs = zip(flex, blocks, strict=True)
+        error = max(float((actual - expected).norm() / expected.norm()) for actual, expected in pairs)
+        reason = f"a relative error of {error:.1e}"
+        agrees = error < tolerance
+    except Exception as failure:  # Whatever a compiler may raise.
+        reason, agrees = f"{type(failure).__name__}: {str(failure)[:200]}", False
     if not agrees:
         warnings.warn(
             f"FlexAttention fails its comparison with plain attention on {device} ({reason}), so attention runs in "
@@ -317,4 +325,5 @@ def _attend_with_gradients(inputs: list[torch.Tensor], tree: TreeMask) -> list[t
     # A layer may be under a checkpoint, which would take these tensors for its own.
     with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
         attended = attend_tree(query, key, value, tree)
-        return [attended.detach(), *torch.autograd.grad(attended.float().square().sum(), [query, key, value])]
+        loss = attended.float().square().sum()
+        return [attended.detach(), *torch.autograd.grad(loss, [query, key, value])]

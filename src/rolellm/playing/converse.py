@@ -56,22 +56,12 @@ class Session:
         sheet = self.player.part.sheet
         description = sheet.full_description or ""
         own_turns = [turn for turn in sheet.turns if turn.kind == "speech" and turn.speaker == sheet.role]
-        return {
-            "id": f"{sheet.role}/{self.number}",
-            "role": sheet.role,
-            "language": sheet.language,
-            "messages": [asdict(message) for message in self.messages],
-            "meta": {
-                **meta,
-                "names": list(sheet.names),
-                "description": description,
-                "catchphrases": list(sheet.catchphrases) or split_catchphrases(description)[1],
-                "lines": [turn.content for turn in own_turns],
-                "finishes": self.finishes,
-                "dropped": self.dropped,
-                "ended": self.ended,
-            },
-        }
+        catchphrases = list(sheet.catchphrases) or split_catchphrases(description)[1]
+        role = {"names": list(sheet.names), "description": description, "catchphrases": catchphrases}
+        meta |= {**role, "lines": [turn.content for turn in own_turns]}
+        meta |= {"finishes": self.finishes, "dropped": self.dropped, "ended": self.ended}
+        head = {"id": f"{sheet.role}/{self.number}", "role": sheet.role, "language": sheet.language}
+        return {**head, "messages": [asdict(message) for message in self.messages], "meta": meta}
 
 
 def read_user_messages(path: str | Path) -> list[str]:

@@ -59,7 +59,7 @@ _SHARE = 4
 #: Maximum characters of a talk's end that are searched for lore's keys (our choice).
 _SCANNED = 40_000
 #: What is said of replies that are not whole.
-_NOTES: dict[Finish, str] = {
+NOTES: dict[Finish, str] = {
     "length": "cut off at the limit of tokens; --set max_tokens=… allows more",
     "filtered": "cut off by the server's content filter",
     "refused": "the server refused to answer",
@@ -87,8 +87,11 @@ class TalkPrompt:
     @property
     def warning(self) -> str:
         """Names what was left out, in a sentence; empty where nothing was."""
-        left_out = [format_count(self.dropped, "earlier turn")] * bool(self.dropped)
-        left_out += [f"{format_count(self.dropped_lore, 'piece')} of lore"] * bool(self.dropped_lore)
+        left_out = []
+        if self.dropped:
+            left_out.append(format_count(self.dropped, "earlier turn"))
+        if self.dropped_lore:
+            left_out.append(f"{format_count(self.dropped_lore, 'piece')} of lore")
         return f"the context is full: the role does not see {' and '.join(left_out)}" if left_out else ""
 
 
@@ -181,8 +184,8 @@ class RolePlayer:
     @cached_property
     def context(self) -> int | None:
         """The most tokens of prompt and reply together; ``None`` where nobody says."""
-        own = _ask_context(self.model)
-        return min(filter(None, (self.settings.context, own)), default=None)
+        lengths = (self.settings.context, _ask_context(self.model))
+        return min(filter(None, lengths), default=None)
 
     def prompt(
         self,
@@ -208,46 +211,52 @@ class RolePlayer:
         """
         if not turns:
             raise SettingsError("there are no turns; give at least one message")
+        notes, called_count = self._find_lore(turns)
         context = self.context
+        if context is None:
+            messages = self._build_messages(turns, notes, more, after)
+            return TalkPrompt(messages, tuple(notes), 0, called_count - len(notes), 0)
         reply_tokens = self.settings.max_tokens if reply_tokens is None else reply_tokens
-        limit = None if context is None else limit_prompt(context, reply_tokens) - tool_tokens
-        if limit is not None and limit < 1:
+        limit = limit_prompt(context, reply_tokens) - tool_tokens
+        if limit < 1:
             raise ModelError(
                 f"the tools in the request take about {tool_tokens:,} tokens, too many for a context of {context:,}; "
                 "send fewer tools, or use a longer context"
             )
         starts = [index for index, turn in enumerate(turns) if turn.role == "user" or index == 0]
-        if limit is not None:
-            starts = _drop_overlong(turns, starts, limit, context)
-        notes, called_count = self._find_lore(turns)
-        ways = [(start, notes) for start in starts]
-        ways += [(starts[-1], notes[:count]) for count in reversed(range(len(notes)))]
+        starts = _drop_overlong(turns, starts, limit, context)
+        # What may be left out, the least first: earlier turns, then lore.
+        ways = [(start, len(notes)) for start in starts]
+        ways += [(starts[-1], count) for count in reversed(range(len(notes)))]
 
         @cache
         def build_prompt(way: int) -> tuple[tuple[Message, ...], int]:
-            start, notes_kept = ways[way]
-            messages = self._build_messages(turns[start:], notes_kept, more, after)
-            return messages, 0 if limit is None else self.count(messages)
+            start, count = ways[way]
+            messages = self._build_messages(turns[start:], notes[:count], more, after)
+            return messages, self.count(messages)
 
         def is_short_enough(way: int) -> bool:
-            return limit is None or build_prompt(way)[1] <= limit
+            return build_prompt(way)[1] <= limit
 
+        # Most talks fit whole.
         way = 0 if is_short_enough(0) else bisect_left(range(len(ways)), True, key=is_short_enough)
         if way == len(ways):
             tokens = build_prompt(way - 1)[1] + tool_tokens
             raise ModelError(f"the prompt has {tokens:,} tokens without any earlier turn, too many for {_fit(context)}")
-        start, notes_kept = ways[way]
+        start, count = ways[way]
         messages, tokens = build_prompt(way)
-        return TalkPrompt(messages, tuple(notes_kept), start, called_count - len(notes_kept), tokens)
+        return TalkPrompt(messages, tuple(notes[:count]), start, called_count - count, tokens)
 
     def _find_lore(self, turns: Sequence[Message]) -> tuple[list[Retrieved], int]:
-        """The lore that the last turns call up, as far as its share of the context takes it, and how much there is."""
-        text = "\n".join(turn.content[-_SCANNED:] for turn in turns[-self.part.scanned :])[-_SCANNED:]
+        """Find the lore that the last turns call up, as much as its share of the context takes, and count all of it."""
+        scanned = [turn.content[-_SCANNED:] for turn in turns[-self.part.scanned :]]
+        newest = scanned[-1]
         lore = self.part.sheet.lore
-        notes = self._prompts.notes(text, len(lore))
-        # Words alone call up nothing that has keys: its author said when it is wanted.
-        notes = [note for note in notes if note.by != "words" or not lore[note.place].keys]
-        newest = turns[-1].content[-_SCANNED:]
+        notes = []
+        for note in self._prompts.notes("\n".join(scanned)[-_SCANNED:], len(lore)):
+            # Words alone call up nothing that has keys: its author said when it is wanted.
+            if note.by != "words" or not lore[note.place].keys:
+                notes.append(note)
 
         def rank(note: Retrieved) -> int:
             entry = lore[note.place]
@@ -256,12 +265,18 @@ class RolePlayer:
             return 1 if entry.constant else 2
 
         notes.sort(key=rank)
-        return (notes if self.context is None else self._fit_lore(notes, self.context // _SHARE)), len(notes)
+        if self.context is None:
+            return notes, len(notes)
+        return self._fit_lore(notes, self.context // _SHARE), len(notes)
 
     def _fit_lore(self, lore: list[Retrieved], room: int) -> list[Retrieved]:
         fitting = []
         for note in lore:
-            if count_fewest_tokens(note.text) <= room and (tokens := self.count([user(note.text)])) <= room:
+            # Counting what cannot fit would take long.
+            if count_fewest_tokens(note.text) > room:
+                continue
+            tokens = self.count([user(note.text)])
+            if tokens <= room:
                 fitting.append(note)
                 room -= tokens
         return fitting
@@ -270,12 +285,15 @@ class RolePlayer:
         self, turns: Sequence[Message], lore: list[Retrieved], more: str, after: str
     ) -> tuple[Message, ...]:
         part = self.part
-        text = part.system_turn(self._template, self._prompts.messages(turns[-1].content, (), lore)[0].content, more)
+        trained = self._prompts.messages(turns[-1].content, (), lore)[0].content
+        talk = list(turns)
         # Many chat templates want the user to begin, and take no system turn at the end.
-        talk = [*[user(OPENING[part.sheet.language])] * (turns[0].role != "user"), *turns]
+        if talk[0].role != "user":
+            talk.insert(0, user(OPENING[part.sheet.language]))
         last = max(index for index, turn in enumerate(talk) if turn.role == "user")
-        talk[last] = user("\n\n".join(filter(None, (talk[last].content, part.after, after))))
-        return (system(text), *talk)
+        texts = filter(None, (talk[last].content, part.after, after))
+        talk[last] = user("\n\n".join(texts))
+        return (system(part.system_turn(self._template, trained, more)), *talk)
 
     def count(self, messages: Sequence[Message]) -> int:
         """The tokens of a prompt; see `TalkPrompt`."""
@@ -316,7 +334,8 @@ class RolePlayer:
                     async for piece in _skip_thoughts(pieces):
                         arrived.put(piece)
             except (CallError, UnacceptableError) as error:
-                more = "; give the length of its context with --context" if getattr(error, "too_long", False) else ""
+                is_too_long = getattr(error, "too_long", False)
+                more = "; give the length of its context: --set context=N" if is_too_long else ""
                 arrived.put(EndpointError(f"{model.name}: {error.reason}{more}"))
             except Exception as error:
                 arrived.put(error)
@@ -329,7 +348,10 @@ class RolePlayer:
         with start_blocking_portal() as portal:
             working = portal.start_task_soon(work)
             try:
-                while (piece := arrived.get()) is not None:
+                while True:
+                    piece = arrived.get()
+                    if piece is None:
+                        break
                     if isinstance(piece, Exception):
                         raise piece
                     yield piece
@@ -345,7 +367,8 @@ class RolePlayer:
         """
         sampling = self.settings.sampling
         if self.context is not None:
-            sampling = replace(sampling, max_tokens=max(1, min(sampling.max_tokens, self.context - prompt.tokens)))
+            room = max(1, self.context - prompt.tokens)
+            sampling = replace(sampling, max_tokens=min(sampling.max_tokens, room))
         return Request(prompt.messages, sampling, repeat=repeat, tag=self.role)
 
 
@@ -370,7 +393,10 @@ def _drop_overlong(turns: Sequence[Message], starts: list[int], limit: int, cont
         ModelError: When there are none.
     """
     fewest, first = 0, len(turns)
-    while first > 0 and (fewest := fewest + count_fewest_tokens(turns[first - 1].content)) <= limit:
+    while first > 0:
+        fewest += count_fewest_tokens(turns[first - 1].content)
+        if fewest > limit:
+            break
         first -= 1
     if first > starts[-1]:
         characters = sum(len(turn.content) for turn in turns[starts[-1] :])
@@ -508,24 +534,24 @@ class Chat:
         """
         if self.prompt is None:
             raise SettingsError("no message was sent yet; say something first")
-        notes = [f"{', '.join(note.shared) or 'always'}: {note.before or note.text[:40]}" for note in self.prompt.lore]
-        return "\n".join(
-            [
-                self.player.show(self.prompt),
-                "",
-                f"lore called up: {'; '.join(notes) or 'none'}",
-                f"left out: {format_count(self.prompt.dropped, 'earlier turn')}, "
-                f"{format_count(self.prompt.dropped_lore, 'piece')} of lore",
-            ]
-        )
+        notes = []
+        for note in self.prompt.lore:
+            keys = ", ".join(note.shared) or "always"
+            notes.append(f"{keys}: {note.before or note.text[:40]}")
+        turns = format_count(self.prompt.dropped, "earlier turn")
+        pieces = format_count(self.prompt.dropped_lore, "piece")
+        lore = f"lore called up: {'; '.join(notes) or 'none'}"
+        return f"{self.player.show(self.prompt)}\n\n{lore}\nleft out: {turns}, {pieces} of lore"
 
     def _say(self, text: str, repeat: int, stream: bool) -> str | Iterator[str]:
         if not text.strip():
             raise SettingsError("the message is empty; say something")
-        before, prompt = self.prompt, self.player.prompt([*self.turns, user(text)])
-        self.prompt, self.message, self._repeat, self.is_answered = prompt, text, repeat, False
-        if prompt.warning and (before is None or prompt.warning != before.warning):
+        prompt = self.player.prompt([*self.turns, user(text)])
+        last_warning = "" if self.prompt is None else self.prompt.warning
+        if prompt.warning not in ("", last_warning):
             warnings.warn(prompt.warning, RoleLLMWarning, stacklevel=3)
+        self.prompt, self.message, self._repeat = prompt, text, repeat
+        self.is_answered = False
         pieces = self._stream_turn(prompt, text, repeat)
         return pieces if stream else strip_thoughts("".join(pieces))
 
@@ -540,5 +566,6 @@ class Chat:
             self.is_answered = bool(reply.strip())
             if self.is_answered:
                 self.turns += [user(text), assistant(reply)]
-            empty = "" if self.is_answered else "the reply is empty; ask again"
-            self.note = _NOTES.get(ends[0], empty) if ends else ""
+            if ends:
+                empty = "" if self.is_answered else "the reply is empty; ask again"
+                self.note = NOTES.get(ends[0], empty)

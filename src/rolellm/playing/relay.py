@@ -67,10 +67,9 @@ class Upstream:
         self.url = f"{base_url}/chat/completions"
         self.continuing: Mapping[str, Any] = {}
         self._key = endpoint.find_key()
-        own = (base_url, urlsplit(base_url).netloc)
-        self._own = re.compile(
-            rf"{'|'.join(map(re.escape, own))}|(?<!\w)(?P<model>{re.escape(settings.model or '')})(?!\w)"
-        )
+        address = "|".join(map(re.escape, (base_url, urlsplit(base_url).netloc)))
+        model = re.escape(settings.model or "")
+        self._own = re.compile(rf"{address}|(?<!\w)(?P<model>{model})(?!\w)")
         self._proxy = find_proxy(base_url)
 
     def open_session(self) -> aiohttp.ClientSession:
@@ -83,19 +82,21 @@ class Upstream:
     def ask(self, body: dict[str, Any]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Its answer to this body; nothing of the client's headers goes there."""
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "rolellm"}
-        headers |= {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
         content = encode_body(body)
         return self._session.post(self.url, data=content, headers=headers, proxy=self._proxy, allow_redirects=False)
 
     def clean(self, value: dict[str, Any], name: str) -> bytes:
         """A reply, a part of one or an error as the client gets it: the model under this name, and no secret."""
+        error = value.get("error")
+        # Servers name themselves in errors.
         if "choices" in value:
             value["model"] = name
-        elif isinstance(value.get("error"), dict) and isinstance(value["error"].get("message"), str):
-            # Servers name themselves in errors.
-            value["error"]["message"] = self._replace_names(value["error"]["message"], name)
-        elif isinstance(value.get("error"), str):
-            value["error"] = self._replace_names(value["error"], name)
+        elif isinstance(error, dict) and isinstance(error.get("message"), str):
+            error["message"] = self._replace_names(error["message"], name)
+        elif isinstance(error, str):
+            value["error"] = self._replace_names(error, name)
         return encode_body(map_strings(value, self._hide))
 
     def _hide(self, text: str) -> str:
@@ -114,7 +115,8 @@ class Upstream:
         return self._hide(text).encode()
 
     def _clean_line(self, line: bytes, name: str) -> bytes:
-        if not line.startswith(b"data:") or UNREADABLE in (value := parse_body(line[5:])):
+        value = parse_body(line[5:]) if line.startswith(b"data:") else {UNREADABLE: True}
+        if UNREADABLE in value:
             return self._hide(line.decode(errors="replace")).encode()
         return b"data: " + self.clean(value, name)
 
@@ -176,17 +178,13 @@ class Relay:
         try:
             async with upstream.ask(self._body) as response:
                 if response.status != 200:
-                    return await (await self._make_error(response))(scope, receive, send)
+                    answer = await self._make_error(response)
+                    return await answer(scope, receive, send)
                 streams = "event-stream" in response.headers.get("Content-Type", "")
                 if streams:
                     return await self._stream(response, send)
-                value = parse_body(await _read(response, _MOST_BYTES))
-                if UNREADABLE in value:
-                    raise AnswerError("its answer is not JSON")
-                for stop in self._stops:
-                    message = value["choices"][0]["message"]
-                    message["content"] = message["content"].partition(stop)[0]
-                await _make_json_response(upstream.clean(value, self._name))(scope, receive, send)
+                answer = await self._make_reply(response)
+                await answer(scope, receive, send)
         except (aiohttp.ClientError, TimeoutError, AnswerError) as error:
             reason = next((words for kind, words in _FAILURES.items() if isinstance(error, kind)), str(error))
             failure = build_error(f"the model's server: {reason}", "upstream_error")
@@ -196,15 +194,29 @@ class Relay:
             else:
                 await JSONResponse(failure, 502)(scope, receive, send)
 
+    async def _make_reply(self, response: aiohttp.ClientResponse) -> Response:
+        content = await _read(response, _MOST_BYTES)
+        value = parse_body(content)
+        if UNREADABLE in value:
+            raise AnswerError("its answer is not JSON")
+        for stop in self._stops:
+            message = value["choices"][0]["message"]
+            message["content"] = message["content"].partition(stop)[0]
+        return _make_json_response(self._upstream.clean(value, self._name))
+
     async def _make_error(self, response: aiohttp.ClientResponse) -> Response:
         content = b""
         with suppress(TimeoutError, aiohttp.ClientError, AnswerError):
             async with asyncio.timeout(_ERROR_SECONDS):
                 content = await _read(response, _MOST_ERROR)
-        passed = ((name, response.headers.get(name, "")) for name in _PASSED)
-        headers = {name: value for name, value in passed if value.isascii() and value.isprintable() and value}
+        headers: dict[str, str] = {}
+        for name in _PASSED:
+            value = response.headers.get(name, "")
+            if value and value.isascii() and value.isprintable():
+                headers[name] = value
         status = response.status if 400 <= response.status < 600 else 502
-        return _make_json_response(self._upstream.clean_error(response.status, content, self._name), status, headers)
+        error = self._upstream.clean_error(response.status, content, self._name)
+        return _make_json_response(error, status, headers)
 
     async def _stream(self, response: aiohttp.ClientResponse, send: Send) -> None:
         await start_stream(send)

@@ -14,13 +14,13 @@ import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, Final
 
 import uvicorn
 from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -29,7 +29,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from rolellm.characters.roles import suggest_names
 from rolellm.core.errors import ModelError, RoleLLMError, RoleLLMWarning, SettingsError
-from rolellm.core.records import Profile, Turn
+from rolellm.core.records import Language, Profile, Turn
 from rolellm.core.text import find_name, fold_name
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Message, UnacceptableError, strip_thoughts, user
@@ -80,21 +80,23 @@ def build_application(
         if not _ORIGIN.fullmatch(origin):
             raise SettingsError(f"{origin!r} is not an origin; give scheme and host, such as http://localhost:3000")
     plain = plain or endpoint.settings.model or ""
-    plain = plain if find_name(plain, players) is None else f"{plain}-plain"
-    pages = Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"])
-    app = Starlette(
-        routes=[
-            Route("/health", _report_health),
-            Route("/v1/models", _list_models),
-            Route("/v1/models/{name:path}", _show_model),
-            Route("/v1/chat/completions", _complete, methods=["POST"]),
-        ],
-        middleware=[pages] * bool(origins),
-        exception_handlers={HTTPException: _explain_error, RoleLLMError: _explain_error},
-        lifespan=_open_upstream,
-    )
-    app.state.upstream, app.state.players, app.state.names = Upstream(endpoint), players, [*players, plain]
-    app.state.key, app.state.hosts, app.state.ignored = key, hosts, ignored
+    if find_name(plain, players) is not None:
+        plain = f"{plain}-plain"
+    routes = [
+        Route("/health", _report_health),
+        Route("/v1/models", _list_models),
+        Route("/v1/models/{name:path}", _show_model),
+        Route("/v1/chat/completions", _complete, methods=["POST"]),
+    ]
+    handlers: Any = {HTTPException: _explain_error, RoleLLMError: _explain_error}
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=_open_upstream)
+    if origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
+        )
+    state = app.state
+    state.upstream, state.players, state.names = Upstream(endpoint), players, [*players, plain]
+    state.key, state.hosts, state.ignored = key, hosts, ignored
     return app
 
 
@@ -183,7 +185,8 @@ def _check_access(request: Request) -> None:
             400, "this host name is not served; use the address that `rolellm serve` printed, or --host"
         )
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if key and not (scheme.lower() == "bearer" and secrets.compare_digest(token.strip().encode(), key.encode())):
+    has_key = scheme.lower() == "bearer" and secrets.compare_digest(token.strip().encode(), key.encode())
+    if key and not has_key:
         raise _InvalidRequestError(401, "wrong or missing API key; send the server's key", "invalid_api_key")
 
 
@@ -213,12 +216,12 @@ async def _read_body(request: Request) -> dict[str, Any]:
 
 
 def _find_model(name: Any, names: list[str]) -> str:
-    match = find_name(name, names) if isinstance(name, str) else None
+    name = name if isinstance(name, str) else ""
+    match = find_name(name, names)
     if match is None:
-        found_name = repr(name[:100]) if isinstance(name, str) else "nothing"
-        raise _InvalidRequestError(
-            404, f"there is no role {found_name}{suggest_names(str(name), names)}", "model_not_found"
-        )
+        shown = repr(name[:100]) if name else "nothing"
+        problem = f"there is no role {shown}{suggest_names(name, names)}"
+        raise _InvalidRequestError(404, problem, "model_not_found")
     return match
 
 
@@ -226,10 +229,8 @@ def _check_fields(body: dict[str, Any], ignored: Mapping[str, Any]) -> list[str]
     """Refuse what `transformers serve` would ignore; return the stop strings, which it leaves in the reply."""
     names = [name for name, default in ignored.items() if body.get(name) not in (None, default)]
     if names:
-        raise SettingsError(
-            f"`transformers serve` ignores {', '.join(names)}; leave that out, or put `rolellm serve` in front "
-            "of a server that supports it (--base-url)"
-        )
+        instead = "leave that out, or put `rolellm serve` in front of a server that supports it (--base-url)"
+        raise SettingsError(f"`transformers serve` ignores {', '.join(names)}; {instead}")
     stop = body.get("stop") or []
     if stop and body.get("stream"):
         raise SettingsError("stop strings are not cut from a stream of `transformers serve`; leave out stop or stream")
@@ -241,7 +242,8 @@ def _check_length(player: RolePlayer, body: dict[str, Any]) -> None:
     fewest = 0
     # The other server says what is wrong with them.
     with suppress(AttributeError, TypeError, UnacceptableError):
-        fewest = sum(count_fewest_tokens(read_content(item.get("content"))) for item in body["messages"])
+        texts = [read_content(item.get("content")) for item in body["messages"]]
+        fewest = sum(map(count_fewest_tokens, texts))
     if player.context is not None and fewest > player.context:
         raise ModelError(f"the messages have over {fewest:,} tokens, too many for a context of {player.context:,}")
 
@@ -253,30 +255,51 @@ def _play(player: RolePlayer, body: dict[str, Any]) -> list[dict[str, Any]]:
     or, after a turn of the role, into a message of their own. A turn of the role that comes last is continued where the
     client says so; otherwise a message of the user that announces a new turn follows it.
     """
-    is_continued = any(body.get(name) is _CONTINUE[name] for name in _CONTINUE)
+    is_continued = any(body.get(name) is value for name, value in _CONTINUE.items())
     turns = _read_messages(body, is_continued)
     talk = [index for index, turn in enumerate(turns) if turn.role != "system"]
     first, end = (talk[0], talk[-1] + 1) if talk else (len(turns), len(turns))
-    more, after = ("\n\n".join(turn.content for turn in part) for part in (turns[:first], turns[end:]))
+    more, after = _join_turns(turns[:first]), _join_turns(turns[end:])
     sheet = player.part.sheet
     turns, items = _merge_turns(turns[first:end], body["messages"][first:end], sheet)
-    last_role = turns[-1].role if turns else ""
-    if last_role != "user" and (after or not (last_role == "tool" or (turns and is_continued))):
-        cue = ONWARD if turns else OPENING
-        turns.append(user("" if after else cue[sheet.language]))
+    cue = _choose_cue(turns, sheet.language, after, is_continued)
+    if cue is not None:
+        turns.append(user(cue))
         items.append({})
-    tools = json.dumps(body["tools"], ensure_ascii=False) if body.get("tools") else ""
-    tool_tokens = player.count([user(tools)]) if tools else 0
-    reply_tokens = next((body[name] for name in _LIMITS if isinstance(body.get(name), int) and body[name] > 0), None)
+    tool_tokens = 0
+    if body.get("tools"):
+        tool_tokens = player.count([user(json.dumps(body["tools"], ensure_ascii=False))])
+    limits = [body.get(name) for name in _LIMITS]
+    reply_tokens = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
     prompt = player.prompt(turns, more=more, after=after, reply_tokens=reply_tokens, tool_tokens=tool_tokens)
     if prompt.warning:
         warnings.warn(f"{player.role}: {prompt.warning}", RoleLLMWarning, stacklevel=2)
-    remaining = items[prompt.dropped :]
-    before: list[dict[str, Any]] = [{} for _ in prompt.messages[len(remaining) :]]
-    return [
-        {**item, "role": turn.role, **({} if item.get("tool_calls") else {"content": turn.content})}
-        for item, turn in zip(before + remaining, prompt.messages, strict=True)
-    ]
+    # The prompt begins with turns of its own, the system's first.
+    sources = items[prompt.dropped :]
+    sources = [{}] * (len(prompt.messages) - len(sources)) + sources
+    messages = []
+    for source, turn in zip(sources, prompt.messages, strict=True):
+        message = {**source, "role": turn.role}
+        if not source.get("tool_calls"):
+            message["content"] = turn.content
+        messages.append(message)
+    return messages
+
+
+def _join_turns(turns: list[Message]) -> str:
+    return "\n\n".join(turn.content for turn in turns)
+
+
+def _choose_cue(turns: list[Message], language: Language, after: str, is_continued: bool) -> str | None:
+    """Choose what a message of the user says that follows the talk; ``None`` where none has to."""
+    last_role = turns[-1].role if turns else ""
+    if last_role == "user":
+        return None
+    if after:
+        return ""
+    if not turns:
+        return OPENING[language]
+    return None if last_role == "tool" or is_continued else ONWARD[language]
 
 
 def _merge_turns(
@@ -287,9 +310,10 @@ def _merge_turns(
     A system turn within the talk becomes the user's. Where somebody else talks to the role besides the user, turns have
     their speakers' names, and those of another character are the user's, as in training.
     """
-    speakers = [_read_speaker(turn, item, sheet) for turn, item in zip(turns, items, strict=True)]
-    characters = [speaker for turn, speaker in zip(turns, speakers, strict=True) if turn.role == "assistant"]
-    is_group = any(characters) or len({*speakers} - {""}) > 1
+    speakers = list(map(_read_speaker, turns, items, repeat(sheet)))
+    named = {(turn.role, speaker) for turn, speaker in zip(turns, speakers, strict=True) if speaker}
+    roles = {role for role, _ in named}
+    is_group = "assistant" in roles or len(named) > 1
     merged: list[Message] = []
     sources: list[dict[str, Any]] = []
     last_role = ""
@@ -297,7 +321,8 @@ def _merge_turns(
         if turn.role == "system":
             turn, item = user(turn.content), {}
         elif is_group and speaker:
-            turn, item = user(format_turn(Turn(speaker, turn.content), sheet.language, is_full=True)), {}
+            text = format_turn(Turn(speaker, turn.content), sheet.language, is_full=True)
+            turn, item = user(text), {}
         # Calls of tools and their results stay as they are.
         role = "" if turn.role == "tool" or item.get("tool_calls") else turn.role
         if role and role == last_role:
@@ -333,12 +358,13 @@ def _read_message(item: Any, index: int, is_continued: bool) -> Message:
     if role not in _ROLES:
         raise SettingsError(f"messages[{index}]: expected a role of {', '.join(_ROLES)}")
     content, calls = item.get("content"), item.get("tool_calls")
-    parts = content if isinstance(content, list) else []
-    for kind in (part.get("type") if isinstance(part, dict) else None for part in parts):
+    for part in content if isinstance(content, list) else ():
+        kind = part.get("type") if isinstance(part, dict) else None
         if kind != "text":
-            content_kind = "images" if "image" in str(kind) else f"content parts of type {str(kind)[:50]!r}"
-            raise SettingsError(f"messages[{index}]: {content_kind} are not supported; send text only")
-    if not (isinstance(content, str | list) or (content is None and role == "assistant")):
+            words = "images" if "image" in str(kind) else f"content parts of type {str(kind)[:50]!r}"
+            raise SettingsError(f"messages[{index}]: {words} are not supported; send text only")
+    may_lack_text = role == "assistant" and content is None
+    if not isinstance(content, str | list) and not may_lack_text:
         raise SettingsError(f"messages[{index}]: expected text as content")
     text = read_content(content)
     if calls:

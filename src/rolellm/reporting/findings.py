@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rolellm.core.table import Interval
 from rolellm.core.text import format_count
-from rolellm.judging.result import JudgingResult, SystemTest
+from rolellm.judging.result import JudgingResult
 from rolellm.judging.summary import is_shown_fit
 from rolellm.judging.verdicts import compute_sign
 from rolellm.scoring.score_report import METRICS, ScoreReport
@@ -22,10 +22,9 @@ from rolellm.scoring.settings import has_held_out_roles
 from rolellm.scoring.statistics.intervals import (
     adjust_p_values,
     compare_pairs,
-    read_interval,
-    select_intervals,
     take_new_roles,
 )
+from rolellm.scoring.style import StyleResult
 
 #: Fewer rows than this decide little (our choice).
 SMALL: Final = 30
@@ -128,39 +127,49 @@ class Evidence:
     def tests(self) -> list[PairTest]:
         """All tests, with p adjusted by Holm over all of them."""
         names = list(self.reports)
-        pairs = [pair for pair in combinations(names, 2) if len(names) <= 3 or names[0] in pair]
-        scored = [_compare_scores(pair, self.reports, metric) for pair in pairs for metric in METRICS]
-        tests = [*filter(None, scored), *self._list_positions(), *self._list_verdicts(), *self.changes]
-        adjusted = adjust_p_values([test.p for test in tests])
-        return [test._replace(p=p) for test, p in zip(tests, adjusted, strict=True)]
+        tests = []
+        for pair in combinations(names, 2):
+            if len(names) <= 3 or names[0] in pair:
+                tests += [_compare_scores(pair, self.reports, metric) for metric in METRICS]
+        all_tests = [*filter(None, tests), *self._list_positions(), *self._list_verdicts(), *self.changes]
+        adjusted = adjust_p_values([test.p for test in all_tests])
+        return [test._replace(p=p) for test, p in zip(all_tests, adjusted, strict=True)]
 
     def _list_positions(self) -> Iterator[PairTest]:
         """List the tests of a single system against the highest floor."""
-        for name, report in self.reports.items() if len(self.reports) == 1 else ():
-            for metric, position in report.scale.position.items() if report.scale else ():
-                if position is not None and position.gain is not None:
-                    scope = _name_roles(position.gain, len(report.by_role))
-                    means = (position.model, position.low)
-                    yield PairTest((name, position.floor), metric, means, position.gain, position.p, scope)
+        if len(self.reports) != 1:
+            return
+        ((name, report),) = self.reports.items()
+        positions = report.scale.position if report.scale else {}
+        for metric, position in positions.items():
+            if position is None or position.gain is None:
+                continue
+            scope = _name_roles(position.gain, len(report.by_role))
+            means = (position.model, position.low)
+            yield PairTest((name, position.floor), metric, means, position.gain, position.p, scope)
 
     def _list_verdicts(self) -> Iterator[PairTest]:
         """List the tests of win rates that may be said: of enough rows, and by judges that are shown to be fit."""
         if self.judged is None or not is_shown_fit(self.judged):
             return
         roles = len(self.judged.list_groups("pairwise", "by_role"))
+        rates = {}
+        for model in self.judged.models:
+            rate = model.measures()["win_rate"]
+            # The baseline is even with itself.
+            rates[model.name] = rate.mean if rate else 0.5
         for test in self.judged.tests:
-            if test.measure == "win_rate" and test.difference and test.difference.n >= LEAST_VERDICTS:
-                p, scope = 1.0 if test.p is None else test.p, _name_roles(test.difference, roles)
-                yield PairTest((test.a, test.b), _WINS, self._find_rates(test), test.difference, p, scope)
+            difference = test.difference
+            if test.measure != "win_rate" or difference is None or difference.n < LEAST_VERDICTS:
+                continue
+            p = 1.0 if test.p is None else test.p
+            means = (rates.get(test.a, 0.5), rates.get(test.b, 0.5))
+            yield PairTest((test.a, test.b), _WINS, means, difference, p, _name_roles(difference, roles))
 
-    def _find_rates(self, test: SystemTest) -> tuple[float, float]:
-        rates = {model.name: model.measures()["win_rate"] for model in self.judged.models} if self.judged else {}
-        first, second = (rate.mean if (rate := rates.get(name)) else 0.5 for name in (test.a, test.b))
-        return first, second
-
-    def select_tests(self, pair: tuple[str, str]) -> list[PairTest]:
-        """Select the tests of two systems under the metrics of Rouge-L."""
-        return [test for test in self.tests if test.pair == pair and test.measure in METRICS]
+    def select_tests(self, pair: tuple[str, str], *more: str) -> list[PairTest]:
+        """Select the tests of two systems under the metrics of Rouge-L, and more measures."""
+        measures = (*METRICS, *more)
+        return [test for test in self.tests if test.pair == pair and test.measure in measures]
 
     def describe_scores(self) -> list[str]:
         """Say what Rouge-L found about one or several systems.
@@ -169,17 +178,7 @@ class Evidence:
             Sentences. Of two systems, in what the one is ahead and behind, each with the difference's 95 % interval; of
             one, its scores, and whether they are above the highest floor.
         """
-        metrics = [metric for report in self.reports.values() for metric in report.metrics.values() if metric]
-        counts = [metric.n for metric in metrics if metric.n]
-        sentences = []
-        if counts and min(counts) < SMALL:
-            fewest = format_count(min(counts), "row")
-            sentences.append(f"Some figures rest on {fewest} only, too few for more than a first look.")
-        roles = min((len(report.by_role) for report in self.reports.values() if report.by_role), default=FEW_ROLES)
-        config = next((report.options.config for report in self.reports.values()), None)
-        if has_held_out_roles(config) and roles < FEW_ROLES:
-            held_out = format_count(roles, "role")
-            sentences.append(f"Only {held_out} held out: next to nothing can be decided about new roles.")
+        sentences = self._describe_size()
         if len(self.reports) == 1:
             return sentences + list(self._describe_positions())
         tests = [test for test in self.tests if test.measure in METRICS]
@@ -191,6 +190,24 @@ class Evidence:
             sentences += _describe_pair(pair, pair_tests, len(self.tests))
         return sentences
 
+    def _describe_size(self) -> list[str]:
+        """Say where there are too few rows or held-out roles."""
+        counts = []
+        role_counts = []
+        config = None
+        for report in self.reports.values():
+            counts += [metric.n for metric in report.metrics.values() if metric and metric.n]
+            role_counts.append(len(report.by_role) or FEW_ROLES)
+            config = report.options.config
+        sentences = []
+        if counts and min(counts) < SMALL:
+            fewest = format_count(min(counts), "row")
+            sentences.append(f"Some figures rest on {fewest} only, too few for more than a first look.")
+        if has_held_out_roles(config) and min(role_counts) < FEW_ROLES:
+            held_out = format_count(min(role_counts), "role")
+            sentences.append(f"Only {held_out} held out: next to nothing can be decided about new roles.")
+        return sentences
+
     def _describe_positions(self) -> Iterator[str]:
         ((name, report),) = self.reports.items()
         tests = {test.measure: test for test in self.tests if test.pair[0] == name}
@@ -198,8 +215,9 @@ class Evidence:
             score = report.metrics.get(metric)
             if score is None:
                 continue
-            count = f"n = {score.n:,}" if score.n else ""
-            text = f"{name}: {metric} {score.mean:.3f} ({', '.join(filter(None, (score.format_ends(3), count)))})"
+            details = [score.format_ends(3)] if score.ends else []
+            details += [f"n = {score.n:,}"] if score.n else []
+            text = f"{name}: {metric} {score.mean:.3f} ({', '.join(details)})"
             if metric in tests:
                 test = tests[metric]
                 verb = "above" if test.sign > 0 else "not shown to be above"
@@ -209,36 +227,44 @@ class Evidence:
     def describe_gain(self) -> str:
         """Say in one sentence whether the first of two systems is ahead of the second, and in what."""
         first, second = list(self.reports)[:2]
-        tests = [test for test in self.tests if test.pair == (first, second) and test.measure in (*METRICS, _WINS)]
-        rows = min((test.difference.n for test in tests), default=0)
+        tests = self.select_tests((first, second), _WINS)
         scope = tests[0].scope if tests else ""
-        ahead, behind, open_tests = ([test for test in tests if test.sign == sign] for sign in (1, -1, 0))
-        undecided = "; ".join(test.ends for test in open_tests)
-        decided = {"ahead": _join([test.ends for test in ahead]), "behind": _join([test.ends for test in behind])}
+        ahead, behind, undecided = ([test for test in tests if test.sign == sign] for sign in (1, -1, 0))
+        ends = _join([test.ends for test in ahead]), _join([test.ends for test in behind])
         if ahead and behind:
             return (
                 f"“{first}” is ahead of “{second}” {scope} in {_list_measures(ahead)} and behind in "
-                f"{_list_measures(behind)} ({decided['ahead']}; {decided['behind']})."
+                f"{_list_measures(behind)} ({ends[0]}; {ends[1]})."
             )
+        rows = min((test.difference.n for test in tests), default=0)
         few = f"; some figures rest on {format_count(rows, 'held-out row')} only" if rows < SMALL else ""
+        ranges = "; ".join(test.ends for test in undecided)
         if not ahead and not behind:
-            ranges = f" ({undecided})" if undecided else ""
+            ranges = f" ({ranges})" if ranges else ""
             return f"“{first}” is not shown to be ahead of “{second}” or behind it{ranges}{few}."
-        word, opposite, measures = ("ahead of", "behind", ahead) if ahead else ("behind", "ahead", behind)
-        text = f"“{first}” is {word} “{second}” {scope} in {_list_measures(measures)} ({decided[word.split()[0]]})"
-        if undecided:
-            text += f", and {opposite} in nothing that is decided ({undecided})"
+        if ahead:
+            text = f"“{first}” is ahead of “{second}” {scope} in {_list_measures(ahead)} ({ends[0]})"
+        else:
+            text = f"“{first}” is behind “{second}” {scope} in {_list_measures(behind)} ({ends[1]})"
+        if ranges:
+            text += f", and {'behind' if ahead else 'ahead'} in nothing that is decided ({ranges})"
         return f"{text}{few}."
 
     def describe_standing(self) -> dict[str, str]:
         """Say of each system in a few words whom it is ahead of by Rouge-L, and behind whom."""
         words: dict[str, list[str]] = {name: [] for name in self.reports}
-        pairs = dict.fromkeys(test.pair for test in self.tests if test.measure in METRICS and test.pair[1] in words)
-        for pair in pairs:
+        scored = [test.pair for test in self.tests if test.measure in METRICS and test.pair[1] in words]
+        for pair in dict.fromkeys(scored):
+            first, second = pair
             signs = {test.sign for test in self.select_tests(pair)} - {0}
-            for name, rival, sign in ((*pair, 1), (*pair[::-1], -1)):
-                kind = ("ahead of" if sign in signs else "behind") if len(signs) == 1 else "mixed against"
-                words[name].append(f"{kind if signs else 'undecided against'} {rival}")
+            if signs == {1} or signs == {-1}:
+                ahead, behind = (first, second) if 1 in signs else (second, first)
+                words[ahead].append(f"ahead of {behind}")
+                words[behind].append(f"behind {ahead}")
+                continue
+            kind = "mixed against" if signs else "undecided against"
+            words[first].append(f"{kind} {second}")
+            words[second].append(f"{kind} {first}")
         return {name: ", ".join(clauses) for name, clauses in words.items()}
 
     def describe_verdicts(self) -> list[str]:
@@ -275,24 +301,17 @@ class Evidence:
         return f"{' and '.join(rates)} against {baseline}, {ends}, {count}"
 
 
-def describe_styles(styles: Mapping[str, Mapping[str, Any]], config: str | None) -> list[str]:
-    """Say how often each system's replies sound most like their role, next to chance and to the roles' own replies.
-
-    Args:
-        styles: What `rolellm.scoring.style.measure_file_style` found.
-        config: The rows' config.
-    """
+def describe_styles(styles: Mapping[str, StyleResult]) -> list[str]:
+    """Say how often each system's replies sound most like their role, next to chance and to the roles' own replies."""
     sentences = []
-    for name, style in styles.items():
-        for language, measured in select_intervals(style["languages"], config).items():
-            if "replies" not in measured or (share := read_interval(measured["replies"]["top1"])) is None:
+    for name, result in styles.items():
+        for language, style in result.leading.items():
+            if style.replies is None or style.replies.top1 is None:
                 continue
-            meter = read_interval(measured["meter"]["top1"])
-            own = "" if meter is None else f", the roles' own replies {_show_share(meter)}"
-            chance = 100 * measured["meter"]["chance"]
+            own = f", the roles' own replies {_show_share(style.meter.top1)}" if style.meter.top1 else ""
             sentences.append(
-                f"Of {name}'s replies ({language}), {_show_share(share)} sound most like their role; "
-                f"chance would be {chance:.1f} %{own}."
+                f"Of {name}'s replies ({language}), {_show_share(style.replies.top1)} sound most like their role; "
+                f"chance would be {100 * style.meter.chance:.1f} %{own}."
             )
     return sentences
 
@@ -349,4 +368,6 @@ def _list_measures(tests: Sequence[PairTest]) -> str:
 
 
 def _join(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -101,13 +101,16 @@ _MADE: Final = {
 
 def made_table(made: Mapping[str, Any]) -> Table:
     """Build a table of the counts of roles that were made from scripts, a column a role."""
-    columns = []
-    for role in made["roles"]:
-        listed = {key: _list_counts(value) for key, value in role.items() if isinstance(value, Mapping)}
-        columns.append({**role, **listed, "picked": len(role["catchphrases"])})
-    rows = tuple(TableRow((name,), tuple(text.format(**role) for role in columns)) for name, text in _MADE.items())
-    heads = tuple(role["role"] for role in columns)
-    return Table("Made from a script", ("",), heads, rows, left=heads)
+    rows = []
+    for name, form in _MADE.items():
+        rows.append(TableRow((name,), tuple(form.format(**_describe_role(role)) for role in made["roles"])))
+    heads = tuple(role["role"] for role in made["roles"])
+    return Table("Made from a script", ("",), heads, tuple(rows), left=heads)
+
+
+def _describe_role(role: Mapping[str, Any]) -> dict[str, Any]:
+    listed = {key: _list_counts(value) for key, value in role.items() if isinstance(value, Mapping)}
+    return {**role, **listed, "picked": len(role["catchphrases"])}
 
 
 def _list_counts(counts: Mapping[str, int]) -> str:
@@ -134,16 +137,21 @@ def page_pieces(content: PageContent, questions_file: str = "report.questions.js
     is_checked = content.drift or content.tests or content.safety
     if not is_checked and not any(part.reports or part.judged for part in content.parts):
         raise DataError("nothing to report: expected the scores of at least one system")
-    several = len(content.parts) > 1
+    has_several = len(content.parts) > 1
+    views = []
+    origins = []
+    for number, part in enumerate(content.parts, start=1):
+        views.append(part.view(f"part-{number}-" if has_several else ""))
+        origins.append((part, facts(part.manifest), _list_origins(part)))
     return generate_page(
         "page.html.jinja",
         content=content,
-        parts=[part.view(f"part-{at}-" if several else "") for at, part in enumerate(content.parts, start=1)],
-        several=several,
+        parts=views,
+        several=has_several,
         questions=_view_questions(content.questions, questions_file) if content.questions else None,
         all_examples={part.name: pick_contrasts(part) for part in content.questions},
-        recipe=facts(content.recipe) if content.recipe else (),
-        origins=[(part, facts(part.manifest) if part.manifest else (), _list_origins(part)) for part in content.parts],
+        recipe=facts(content.recipe),
+        origins=origins,
         drift=drift_view(content.drift) if content.drift else None,
         tests=tests_view(content.tests) if content.tests else None,
         safety=content.safety,
@@ -162,10 +170,8 @@ def _view_questions(questions: Sequence[QuestionSet], file: str) -> dict[str, An
     }
 
 
-#: Rows shown for each of the two systems (our choice).
+#: Rows shown in favor of each of the two systems.
 _EACH = 2
-#: Rows whose Rouge-L differs by less are not shown as examples (our choice).
-_LEAST = 0.1
 
 
 def pick_contrasts(part: QuestionSet) -> list[dict[str, Any]]:
@@ -176,21 +182,17 @@ def pick_contrasts(part: QuestionSet) -> list[dict[str, Any]]:
     Returns:
         Each ``row`` with two ``replies``: ``system``, ``text`` and ``score``, from 0 to 1.
     """
-    names = sorted(
-        (name for name in part.rouge if part.kinds.get(name) != "canary"),
-        key=lambda name: part.kinds.get(name) == "baseline",
-    )[:2]
+    names = [name for name in part.rouge if part.kinds.get(name) not in ("canary", "baseline")]
+    names += [name for name in part.rouge if part.kinds.get(name) == "baseline"]
     if len(names) < 2:
         return []
-    first, second = (part.rouge[name] for name in names)
-    gains = {row.id: first[row.id] - second[row.id] for row in part.rows if row.id in first and row.id in second}
-    ranked = sorted(gains, key=lambda row_id: gains[row_id], reverse=True)
-    chosen = [row_id for row_id in ranked[:_EACH] if gains[row_id] >= _LEAST]
-    chosen += [row_id for row_id in ranked[: -_EACH - 1 : -1] if gains[row_id] <= -_LEAST]
-    rows = {row.id: row for row in part.rows}
-    return [
-        {"row": rows[row_id], "replies": [_describe_reply(part, name, row_id) for name in names]} for row_id in chosen
-    ]
+    first, second = (part.rouge[name] for name in names[:2])
+    shared = first.keys() & second.keys()
+    gains = [(first[row.id] - second[row.id], row) for row in part.rows if row.id in shared]
+    gains.sort(key=lambda pair: pair[0], reverse=True)
+    chosen = [row for gain, row in gains[:_EACH] if gain > 0]
+    chosen += [row for gain, row in gains[: -_EACH - 1 : -1] if gain < 0]
+    return [{"row": row, "replies": [_describe_reply(part, name, row.id) for name in names[:2]]} for row in chosen]
 
 
 def _describe_reply(part: QuestionSet, name: str, row_id: str) -> dict[str, Any]:
@@ -199,11 +201,11 @@ def _describe_reply(part: QuestionSet, name: str, row_id: str) -> dict[str, Any]
 
 def _list_origins(part: Section) -> dict[str, tuple[tuple[str, str], ...]]:
     """List protocol, config, split and fingerprint of each report of a section, by system."""
-    named = ("protocol", "config", "split")
-    return {
-        name: facts({key: getattr(report.options, key) for key in named} | report.fingerprint)
-        for name, report in part.reports.items()
-    }
+    origins = {}
+    for name, report in part.reports.items():
+        options = {key: getattr(report.options, key) for key in ("protocol", "config", "split")}
+        origins[name] = facts(options | report.fingerprint)
+    return origins
 
 
 def facts(value: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -212,9 +214,13 @@ def facts(value: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     >>> facts({"decoding": {"sample": False, "stops": ["\n"]}, "seed": None})
     (('decoding.sample', 'false'), ('decoding.stops', '"\\n"'), ('seed', 'null'))
     """
-    pairs = [(name, truncate(_format_value(item), _MAX_VALUE)) for name, item in _iterate_leaves(value, "", _MAX_DEPTH)]
+    pairs = []
+    for name, item in _iterate_leaves(value, "", _MAX_DEPTH):
+        pairs.append((name, truncate(_format_value(item), _MAX_VALUE)))
     more = len(pairs) - _MAX_FACTS
-    return tuple(pairs) if more <= 0 else (*pairs[:_MAX_FACTS], ("…", f"{more:,} more"))
+    if more > 0:
+        pairs[_MAX_FACTS:] = [("…", f"{more:,} more")]
+    return tuple(pairs)
 
 
 def _iterate_leaves(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:

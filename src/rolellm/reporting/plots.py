@@ -91,8 +91,9 @@ def sign(name: str, series: int) -> dict[str, Any]:
 
 
 def _mark(series: int) -> dict[str, str]:
-    at = series % len(SERIES)
-    return {"shape": list(MARKERS.values())[series % len(MARKERS)], "fill": f"var(--series-{at + 1}, {SERIES[at]})"}
+    color = series % len(SERIES)
+    shapes = list(MARKERS.values())
+    return {"shape": shapes[series % len(MARKERS)], "fill": f"var(--series-{color + 1}, {SERIES[color]})"}
 
 
 def _draw(template: str, title: str, high: float, **parts: Any) -> str:
@@ -124,30 +125,21 @@ def dots_svg(lines: Sequence[Dot], scale: Scale, title: str) -> str:
         return left + (score - scale.low) / (scale.high - scale.low) * (right - left)
 
     drawn_lines = []
-    for at, line in enumerate(lines):
-        score, text = line.score, ABSENT
-        if score is not None:
-            mean = format_number(score.mean * scale.times, scale.digits)
-            text = f"{mean} {score.format_ends(scale.digits, scale.times)}".rstrip()
-        drawn_lines.append(
-            {
-                "name": label(line.name, 28),
-                "text": text,
-                "y": _ABOVE + row * at + 23,
-                "x": score and x(score.mean),
-                "ends": score and score.ends and tuple(map(x, score.ends)),
-                "mark": _mark(line.series),
-            }
-        )
-    ticks = [
-        (x(tick / scale.times), f"{tick:g}".replace("-", "−"))
-        for tick in _choose_ticks(scale.low * scale.times, scale.high * scale.times)
-    ]
-    edges = {"left": left, "right": right, "top": _ABOVE, "bottom": bottom}
-    center = None if scale.center is None else x(scale.center)
-    return _draw(
-        "dots.svg.jinja", title, bottom + 30, scale=scale, lines=drawn_lines, ticks=ticks, center=center, **edges
-    )
+    for number, line in enumerate(lines):
+        drawn: dict[str, Any] = {"name": label(line.name, 28), "text": ABSENT, "x": None, "ends": None}
+        drawn |= {"y": _ABOVE + row * number + 23, "mark": _mark(line.series)}
+        if line.score is not None:
+            mean = format_number(line.score.mean * scale.times, scale.digits)
+            drawn["text"] = f"{mean} {line.score.format_ends(scale.digits, scale.times)}".rstrip()
+            drawn["x"] = x(line.score.mean)
+            drawn["ends"] = tuple(map(x, line.score.ends or ()))
+        drawn_lines.append(drawn)
+    ticks = []
+    for tick in _choose_ticks(scale.low * scale.times, scale.high * scale.times):
+        ticks.append((x(tick / scale.times), f"{tick:g}".replace("-", "−")))
+    edges: dict[str, float | None] = {"left": left, "right": right, "top": _ABOVE, "bottom": bottom}
+    edges["center"] = None if scale.center is None else x(scale.center)
+    return _draw("dots.svg.jinja", title, bottom + 30, scale=scale, lines=drawn_lines, ticks=ticks, **edges)
 
 
 def intervals_svg(reports: Mapping[str, ScoreReport], metric: str) -> str:
@@ -157,8 +149,12 @@ def intervals_svg(reports: Mapping[str, ScoreReport], metric: str) -> str:
         reports: System name to its score report.
         metric: ``CUS``, ``RAW`` or ``SPE``.
     """
-    scores = [score for report in reports.values() for key in METRICS if (score := report.metrics.get(key))]
-    highest = max((max(score.mean, *(score.ends or (score.mean,))) for score in scores), default=0)
+    highest = 0.0
+    for report in reports.values():
+        for key in METRICS:
+            score = report.metrics.get(key)
+            if score:
+                highest = max(highest, score.mean, *(score.ends or ()))
     # Up to the next tenth.
     upper = max(math.ceil(round(highest * 10, 6)) / 10, 0.1)
     lines = [Dot(name, report.metrics.get(metric), at) for at, (name, report) in enumerate(reports.items())]
@@ -194,10 +190,13 @@ def heat_svg(
     for number, column in zip(series, values, strict=True):
         cells = []
         for name in drawn:
+            cell: dict[str, Any] = {"text": ABSENT, "fill": None}
             score = column.get(name)
-            step = None if score is None else _pick_step(score.mean, *ends)
-            text = ABSENT if score is None else format_number(score.mean * times, digits)
-            cells.append({"text": text, "fill": None if step is None else f"var(--heat-{step + 1}, {HEAT[step]})"})
+            if score is not None:
+                step = _pick_step(score.mean, *ends)
+                cell["text"] = format_number(score.mean * times, digits)
+                cell["fill"] = f"var(--heat-{step + 1}, {HEAT[step]})"
+            cells.append(cell)
         columns.append({"mark": _mark(number), "cells": cells})
     size = {"left": left, "cell": (_PANEL - _RIGHT - left) / max(len(columns), 1), "row": high, "top": _ABOVE}
     return _draw("heat.svg.jinja", title, _ABOVE + high * (len(drawn) + 1) + 4, names=names, columns=columns, **size)
@@ -211,13 +210,18 @@ def _pick_step(value: float, low: float, high: float) -> int:
 def rouge_heat(reports: Mapping[str, ScoreReport], metric: str, series: Mapping[str, int]) -> str | None:
     """Draw a heat map of a metric by role and system; ``None`` where no role has it."""
     roles = roles_of(reports.values())
-    values = [
-        {role: score for role in roles if (score := report.by_role.get(role, {}).get(metric)) is not None}
-        for report in reports.values()
-    ]
-    if not any(values):
+    values: list[dict[str, Interval]] = []
+    for report in reports.values():
+        column = {}
+        for role in roles:
+            score = report.by_role.get(role, {}).get(metric)
+            if score is not None:
+                column[role] = score
+        values.append(column)
+    means = [score.mean for column in values for score in column.values()]
+    if not means:
         return None
-    highest = max(score.mean for column in values for score in column.values()) or 1.0
+    highest = max(means) or 1.0
     title, numbers = f"{metric} by role: {MEANINGS[metric]}, ×100", [series[name] for name in reports]
     # From the palest step up: there is no "worse than nothing" in Rouge-L.
     return heat_svg(title, roles, values, numbers, ends=(-highest, highest))
@@ -237,10 +241,9 @@ def standing_plots(judged: JudgingResult) -> list[str]:
         "win_rate": half,
         "lc_win_rate": replace(half, title="The same, length-controlled", axis="percent; at the baseline’s length"),
         "list_win_rate": replace(half, title=f"Ranked above {base}", axis="percent of lists; ties half"),
-        "average_rank": Scale(
-            "Average rank", f"from 1 (best) to {last}", low=1, high=last, digits=2, center=(1 + ranked) / 2
-        ),
     }
+    words = f"from 1 (best) to {last}"
+    scales["average_rank"] = Scale("Average rank", words, low=1, high=last, digits=2, center=(1 + ranked) / 2)
     return _plot_measures(judged, scales)
 
 
@@ -258,11 +261,11 @@ def habit_plots(judged: JudgingResult) -> list[str]:
     words = f"rank; {middle:g} everywhere means no bias"
     ranks = Scale("Mean rank by position in the list", words, middle - 0.5, middle + 0.5, digits=2, center=middle)
     by_place = [(f"shown at position {at}", Interval(mean)) for at, mean in enumerate(mean_ranks, start=1)]
-    return [
-        *_plot([Dot(name, score, 5) for name, score in preferred if score], half),
-        *_plot_measures(judged, {"consistency": agree}),
-        *_plot([Dot(name, score, 5) for name, score in by_place if len(mean_ranks) > 1], ranks),
-    ]
+    pictures = _plot([Dot(name, score, 5) for name, score in preferred if score], half)
+    pictures += _plot_measures(judged, {"consistency": agree})
+    if len(mean_ranks) > 1:
+        pictures += _plot([Dot(name, score, 5) for name, score in by_place], ranks)
+    return pictures
 
 
 def _plot_measures(judged: JudgingResult, scales: Mapping[str, Scale]) -> list[str]:
@@ -270,19 +273,21 @@ def _plot_measures(judged: JudgingResult, scales: Mapping[str, Scale]) -> list[s
     series, pictures = series_of(judged), []
     for measure, scale in scales.items():
         design: Design = "listwise" if measure in ("list_win_rate", "average_rank") else "pairwise"
-        models = [system for system in judged.judged(design) if measure != "list_win_rate" or system.kind != "baseline"]
-        pictures += _plot(
-            [Dot(_plot_name(system), system.measures()[measure], series[system.name]) for system in models], scale
-        )
+        dots = []
+        for system in judged.judged(design):
+            if measure != "list_win_rate" or system.kind != "baseline":
+                dots.append(Dot(_plot_name(system), system.measures()[measure], series[system.name]))
+        pictures += _plot(dots, scale)
     return pictures
 
 
 def _plot(lines: Sequence[Dot], scale: Scale) -> list[str]:
     """Plot lines on a scale that holds them all; nothing where there is nothing to draw."""
     scores = [line.score for line in lines]
+    if not any(scores):
+        return []
     step = 0.5 if scale.times == 1 else 0.1
-    title = f"{scale.title}, {scale.axis}"
-    return [dots_svg(lines, spread(scale, scores, step=step), title)] if any(scores) else []
+    return [dots_svg(lines, spread(scale, scores, step=step), f"{scale.title}, {scale.axis}")]
 
 
 def _plot_name(model: SystemFigures) -> str:
@@ -292,13 +297,16 @@ def _plot_name(model: SystemFigures) -> str:
 
 def spread(scale: Scale, scores: Sequence[Interval | None], *, step: float = 0.1) -> Scale:
     """Widen a scale in whole steps until it holds every interval and the center; never narrowed, never empty."""
-    present = [score for score in scores if score is not None]
-    ends = [end for score in present for end in (score.mean, *(score.ends or ()))]
-    ends += [] if scale.center is None else [scale.center]
+    ends = [] if scale.center is None else [scale.center]
+    for score in scores:
+        if score is not None:
+            ends += [score.mean, *(score.ends or ())]
     low, high = min(ends, default=scale.low), max(ends, default=scale.high)
-    low, high = (math.floor(round(low / step, 6)) * step, math.ceil(round(high / step, 6)) * step)
-    low, high = min(scale.low, low), max(scale.high, high)
-    return replace(scale, low=low, high=high) if low < high else replace(scale, low=low - step, high=high + step)
+    low = min(scale.low, math.floor(round(low / step, 6)) * step)
+    high = max(scale.high, math.ceil(round(high / step, 6)) * step)
+    if low == high:
+        low, high = low - step, high + step
+    return replace(scale, low=low, high=high)
 
 
 def _get_last_ranks(judged: JudgingResult) -> tuple[int, int]:

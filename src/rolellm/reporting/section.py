@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -10,13 +10,11 @@ from typing import Any
 from markupsafe import Markup
 
 from rolellm.core.table import Cell, Table, TableRow
-from rolellm.judging.result import JudgingResult
+from rolellm.judging.result import JudgingResult, SystemFigures
 from rolellm.judging.systems import ROLEGPT_NAME
 from rolellm.reporting import plots
 from rolellm.reporting.findings import Evidence
 from rolellm.reporting.tables import (
-    PUBLISHED,
-    PublishedTable,
     disagreements,
     judged_tables,
     list_absent,
@@ -28,12 +26,13 @@ from rolellm.reporting.tables import (
     with_markers,
 )
 from rolellm.reporting.templates import encode_file
+from rolellm.scoring.published import PUBLISHED, PublishedTable
 from rolellm.scoring.score_report import METRICS, ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 
 _OPEN_TESTS = 24
-# Of the tables that the page holds as files, in rows and characters (our choice).
-_LONGEST, _LARGEST = 100, 50_000
+# Characters of a table's CSV that the page holds as a file, so that a page of all 130 roles stays below 1 MB.
+_LARGEST = 50_000
 _LATEX = "application/x-tex"
 
 
@@ -56,12 +55,20 @@ class Section:
     released: PublishedTable | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "judged", self.judged and self.judged.leading)
+        if self.judged:
+            object.__setattr__(self, "judged", self.judged.leading)
 
     @cached_property
     def reports(self) -> dict[str, ScoreReport]:
         """The score reports as tables show them."""
         return {name: report.leading for name, report in self.scored.items()}
+
+    @cached_property
+    def models(self) -> dict[str, SystemFigures]:
+        """The judged systems by name."""
+        if self.judged is None:
+            return {}
+        return {model.name: model for model in self.judged.models}
 
     @property
     def options(self) -> ScoreOptions | None:
@@ -71,7 +78,9 @@ class Section:
     @property
     def config(self) -> str | None:
         """The data set's config, where the section names one."""
-        return (self.options.config if self.options else None) or (self.judged.config if self.judged else None)
+        if self.options and self.options.config:
+            return self.options.config
+        return self.judged.config if self.judged else None
 
     @property
     def odd(self) -> dict[str, tuple[str, ...]]:
@@ -82,8 +91,9 @@ class Section:
     def published(self) -> PublishedTable | None:
         """The paper's table where its rows may be shown with ours: the same rows, and the same protocol throughout."""
         table, options = self.released, self.options
-        same = table is not None and options is not None and not self.odd and options.protocol == table.protocol
-        return table if same else None
+        if table is None or options is None or self.odd or options.protocol != table.protocol:
+            return None
+        return table
 
     @property
     def left_out(self) -> str:
@@ -97,8 +107,7 @@ class Section:
     @cached_property
     def series(self) -> dict[str, int]:
         """System name to the number of its color and marker."""
-        judged = plots.series_of(self.judged) if self.judged else {}
-        return judged or {name: at for at, name in enumerate(self.reports)}
+        return {name: number for number, name in enumerate(self.models or self.reports)}
 
     @cached_property
     def table(self) -> Table:
@@ -111,47 +120,49 @@ class Section:
     @cached_property
     def evidence(self) -> Evidence:
         """What its findings rest on: all systems but canaries, baselines last; no scores that do not compare."""
-        judged = self.judged.models if self.judged else ()
-        kinds = {ROLEGPT_NAME: "baseline", **{system.name: system.kind for system in judged}}
-        names = sorted(self.reports, key=lambda name: kinds.get(name) == "baseline")
-        scored = {} if self.odd else {name: self.reports[name] for name in names if kinds.get(name) != "canary"}
-        return Evidence(scored, self.judged)
+        kinds = {ROLEGPT_NAME: "baseline"}
+        kinds |= {name: model.kind for name, model in self.models.items()}
+        scored: dict[str, ScoreReport] = {}
+        baselines: dict[str, ScoreReport] = {}
+        for name, report in self.reports.items():
+            if kinds.get(name) == "baseline":
+                baselines[name] = report
+            elif kinds.get(name) != "canary":
+                scored[name] = report
+        return Evidence({} if self.odd else scored | baselines, self.judged)
 
     def describe(self) -> list[str]:
         """Say what was found about all but canaries; verdicts first where the judges' run is not valid."""
-        scores, verdicts = self.evidence.describe_scores(), self.evidence.describe_verdicts()
-        return scores + verdicts if self.judged is None or self.judged.valid else verdicts + scores
+        scores = self.evidence.describe_scores()
+        verdicts = self.evidence.describe_verdicts()
+        if self.judged and not self.judged.valid:
+            return verdicts + scores
+        return scores + verdicts
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the section reports on, as one JSON object."""
-        judged = self.judged
-        return {
-            "title": self.title,
-            "config": self.config,
-            "protocol": self.options and self.options.protocol,
-            "systems": list(dict.fromkeys([*self.series, *self.reports])),
-            "published": self.published is not None,
-            "valid": None if judged is None else judged.valid,
-            "problems": [] if judged is None else list(judged.problems),
-        }
+        described: dict[str, Any] = {"title": self.title, "config": self.config}
+        described["protocol"] = self.options and self.options.protocol
+        described["systems"] = list(dict.fromkeys([*self.series, *self.reports]))
+        described["published"] = self.published is not None
+        described["valid"] = self.judged and self.judged.valid
+        described["problems"] = list(self.judged.problems) if self.judged else []
+        return described
 
     def summary_table(self) -> Table:
         """Build the small table of the page's head: each system's mean score, win rate, and how it stands."""
-        judged = {model.name: model for model in self.judged.models} if self.judged else {}
-        names = [name for name in dict.fromkeys([*judged, *self.reports]) if name not in self._canaries]
         standing = self.evidence.describe_standing()
-        columns: dict[str, list[Cell]] = {
-            "avg": [self.reports[name].metrics.get("avg") if name in self.reports else None for name in names],
-            "Win rate, %": [judged[name].measures().get("win_rate") if name in judged else None for name in names],
-            "By Rouge-L": [standing.get(name) or None for name in names],
-        }
-        filled = {head: cells for head, cells in columns.items() if any(cell is not None for cell in cells)}
-        rows = (TableRow((name,), tuple(cells)) for name, *cells in zip(names, *filled.values(), strict=True))
-        return Table("", ("System",), tuple(filled), tuple(rows), left=("By Rouge-L",))
-
-    @property
-    def _canaries(self) -> set[str]:
-        return {model.name for model in self.judged.models if model.kind == "canary"} if self.judged else set()
+        lines: dict[str, tuple[Cell, ...]] = {}
+        for name in dict.fromkeys([*self.models, *self.reports]):
+            model, report = self.models.get(name), self.reports.get(name)
+            if model and model.kind == "canary":
+                continue
+            average = report.metrics.get("avg") if report else None
+            win_rate = model.measures().get("win_rate") if model else None
+            lines[name] = (average, win_rate, standing.get(name) or None)
+        heads = ("avg", "Win rate, %", "By Rouge-L")
+        rows = tuple(TableRow((name,), cells) for name, cells in lines.items())
+        return Table("", ("System",), heads, rows, left=heads[-1:]).without_empty_columns()
 
     def tables(self) -> dict[str, Table]:
         """Return every table that has a line, by a name fit for a file."""
@@ -169,19 +180,27 @@ class Section:
         shared = recipe(self.reports)
         if shared and shared in table.note:
             return table.note
-        note = "" if name == "scores" else table.note
-        return ". ".join(filter(None, [self._recipe(name), *list_absent(self.reports), note]))
+        notes = [", ".join(filter(None, self._list_recipe()))]
+        if name == "scores":
+            notes += [f"Published rows: {self.published.source}"] if self.published else []
+        else:
+            notes.append(table.note)
+        return ". ".join(filter(None, [*notes[:1], *list_absent(self.reports), *notes[1:]]))
 
-    def _recipe(self, name: str) -> str:
-        data = self.options and self.judged and self.options.dataset_fingerprint
-        named = [recipe(self.reports), f"data {data[:12]}" if data else ""]
-        if self.judged:
-            named += [f"{self.judged.rows:,} rows" if self.judged.rows else ""]
-            named += [f"judged by {', '.join(judge.name for judge in self.judged.judges)}"]
-            named += [f"judging {str(self.manifest['hash'])[:12]}" if self.manifest.get("hash") else ""]
-            named += [] if self.judged.valid else ["NOT VALID: " + "; ".join(self.judged.problems)]
-        source = f". Published rows: {self.published.source}" if name == "scores" and self.published else ""
-        return f"{', '.join(filter(None, named))}{source}"
+    def _list_recipe(self) -> Iterator[str]:
+        """List what the numbers depend on."""
+        yield recipe(self.reports)
+        if self.judged is None:
+            return
+        if self.options and self.options.dataset_fingerprint:
+            yield f"data {self.options.dataset_fingerprint[:12]}"
+        if self.judged.rows:
+            yield f"{self.judged.rows:,} rows"
+        yield f"judged by {', '.join(judge.name for judge in self.judged.judges)}"
+        if self.manifest.get("hash"):
+            yield f"judging {str(self.manifest['hash'])[:12]}"
+        if not self.judged.valid:
+            yield f"NOT VALID: {'; '.join(self.judged.problems)}"
 
     def view(self, prefix: str = "") -> dict[str, Any]:
         """Return what ``part.html.jinja`` needs to show the section.
@@ -190,35 +209,37 @@ class Section:
             prefix: Goes before the ids of its sections, so that each is there once in a page of several.
         """
         judged, tables = self.judged, self.tables()
-        count = max(
-            len(roles_of(self.reports.values())), len(judged.list_groups("pairwise", "by_role")) if judged else 0
-        )
-        scored = [m for m in METRICS if any(report.metrics.get(m) for report in self.reports.values())]
-        heats = [plots.role_heat(judged, "pairwise"), plots.role_heat(judged, "listwise")] if judged else []
-        heats += [plots.rouge_heat(self.reports, metric, self.series) for metric in ("CUS", "SPE")]
-        figures = {
-            "score_plots": [plots.intervals_svg(self.reports, metric) for metric in scored],
-            "role_plots": [heat for heat in heats if heat is not None],
-            "standing_plots": plots.standing_plots(judged) if judged else [],
-            "habit_plots": plots.habit_plots(judged) if judged else [],
-        }
-        short = {name: table for name, table in self.named_tables().items() if len(table.rows) <= _LONGEST}
+        roles = {*roles_of(self.reports.values())}
+        heats = [plots.rouge_heat(self.reports, metric, self.series) for metric in ("CUS", "SPE")]
+        standing_plots, habit_plots = [], []
+        if judged:
+            roles |= {*judged.list_groups("pairwise", "by_role")}
+            heats = [plots.role_heat(judged, "pairwise"), plots.role_heat(judged, "listwise"), *heats]
+            standing_plots = plots.standing_plots(judged)
+            habit_plots = plots.habit_plots(judged)
+        scored = {name for report in self.reports.values() for name, metric in report.metrics.items() if metric}
         return {
             "part": self,
             "prefix": prefix,
-            "systems": [plots.sign(name, at) for name, at in self.series.items()],
+            "systems": [plots.sign(name, number) for name, number in self.series.items()],
             "summary": Markup(self.summary_table().to_html()),
             "tables": {name: Markup(table.to_html()) for name, table in tables.items()},
-            "files": [
-                (name, table.title, encode_file(csv, "text/csv"), encode_file(table.to_latex(label=name), _LATEX))
-                for name, table in short.items()
-                if len(csv := table.to_csv()) < _LARGEST
-            ],
+            "files": list(self._encode_tables()),
             "lines": {name: len(table.rows) for name, table in tables.items()},
             "columns": self.table.columns,
-            "canaries": judged is not None and any(system.kind == "canary" for system in judged.models),
+            "canaries": any(model.kind == "canary" for model in self.models.values()),
             "open_tests": _OPEN_TESTS,
-            "roles_shown": min(count, plots.MAX_ROLES),
-            "roles_found": count,
-            **figures,
+            "roles_shown": min(len(roles), plots.MAX_ROLES),
+            "roles_found": len(roles),
+            "score_plots": [plots.intervals_svg(self.reports, metric) for metric in METRICS if metric in scored],
+            "role_plots": [heat for heat in heats if heat is not None],
+            "standing_plots": standing_plots,
+            "habit_plots": habit_plots,
         }
+
+    def _encode_tables(self) -> Iterator[tuple[str, str, Markup, Markup]]:
+        """Yield each table that is short enough to be in the page: name, title, CSV and LaTeX."""
+        for name, table in self.named_tables().items():
+            sheet = table.to_csv()
+            if len(sheet) < _LARGEST:
+                yield name, table.title, encode_file(sheet, "text/csv"), encode_file(table.to_latex(label=name), _LATEX)

@@ -1,85 +1,17 @@
-"""All tables: Rouge-L by system and role, with floors, baselines, recipe and the paper's rows; and what judges found.
-
-The published numbers of RoleLLM are in one place, `published.yaml` (source: arXiv 2310.00746 Findings of ACL 2024). Its
-Rouge-L is what this library calls protocol ``paper``: recall by PyPI ``rouge`` 1.0.1, the highest among a row's
-references; numbers under another protocol, or of other rows than the release's test rows, do not compare with these.
-All are kept as published. In English role generalization the averages of LLaMA, Alpaca and Vicuna are not the mean of
-their three scores (.1700, .2810 and .2469); nothing published says why.
-"""
+"""All tables: Rouge-L by system and role, with floors, recipe and the paper's rows; and what judges found."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from rolellm.core.fingerprint import hash_json
-from rolellm.core.records import Row, Subset
 from rolellm.core.sanitize import make_visible
-from rolellm.core.settings import read_packaged_yaml
-from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow, describe_intervals, format_number
+from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow
 from rolellm.core.text import join_names
-from rolellm.core.typed_json import read_as
 from rolellm.judging.records import Design
-from rolellm.judging.result import Group, JudgingResult, Pairwise, SystemFigures
+from rolellm.judging.result import MEASURES, Group, JudgingResult, Pairwise, SystemFigures
+from rolellm.scoring.published import PublishedTable
 from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport, summary_table
-
-Scores = tuple[float, float, float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
-    """A published table.
-
-    Attributes:
-        title: Its heading.
-        rows: System to CUS, RAW, SPE and avg: Rouge-L from 0 to 1, ``avg`` as printed there.
-        win_rates: System to the judge's win rate against RoleGPT, in percent.
-        released: Subset to the number of the release's test rows, and their `content_hash` where we have it.
-    """
-
-    title: str
-    rows: Mapping[str, Scores]
-    win_rates: Mapping[str, float]
-    released: Mapping[Subset, tuple[int, str | None]]
-    protocol: str = "paper"
-    source: str = "arXiv 2310.00746, Findings of ACL 2024"
-
-
-#: The paper's tables, by the config of this library that holds their rows.
-PUBLISHED: Mapping[str, PublishedTable] = {
-    config: read_as(PublishedTable, table, config)
-    for config, table in read_packaged_yaml("rolellm.reporting", "published.yaml").items()
-}
-
-
-def published_for(config: str | None, split: str | None, rows: Iterable[Row]) -> PublishedTable | None:
-    """Find the paper's table for scores of these rows, if they are the release's test rows, not others.
-
-    A partial copy of the release counts as the release where a whole subset is there; a sample of its rows does not,
-    since nothing tells its rows from others.
-
-    Args:
-        config: The config that the rows claim to be of.
-        split: The split that they claim to be of.
-        rows: All rows that were scored.
-    """
-    table = PUBLISHED.get(config or "")
-    if table is None or split != "test":
-        return None
-    subsets: dict[Subset, list[Row]] = defaultdict(list)
-    for row in rows:
-        subsets[row.subset].append(row)
-    same = [
-        len(subset_rows) == table.released[subset][0] and table.released[subset][1] in (None, content_hash(subset_rows))
-        for subset, subset_rows in subsets.items()
-    ]
-    return table if same and all(same) else None
-
-
-def content_hash(rows: Iterable[Row]) -> str:
-    """Hash roles, questions and references, in any order of the rows."""
-    return hash_json(sorted(hash_json([row.role, row.question, *row.references]) for row in rows))
 
 
 def roles_of(reports: Iterable[ScoreReport]) -> tuple[str, ...]:
@@ -104,19 +36,22 @@ def with_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
     Systems that answered other rows have other floors; each is then marked with the systems whose rows it is on.
     """
     names = {row.names[-1] for row in table.rows}
-    systems_by_line: dict[TableRow, list[str]] = defaultdict(list)
+    systems_by_line: dict[str, dict[TableRow, list[str]]] = {}
     for system, report in reports.items():
-        for name, marker in (report.scale.markers if report.scale else {}).items():
-            if name not in names:
-                marks = (marker.kind,) if marker.label(name) != name else ()
-                cells = tuple(map(marker.metrics.get, table.columns))
-                systems_by_line[TableRow((name,), cells, marks, marker.kind)].append(system)
-    counts = Counter(line.names for line in systems_by_line)
-    lines = [
-        line if counts[line.names] == 1 else replace(line, marks=(*line.marks, f"rows of {join_names(systems)}"))
-        for line, systems in sorted(systems_by_line.items(), key=lambda item: list(counts).index(item[0].names))
-    ]
-    return replace(table, rows=(*table.rows, *lines))
+        markers = report.scale.markers if report.scale else {}
+        for name, marker in markers.items():
+            if name in names:
+                continue
+            marks = (marker.kind,) if marker.label(name) != name else ()
+            line = TableRow((name,), tuple(map(marker.metrics.get, table.columns)), marks, marker.kind)
+            systems_by_line.setdefault(name, {}).setdefault(line, []).append(system)
+    rows = [*table.rows]
+    for lines in systems_by_line.values():
+        for line, systems in lines.items():
+            if len(lines) > 1:
+                line = replace(line, marks=(*line.marks, f"rows of {join_names(systems)}"))
+            rows.append(line)
+    return replace(table, rows=tuple(rows))
 
 
 def list_absent(reports: Mapping[str, ScoreReport]) -> list[str]:
@@ -135,18 +70,12 @@ def role_table(reports: Mapping[str, ScoreReport], *, title: str = "Rouge-L by r
         reports: System name to its score report.
         title: The table's heading.
     """
-    rows = tuple(
-        TableRow((role, name), tuple(report.by_role.get(role, {}).get(metric) for metric in METRICS))
-        for role in roles_of(reports.values())
-        for name, report in reports.items()
-    )
-    return Table(title, ("Role", "System"), METRICS, rows, recipe(reports))
-
-
-def published_table(table: PublishedTable) -> Table:
-    """Build a table of the paper in the form of ours; the paper gives neither intervals nor counts."""
-    rows = tuple(TableRow((name,), tuple(map(Interval, scores))) for name, scores in table.rows.items())
-    return Table(table.title, ("System",), COLUMNS, rows, f"Published: {table.source}; protocol {table.protocol}.")
+    rows = []
+    for role in roles_of(reports.values()):
+        for name, report in reports.items():
+            summary = report.by_role.get(role, {})
+            rows.append(TableRow((role, name), tuple(map(summary.get, METRICS))))
+    return Table(title, ("Role", "System"), METRICS, tuple(rows), recipe(reports))
 
 
 def disagreements(reports: Mapping[str, ScoreReport]) -> dict[str, tuple[str, ...]]:
@@ -165,13 +94,15 @@ def recipe(reports: Mapping[str, ScoreReport]) -> str:
     if odd:
         text = "; ".join(f"{name}: {', '.join(values)}" for name, values in odd.items())
         return f"Not comparable: the lines differ in {text}."
-    options = next((report.options for report in reports.values()), None)
-    named = [f"{name} {value}" for name in ("protocol", "config", "split") if (value := getattr(options, name, None))]
-    return ", ".join(named)
+    for report in reports.values():
+        options = report.options
+        named = {"protocol": options.protocol, "config": options.config, "split": options.split}
+        return ", ".join(f"{name} {value}" for name, value in named.items() if value)
+    return ""
 
 
-PAIRS, LENGTH_FREE, LISTS = "Win rate, %", "LC win rate, %", "Above base, %"
-RANK, CONSISTENT = "Avg. rank", "Consistency, %"
+PAIRS, LENGTH_FREE, LISTS = (MEASURES[name] for name in ("win_rate", "lc_win_rate", "list_win_rate"))
+RANK = MEASURES["average_rank"]
 
 LENGTH = "Length effect, marginal"
 
@@ -179,13 +110,7 @@ _FORMATS = {**dict.fromkeys((RANK, LENGTH, "Difference"), Format(2)), "Character
 
 #: Columns by the measures of `SystemFigures` that they show.
 _LISTWISE = {RANK: "average_rank", LISTS: "list_win_rate"}
-_JUDGED = {
-    PAIRS: "win_rate",
-    LENGTH_FREE: "lc_win_rate",
-    LISTS: "list_win_rate",
-    RANK: "average_rank",
-    CONSISTENT: "consistency",
-}
+_JUDGED = {head: name for name, head in MEASURES.items()}
 
 
 def main_table(
@@ -206,22 +131,21 @@ def main_table(
         scores = reports[system.name].metrics if system.name in reports else {}
         cells = [*map(scores.get, COLUMNS), *map(system.measures().get, _JUDGED.values())]
         own_rows.append(TableRow((system.name,), tuple(cells[: len(heads)]), system.marks, system.band))
-    rows = [*(_list_published_rows(published, heads, own_rows) if published else []), *own_rows]
-    columns = [at for at in range(len(heads)) if any(row.cells[at] is not None for row in rows)]
-    rows = [replace(row, cells=tuple(row.cells[at] for at in columns)) for row in rows]
-    return Table(title, ("System",), tuple(heads[at] for at in columns), tuple(rows), formats=_FORMATS, folded=True)
+    rows = _list_published_rows(published, heads, own_rows) if published else []
+    table = Table(title, ("System",), heads, (*rows, *own_rows), formats=_FORMATS, folded=True)
+    return table.without_empty_columns()
 
 
 def _list_published_rows(table: PublishedTable, heads: Sequence[str], own_rows: Sequence[TableRow]) -> list[TableRow]:
     """Return the paper's rows; its win rates, shares of lists, go next to ours of lists or pairs, else nowhere."""
-    filled = {head for at, head in enumerate(heads) if any(row.cells[at] is not None for row in own_rows)}
-    beside = LISTS if LISTS in filled else PAIRS
+    own = Table("", ("System",), tuple(heads), tuple(own_rows)).without_empty_columns()
+    beside = LISTS if LISTS in own.columns else PAIRS
     rows = []
     for system, scores in table.rows.items():
         cells = dict(zip(COLUMNS, map(Interval, scores), strict=True))
-        if system in table.win_rates and beside in filled:
+        if system in table.win_rates and beside in own.columns:
             cells[beside] = Interval(table.win_rates[system] / 100)
-        rows.append(TableRow((system,), tuple(cells.get(name) for name in heads), ("published",), "published"))
+        rows.append(TableRow((system,), tuple(map(cells.get, heads)), ("published",), "published"))
     return rows
 
 
@@ -236,7 +160,7 @@ def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
         "categories-rank": group_table(judged, "listwise", "by_category"),
         "judges-win-rate": group_table(judged, "pairwise", "by_judge"),
         "tests": differences_table(judged),
-        "habits": bias_table(judged),
+        "habits": judged.build_bias_table(),
         "judges": judges_table(judged),
     }
 
@@ -263,11 +187,8 @@ def pairwise_table(judged: JudgingResult) -> Table | None:
 def _build_model_table(
     title: str, judged: JudgingResult, heads: tuple[str, ...], cells: Mapping[str, tuple[Cell, ...]]
 ) -> Table | None:
-    rows = [
-        TableRow((system.name,), cells[system.name], system.marks, system.band)
-        for system in judged.models
-        if system.name in cells
-    ]
+    systems = [system for system in judged.models if system.name in cells]
+    rows = [TableRow((system.name,), cells[system.name], system.marks, system.band) for system in systems]
     return Table(title, ("System",), heads, tuple(rows), formats=_FORMATS, folded=True) if rows else None
 
 
@@ -303,50 +224,21 @@ def differences_table(judged: JudgingResult) -> Table | None:
 
 def _format_p_value(value: float | None) -> Cell:
     """Format a p value: the smallest are known only to be small."""
-    return None if value is None else f"{value:.3f}" if value >= 0.001 else "< 0.001"
-
-
-def bias_table(judged: JudgingResult) -> Table:
-    """Put the judges' biases in one table, each next to what an unbiased judge would show."""
-    diagnostics = judged.diagnostics
-    biases, longer = diagnostics.biases, diagnostics.biases.get("longer_preferred")
-    lines: list[tuple[str, str, Interval | None, Format]] = [
-        ("First answer of a pair preferred", "50 %", biases.get("first_preferred"), PERCENT),
-        ("Both orders of a pair agree", "100 %", biases.get("consistency"), PERCENT),
-        ("Rank by position in a list, slope", "0", biases.get("rank_slope"), Format(3)),
-        ("Longer answer of a pair preferred", "50 %, if length is not quality", longer, PERCENT),
-        ("Effect of length, marginal, log-odds", "0", biases.get("length_coefficient"), Format(3)),
-        ("Agreement of the judges, Fleiss’ kappa", "1", biases.get("fleiss_kappa"), Format(3)),
-        *(
-            (f"Verdict copied from {name}", "0 %", canary.get("copied"), PERCENT)
-            for name, canary in diagnostics.canaries.items()
-        ),
-    ]
-    heads = ("Found", "Without bias")
-    rows = [TableRow((name,), (_format_score(score, form), ideal)) for name, ideal, score, form in lines]
-    note = describe_intervals((name, score) for name, _, score, _ in lines)
-    return Table("The judges’ biases", ("Measure",), heads, tuple(rows), note, left=heads)
-
-
-def _format_score(score: Interval | None, form: Format) -> Cell:
-    """Format a score with its own unit, since one column holds shares, slopes and kappas."""
-    if score is None:
+    if value is None:
         return None
-    unit = " %" if form == PERCENT else ""
-    mean, ends = format_number(score.mean * form.scale, form.digits), score.format_ends(form.digits, form.scale)
-    return f"{mean}{unit}" + (f" {ends}" if ends else "") + (f", n = {score.n:,}" if score.n else "")
+    return f"{value:.3f}" if value >= 0.001 else "< 0.001"
 
 
 def judges_table(judged: JudgingResult) -> Table:
     """Build a table of who judged, with which prompts, and whose family they share."""
     rows = []
     for judge in judged.judges:
-        prompts = "; ".join(
-            f"{design}: {prompt.get('name')} {prompt.get('version')} ({str(prompt.get('hash'))[:12]})"
-            for design, prompt in judge.prompts.items()
-        )
+        prompts = []
+        for design, prompt in judge.prompts.items():
+            digest = str(prompt.get("hash"))[:12]
+            prompts.append(f"{design}: {prompt.get('name')} {prompt.get('version')} ({digest})")
         count = f"{judged.diagnostics.unscored.by_judge.get(judge.name, 0):,}"
-        cells = (judge.family, ", ".join(judge.flagged), count, prompts)
+        cells = (judge.family, ", ".join(judge.flagged), count, "; ".join(prompts))
         rows.append(TableRow((judge.name,), tuple(make_visible(cell) if cell else None for cell in cells)))
     heads = ("Family", "Systems of its family", "No verdict", "Prompts")
     return Table("Judges", ("Judge",), heads, tuple(rows), left=heads)

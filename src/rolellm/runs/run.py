@@ -118,8 +118,8 @@ class Run(Result, Generic[R]):
         return (*self._shown.continues_with, *self.next_lines)
 
     def continue_with(self, line: str) -> Run[R]:
-        """Add a command line to go on with; none where the run has not passed."""
-        return replace(self, next_lines=(*self.next_lines, line)) if self.has_passed else self
+        """Add a command line to go on with."""
+        return replace(self, next_lines=(*self.next_lines, line))
 
     @property
     def has_passed(self) -> bool:
@@ -188,17 +188,27 @@ def check_run_folder(folder: str | Path, kind: str) -> None:
     target = Path(folder)
     if target.exists() and not target.is_dir():
         raise SettingsError(f"{folder} is a file; name a folder for this run (--out)")
-    names = {path.name for path in target.iterdir()} if target.is_dir() else set()
-    if PROFILE in names:
-        raise SettingsError(f"{folder} holds a character; name another folder for this run (--out)")
-    if MANIFEST in names:
-        if (kind_held := read_json(target / MANIFEST).get("kind")) != kind:
-            contents = f"a run of {kind_held!r:.40}" if kind_held else f"another program's {MANIFEST}"
-            raise SettingsError(f"{folder} holds {contents}; name another folder (--out)")
-    elif JOURNAL not in names and (extra_names := sorted(name for name in names if not name.endswith(".lock"))):
-        raise SettingsError(f"{folder} holds other files ({join_names(extra_names, 5)}); name another folder (--out)")
+    contents = _describe_contents(target, kind)
+    if contents:
+        raise SettingsError(f"{folder} holds {contents}; name another folder for this run (--out)")
     if kind in _RELEASED and (target.parent / PROFILE).is_file() and not target.name.startswith(kind):
         raise SettingsError(
             f"in a character's folder, a release finds only runs whose names begin with {kind!r}; name it "
             f"{target.parent / f'{kind}-{target.name}'} (--out)"
         )
+
+
+def _describe_contents(folder: Path, kind: str) -> str:
+    """Describe what a folder holds besides an earlier run of a kind; empty where there is nothing else."""
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if PROFILE in names:
+        return "a character"
+    if MANIFEST in names:
+        own_kind = read_json(folder / MANIFEST).get("kind")
+        if own_kind == kind:
+            return ""
+        return f"a run of {own_kind!r:.40}" if own_kind else f"another program's {MANIFEST}"
+    others = [name for name in names if not name.endswith(".lock")]
+    if JOURNAL in names or not others:
+        return ""
+    return f"other files ({join_names(others, 5)})"

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -112,9 +112,11 @@ def run_step(step: Step[R], llm: LLM | None, out: str | Path | None = None) -> R
     """
     with use_working_folder(step.kind, out) as folder:
         check_run_folder(folder, step.kind)
-        llm = llm if llm is not None and llm.is_named else None
+        if llm is not None and not llm.is_named:
+            llm = None
+        nobody = LLM.from_options(ModelOptions(), required=False)
         with _Clients(folder, llm) as clients:
-            result = clients.run_plan(step.plan(llm or LLM.from_options(ModelOptions(), required=False)))
+            result = clients.run_plan(step.plan(llm or nobody))
             manifest = _write(step, result, folder, clients, llm)
         return Run(folder, manifest, result=result)
 
@@ -135,7 +137,7 @@ def _write(step: Step[R], result: R, folder: Path, clients: _Clients, llm: LLM |
         "summary": step.summarize(result),
         "requests": clients.requests,
         "files": {name: hash_file(folder / name) for name in files},
-        "spent": clients.spent.to_dict(),
+        "spent": asdict(clients.spent),
     }
     write_json(folder / MANIFEST, manifest)
     return manifest
@@ -146,22 +148,28 @@ class _Clients(ExitStack):
 
     def __init__(self, folder: Path, llm: LLM | None) -> None:
         super().__init__()
-        self._folder, self._clients = folder, dict[str, Client]()
-        self._llm, self._budget = llm, None if llm is None else llm.options.budget
+        self._folder = folder
+        self._clients: dict[str, Client] = {}
+        self._llm = llm
         if llm is not None:
-            self._client("", llm)
+            self._open_client("", llm)
 
-    def _client(self, name: str, llm: LLM) -> Client:
+    def _open_client(self, name: str, llm: LLM) -> Client:
         """Return the client of a folder, with what the others left of the run's budget."""
         options = llm.options
-        if self._budget is not None:
+        total = None if self._llm is None else self._llm.options.budget
+        if total is not None:
             spent = sum(client.spent.cost for folder, client in self._clients.items() if folder != name)
-            left = max(self._budget - spent, 0.0)
-            options = replace(options, budget=left if options.budget is None else min(left, options.budget))
-        if name not in self._clients:
-            self._clients[name] = self.enter_context(Client(self._folder / name, llm.models, options))
-        self._clients[name].options = options
-        return self._clients[name]
+            budget = max(total - spent, 0.0)
+            if options.budget is not None:
+                budget = min(budget, options.budget)
+            options = replace(options, budget=budget)
+        client = self._clients.get(name)
+        if client is None:
+            client = self.enter_context(Client(self._folder / name, llm.models, options))
+            self._clients[name] = client
+        client.options = options
+        return client
 
     def run_plan(self, plan: Plan[R]) -> R:
         """Ask round after round, and return the plan's result."""
@@ -175,17 +183,20 @@ class _Clients(ExitStack):
 
     def _ask(self, pending: Round[T]) -> list[Outcome[T]]:
         if pending.llm is not None:
-            client = self._client(pending.folder, pending.llm)
+            client = self._open_client(pending.folder, pending.llm)
         elif self._llm is not None:
-            client = self._client("", self._llm)
+            client = self._open_client("", self._llm)
         else:
             raise SettingsError("a model is needed, and none is named; pass llm=…")
-        models, how = client.models, dict[str, Any](label=pending.label, also=pending.also)
-        client.models = models if pending.model is None else [models[pending.model]]
+        label, also = pending.label, pending.also
+        models = client.models
+        if pending.model is not None:
+            client.models = [models[pending.model]]
         try:
             if pending.each is None:
-                return client.ask(pending.requests, pending.accept, **how)
-            client.ask_each(enumerate(pending.requests), pending.accept, pending.each, total=pending.total, **how)
+                return client.ask(pending.requests, pending.accept, label=label, also=also)
+            numbered = enumerate(pending.requests)
+            client.ask_each(numbered, pending.accept, pending.each, total=pending.total, label=label, also=also)
             return []
         finally:
             client.models = models
@@ -194,23 +205,26 @@ class _Clients(ExitStack):
     def requests(self) -> dict[str, int]:
         """Number of requests, and of those without an answer."""
         clients = self._clients.values()
-        return {
-            "asked": sum(client.asked for client in clients),
-            "failed": sum(client.unanswered for client in clients),
-        }
+        asked = sum(client.asked for client in clients)
+        failed = sum(client.unanswered for client in clients)
+        return {"asked": asked, "failed": failed}
 
     @property
     def spent(self) -> Spent:
         """Total spending of all clients."""
-        each = [client.spent for client in self._clients.values()]
-        return Spent(
-            calls=sum(spent.calls for spent in each),
-            from_journal=sum(spent.from_journal for spent in each),
-            failed=self.requests["failed"],
-            usage=sum((spent.usage for spent in each), Usage()),
-            cost=sum(spent.cost for spent in each),
-            answered_by=dict(sum((Counter(spent.answered_by) for spent in each), Counter[str]())),
-        )
+        total = Spent(failed=self.requests["failed"])
+        answered_by = Counter[str]()
+        for client in self._clients.values():
+            spent = client.spent
+            answered_by.update(spent.answered_by)
+            total = replace(
+                total,
+                calls=total.calls + spent.calls,
+                from_journal=total.from_journal + spent.from_journal,
+                usage=total.usage + spent.usage,
+                cost=total.cost + spent.cost,
+            )
+        return replace(total, answered_by=dict(answered_by))
 
 
 def plan_rounds(step: Step[Any], llm: LLM) -> Iterator[Round[Any]]:
@@ -224,7 +238,8 @@ def plan_rounds(step: Step[Any], llm: LLM) -> Iterator[Round[Any]]:
                 return
             requests = list(planned.requests)
             yield replace(planned, requests=requests)
-            planned = plan.send([_make_stand_in(request, planned.stand_in) for request in requests])
+            stand_ins: list[Outcome[Any]] = [_make_stand_in(request, planned.stand_in) for request in requests]
+            planned = plan.send(stand_ins)
     except StopIteration:
         return
 
@@ -241,11 +256,12 @@ def plan_requests(step: Step[Any], llm: LLM) -> list[Request]:
 def estimate_step(step: Step[Any], llm: LLM) -> Estimate:
     """Estimate calls, tokens and cost of a stage; needs neither a key nor a server."""
     estimates: list[Estimate] = []
+    planned_rounds = plan_rounds(step, llm)
     # Together where the same models are asked: what is rounded is then rounded once.
-    for (other, model), rounds in groupby(plan_rounds(step, llm), key=lambda planned: (planned.llm, planned.model)):
-        requests = (request for planned in rounds for request in planned.requests)
-        only = None if model is None else llm.settings.endpoints[model]
-        estimates.append((other or llm).estimate(requests, only))
+    for (own_llm, model), rounds in groupby(planned_rounds, key=lambda planned: (planned.llm, planned.model)):
+        requests = chain.from_iterable(planned.requests for planned in rounds)
+        endpoint = None if model is None else llm.settings.endpoints[model]
+        estimates.append((own_llm or llm).estimate(requests, endpoint))
     if not estimates:
         return Estimate(0, Case(), Case(), Case(), max_attempts=llm.options.max_attempts)
     return sum(estimates[1:], estimates[0])

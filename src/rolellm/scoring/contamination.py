@@ -82,14 +82,13 @@ class Contamination:
         touched = self.contaminated
         if not touched:
             return None
-        by = "; ".join(dict.fromkeys(_describe_training(entry) for entry in self.trained_on))
+        by = "; ".join(dict.fromkeys(map(_describe_training, self.trained_on)))
+        count = f"{len(touched):,} of {len(self.rows):,}"
         text = (
-            f"rows of {where} whose {self.held_out} the model was trained on: {len(touched):,} of {len(self.rows):,} "
-            f"({by}); their scores do not show {self.held_out} generalization"
+            f"rows of {where} whose {self.held_out} the model was trained on: {count} ({by}); "
+            f"their scores do not show {self.held_out} generalization"
         )
-        return MatchFinding(
-            "contaminated", len(touched), text, tuple(describe_item(row) for row in touched[:_EXAMPLES])
-        )
+        return MatchFinding("contaminated", len(touched), text, tuple(map(describe_item, touched[:_EXAMPLES])))
 
 
 def find_held_out_part(config: str | None) -> Part | None:
@@ -128,20 +127,13 @@ def check_contamination(
     if not records:
         return None
     trained_parts = reduce(or_, records.values())
-    trained_on = tuple(
-        {
-            "model": name,
-            "config": record.config,
-            "split": record.split,
-            "fingerprint": record.fingerprint,
-            "roles": len(record.roles),
-            "instructions": len(record.instructions),
-        }
-        for name, record in records.items()
-    )
-    contamination = Contamination(
-        find_held_out_part(config), tuple(rows), tuple(trained_parts.find_parts(rows)), trained_on
-    )
+    trained_on = []
+    for name, record in records.items():
+        counts = {"roles": len(record.roles), "instructions": len(record.instructions)}
+        data = {key: getattr(record, key) for key in ("config", "split", "fingerprint")}
+        trained_on.append({"model": name, **data, **counts})
+    parts = tuple(trained_parts.find_parts(rows))
+    contamination = Contamination(find_held_out_part(config), tuple(rows), parts, tuple(trained_on))
     finding = contamination.describe("/".join(part for part in (config, split) if part) or "the data set")
     if finding is None:
         return contamination

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Final
@@ -46,7 +46,7 @@ _ABSENT: Final = {
     ROLEGPT: "the rows have none of its replies",
     REFERENCE: "no row has two different references",
 }
-#: What fewer of a metric's rows have says little of the others (our choice).
+#: A position holds for most of a metric's rows, or is not told.
 _LEAST: Final = 0.5
 
 
@@ -67,18 +67,17 @@ def score_markers(
     """
     rows = [row for row in every if row.id in scored]
     why = dict(_ABSENT)
-    pairs: dict[str, Iterable[tuple[Row, str]]] = {
-        OTHER_ROLE: _pick_other_roles(rows, (*every, *training)),
-        NEAREST: [],
-        QUESTION: [(row, row.question) for row in rows if row.question.strip()],
-        ROLEGPT: [(row, row.rolegpt) for row in rows if row.rolegpt is not None],
-        REFERENCE: _draw_references(rows),
-    }
+    pairs: dict[str, list[tuple[Row, str]]] = {OTHER_ROLE: list(_pick_other_roles(rows, (*every, *training)))}
     try:
         pairs[NEAREST] = list(_pick_nearest(rows, training)) if training else []
     except MissingExtraError as error:
+        pairs[NEAREST] = []
         why[NEAREST] = str(error)
-    return {name: score_replies(list(replies), options, f"scoring {name}") for name, replies in pairs.items()}, why
+    pairs[QUESTION] = [(row, row.question) for row in rows if row.question.strip()]
+    pairs[ROLEGPT] = [(row, row.rolegpt) for row in rows if row.rolegpt is not None]
+    pairs[REFERENCE] = list(_draw_references(rows))
+    scores = {name: score_replies(replies, options, f"scoring {name}") for name, replies in pairs.items()}
+    return scores, why
 
 
 def _pick_other_roles(rows: Sequence[Row], among: Sequence[Row]) -> Iterator[tuple[Row, str]]:
@@ -87,7 +86,8 @@ def _pick_other_roles(rows: Sequence[Row], among: Sequence[Row]) -> Iterator[tup
     for row in among:
         spoken[row.language, fold(row.question)] += [(row.role, text) for text in row.references]
     for row in rows:
-        texts = [text for role, text in spoken[row.language, fold(row.question)] if role != row.role]
+        replies = spoken[row.language, fold(row.question)]
+        texts = [text for role, text in replies if role != row.role]
         if texts:
             yield row, random.Random(row.id).choice(texts)
 
@@ -100,19 +100,25 @@ def _pick_nearest(rows: Sequence[Row], training: Sequence[Row]) -> Iterator[tupl
     """
     from rolellm.models.prompts.retrieval import TextIndex
 
+    # By language and role; `None` for any role.
     replies: dict[tuple[str, str | None], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for row in (row for row in training if row.references):
-        for role in (row.role, None):
-            replies[row.language, role][fold(row.question)] += row.references
+    for row in training:
+        question = fold(row.question)
+        if row.references:
+            replies[row.language, row.role][question] += row.references
+            replies[row.language, None][question] += row.references
     indices: dict[tuple[str, str | None], TextIndex] = {}
     for row in rows:
-        key = (row.language, row.role if (row.language, row.role) in replies else None)
-        if key in replies:
-            questions = list(replies[key])
-            if key not in indices:
-                indices[key] = TextIndex(questions, row.language, extra="llm")
-            (index,) = indices[key].rank(row.question, 1)
-            yield row, random.Random(row.id).choice(replies[key][questions[index]])
+        key: tuple[str, str | None] = (row.language, row.role)
+        if key not in replies:
+            key = (row.language, None)
+        if key not in replies:
+            continue
+        questions = list(replies[key])
+        if key not in indices:
+            indices[key] = TextIndex(questions, row.language, extra="llm")
+        (nearest,) = indices[key].rank(row.question, 1)
+        yield row, random.Random(row.id).choice(replies[key][questions[nearest]])
 
 
 def _draw_references(rows: Sequence[Row]) -> Iterator[tuple[Row, str]]:
@@ -132,17 +138,20 @@ def add_scale(report: ScoreReport, scored: Markers) -> ScoreReport:
         report: With its row scores.
         scored: Of these rows or more.
     """
+    scored_replies, reasons = scored
     values = {(score.id, score.metric): score for score in report.scores}
-    scores_by_marker = {
-        name: [row_score for row_score in scores if (row_score.id, row_score.metric) in values]
-        for name, scores in scored[0].items()
-    }
-    summaries = {name: summarize_scores(scores) for name, scores in scores_by_marker.items() if scores}
-    scale = ScoreScale(
-        markers={name: ScaleMarker(KINDS[name], summary) for name, summary in summaries.items()},
-        position={metric: _locate_model(metric, values, scores_by_marker) for metric in METRICS},
-        notes=tuple(f"No {KINDS[name]} “{name}”: {why}" for name, why in scored[1].items() if name not in summaries),
-    )
+    scores_by_marker: dict[str, list[RowScore]] = {}
+    markers: dict[str, ScaleMarker] = {}
+    for name, scores in scored_replies.items():
+        shared = [score for score in scores if (score.id, score.metric) in values]
+        scores_by_marker[name] = shared
+        if shared:
+            markers[name] = ScaleMarker(KINDS[name], summarize_scores(shared))
+    notes = [f"No {KINDS[name]} “{name}”: {reason}" for name, reason in reasons.items() if name not in markers]
+    positions: dict[str, ScalePosition | None] = {}
+    for metric in METRICS:
+        positions[metric] = _locate_model(metric, values, scores_by_marker)
+    scale = ScoreScale(markers, positions, tuple(notes))
     return replace(report, scale=scale)
 
 
@@ -150,23 +159,23 @@ def _locate_model(
     metric: Metric, values: Mapping[tuple[str, Metric], RowScore], scores_by_marker: Mapping[str, Sequence[RowScore]]
 ) -> ScalePosition | None:
     """Locate the model between the highest floor and the reference, on the rows that have all three."""
-    by_name = {
-        name: {score.id: score for score in scores if score.metric == metric}
-        for name, scores in scores_by_marker.items()
-    }
-    reference = by_name.pop(REFERENCE, {})
-    every = sum(of == metric for _, of in values)
-    floors = {
-        name: shared
-        for name, scores in by_name.items()
-        if KINDS[name] == "floor" and len(shared := sorted(scores.keys() & reference.keys())) >= _LEAST * every > 0
-    }
+    scored = {row: score for (row, of), score in values.items() if of == metric}
+    by_name: dict[str, dict[str, RowScore]] = {}
+    for name, scores in scores_by_marker.items():
+        by_name[name] = {score.id: score for score in scores if score.metric == metric}
+    reference = by_name.get(REFERENCE, {})
+    floors: dict[str, list[str]] = {}
+    for name in by_name:
+        shared = sorted(by_name[name].keys() & reference.keys())
+        if KINDS[name] == "floor" and shared and len(shared) >= _LEAST * len(scored):
+            floors[name] = shared
     if not floors:
         return None
-    _, floor = max((fmean(by_name[name][row].value for row in rows), name) for name, rows in floors.items())
-    rows = floors[floor]
-    scored = {row: values[row, metric] for row in rows}
-    low, model, high = (make_sample([of[row] for row in rows]) for of in (by_name[floor], scored, reference))
+    means = {name: fmean(by_name[name][row].value for row in rows) for name, rows in floors.items()}
+    floor = max(means, key=lambda name: (means[name], name))
+    samples = []
+    for scores_by_row in (by_name[floor], scored, reference):
+        samples.append(make_sample([scores_by_row[row] for row in floors[floor]]))
+    low, model, high = samples
     test = compare_pairs(model.values, low.values, model.clusters, model.roles)
-    means = [fmean(sample.values) for sample in (low, model, high)]
-    return ScalePosition(floor, means[0], means[1], means[2], *test)
+    return ScalePosition(floor, fmean(low.values), fmean(model.values), fmean(high.values), *test)

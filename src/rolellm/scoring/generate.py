@@ -10,17 +10,18 @@ API every reply is journaled, so that a stopped run pays for nothing twice.
 from __future__ import annotations
 
 import os
+import shlex
 import time
 import warnings
 from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from rolellm.core.errors import DataError, ModelError, RoleLLMWarning, SettingsError, require
 from rolellm.core.files import write_json
@@ -29,7 +30,8 @@ from rolellm.core.jsonl import JsonlAppender, read_json, write_jsonl
 from rolellm.core.locks import lock_folder
 from rolellm.core.progress import open_bar, track_progress
 from rolellm.core.records import Row
-from rolellm.core.settings import read
+from rolellm.core.result import Result
+from rolellm.core.settings import Field, dump, read
 from rolellm.core.text import join_names
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Finish, Request, Sampling, accept_text, convert_turns
@@ -95,10 +97,10 @@ def plan_batches(
     room = [max_new_tokens if context is None else min(max_new_tokens, context - length) for length in lengths]
     full = [index for index in range(len(rows)) if room[index] < 1]
     if full:
+        names = _name([(rows[index], f"{lengths[index]} tokens") for index in full])
         raise ModelError(
             f"{len(full)} of {len(rows)} prompts leave no room for a reply in the model's context of {context} tokens: "
-            + _name([(rows[index], f"{lengths[index]} tokens") for index in full])
-            + ". Use a shorter --set system_template=… or a model with a longer context, or leave these rows out"
+            f"{names}. Use a shorter --set system_template=… or a model with a longer context, or leave these rows out"
         )
     shared, rank = [0] * len(rows), [0] * len(rows)
     for number, (length, indices) in enumerate(groups):
@@ -135,11 +137,11 @@ def check_vocabulary(model: LocalModel, rows: Sequence[Row], prompts: Sequence[S
         ModelError: Names the rows.
     """
     vocabulary_size = model.vocabulary
-    outside = [
-        (row, f"token {max(prompt)}")
-        for row, prompt in zip(rows, prompts, strict=True)
-        if max(prompt) >= vocabulary_size
-    ]
+    outside = []
+    for row, prompt in zip(rows, prompts, strict=True):
+        highest = max(prompt)
+        if highest >= vocabulary_size:
+            outside.append((row, f"token {highest}"))
     if outside:
         raise ModelError(
             f"{len(outside)} of {len(rows)} prompts have tokens outside the model's vocabulary of {vocabulary_size}: "
@@ -296,7 +298,72 @@ def _add_predictions(dataset: Any, rows: Sequence[Row], path: Path) -> Any:
     return note_generation(table, read_json(get_sidecar_path(path)))
 
 
-def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings, llm: Any = None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, repr=False)
+class GenerateResult(Result):
+    """What was answered.
+
+    Attributes:
+        out: The predictions file.
+        rows: Number of predictions in it.
+        generated: How many of them this run made.
+        stop: How many the model finished.
+        length: How many were truncated at the token limit.
+        empty: How many are empty.
+        new_tokens: Tokens of this run; behind an API, of all replies.
+        seconds: Its duration.
+        capped: How many rows had less room than the token limit.
+        contaminated: How many the model was trained on, though the config promises new ones; ``None`` where not known.
+        settings: How they were made.
+    """
+
+    out: Path
+    rows: int
+    generated: int
+    stop: int
+    length: int
+    empty: int
+    new_tokens: int
+    seconds: float
+    capped: int = 0
+    contaminated: int | None = None
+    settings: Annotated[GenerateSettings, Field(exclude=True)] = field(kw_only=True)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """The rate of this run; ``None`` where nothing was generated."""
+        return round(self.new_tokens / self.seconds, 1) if self.generated and self.seconds else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts and the rate as one JSON object."""
+        return {**dump(self), "tokens_per_second": self.tokens_per_second}
+
+    def notes(self) -> Sequence[str]:
+        """Say how many rows had less room than the token limit."""
+        if not self.capped:
+            return ()
+        limit = self.settings.max_new_tokens
+        return (f"{self.capped} rows had less than {limit} tokens left in the model's context.",)
+
+    def remarks(self) -> Sequence[str]:
+        """Say how many predictions there are, and how they ended."""
+        speed = f" ({self.tokens_per_second:,.0f} tokens/s)" if self.tokens_per_second else ""
+        return (
+            f"{self.rows} predictions in {self.out}, {self.generated} of them new{speed}: {self.stop} complete, "
+            f"{self.length} truncated at the token limit, {self.empty} empty.",
+        )
+
+    @property
+    def continues_with(self) -> Sequence[str]:
+        """The line that scores them."""
+        words = ["rolellm", "score", str(self.out), "--config", self.settings.config or ""]
+        if self.settings.split not in (None, "test"):
+            words += ["--split", str(self.settings.split)]
+        if self.settings.data_dir is not None:
+            words += ["--data-dir", str(self.settings.data_dir)]
+        return (shlex.join(words),)
+
+
+def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings, llm: Any = None) -> GenerateResult:
     """Answer rows, and write one JSON object a row: ``id``, ``prediction`` and so on.
 
     Next to the file, ``P.jsonl.meta.json`` says how it was made. A file that is already there is completed if its
@@ -308,13 +375,6 @@ def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings
         out: The predictions file.
         settings: Which model, and how.
         llm: As for `generate`.
-
-    Returns:
-        What was done, as JSON: the file ``out``, the ``rows`` asked for and those ``generated`` by this run; how many
-        replies the model finished (``stop``), were truncated at the token limit (``length``) or are ``empty``; the
-        ``new_tokens`` of this run (behind an API, of all replies), its ``seconds`` and its rate, null when nothing was
-        generated; how many rows had less room than ``max_new_tokens`` (``capped``); and how many are ``contaminated``:
-        the model was trained on them, though the config promises new ones; null where that is not known.
 
     Raises:
         ModelError: When the model cannot be loaded, or prompts leave no room for a reply: all named, before any work.
@@ -344,7 +404,7 @@ def _lock_predictions(out: Path) -> Any:
     return lock_folder(out.parent, f".{out.name}.lock")
 
 
-def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> dict[str, Any]:
+def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> GenerateResult:
     source, settings = check_model(settings)
     contamination = check_contamination(
         rows, source, config=settings.config, split=settings.split, strict=settings.strict
@@ -380,23 +440,22 @@ def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings
         # Only now are the files of a model from the Hub here.
         meta |= {"base": model.source.base, "parameters": model.parameters}
         write_json(get_sidecar_path(out), meta)
-        parts = (
-            (
-                [(rows[index], prompts[index], shared[index]) for index in places],
-                replace(settings, max_new_tokens=limit),
-            )
-            for places, limit in work
-        )
+
+        def make_part(indices: Sequence[int], limit: int) -> _Part:
+            batch = [(rows[index], prompts[index], shared[index]) for index in indices]
+            return batch, replace(settings, max_new_tokens=limit)
+
+        parts = (make_part(*batch) for batch in work)
         started = time.perf_counter()
         with open_bar("answering", len(rows), done=len(done), unit="rows") as bar:
             tokens = _append_answers(model, parts, settings, out, done, bar)
         seconds = time.perf_counter() - started
         finished = read_finished_lines(out, rows)
         write_jsonl(out, [finished[row.id] for row in rows])
-    return _summarize(out, finished.values(), len(rows) - len(done), tokens, seconds) | {
-        "capped": sum(len(places) for places, limit in plan if limit < settings.max_new_tokens),
-        "contaminated": None if contamination is None else contamination.to_dict()["contaminated"],
-    }
+    result = _summarize(out, finished.values(), len(rows) - len(done), tokens, seconds, settings)
+    capped = sum(len(indices) for indices, limit in plan if limit < settings.max_new_tokens)
+    contaminated = None if contamination is None else contamination.to_dict()["contaminated"]
+    return replace(result, capped=capped, contaminated=contaminated)
 
 
 #: A row, its prompt, and the length of the beginning that it shares.
@@ -426,10 +485,10 @@ def _generate_lines(model: LocalModel, part: _Part) -> list[dict[str, Any]]:
     batch, decoding = part
     rows, prompts, shared = zip(*batch, strict=True)
     replies = model.generate_batch(prompts, decoding, [row.id for row in rows], shared)
-    return [
-        _build_line(row, reply.text, reply.finish, reply.prompt_tokens, reply.new_tokens)
-        for row, reply in zip(rows, replies, strict=True)
-    ]
+    lines = []
+    for row, reply in zip(rows, replies, strict=True):
+        lines.append(_build_line(row, reply.text, reply.finish, reply.prompt_tokens, reply.new_tokens))
+    return lines
 
 
 def _build_line(row: Row, text: str, finish: str, prompt_tokens: int, new_tokens: int) -> dict[str, Any]:
@@ -481,22 +540,29 @@ def _build_local_meta(
 
 
 def _summarize(
-    out: Path, lines: Iterable[dict[str, Any]], generated: int, tokens: int, seconds: float
-) -> dict[str, Any]:
-    finish = Counter(line.get("finish") for line in lines)
-    return {
-        "out": str(out),
-        "rows": finish.total(),
-        "generated": generated,
-        "stop": finish["stop"],
-        "length": finish["length"],
-        "empty": sum(not line["prediction"] for line in lines),
-        "new_tokens": tokens,
-        "seconds": round(seconds, 3),
-        "capped": 0,
-        "contaminated": None,
-        "tokens_per_second": round(tokens / seconds, 1) if generated else None,
-    }
+    out: Path,
+    lines: Iterable[dict[str, Any]],
+    generated: int,
+    tokens: int,
+    seconds: float,
+    settings: GenerateSettings,
+) -> GenerateResult:
+    finish = Counter[str]()
+    empty = 0
+    for line in lines:
+        finish[line.get("finish") or ""] += 1
+        empty += not line["prediction"]
+    return GenerateResult(
+        out,
+        rows=finish.total(),
+        generated=generated,
+        stop=finish["stop"],
+        length=finish["length"],
+        empty=empty,
+        new_tokens=tokens,
+        seconds=round(seconds, 3),
+        settings=settings,
+    )
 
 
 def plan_row_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[list[Request], dict[str, Any]]:
@@ -513,7 +579,7 @@ def plan_row_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[
     return [Request(convert_turns(ask(row)), sampling, tag=row.id) for row in rows], prompted
 
 
-def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -> dict[str, Any]:
+def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -> GenerateResult:
     from rolellm.llm.client import Client
 
     model = LLM.of(llm)
@@ -531,16 +597,17 @@ def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -
         folder = out.with_name(out.name + _JOURNAL_SUFFIX)
         with Client(folder, model.models, model.options) as client:
             outcomes = client.ask(requests, accept_text, label="answering", also=cut)
-        lines = [
-            _build_line(
-                row, outcome.value, outcome.reply.finish, outcome.reply.usage.prompt, outcome.reply.usage.completion
-            )
-            for row, outcome in zip(rows, outcomes, strict=True)
-            if isinstance(outcome, Answer)
-        ]
+        lines = []
+        failed = []
+        for row, outcome in zip(rows, outcomes, strict=True):
+            if not isinstance(outcome, Answer):
+                failed.append(outcome)
+                continue
+            reply = outcome.reply
+            line = _build_line(row, outcome.value, reply.finish, reply.usage.prompt, reply.usage.completion)
+            lines.append(line)
         write_json(get_sidecar_path(out), meta)
         write_jsonl(out, lines)
-    failed = [outcome for outcome in outcomes if not isinstance(outcome, Answer)]
     if failed:
         first = failed[0]
         text = f"{len(failed)} of {len(rows)} rows have no prediction; the first ({first.request.tag}): {first.reason}"
@@ -548,4 +615,4 @@ def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -
             raise DataError(text)
         warnings.warn(text, RoleLLMWarning, stacklevel=4)
     tokens, seconds = client.spent.usage.completion, time.perf_counter() - started
-    return _summarize(out, lines, len(lines) - client.spent.from_journal, tokens, seconds)
+    return _summarize(out, lines, len(lines) - client.spent.from_journal, tokens, seconds, settings)

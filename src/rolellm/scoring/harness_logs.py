@@ -142,14 +142,15 @@ def _read_details_meta(path: Path) -> dict[str, Any] | None:
     log = read_json(results)
     config, model = log.get("config_tasks", {}).get(task, {}), log.get("config_general", {}).get("model_config", {})
     parameters = model.get("generation_parameters") or {}
+    decoding = {"max_new_tokens": config.get("generation_size")}
+    decoding |= {key: value for key, value in parameters.items() if value is not None}
+    prompt = {key: model.get(key) for key in ("system_prompt", "override_chat_template", "add_special_tokens")}
+    splits = [*config.get("evaluation_splits", ()), None]
     return {
         "config": config.get("hf_subset"),
-        "split": next(iter(config.get("evaluation_splits", ())), None),
+        "split": splits[0],
         "model": model.get("model_name"),
         "date": _read_date(date),
-        "prompt": {key: model.get(key) for key in ("system_prompt", "override_chat_template", "add_special_tokens")},
-        "decoding": {
-            "max_new_tokens": config.get("generation_size"),
-            **{k: v for k, v in parameters.items() if v is not None},
-        },
+        "prompt": prompt,
+        "decoding": decoding,
     }

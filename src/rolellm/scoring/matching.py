@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rolellm.core.errors import PredictionError
@@ -85,38 +85,39 @@ def match_predictions(rows: Sequence[Row], predictions: Predictions, *, where: s
     used = Counter(answer for answer in answers if answer is not None)
     unmatched_rows = [number for number, answer in enumerate(answers) if answer is None]
     unused = _sort_unused(items, answers, used, index)
-    findings_of_predictions: list[tuple[str, Sequence[int], str, bool]] = [
-        ("unmatched_predictions", unused[0], _describe_unmatched(rows, items, unused[0], where), True),
-        (
-            "duplicates_differing",
-            unused[1],
-            "predictions that differ from an earlier one for the same row (the first counts)",
-            True,
-        ),
-        (
-            "id_conflicts",
-            sorted(index.conflicts & used.keys()),
-            "predictions that name a row by id but with another role or question (the id counts)",
-            True,
-        ),
-        ("duplicates_same", unused[2], "predictions that repeat an earlier one word for word (they count once)", False),
-        (
-            "empty",
-            [number for number in sorted(used) if not items[number].prediction.strip()],
-            "predictions that are empty and score 0",
-            False,
-        ),
-    ]
-    findings = [_report_unanswered(rows, unmatched_rows, where)]
-    for kind, numbers, text, refused in findings_of_predictions:
-        examples = tuple(
-            f"{predictions.locate(number)}: {describe_item(items[number])}" for number in numbers[:_EXAMPLES]
-        )
-        findings.append(MatchFinding(kind, len(numbers), f"{text}: {len(numbers):,}", examples, refused))
+    matching = Matching(tuple(answers), dict(matched_by), tuple(unmatched_rows), tuple(unused[0]), ())
+
+    def report(kind: str, numbers: Sequence[int], text: str, *, refused: bool = True) -> MatchFinding:
+        examples = [f"{predictions.locate(number)}: {describe_item(items[number])}" for number in numbers[:_EXAMPLES]]
+        return MatchFinding(kind, len(numbers), f"{text}: {len(numbers):,}", tuple(examples), refused)
+
+    unmatched, differing, same = unused
+    conflicts = sorted(index.conflicts & used.keys())
+    empty = [number for number in sorted(used) if not items[number].prediction.strip()]
     shared = sum(count > 1 for count in used.values())
-    findings.append(MatchFinding("shared", shared, f"predictions that answer several rows each: {shared:,}", (), False))
-    findings_with_rows = tuple(finding for finding in findings if finding.count)
-    return Matching(tuple(answers), dict(matched_by), tuple(unmatched_rows), tuple(unused[0]), findings_with_rows)
+    findings = [
+        _report_unanswered(rows, unmatched_rows, where),
+        report("unmatched_predictions", unmatched, _describe_unmatched(rows, items, unmatched, where)),
+        report(
+            "duplicates_differing",
+            differing,
+            "predictions that differ from an earlier one for the same row (the first counts)",
+        ),
+        report(
+            "id_conflicts",
+            conflicts,
+            "predictions that name a row by id but with another role or question (the id counts)",
+        ),
+        report(
+            "duplicates_same",
+            same,
+            "predictions that repeat an earlier one word for word (they count once)",
+            refused=False,
+        ),
+        report("empty", empty, "predictions that are empty and score 0", refused=False),
+        MatchFinding("shared", shared, f"predictions that answer several rows each: {shared:,}", (), False),
+    ]
+    return replace(matching, findings=tuple(finding for finding in findings if finding.count))
 
 
 class _Index:
@@ -142,13 +143,17 @@ class _Index:
 
     def find_answer(self, row: Row) -> tuple[int, Method] | None:
         """The prediction that answers a row, and how it was found."""
-        keys = _list_keys(row.id, row.role, row.question)
-        return next(((self.items[key], key[0]) for key in keys if key in self.items), None)
+        for key in _list_keys(row.id, row.role, row.question):
+            if key in self.items:
+                return self.items[key], key[0]
+        return None
 
     def find_row(self, item: Prediction) -> int | None:
         """The row that a prediction would answer if no other did."""
-        keys = _list_keys(item.id, item.role, item.question)
-        return next((self.rows[key] for key in keys if key in self.rows), None)
+        for key in _list_keys(item.id, item.role, item.question):
+            if key in self.rows:
+                return self.rows[key]
+        return None
 
 
 def _list_keys(name: str | None, role: str | None, question: str | None) -> list[_Key]:
@@ -167,13 +172,20 @@ def _sort_unused(
     items: Sequence[Prediction], answers: Sequence[int | None], used: Mapping[int, int], index: _Index
 ) -> tuple[list[int], list[int], list[int]]:
     """Predictions that won no row: those that match none, and those that came second with another or the same text."""
-    unmatched, differing, same = list[int](), list[int](), list[int]()
+    unmatched: list[int] = []
+    differing: list[int] = []
+    same: list[int] = []
     for number, item in enumerate(items):
-        if number not in used:
-            row = index.find_row(item)
-            winner = None if row is None else answers[row]
-            alike = winner is not None and items[winner].prediction == item.prediction
-            (unmatched if winner is None else same if alike else differing).append(number)
+        if number in used:
+            continue
+        row = index.find_row(item)
+        winner = None if row is None else answers[row]
+        if winner is None:
+            unmatched.append(number)
+        elif items[winner].prediction == item.prediction:
+            same.append(number)
+        else:
+            differing.append(number)
     return unmatched, differing, same
 
 
@@ -211,7 +223,8 @@ def _explain_no_match(rows: Sequence[Row], predictions: Predictions, where: str)
     items = predictions.items
     lines = [f"none of the predictions ({len(items):,}) matches any of the {len(rows):,} rows of {where}."]
     for file in predictions.files:
-        made_for = "/".join(str(file.meta[key]) for key in ("config", "split") if file.meta and key in file.meta)
+        meta = file.meta or {}
+        made_for = "/".join(str(meta[key]) for key in ("config", "split") if key in meta)
         if made_for not in ("", where):
             lines.append(f"{file.path} was generated for {made_for}.")
     prediction_roles, row_roles = {item.role for item in items} - {None}, {row.role for row in rows}

@@ -188,18 +188,20 @@ def describe_decoding(generation: Mapping[str, Any]) -> str:
     words = [str(decoding.get("strategy") or ("sample" if sampled else "greedy"))]
     more = ("num_beams", "temperature", "top_p", "top_k", "seed") if words != ["greedy"] else ()
     words += [f"{key} {decoding[key]}" for key in (*more, "until", "stop_seqs") if decoding.get(key)]
-    return ", ".join([*words, f"at most {next((decoding[key] for key in _LIMITS if decoding.get(key)), '?')} tokens"])
+    limits = [decoding[key] for key in _LIMITS if decoding.get(key)]
+    words.append(f"at most {limits[0] if limits else '?'} tokens")
+    return ", ".join(words)
 
 
 def _set_aside(file: PredictionFile) -> None:
     """Write each bad line with its number and reason; the file itself is left as it is."""
     reasons = {error.line: error.problem for error in file.bad}
     with file.path.open("rb") as stream:
-        lines = [
-            {"line": number, "reason": reasons[number], "text": raw.decode("utf-8", "backslashreplace").rstrip("\r\n")}
-            for number, raw in enumerate(stream, start=1)
-            if number in reasons
-        ]
+        lines = []
+        for number, raw in enumerate(stream, start=1):
+            if number in reasons:
+                text = raw.decode("utf-8", "backslashreplace").rstrip("\r\n")
+                lines.append({"line": number, "reason": reasons[number], "text": text})
     write_jsonl(file.bad_path, lines)
 
 

@@ -55,7 +55,9 @@ def read_dataset_rows(
             raise SettingsError(
                 f"no role {name!r} among the {len(role_names)} of this split; nearest: {', '.join(near)}"
             )
-    matching_rows = [row for row in rows if (not roles or row.role in named.values()) and subset in (None, row.subset)]
+    matching_rows = [row for row in rows if subset in (None, row.subset)]
+    if roles:
+        matching_rows = [row for row in matching_rows if row.role in named.values()]
     chosen = [matching_rows[index] for index in draw_rows(matching_rows, limit)]
     if not chosen:
         raise DataError(f"no row of {len(rows)} matches the role, subset and limit" if rows else "there are no rows")

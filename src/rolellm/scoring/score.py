@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -63,35 +62,31 @@ def build_fingerprint(
     """
     from rolellm.data.rolebench.source import find_own_manifest
 
+    value = VALUE_FIELD[options.protocol]
+    dataset: dict[str, Any] = {"config": options.config, "split": options.split, "rows": len(rows)}
+    dataset["fingerprint"] = options.dataset_fingerprint or hash_rows(rows)
+    if options.config and find_own_manifest(options.data_dir):
+        dataset["own"] = True
+    files = []
+    for file in predictions.files:
+        # What is known of the model's training, its size and the date change no score, and are told next to it.
+        generation = file.meta and {key: item for key, item in file.meta.items() if key not in _TOLD}
+        files.append({"sha256": file.sha256, "generation": generation})
     recipe: dict[str, Any] = {
         "protocol": options.protocol,
-        "value": VALUE_FIELD[options.protocol],
+        "value": value,
         "tokenizer": dict(tokenizers),
-        "reference_choice": f"the reference with the highest {VALUE_FIELD[options.protocol]}",
+        "reference_choice": f"the reference with the highest {value}",
         "average": "mean over rows",
         "missing": options.missing,
         "interval": {"method": "Student's t, cluster jackknife over questions", "level": LEVEL},
-        "dataset": {
-            "config": options.config,
-            "split": options.split,
-            **({"own": True} if options.config and find_own_manifest(options.data_dir) else {}),
-            "fingerprint": options.dataset_fingerprint or hash_rows(rows),
-            "rows": len(rows),
-        },
-        # What is known of the model's training, its size and the date change no score, and are told next to it.
-        "predictions": [
-            {
-                "sha256": file.sha256,
-                "generation": file.meta and {key: value for key, value in file.meta.items() if key not in _TOLD},
-            }
-            for file in predictions.files
-        ]
-        or [{"sha256": hash_predictions(predictions.items), "generation": None}],
+        "dataset": dataset,
+        "predictions": files or [{"sha256": hash_predictions(predictions.items), "generation": None}],
         "versions": {"rolellm": __version__} | {name: version(name) for name in ("rapidfuzz", "jieba", "numpy")},
     }
     digest = hash_json(recipe)
     # Only now, so that a file may be renamed and its scores keep their hash.
-    for entry, file in zip(recipe["predictions"], predictions.files, strict=False):
+    for entry, file in zip(files, predictions.files, strict=True):
         entry["file"] = file.path.name
     return {**recipe, "hash": digest}
 
@@ -104,12 +99,11 @@ def hash_rows(rows: Sequence[Row]) -> str:
 def _find_sidecar_conflicts(predictions: Predictions, options: ScoreOptions) -> Iterator[MatchFinding]:
     """Find sidecars of another config, split or state of the data than is scored."""
     for file in predictions.files:
-        differing = [
-            f"{key} {recorded}, not {expected}"
-            for key in ("config", "split", "dataset_fingerprint")
-            if None not in (expected := getattr(options, key), recorded := (file.meta or {}).get(key))
-            and recorded != expected
-        ]
+        differing = []
+        for key in ("config", "split", "dataset_fingerprint"):
+            expected, recorded = getattr(options, key), (file.meta or {}).get(key)
+            if expected is not None and recorded not in (None, expected):
+                differing.append(f"{key} {recorded}, not {expected}")
         if differing:
             text = f"{file.path} was generated for another part or state of the data: {', '.join(differing)}"
             yield MatchFinding("made_for_other_data", file.count, text, ())
@@ -156,49 +150,51 @@ def score(
             the model was trained on a row.
     """
     chosen = read(ScoreOptions, {"protocol": protocol, **options})
-    files, table = None, predictions if dataset is None else dataset
-    if is_paths(predictions):
-        files = read_predictions(predictions, skip_bad=chosen.skip_bad)
-        if dataset is None:
-            from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
-
-            paths = [file.path for file in files.files]
-            config, split, data_dir = complete_source(paths, chosen.config, chosen.split, chosen.data_dir)
-            content = chosen.dataset_fingerprint or dataset_fingerprint(config, data_dir)
-            chosen = replace(chosen, config=config, split=split, data_dir=data_dir, dataset_fingerprint=content)
-            table = load_rolebench(chosen.config, chosen.split, data_dir=chosen.data_dir)
-            training = training if training is not None or not floors else load_training_rows(chosen)
+    files = read_predictions(predictions, skip_bad=chosen.skip_bad) if is_paths(predictions) else None
+    table = predictions if dataset is None else dataset
+    if files is not None and dataset is None:
+        chosen, table = _load_answered_rows(files, chosen)
     rows = _read_references(predictions, table)
     provenance = get_provenance(table)
-    chosen = replace(
-        chosen, config=chosen.config or provenance.get("config"), split=chosen.split or provenance.get("split")
-    )
-    if provenance and files is None and training is None and floors:
-        training = load_training_rows(chosen)
+    config, split = (getattr(chosen, name) or provenance.get(name) for name in ("config", "split"))
+    chosen = replace(chosen, config=config, split=split)
     answers = make_predictions(predictions, rows, own=table is predictions) if files is None else files
     report = score_rows(rows, answers, chosen)
     if not floors:
         return report
     from rolellm.scoring.floors import add_scale, score_markers
 
-    scored = {item.id for item in report.scores}
+    is_release = bool(provenance) if files is None else dataset is None
+    if training is None and is_release:
+        training = load_training_rows(chosen)
     training_rows = read_dataset_rows(training) if training else []
+    scored = {item.id for item in report.scores}
     return add_scale(report, score_markers(rows, scored, chosen, training_rows))
+
+
+def _load_answered_rows(files: Predictions, options: ScoreOptions) -> tuple[ScoreOptions, Any]:
+    """Load the split that files of predictions answer; name it in the options."""
+    from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
+
+    paths = [file.path for file in files.files]
+    config, split, data_dir = complete_source(paths, options.config, options.split, options.data_dir)
+    fingerprint = options.dataset_fingerprint or dataset_fingerprint(config, data_dir)
+    options = replace(options, config=config, split=split, data_dir=data_dir, dataset_fingerprint=fingerprint)
+    return options, load_rolebench(config, split, data_dir=data_dir)
 
 
 def _read_references(predictions: Any, table: Any) -> list[Row]:
     """Read the rows with references that predictions answer."""
     if isinstance(predictions, Sequence) and not predictions:
         raise DataError("no predictions to score")
-    is_table = isinstance(predictions, Mapping) or any(
-        hasattr(predictions, name) for name in ("column_names", "columns")
-    )
+    has_columns = any(hasattr(predictions, name) for name in ("column_names", "columns"))
+    is_table = isinstance(predictions, Mapping) or has_columns
     if table is predictions and not is_table and not any(isinstance(item, Mapping) for item in predictions):
         raise SettingsError("texts alone cannot be scored; pass the rows that they answer as dataset=…")
     rows = read_dataset_rows(table, needed=("references",))
-    bare = next((number for number, row in enumerate(rows) if not row.references), None)
-    if bare is not None:
-        raise DataError(f"row {bare} has no reference: give at least one, or leave the row out")
+    for number, row in enumerate(rows):
+        if not row.references:
+            raise DataError(f"row {number} has no reference: give at least one, or leave the row out")
     return rows
 
 
@@ -244,10 +240,16 @@ def score_rows(
     scores = tuple(_score_jobs(list(_list_jobs(rows, predictions, matching, options)), tokenizers, options, label))
     clean = None
     if contamination and contamination.contaminated:
-        clean_ids = {row.id for row in contamination.rows} - {row.id for row in contamination.contaminated}
+        contaminated_ids = {row.id for row in contamination.contaminated}
+        clean_ids = {row.id for row in contamination.rows} - contaminated_ids
         clean = summarize_scores(score for score in scores if score.id in clean_ids)
-    total = Counter(row.subset for row in rows)
-    answered = Counter(row.subset for row, answer in zip(rows, matching.answers, strict=True) if answer is not None)
+    by_subset: dict[str, dict[str, int]] = {}
+    for subset in sorted({row.subset for row in rows}):
+        by_subset[subset] = {"rows": 0, "answered": 0}
+    for row, answer in zip(rows, matching.answers, strict=True):
+        by_subset[row.subset]["rows"] += 1
+        by_subset[row.subset]["answered"] += answer is not None
+    by_kind = summarize_by(scores, lambda score: score.kind)
     return ScoreReport(
         options=options,
         metrics=summarize_scores(scores),
@@ -257,10 +259,8 @@ def score_rows(
         fingerprint=build_fingerprint(rows, predictions, options, tokenizers),
         by_role=summarize_by(scores, lambda score: score.role),
         by_language=summarize_by(scores, lambda score: score.language) if len(tokenizers) > 1 else {},
-        by_subset={name: {"rows": count, "answered": answered[name]} for name, count in sorted(total.items())},
-        by_reference_type={
-            kind: summary["SPE"] for kind, summary in summarize_by(scores, lambda score: score.kind).items()
-        },
+        by_subset=by_subset,
+        by_reference_type={kind: summary["SPE"] for kind, summary in by_kind.items()},
         counts={"matched_by": matching.matched_by, **{finding.kind: finding.count for finding in findings}},
         warnings=tuple(map(str, findings)),
         findings=findings,
@@ -273,19 +273,18 @@ def score_rows(
 def _collect_findings(
     matching: Matching, predictions: Predictions, options: ScoreOptions, contamination: Contamination | None
 ) -> tuple[MatchFinding, ...]:
-    zero = options.missing == "zero"
-    treated = "they count as 0" if zero else "they are left out, and the score is that of the others alone"
-    trained = None if contamination is None else contamination.describe(options.where)
-    findings = [
-        *_find_sidecar_conflicts(predictions, options),
-        *([] if trained is None else [trained]),
-        *matching.findings,
-        *_find_skipped_lines(predictions),
-    ]
-    return tuple(
-        replace(item, text=f"{item.text}; {treated}", refused=not zero) if item.kind == "unmatched_rows" else item
-        for item in findings
-    )
+    findings = [*_find_sidecar_conflicts(predictions, options)]
+    trained = contamination.describe(options.where) if contamination else None
+    if trained:
+        findings.append(trained)
+    for finding in matching.findings:
+        if finding.kind == "unmatched_rows" and options.missing == "zero":
+            finding = replace(finding, text=f"{finding.text}; they count as 0", refused=False)
+        elif finding.kind == "unmatched_rows":
+            treated = "they are left out, and the score is that of the others alone"
+            finding = replace(finding, text=f"{finding.text}; {treated}")
+        findings.append(finding)
+    return (*findings, *_find_skipped_lines(predictions))
 
 
 class _ScoreJob(NamedTuple):
@@ -333,10 +332,11 @@ def score_replies(
 def _choose_tokenizers(rows: Sequence[Row], options: ScoreOptions) -> dict[Language, str]:
     """The tokenizer for each language of the rows: the one asked for where it is made for that language."""
     languages = sorted({row.language for row in rows})
-    tokenizer_name, tokenizers = options.tokenizer, TOKENIZERS[options.protocol]
-    mixed = len(languages) > 1 and any(tokenizer_name in tokenizers[language] for language in languages)
-    choices = {name: tokenizer_name if not mixed or tokenizer_name in tokenizers[name] else None for name in languages}
-    return {name: resolve_tokenizer(options.protocol, name, tokenizer) for name, tokenizer in choices.items()}
+    choices = dict.fromkeys(languages, options.tokenizer)
+    made_for = [language for language in languages if options.tokenizer in TOKENIZERS[options.protocol][language]]
+    if made_for and len(languages) > 1:
+        choices = {language: options.tokenizer if language in made_for else None for language in languages}
+    return {language: resolve_tokenizer(options.protocol, language, name) for language, name in choices.items()}
 
 
 def _score_jobs(

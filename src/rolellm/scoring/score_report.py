@@ -16,7 +16,8 @@ from rolellm.core.settings import dump, read
 from rolellm.core.table import Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.scoring.matching import MatchFinding
-from rolellm.scoring.settings import ScoreOptions, has_held_out_roles
+from rolellm.scoring.published import PublishedTable, published_for
+from rolellm.scoring.settings import ScoreOptions
 from rolellm.scoring.statistics.intervals import (
     SHARE,
     ClusteredSample,
@@ -79,9 +80,13 @@ def summarize_scores(scores: Iterable[RowScore]) -> Summary:
     for score in scores:
         by_metric[score.metric].append(score)
     samples = [make_sample(by_metric[metric]) for metric in METRICS]
-    means = [estimate_mean([sample], bounds=SHARE) if sample.values else None for sample in samples]
-    average = estimate_mean(samples, [1 / len(METRICS)] * len(METRICS), SHARE) if all(means) else None
-    return dict(zip(COLUMNS, (*means, average), strict=True))
+    summary: Summary = dict.fromkeys(COLUMNS)
+    for metric, sample in zip(METRICS, samples, strict=True):
+        if sample.values:
+            summary[metric] = estimate_mean([sample], bounds=SHARE)
+    if all(sample.values for sample in samples):
+        summary["avg"] = estimate_mean(samples, [1 / len(METRICS)] * len(METRICS), SHARE)
+    return summary
 
 
 def make_sample(scores: Sequence[RowScore]) -> ClusteredSample:
@@ -112,6 +117,15 @@ def summary_table(title: str, head: str, summaries: Mapping[str, Summary], note:
     """Build a table of anything that has CUS, RAW, SPE and avg, a line each."""
     rows = (TableRow((name,), tuple(map(summary.get, COLUMNS))) for name, summary in summaries.items())
     return Table(title, (head,), COLUMNS, tuple(rows), note)
+
+
+def published_table(table: PublishedTable) -> Table:
+    """Build a table of the paper in the form of ours; the paper gives neither intervals nor counts."""
+    summaries: dict[str, Summary] = {}
+    for system, scores in table.rows.items():
+        summaries[system] = dict(zip(COLUMNS, map(Interval, scores), strict=True))
+    note = f"Published: {table.source}; protocol {table.protocol}."
+    return summary_table(table.title, "System", summaries, note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +184,8 @@ class ScoreScale:
     notes: tuple[str, ...] = ()
 
 
-#: What a report holds of single rows, and not in JSON.
-_ROW_FIELDS = ("options", "findings", "answers", "scores", "rows")
+#: The fields of a report that hold intervals.
+_MEASURED_FIELDS = ("metrics", "metrics_clean", "by_role", "by_language", "by_reference_type", "scale")
 _NotInJson = Field(exclude=True)
 
 
@@ -253,21 +267,24 @@ class ScoreReport(Result):
     @property
     def leading(self) -> ScoreReport:
         """The report as tables show it: with the intervals that its config asks for as the only ones."""
-        if not has_held_out_roles(self.options.config):
-            return self
-        selected = ScoreReport.from_dict(select_intervals(self.to_dict(), self.options.config))
-        return replace(selected, **{name: getattr(self, name) for name in _ROW_FIELDS})
+        measured = {name: getattr(self, name) for name in _MEASURED_FIELDS}
+        return replace(self, **select_intervals(measured, self.options.config))
 
     @property
     def parts(self) -> dict[str, Summary]:
         """The lines of a table: all rows, those not trained on, languages, types of references, floors and the like."""
         parts = {"all rows": self.metrics}
-        parts |= {"rows not trained on": self.metrics_clean} if self.metrics_clean else {}
-        parts |= {f"language {name}": summary for name, summary in self.by_language.items()}
-        # Role-specific rows have only SPE.
-        parts |= {kind: {"SPE": metric} for kind, metric in self.by_reference_type.items()}
-        score_markers = self.scale.markers if self.scale else {}
-        return parts | {marker.label(name): marker.metrics for name, marker in score_markers.items()}
+        if self.metrics_clean:
+            parts["rows not trained on"] = self.metrics_clean
+        for language, summary in self.by_language.items():
+            parts[f"language {language}"] = summary
+        for kind, metric in self.by_reference_type.items():
+            # Role-specific rows have only SPE.
+            parts[kind] = {"SPE": metric}
+        if self.scale:
+            for name, marker in self.scale.markers.items():
+                parts[marker.label(name)] = marker.metrics
+        return parts
 
     @property
     def recipe(self) -> str:
@@ -294,18 +311,36 @@ class ScoreReport(Result):
         import pandas
 
         parts = self.parts | {f"role {name}": summary for name, summary in self.by_role.items()}
-        lines = [
-            {"part": part, "metric": metric, **interval.to_columns()}
-            for part, summary in parts.items()
-            for metric, interval in summary.items()
-            if interval is not None
-        ]
+        lines = []
+        for part, summary in parts.items():
+            for metric, interval in summary.items():
+                if interval is not None:
+                    lines.append({"part": part, "metric": metric, **interval.to_columns()})
         return pandas.DataFrame(lines, columns=["part", "metric", *Interval(0).to_columns()])
 
-    def tables(self) -> tuple[Table]:
-        """Build the table of all parts."""
-        return (summary_table("Rouge-L", "Rows", self.leading.parts, self.caption),)
+    @property
+    def published(self) -> PublishedTable | None:
+        """The paper's table, where these rows and this protocol are the paper's."""
+        scored_ids = {score.id for score in self.scores}
+        rows = [row for row in self.rows if row.id in scored_ids]
+        table = published_for(self.options.config, self.options.split, rows)
+        return table if table and table.protocol == self.options.protocol else None
 
-    def remarks(self) -> Sequence[str]:
-        """Return the warnings."""
-        return self.warnings
+    def tables(self) -> Sequence[Table]:
+        """Build the tables of all parts and of roles, and the paper's where it compares."""
+        leading = self.leading
+        tables = [summary_table("Rouge-L", "Rows", leading.parts, self.caption)]
+        if len(self.by_role) > 1:
+            tables.append(summary_table("By role", "Role", leading.by_role))
+        published = self.published
+        if published:
+            tables.append(published_table(published))
+        return tables
+
+    def notes(self) -> Sequence[str]:
+        """Return the findings about the join, each with examples."""
+        notes = []
+        for finding in self.findings:
+            kind = "warning" if finding.refused else "note"
+            notes.append("\n  ".join([f"{kind}: {finding.text}", *finding.examples]))
+        return notes

@@ -14,6 +14,7 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -24,12 +25,20 @@ import numpy.typing as npt
 from rolellm.core.errors import DataError, require
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.progress import track_progress
-from rolellm.core.records import Language, Row
+from rolellm.core.records import Language, Row, Subset
+from rolellm.core.result import Result
+from rolellm.core.table import Cell, Interval, Table, TableRow
 from rolellm.core.text import fold
 from rolellm.scoring.matching import match_predictions
 from rolellm.scoring.predictions import read_predictions
 from rolellm.scoring.rows import read_dataset_rows
-from rolellm.scoring.statistics.intervals import SHARE, ClusteredSample, encode_interval, estimate_interval
+from rolellm.scoring.statistics.intervals import (
+    SHARE,
+    ClusteredSample,
+    Measured,
+    estimate_interval,
+    select_intervals,
+)
 
 FOLDS: Final = 5
 #: What is counted by language, in runs of least and most; see dev/measurements.md for what else was tried.
@@ -42,7 +51,7 @@ COST: Final = 0.1
 MOST: Final = 40_000
 #: The same for a meter that is a reward, which stays in memory.
 MOST_LEARNED: Final = 20_000
-#: Of the curve from a lead, in the classifier's units, to a share (our choice).
+#: Of the curve from a lead, in the classifier's units, to a share; the order of replies is the same for any.
 _STEEPNESS: Final = 2.0
 _BINS: Final = 10
 _LONG_WORD: Final = re.compile(r"\w{4,}")
@@ -83,16 +92,158 @@ class StyleReply(NamedTuple):
     text: str
 
 
-def measure_style(rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class RoleStyle:
+    """How one role's replies are read.
+
+    Attributes:
+        top1: Share that sound most like the role.
+        own_probability: Mean probability of the role.
+    """
+
+    top1: Measured
+    own_probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class StyleFigures:
+    """How well the roles of some replies are told.
+
+    Attributes:
+        top1: Share that sound most like their role.
+        top5: Share whose role is among the five likeliest.
+        chance: What `top1` would be by chance.
+        own_probability: Mean probability of the role.
+        same_instruction: Share of pairs with another role that answers the same instruction in which the own role is
+            the likelier one.
+        ece: Expected calibration error of the meter's confidence.
+        by_role: The same by role.
+        confusion: Role to the roles that its replies sound most like, with counts.
+    """
+
+    top1: Measured
+    top5: Measured
+    chance: float
+    own_probability: Measured
+    same_instruction: Measured
+    ece: float
+    by_role: dict[str, RoleStyle]
+    confusion: dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageStyle:
+    """The meter and the replies in one language.
+
+    Attributes:
+        subset: The rows that it learned from.
+        roles: The roles that it tells apart.
+        meter: Its own accuracy, on references.
+        replies: A system's replies; ``None`` where there are none.
+    """
+
+    subset: Subset
+    roles: tuple[str, ...]
+    meter: StyleFigures
+    replies: StyleFigures | None = None
+
+    @property
+    def parts(self) -> dict[str, StyleFigures]:
+        """The meter and the replies by what tables call them."""
+        parts = {"references": self.meter}
+        return parts if self.replies is None else {**parts, "replies": self.replies}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StyleResult(Result):
+    """How far a system's replies sound like their roles.
+
+    Attributes:
+        settings: How the meter was made.
+        languages: Language to its figures.
+        config: The rows' config.
+        split: The split that was answered.
+        dataset: The data set's fingerprint.
+        warnings: What was left open in joining predictions to rows.
+    """
+
+    settings: dict[str, Any]
+    languages: dict[str, LanguageStyle]
+    config: str | None = None
+    split: str | None = None
+    dataset: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def leading(self) -> dict[str, LanguageStyle]:
+        """The languages as tables show them: with the intervals that the config asks for as the only ones."""
+        return select_intervals(self.languages, self.config)
+
+    def tables(self) -> Sequence[Table]:
+        """Build a table of the meter and the replies, and one of roles for each language."""
+        rows = []
+        by_role = []
+        for language, style in self.leading.items():
+            for name, figures in style.parts.items():
+                label = "the meter, on references" if name == "references" else name
+                error = f"{100 * figures.ece:.1f}"
+                cells = (figures.top1, figures.top5, figures.same_instruction, error)
+                rows.append(TableRow((language, label), cells))
+            by_role.append(_build_role_table(language, style))
+        columns = ("Top-1 %", "Top-5 %", "Told from another role %", "Calibration error %")
+        return [Table("Style", ("Language", "Measured"), columns, tuple(rows)), *by_role]
+
+    def notes(self) -> Sequence[str]:
+        """Return the warnings."""
+        return [f"warning: {warning}" for warning in self.warnings]
+
+
+def _build_role_table(language: str, style: LanguageStyle) -> Table:
+    parts = style.parts
+    *_, shown = parts.values()
+    rows = []
+    for role, counts in shown.confusion.items():
+        cells: list[Cell] = []
+        for figures in parts.values():
+            measured = figures.by_role.get(role)
+            cells.append(measured.top1 if measured else None)
+        total = sum(counts.values())
+        likeliest = [f"{name} {100 * count / total:.0f}" for name, count in list(counts.items())[:4]]
+        rows.append(TableRow((role,), (*cells, ", ".join(likeliest))))
+    heads = (*(f"Top-1 of {name} %" for name in parts), "Sounds like, %")
+    title = f"By role ({language}, {style.subset.replace('_', '-')} rows)"
+    return Table(title, ("Role",), heads, tuple(rows), left=heads[-1:])
+
+
+def style(
+    predictions: str | Path | Sequence[str | Path] = (),
+    config: str | None = None,
+    *,
+    split: str = "test",
+    data_dir: str | Path | None = None,
+) -> StyleResult:
+    """Measure which role replies sound like, next to the meter's accuracy on the references.
+
+    Args:
+        predictions: Files of predictions, as for `rolellm.score`; with none, the meter alone is measured.
+        config: The dataset's config.
+        split: The split that the predictions answer.
+        data_dir: A local copy of the release.
+    """
+    from rolellm.data.rolebench.source import resolve_config
+
+    paths = [predictions] if isinstance(predictions, str | Path) else predictions
+    folder = None if data_dir is None else Path(data_dir)
+    config = resolve_config(config, folder)
+    return measure_file_style({"": list(map(Path, paths))}, config, split, folder)[""]
+
+
+def measure_style(rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]]) -> dict[str, StyleResult]:
     """Measure how well roles can be told apart by their replies, and how far systems' replies sound like theirs.
 
     Args:
         rows: What the meter learns from, once for all systems, and the rows that they answered.
         answers: System to its replies by row id; without replies, the meter alone is measured.
-
-    Returns:
-        By system the settings, and by language a ``meter`` with its own accuracy and, where there are answers,
-        ``replies``; the same figures for both (see docs/scoring.md).
 
     Raises:
         MissingExtraError: Without scikit-learn.
@@ -102,24 +253,24 @@ def measure_style(rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]])
     require("sklearn", extra="style")
     by_language = {}
     for language in sorted({row.language for row in rows}):
-        figures = _measure_language([row for row in rows if row.language == language], answers)
-        if figures is not None:
-            by_language[language] = figures
+        styles = _measure_language([row for row in rows if row.language == language], answers)
+        if styles is not None:
+            by_language[language] = styles
     if not by_language:
         raise DataError("too few references; the meter needs two roles with replies to several instructions each")
+    settings = {"views": VIEWS, "C": COST, "folds": FOLDS, "most": MOST}
     results = {}
     for system, texts in answers.items():
-        languages = {name: figures[system] for name, figures in by_language.items()}
-        if texts and not any("replies" in figures for figures in languages.values()):
+        languages: dict[str, LanguageStyle] = {name: styles[system] for name, styles in by_language.items()}
+        if texts and not any(style.replies for style in languages.values()):
             raise DataError("no reply answers a row that the meter can measure")
-        settings = {"views": VIEWS, "C": COST, "folds": FOLDS, "most": MOST}
-        results[system] = {"settings": settings, "languages": languages}
+        results[system] = StyleResult(settings, languages)
     return results
 
 
 def measure_file_style(
     files: Mapping[str, Sequence[Path]], config: str, split: str, data_dir: Path | None
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, StyleResult]:
     """`measure_style` of predictions in files, by a meter that learns from all splits of a config that are here.
 
     Args:
@@ -133,53 +284,54 @@ def measure_file_style(
 
     splits = {name: read_dataset_rows(table) for name, table in load_rolebench(config, data_dir=data_dir).items()}
     answers: dict[str, dict[str, str]] = {name: {} for name in files}
-    warnings: dict[str, list[str]] = {name: [] for name in files}
+    warnings: dict[str, tuple[str, ...]] = dict.fromkeys(files, ())
     for name, paths in files.items():
-        if paths:
-            # A slice is not among the splits.
-            rows = splits.get(split) or read_dataset_rows(load_rolebench(config, split, data_dir=data_dir))
-            predictions = read_predictions(paths)
-            matching = match_predictions(rows, predictions, where=f"{config}/{split}")
-            answers[name] = predictions.map_texts(rows, matching.answers)
-            warnings[name] = [finding.text for finding in matching.findings if finding.refused]
-    dataset = {"config": config, "split": split, "dataset": dataset_fingerprint(config, data_dir)}
-    measured = measure_style([row for part in splits.values() for row in part], answers)
-    return {name: {**dataset, **figures, "warnings": warnings[name]} for name, figures in measured.items()}
+        if not paths:
+            continue
+        # A slice is not among the splits.
+        rows = splits.get(split) or read_dataset_rows(load_rolebench(config, split, data_dir=data_dir))
+        predictions = read_predictions(paths)
+        matching = match_predictions(rows, predictions, where=f"{config}/{split}")
+        answers[name] = predictions.map_texts(rows, matching.answers)
+        warnings[name] = tuple(finding.text for finding in matching.findings if finding.refused)
+    every_row = [row for rows in splits.values() for row in rows]
+    results = measure_style(every_row, answers)
+    fingerprint = dataset_fingerprint(config, data_dir)
+    for name, result in results.items():
+        results[name] = replace(result, config=config, split=split, dataset=fingerprint, warnings=warnings[name])
+    return results
 
 
-def _measure_language(
-    rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]]
-) -> dict[str, dict[str, Any]] | None:
+def _measure_language(rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]]) -> dict[str, LanguageStyle] | None:
     """Measure the systems in one language; ``None`` where it has too few roles or instructions."""
-    subset = "general" if any(row.subset == "general" and row.references for row in rows) else "role_specific"
+    has_general = any(row.subset == "general" and row.references for row in rows)
+    subset: Subset = "general" if has_general else "role_specific"
     rows = [row for row in rows if row.subset == subset]
-    distinct = {
-        StyleReply(row.role, fold(row.question), text) for row in rows for text in row.references if text.strip()
-    }
+    distinct = set()
+    for row in rows:
+        question = fold(row.question)
+        distinct |= {StyleReply(row.role, question, text) for text in row.references if text.strip()}
     references = sorted(sorted(distinct, key=hash_json)[:MOST])
     roles = sorted({reply.role for reply in references})
     dealt = {(reply.role, _get_fold(reply)) for reply in references}
-    unseen = [len({role for role, number in dealt if number != part}) for part in range(FOLDS)]
-    if len(roles) < 2 or min(unseen) < len(roles):
-        return None
-    measured_rows = [row for row in rows if row.role in roles]
-    groups = [references] + [
-        [StyleReply(row.role, fold(row.question), texts[row.id]) for row in measured_rows if row.id in texts]
-        for texts in answers.values()
-    ]
+    for part in range(FOLDS):
+        # A role that is missing from the other folds could not be learned.
+        if len({role for role, number in dealt if number != part}) < max(len(roles), 2):
+            return None
+    groups = [references]
+    for texts in answers.values():
+        answered = [row for row in rows if row.role in roles and row.id in texts]
+        groups.append([StyleReply(row.role, fold(row.question), texts[row.id]) for row in answered])
     chances = _estimate_role_probabilities(groups, roles, rows[0].language)
     roles_by_question: dict[str, set[str]] = defaultdict(set)
     for reply in references:
         roles_by_question[reply.question].add(reply.role)
-    meter, *figures = (
-        _compute_figures(group, part, roles, roles_by_question) if group else None
-        for group, part in zip(groups, chances, strict=True)
-    )
-    result = {"subset": subset, "roles": roles, "meter": meter}
-    return {
-        name: {**result, "replies": replies} if replies else result
-        for name, replies in zip(answers, figures, strict=True)
-    }
+    meter = _compute_figures(references, chances[0], roles, roles_by_question)
+    styles = {}
+    for name, replies, probabilities in zip(answers, groups[1:], chances[1:], strict=True):
+        figures = _compute_figures(replies, probabilities, roles, roles_by_question) if replies else None
+        styles[name] = LanguageStyle(subset, tuple(roles), meter, figures)
+    return styles
 
 
 class StyleMeter:
@@ -208,13 +360,14 @@ class StyleMeter:
 
         rows = [row for row in rows if row.language == language and row.references]
         rows = [row for row in rows if row.subset == "general"] or rows
-        replies = {StyleReply(row.role, fold(row.question), text) for row in rows for text in row.references}
-        plain = {StyleReply("", fold(row.question), row.raw_reference or "") for row in rows}
-        learned = [
-            reply
-            for part in (replies, plain)
-            for reply in sorted((reply for reply in part if reply.text.strip()), key=hash_json)[:MOST_LEARNED]
-        ]
+        replies = set()
+        plain = set()
+        for row in rows:
+            question = fold(row.question)
+            replies |= {StyleReply(row.role, question, text) for text in row.references if text.strip()}
+            if row.raw_reference and row.raw_reference.strip():
+                plain.add(StyleReply("", question, row.raw_reference))
+        learned = sorted(replies, key=hash_json)[:MOST_LEARNED] + sorted(plain, key=hash_json)[:MOST_LEARNED]
         self.voices: list[str] = sorted({reply.role for reply in learned})
         if len(self.voices) < 2:
             raise DataError(
@@ -290,7 +443,8 @@ def _estimate_role_probabilities(
         lines, right = margins[is_calibration], own[is_calibration]
 
         def compute_loss(scale: float, lines: Floats = lines, right: npt.NDArray[Any] = right) -> float:
-            return -float(log_softmax(np.exp(scale) * lines, axis=1)[np.arange(len(right)), right].mean())
+            log_probabilities = log_softmax(np.exp(scale) * lines, axis=1)
+            return -float(log_probabilities[np.arange(len(right)), right].mean())
 
         scale = np.exp(minimize_scalar(compute_loss, bounds=_TEMPERATURES).x)
         probabilities[parts == part] = softmax(scale * margins[parts == part], axis=1)
@@ -322,41 +476,45 @@ def _compute_figures(
     chances: Floats,
     roles: Sequence[str],
     roles_by_question: Mapping[str, set[str]],
-) -> dict[str, Any]:
-    own = np.array([roles.index(reply.role) for reply in replies])
+) -> StyleFigures:
+    numbers = {role: number for number, role in enumerate(roles)}
+    own = np.array([numbers[reply.role] for reply in replies])
     mine = chances[np.arange(len(own)), own]
     rank = (chances > mine[:, None]).sum(axis=1)
-    first, sure = chances.argmax(axis=1), chances.max(axis=1)
-    pairs = [
-        (reply, (1 + np.sign(mine[at] - chances[at, roles.index(other_role)])) / 2)
-        for at, reply in enumerate(replies)
-        for other_role in roles_by_question.get(reply.question, set()) - {reply.role}
-    ]
-    confusion = {role: Counter(roles[at] for at in first[own == number]) for number, role in enumerate(roles)}
+    first = chances.argmax(axis=1)
+    questions = np.array([reply.question for reply in replies], object)
+    names = np.array([reply.role for reply in replies], object)
 
-    def estimate_figure(
-        values: Sequence[Any], measured_replies: Sequence[StyleReply] = replies
-    ) -> dict[str, Any] | None:
-        columns = [reply.question for reply in measured_replies], [reply.role for reply in measured_replies]
-        return encode_interval(estimate_interval(ClusteredSample(list(map(float, values)), *columns), SHARE))
+    def estimate_share(values: npt.NDArray[Any], indices: Any = slice(None)) -> Interval | None:
+        sample = ClusteredSample(values.astype(float).tolist(), questions[indices].tolist(), names[indices].tolist())
+        return estimate_interval(sample, SHARE)
 
-    return {
-        "top1": estimate_figure(rank == 0),
-        "top5": estimate_figure(rank < 5),
-        "chance": 1 / len(roles),
-        "own_probability": estimate_figure(mine),
-        "same_instruction": estimate_figure([right for _, right in pairs], [reply for reply, _ in pairs]),
-        "ece": _compute_calibration_error(sure, first == own),
-        "by_role": {
-            role: {
-                "top1": estimate_figure((rank == 0)[own == at], [reply for reply in replies if reply.role == role]),
-                "own_probability": float(mine[own == at].mean()),
-            }
-            for at, role in enumerate(roles)
-            if (own == at).any()
-        },
-        "confusion": {role: dict(counts.most_common()) for role, counts in confusion.items() if counts},
-    }
+    wins = []
+    win_indices = []
+    for index, reply in enumerate(replies):
+        for rival in roles_by_question.get(reply.question, set()) - {reply.role}:
+            lead = mine[index] - chances[index, numbers[rival]]
+            wins.append((1 + np.sign(lead)) / 2)
+            win_indices.append(index)
+    by_role = {}
+    confusion = {}
+    for role, number in numbers.items():
+        indices = np.flatnonzero(own == number)
+        if len(indices):
+            top1 = estimate_share((rank == 0)[indices], indices)
+            by_role[role] = RoleStyle(top1, float(mine[indices].mean()))
+            counts = Counter(roles[likeliest] for likeliest in first[indices])
+            confusion[role] = dict(counts.most_common())
+    return StyleFigures(
+        top1=estimate_share(rank == 0),
+        top5=estimate_share(rank < 5),
+        chance=1 / len(roles),
+        own_probability=estimate_share(mine),
+        same_instruction=estimate_share(np.array(wins, float), np.array(win_indices, int)),
+        ece=_compute_calibration_error(chances.max(axis=1), first == own),
+        by_role=by_role,
+        confusion=confusion,
+    )
 
 
 def _compute_calibration_error(sure: Floats, right: npt.NDArray[np.bool_]) -> float:

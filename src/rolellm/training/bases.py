@@ -18,9 +18,8 @@ from rolellm.core.records import Row
 from rolellm.core.settings import dump
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.models.load import check_patterns, fetch, load_adapter, load_part, load_whole, open_tokenizer
-from rolellm.models.prompts.encode import find_end_token
+from rolellm.models.prompts.encode import check_settled, find_end_token, settle_template
 from rolellm.models.prompts.render import DescriptionPrompts, load_chat_template
-from rolellm.models.prompts.settle import check_settled, settle_template
 from rolellm.training.examples import Example, encode
 from rolellm.training.recipe import MethodRecipe, PromptRecipe, Recipe, TrainingRecipe
 from rolellm.training.rows import Conversation
@@ -70,18 +69,19 @@ def make_warming_examples(recipe: Recipe, rows: Sequence[Row], tokenizer: PreTra
         if row.raw_reference is None or not row.raw_reference.strip():
             continue
         system, user = ask(row)
-        plain_chats.setdefault(row.question, Conversation(row.id, (user,), {"completion": row.raw_reference}))
-        in_role.append(Conversation(row.id, (system, user), {"completion": row.raw_reference}))
+        reply = {"completion": row.raw_reference}
+        plain_chats.setdefault(row.question, Conversation(row.id, (user,), reply))
+        in_role.append(Conversation(row.id, (system, user), reply))
     if not in_role:
         raise RecipeError("base.build: no row has a raw_reference to warm on; include general rows, or give base.path")
     limit, warm = recipe.training.max_length, recipe.base.warm
-    examples = encode([*plain_chats.values(), *in_role], tokenizer, max_length=limit, truncate_replies=True)
+    plain = encode(list(plain_chats.values()), tokenizer, max_length=limit, truncate_replies=True)
     # A base model is a language model: it learns to write the question, too.
-    plain = [
-        replace(item, prompt_ids=item.prompt_ids[:1], reply_ids=item.input_ids[1:], family="alone")
-        for item in examples[: len(plain_chats)]
+    whole = [
+        replace(item, prompt_ids=item.prompt_ids[:1], reply_ids=item.input_ids[1:], family="alone") for item in plain
     ]
-    return [*(plain * warm.alone), *(examples[len(plain_chats) :] * warm.in_role)]
+    examples = encode(in_role, tokenizer, max_length=limit, truncate_replies=True)
+    return whole * warm.alone + examples * warm.in_role
 
 
 def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerBase:
@@ -153,7 +153,7 @@ def load_tokenizer(path: Path, form: str = "rolellama") -> PreTrainedTokenizerBa
     Args:
         path: A folder as ``save_pretrained`` writes it.
         form: As in `rolellm.training.recipe.PromptRecipe`; ``model`` keeps the tokenizer's own chat template,
-            settled (see `rolellm.models.prompts.settle`).
+            settled (see `rolellm.models.prompts.encode`).
 
     Raises:
         ModelError: When there is no tokenizer to load, or its own template is asked for and it has none, or one
@@ -268,14 +268,13 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
     from transformers.pytorch_utils import Conv1D
 
     with torch.device("meta"):
-        try:
-            empty = (
-                create_model(recipe, tokenizer)
-                if config is None
-                else AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-            )
-        except ValueError as error:
-            raise ModelError(f"the base is no causal language model: {error}") from error
+        if config is None:
+            empty = create_model(recipe, tokenizer)
+        else:
+            try:
+                empty = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            except ValueError as error:
+                raise ModelError(f"the base is no causal language model: {error}") from error
     modules = dict(empty.named_modules())
     try:
         check_patterns(dump(recipe.method.lora), list(modules))
@@ -284,10 +283,16 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
     kinds = torch.nn.Linear, torch.nn.Embedding, Conv1D
     layers = [name for name, module in modules.items() if isinstance(module, kinds)]
     for key, names, wanted in (("target_modules", layers, targets), ("modules_to_save", modules, saved)):
+        if wanted == "all-linear":
+            continue
         # A text is a pattern of whole names; a list has the ends of names.
-        patterns = {wanted: wanted} if isinstance(wanted, str) else {end: rf"(.*\.)?{re.escape(end)}" for end in wanted}
-        unknown = [text for text, pattern in patterns.items() if not any(re.fullmatch(pattern, name) for name in names)]
-        if unknown and wanted != "all-linear":
+        patterns = [wanted] if isinstance(wanted, str) else [rf"(.*\.)?{re.escape(end)}" for end in wanted]
+        texts = [wanted] if isinstance(wanted, str) else wanted
+        unknown = []
+        for text, pattern in zip(texts, map(re.compile, patterns), strict=True):
+            if not any(map(pattern.fullmatch, names)):
+                unknown.append(text)
+        if unknown:
             layer_names = ", ".join(sorted({name.rpartition(".")[2] for name in layers}))
             raise RecipeError(
                 f"method.lora.{key}: the base has no layer {', '.join(unknown)}; it has {layer_names}; "
@@ -306,18 +311,23 @@ def load_base_tokenizer(recipe: Recipe, rows: Sequence[Row], out: Path) -> PreTr
     Raises:
         ModelError: When it cannot be loaded.
     """
-    folder = _fetch_base(recipe) if recipe.base.build is None else _locate_built_base(recipe, rows, out)
-    if recipe.base.build is not None and not (folder / _DONE).is_file():
-        return build_tokenizer(recipe, rows)
-    own = recipe.base.adapter
-    return load_tokenizer(folder if own is None or not any(own.glob("tokenizer*")) else own, recipe.prompt.form)
+    if recipe.base.build is not None:
+        folder = _locate_built_base(recipe, rows, out)
+        if not (folder / _DONE).is_file():
+            return build_tokenizer(recipe, rows)
+        return load_tokenizer(folder, recipe.prompt.form)
+    adapter = recipe.base.adapter
+    if adapter is not None and any(adapter.glob("tokenizer*")):
+        return load_tokenizer(adapter, recipe.prompt.form)
+    return load_tokenizer(_fetch_base(recipe), recipe.prompt.form)
 
 
 def pin_base(recipe: Recipe, commit: str | None = None) -> Recipe:
     """The recipe with a commit of its base, by default what its revision is now: all of a run reads the same files."""
     if recipe.base.model is None:
         return recipe
-    return replace(recipe, base=replace(recipe.base, revision=commit or _fetch_base(recipe).name))
+    revision = commit or _fetch_base(recipe).name
+    return replace(recipe, base=replace(recipe.base, revision=revision))
 
 
 def _fetch_base(recipe: Recipe, *, weights: bool = False) -> Path:

@@ -8,11 +8,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +46,8 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock, the progress and the file; steps of an earlier part are as their checkpoint has them."""
-        last: dict[str, Any] = next((entry for entry in reversed(state.log_history) if "loss" in entry), {})
+        steps = [entry for entry in state.log_history if "loss" in entry]
+        last: dict[str, Any] = steps[-1] if steps else {}
         self._begun = time.monotonic()
         self._start = self._begun - last.get("seconds", 0.0)
         self._read = last.get("num_tokens", 0)
@@ -98,14 +96,17 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
 
     def _take_lines(self, state: Any) -> list[dict[str, Any]]:
         """Make the lines of steps that were logged since the last call, each with its evaluation."""
-        entries, self._written = state.log_history[self._written :], len(state.log_history)
-        logged = (entry for entry in entries if "loss" in entry or "eval_loss" in entry)
-        steps = [ChainMap(*group) for _, group in groupby(logged, key=itemgetter("step"))]
-        return [
-            {"step": values["step"], **values, "epoch": round(values["step"] / self._steps_per_epoch, 4)}
-            for values in steps
-            if "loss" in values
-        ]
+        entries = state.log_history[self._written :]
+        self._written = len(state.log_history)
+        lines: dict[int, dict[str, Any]] = {}
+        for entry in entries:
+            step = entry["step"]
+            if "loss" in entry:
+                epoch = round(step / self._steps_per_epoch, 4)
+                lines[step] = {"step": step, **entry, "epoch": epoch}
+            elif "eval_loss" in entry and step in lines:
+                lines[step] = {**entry, **lines[step]}
+        return list(lines.values())
 
 
 class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
@@ -137,11 +138,11 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
         Raises:
             DivergedError: On every process, when it is not finite on any.
         """
-        gradients = [
-            _get_local_part(weight.grad) for weight in self._trainer.model.parameters() if weight.grad is not None
-        ]
+        weights = self._trainer.model.parameters()
+        gradients = [_get_local_part(weight.grad) for weight in weights if weight.grad is not None]
         norm = torch.nn.utils.get_total_norm(gradients) if gradients else torch.zeros((), device=args.device)
-        if any(not math.isfinite(value) for value in self._trainer.accelerator.gather(norm.reshape(1)).tolist()):
+        norms = self._trainer.accelerator.gather(norm.reshape(1))
+        if not all(map(math.isfinite, norms.tolist())):
             raise self._describe_divergence("gradient", float(norm), state.global_step + 1)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
@@ -169,11 +170,11 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
 
     def _describe_divergence(self, name: str, value: float, step: int) -> DivergedError:
         size = self._schedule.step_size
-        numbers = [
-            number for number in self._schedule.order[(step - 1) * size : step * size].tolist() if number != EMPTY
-        ]
+        replies = self._schedule.order[(step - 1) * size : step * size]
+        numbers = replies[replies != EMPTY].tolist()
         guilty = self._find_guilty(numbers)
-        if losses := [loss for loss in guilty.values() if not math.isfinite(loss)]:
+        losses = [loss for loss in guilty.values() if not math.isfinite(loss)]
+        if losses:
             name, value = "loss", losses[0]
         rows = [self._examples[number].row_id for number in guilty or numbers]
         # DeepSpeed updates at the end of the backward pass.
@@ -201,10 +202,10 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
             with trainer.compute_loss_context_manager():
                 loss = trainer.compute_loss(trainer.model, batch)
             torch.autograd.backward(loss)
-            loss = loss.detach()
             gradients = [weight.grad for weight in trainer.model.parameters() if weight.grad is not None]
-            if not (math.isfinite(float(loss)) and math.isfinite(float(torch.nn.utils.get_total_norm(gradients)))):
-                guilty[number] = float(loss)
+            norm = torch.nn.utils.get_total_norm(gradients)
+            if not (math.isfinite(float(loss.detach())) and math.isfinite(float(norm))):
+                guilty[number] = float(loss.detach())
         return guilty
 
 

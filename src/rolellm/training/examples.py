@@ -12,7 +12,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError, RecipeError
@@ -140,19 +140,21 @@ def _tokenize(
     with open_bar("tokenizing", len(chats), unit="replies") as bar:
         for start in range(0, len(chats), _BLOCK):
             block = chats[start : start + _BLOCK]
-            replies = iter(encode_replies(tokenizer, [text for chat in block for text in chat.replies.values()]))
+            texts = chain.from_iterable(chat.replies.values() for chat in block)
+            encoded = iter(encode_replies(tokenizer, list(texts)))
             for chat in block:
-                texts = list(islice(replies, len(chat.replies)))
+                replies = list(islice(encoded, len(chat.replies)))
                 if not chat.is_plain:
                     try:
-                        whole = encode_turns(chat.messages, list(chat.turns.values()), chat.options)
+                        asked, replied = encode_turns(chat.messages, list(chat.turns.values()), chat.options)
                     except ModelError as error:
                         raise RecipeError(f"row {chat.row_id}: {error}") from error
-                    yield chat, array("i", whole[0]), array("i", whole[1])
+                    yield chat, array("i", asked), array("i", replied)
                     continue
                 if chat.messages != messages or not prompt:
                     messages, prompt = chat.messages, array("i", encode_prompt(chat.messages))
-                yield chat, prompt, array("i", [*max(texts, key=len, default=[]), end])
+                longest = max(replies, key=len, default=[])
+                yield chat, prompt, array("i", [*longest, end])
             bar.update(len(block))
 
 
@@ -183,4 +185,6 @@ def _has_special(tokenizer: PreTrainedTokenizerBase, chat: Conversation, prompt:
 
 def _describe(problem: str, row_ids: Sequence[str]) -> str:
     count, names = len(set(row_ids)), join_names(row_ids, NAMED)
-    return f"{count} rows have {problem}: {names}" if count > 1 else f"row {names} has {problem}"
+    if count == 1:
+        return f"row {names} has {problem}"
+    return f"{count} rows have {problem}: {names}"

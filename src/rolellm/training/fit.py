@@ -160,11 +160,13 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
     goes_on = isinstance(model, PeftModel)
     new_adapter = not goes_on and job.method.name != "full"
     adapter = LoraConfig(task_type="CAUSAL_LM", **dump(job.method.lora)) if new_adapter else None
-    tuned = {
-        name: weight.detach().clone() for name, weight in model.named_parameters() if weight.requires_grad and goes_on
-    }
+    tuned = {}
+    if goes_on:
+        trained = ((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
+        tuned = {name: weight.detach().clone() for name, weight in trained}
+    trainer_class = getattr(trl, f"{training.trainer.upper()}Trainer")
     with hide_peft_warning(), _raise_recipe_errors():
-        trainer = getattr(trl, f"{training.trainer.upper()}Trainer")(
+        trainer = trainer_class(
             model=model,
             args=_build_arguments(job, schedule),
             processing_class=tokenizer,
@@ -194,19 +196,21 @@ def _choose_rows(examples: Sequence[Example], schedule: Schedule, job: Fit, toke
     """Give the data of a trainer, as its arguments."""
     if job.training.trainer == "sft":
         every = [*examples, *job.held_out]
+        held_out = Dataset.from_dict({"example": range(len(examples), len(every))})
         return {
             "train_dataset": Dataset.from_dict({"example": schedule.order}),
-            "eval_dataset": Dataset.from_dict({"example": range(len(examples), len(every))}) if job.held_out else None,
+            "eval_dataset": held_out if job.held_out else None,
             "data_collator": RowCollator(every, tokenizer.pad_token_id or 0),
         }
     order = schedule.order[schedule.order != EMPTY]
     if job.training.trainer == "grpo":
         # It samples by itself, epoch after epoch in the same order.
-        rows = _make_dataset([examples[number].row for number in dict.fromkeys(order.tolist())])
-        return {"train_dataset": rows, "reward_funcs": list(job.rewards)}
+        rows = [examples[number].row for number in dict.fromkeys(order.tolist())]
+        return {"train_dataset": _make_dataset(rows), "reward_funcs": list(job.rewards)}
+    held_out_rows = [example.row for example in job.held_out]
     return {
         "train_dataset": _make_dataset([examples[number].row for number in order]),
-        "eval_dataset": _make_dataset([example.row for example in job.held_out]) if job.held_out else None,
+        "eval_dataset": _make_dataset(held_out_rows) if held_out_rows else None,
     }
 
 
@@ -233,8 +237,10 @@ class RowCollator:
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
         """Give ``input_ids``, ``attention_mask`` and ``labels``, each ``(rows, longest)``."""
         ids, labels = [], []
-        for number in (row["example"] for row in rows):
-            example, length = self.examples[number], 1 if number == EMPTY else None
+        for row in rows:
+            number = row["example"]
+            example = self.examples[number]
+            length = 1 if number == EMPTY else example.length
             ids.append(torch.tensor(example.input_ids[:length]))
             labels.append(torch.tensor(example.labels[:length]))
         return {
@@ -288,9 +294,13 @@ def _find_start(job: Fit, facts: Mapping[str, Any]) -> Path | None:
 def _build_arguments(job: Fit, schedule: Schedule) -> Any:
     """The configuration of a trainer; values that its class has no field for are left out."""
     training = job.training
-    kind = getattr(trl, training.find_library({"trainer": training.trainer}).partition(".")[2])
+    kind = getattr(trl, f"{training.trainer.upper()}Config")
     fields = {field.name for field in dataclasses.fields(kind)}
-    evaluated = training.eval_strategy if job.held_out else "no"
+    # Its name since transformers 5.23, and before.
+    names = ("activation_checkpointing", "gradient_checkpointing")
+    checkpointing = next(name for name in names if name in fields)
+    is_evaluated = bool(job.held_out) and training.eval_strategy != "no"
+    eval_steps = training.eval_steps if training.eval_strategy == "steps" else schedule.steps_per_epoch
     same = (
         *("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed"),
         *("per_device_train_batch_size", "gradient_accumulation_steps"),
@@ -298,10 +308,7 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
     values: dict[str, Any] = {
         **{name: getattr(training, name) for name in same},
         "per_device_eval_batch_size": training.per_device_train_batch_size,
-        # Its name since transformers 5.23, and before.
-        "activation_checkpointing" if "activation_checkpointing" in fields else "gradient_checkpointing": (
-            training.gradient_checkpointing
-        ),
+        checkpointing: training.gradient_checkpointing,
         "output_dir": str(job.folder),
         # All epochs lie one after the other in the schedule, so the loop sees one, in order.
         "num_train_epochs": 1,
@@ -311,10 +318,10 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
         "data_seed": training.seed,
         "save_strategy": "steps" if job.writes_checkpoints else "no",
         "save_steps": training.save_steps or schedule.steps_per_epoch,
-        "eval_strategy": "no" if evaluated == "no" else "steps",
-        "eval_steps": training.eval_steps if evaluated == "steps" else schedule.steps_per_epoch,
+        "eval_strategy": "steps" if is_evaluated else "no",
+        "eval_steps": eval_steps,
         # Early stopping goes by it; its count has to survive a resumed run.
-        "metric_for_best_model": None if evaluated == "no" else "eval_loss",
+        "metric_for_best_model": "eval_loss" if is_evaluated else None,
         "restore_callback_states_from_checkpoint": training.early_stopping_patience is not None,
         "logging_steps": 1,
         # The filter would put the mean of earlier losses in a NaN's place.
@@ -332,7 +339,8 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
     if training.trainer == "grpo":
         values |= {"num_train_epochs": training.num_train_epochs, "max_steps": training.max_steps}
         values |= {"shuffle_dataset": False}
-    arguments = kind(**{name: value for name, value in values.items() if name in fields} | training.extra)
+    known = {name: value for name, value in values.items() if name in fields}
+    arguments = kind(**known | training.extra)
     # A process takes one GPU; left alone, transformers would spread each pass over all that it sees (DataParallel).
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments

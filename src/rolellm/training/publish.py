@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -29,6 +30,7 @@ from rolellm.core.records import Language
 from rolellm.core.sanitize import Markdown, make_markdown_environment, show_on_line
 from rolellm.core.settings import iterate_leaves, read
 from rolellm.core.table import Table, TableRow
+from rolellm.core.text import format_count
 from rolellm.core.typed_json import map_strings, strip_folders
 from rolellm.data.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
 from rolellm.data.rolebench.schema import ANONYMOUS, CONFIGS, REPO_ID, SAMPLE, get_config
@@ -134,7 +136,9 @@ def push(
     chosen, folder = read(PushOptions, options), Path(getattr(run, "out", run))
     check_push(repo, chosen)
     finished = _read_finished_run(folder, merge, base_model)
-    named = _check_license(finished.manifest["recipe"].get("output", {}).get("license") if license is None else license)
+    if license is None:
+        license = finished.manifest["recipe"]["output"]["license"]
+    license_id = _check_license(license)
     finished = replace(finished, safety=_find_safety(folder, safety))
     reports = [read_scores(Path(path)) for path in scores]
     # In the run's folder, where there is room for a model and files need not be copied, unless it is read-only.
@@ -147,7 +151,7 @@ def push(
         _copy_weights(finished, staged, find_end_token(tokenizer))
         published = replace(finished, manifest=_write_manifest(finished, staged))
         with open_atomic(staged / "README.md") as stream:
-            stream.write(render_model_card(published, repo, named, tokenizer, systems, reports))
+            stream.write(render_model_card(published, repo, license_id, tokenizer, systems, reports))
         _write_hub_results(reports, staged)
         return push_folder(staged, repo, chosen)
 
@@ -197,7 +201,9 @@ def _choose_form(subject: object, is_adapter: bool, merge: bool, base: str | Non
             f"{subject}: the adapter's base is a folder that nobody else has: merge the adapter into it (--merge), or "
             "set output.merge; or name the same base on the Hub (--base-model OWNER/NAME), or tune a base.model"
         )
-    return "full" if not is_adapter else "merged" if merge else "adapter"
+    if not is_adapter:
+        return "full"
+    return "merged" if merge else "adapter"
 
 
 def _copy_weights(run: FinishedRun, staged: Path, end: int) -> None:
@@ -214,14 +220,17 @@ def _find_base_folder(run: FinishedRun, *, weights: bool) -> Path:
     base = run.manifest["base"]
     if base.get("model"):
         return fetch(base["model"], base.get("revision"), weights=weights)
-    folder = Path(run.manifest["recipe"]["base"].get("path") or run.folder / base["name"])
+    path = run.manifest["recipe"]["base"].get("path")
+    folder = Path(path or run.folder / base["name"])
     if not folder.is_dir():
         raise ModelError(
             f"the base of {run.folder} was in {folder}, and is not there now; put it back to merge with it"
         )
-    hashes = hash_model_files(folder) if weights else base["files"]
-    if changed := [name for name, expected in base["files"].items() if hashes.get(name) != expected]:
-        raise ModelError(f"{folder} is not the base that was tuned: {', '.join(changed)} changed since")
+    if weights:
+        hashes = hash_model_files(folder)
+        changed = [name for name, expected in base["files"].items() if hashes.get(name) != expected]
+        if changed:
+            raise ModelError(f"{folder} is not the base that was tuned: {', '.join(changed)} changed since")
     return folder
 
 
@@ -261,11 +270,12 @@ def _write_manifest(run: FinishedRun, staged: Path) -> dict[str, Any]:
         # What the base was tuned on before, where it is at hand and a model of ours.
         with suppress(ModelError):
             trained_on |= read_trained_on(str(_find_base_folder(run, weights=False)))
+    adapter = run.manifest["files"].get(ADAPTER[1])
     manifest = {
         **strip_folders(values),
         "recipe": _strip_recipe(run.manifest["recipe"]),
         "trained_on": trained_on.to_dict(),
-        "published": {"form": run.form, "base_model": run.base, "adapter": run.manifest["files"].get(ADAPTER[1])},
+        "published": {"form": run.form, "base_model": run.base, "adapter": adapter},
         "files": hash_model_files(staged),
     }
     write_json(staged / MANIFEST, manifest)
@@ -273,13 +283,16 @@ def _write_manifest(run: FinishedRun, staged: Path) -> dict[str, Any]:
 
 
 def _strip_recipe(recipe: Mapping[str, Any]) -> Any:
-    data = {key: value for key, value in recipe["data"].items() if key != "data_dir"}
-    return strip_folders({key: value for key, value in recipe.items() if key != "output"} | {"data": data})
+    sections = {**recipe, "data": {**recipe["data"]}}
+    del sections["output"], sections["data"]["data_dir"]
+    return strip_folders(sections)
 
 
 def _link_files(folder: Path, patterns: Iterable[str], staged: Path) -> None:
     """Put files where they are published from, without copying them where that can be."""
-    for file in {file for pattern in patterns for file in folder.glob(pattern) if file.is_file()}:
+    for file in set(chain.from_iterable(map(folder.glob, patterns))):
+        if not file.is_file():
+            continue
         try:
             (staged / file.name).hardlink_to(file)
         except OSError:
@@ -295,9 +308,9 @@ def _read_finished_run(run: Path, merge: bool, base_model: str | None) -> Finish
         if not (run / name).is_file() or hash_file(run / name) != expected:
             raise ModelError(f"{run / name} is not as training left it; its hash is in {MANIFEST}")
     base, revision = manifest["base"].get("model"), manifest["base"].get("revision")
-    if base_model is not None:
+    if base_model is not None and base_model != base:
         check_repo(base_model)
-        base, revision = base_model, revision if base_model == base else None
+        base, revision = base_model, None
     form = _choose_form(run, (run / ADAPTER[0]).is_file(), merge, base)
     return FinishedRun(run, manifest, form, base, revision)
 
@@ -354,8 +367,11 @@ def read_scores(path: Path) -> ScoreReport:
 
 def _list_notes(report: ScoreReport) -> list[str]:
     """Notes for a reader who compares the scores with others."""
-    notes = [report.recipe, *(_describe_answers(file["generation"]) for file in report.fingerprint["predictions"])]
-    if unanswered := report.unmatched.get("rows"):
+    notes = [report.recipe]
+    for file in report.fingerprint["predictions"]:
+        notes.append(_describe_answers(file["generation"]))
+    unanswered = report.unmatched.get("rows")
+    if unanswered:
         treated = "count as 0" if report.options.missing == "zero" else "are left out"
         notes.append(f"{unanswered} rows without an answer {treated}")
     if report.contamination is None:
@@ -364,7 +380,7 @@ def _list_notes(report: ScoreReport) -> list[str]:
         notes.append(f"{report.contamination['contaminated']} of {report.contamination['rows']} rows were trained on")
     # Not their text: some of them name files, which mean nothing elsewhere.
     if report.warnings:
-        notes.append(f"scoring gave {len(report.warnings)} warning{'s' if len(report.warnings) > 1 else ''}")
+        notes.append(f"scoring gave {format_count(len(report.warnings), 'warning')}")
     return list(dict.fromkeys(notes))
 
 
@@ -373,9 +389,11 @@ def _describe_answers(generation: Mapping[str, Any] | None) -> str:
     if not generation or not generation.get("decoding"):
         return "how the answers were made was not recorded"
     model = generation.get("adapter_hash") or generation.get("model_hash")
-    form = (generation.get("prompt") or {}).get("form")
     described = f"answers of the model with content hash {str(model)[:12]}, {describe_decoding(generation)}"
-    return f"{described}, prompt form {form}" if form else described
+    prompt = generation.get("prompt") or {}
+    if "form" in prompt:
+        described += f", prompt form {prompt['form']}"
+    return described
 
 
 def _write_hub_results(reports: Sequence[ScoreReport], staged: Path) -> None:
@@ -386,17 +404,16 @@ def _write_hub_results(reports: Sequence[ScoreReport], staged: Path) -> None:
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
     on_hub = {name for name in CONFIGS if name != SAMPLE and not get_config(name).anonymous}
-    entries = [
-        EvalResultEntry(
-            dataset_id=REPO_ID,
-            task_id=f"{report.options.config}_{name.lower()}",
-            value=interval.mean,
-            notes="; ".join(_list_notes(report)),
-        )
-        for report in reports
-        for name, interval in report.metrics.items()
-        if interval and report.options.config in on_hub and not report.is_own
-    ]
+    entries = []
+    for report in reports:
+        config = report.options.config
+        if config not in on_hub or report.is_own:
+            continue
+        notes = "; ".join(_list_notes(report))
+        for name, score in report.metrics.items():
+            if score:
+                task = f"{config}_{name.lower()}"
+                entries.append(EvalResultEntry(dataset_id=REPO_ID, task_id=task, value=score.mean, notes=notes))
     if entries:
         path = staged / ".eval_results" / "rolebench.yaml"
         path.parent.mkdir()
@@ -455,23 +472,30 @@ def _build_score_table(reports: Iterable[ScoreReport]) -> Table:
     """Build a table of each report's scores, with the intervals that its config asks for."""
     rows = []
     for report in reports:
-        marks = (f"protocol {report.options.protocol}", *["a release of one's own"] * report.is_own)
-        rows.append(TableRow((report.options.where,), tuple(map(report.leading.metrics.get, COLUMNS)), marks))
+        marks = [f"protocol {report.options.protocol}"]
+        if report.is_own:
+            marks.append("a release of one's own")
+        scores = map(report.leading.metrics.get, COLUMNS)
+        rows.append(TableRow((report.options.where,), tuple(scores), tuple(marks)))
     return Table("Rouge-L", ("Data",), COLUMNS, tuple(rows))
 
 
 def _render_front_matter(run: FinishedRun, license_id: str) -> str:
     from huggingface_hub import ModelCardData
 
-    method, adapter = run.manifest["method"], run.form == "adapter"
+    is_adapter = run.form == "adapter"
+    relation = "adapter" if is_adapter else "finetune"
+    tags = ["rolellm", "role-playing"]
+    if run.manifest["method"] != "full":
+        tags.append(run.manifest["method"])
     data = ModelCardData(
-        language=[str(language) for language in run.languages],
+        language=list(map(str, run.languages)),
         license=license_id,
-        library_name="peft" if adapter else "transformers",
+        library_name="peft" if is_adapter else "transformers",
         pipeline_tag="text-generation",
         base_model=run.base,
         datasets=[REPO_ID] if run.on_rolebench else None,
-        tags=["rolellm", "role-playing", *([] if method == "full" else [method])],
-        base_model_relation=None if run.base is None else "adapter" if adapter else "finetune",
+        tags=tags,
+        base_model_relation=relation if run.base else None,
     )
     return str(data.to_yaml(line_break="\n"))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import pkgutil
 import random
 import re
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -47,6 +47,8 @@ _ENGLISH_WORD: Final = re.compile(r"[^\W\d_]{5,}")
 _SENTENCE: Final = re.compile(r"[^.!?。！？…\n]+[.!?。！？…]+")
 #: Words of a sentence, at least, for a typical one.
 _SHORT: Final = 4
+Words = tuple[str, ...]
+Rewards = npt.NDArray[np.float64]
 
 
 def find_reward(reward: Any) -> Any:
@@ -102,78 +104,84 @@ class RewardedReply(NamedTuple):
     text: str
 
 
-def make_candidates(rows: Sequence[Row], among: Sequence[Row]) -> list[list[RewardedReply]]:
-    """Make the role's own reply and its rivals for each row with a reference.
-
-    The own reply is one of several references, which the reward then does not see; else RoleGPT's, where the row has
-    it; else the only reference.
+class RivalMaker:
+    """Makes the rivals of a role's own reply from the replies of all rows.
 
     Args:
-        rows: Rows that are audited.
-        among: Rows that other roles' replies and wrong words are taken from.
+        rows: Rows that other roles' replies, wrong words and typical sentences are taken from.
     """
-    with_texts = [row for row in among if any(map(str.strip, row.references))]
-    by_question: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    by_subset: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    by_role: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for row in with_texts:
-        by_question[row.language, fold(row.question)].append(row)
-        by_subset[row.language, row.subset].append(row)
-        by_role[row.language, row.role] += row.references
-    typical = find_typical_sentences(with_texts)
-    groups = []
-    for row in rows:
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._by_question: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        self._by_subset: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        self._by_role: dict[tuple[str, str], list[str]] = defaultdict(list)
+        with_texts = [row for row in rows if any(map(str.strip, row.references))]
+        for row in with_texts:
+            self._by_question[row.language, fold(row.question)].append(row)
+            self._by_subset[row.language, row.subset].append(row)
+            self._by_role[row.language, row.role] += row.references
+        self._typical = find_typical_sentences(with_texts)
+
+    def make_group(self, row: Row) -> list[RewardedReply]:
+        """Make the role's own reply and its rivals; none for a row without a reference.
+
+        The own reply is one of several references, which the reward then does not see; else RoleGPT's, where the row
+        has it; else the only reference.
+        """
         texts = [text for text in dict.fromkeys(row.references) if text.strip()]
         if not texts:
-            continue
+            return []
         draw = random.Random(row.id)
         own = draw.choice(texts) if len(texts) > 1 else row.rolegpt or texts[0]
-        shown = replace(row, references=tuple(text for text in texts if text != own) or (own,), rolegpt=None)
-        candidates = by_question[row.language, fold(row.question)], by_subset[row.language, row.subset]
-        rows_of_others = ([rival for rival in part if rival.role != row.role] for part in candidates)
-        rival_rows = next(filter(None, rows_of_others), [])
-        other_role = draw.choice(draw.choice(rival_rows).references) if rival_rows else ""
-        own_texts = by_role[row.language, row.role] or texts
+        unseen = tuple(text for text in texts if text != own)
+        shown = replace(row, references=unseen or (own,), rolegpt=None)
+        other_role = self._draw_other_role(row, draw)
+        own_texts = self._by_role[row.language, row.role] or texts
+        ten_in_one = "\n".join(draw.choices(own_texts, k=_LONGER))
+        off_topic = [text for text in own_texts if text not in row.references]
         rivals = {
-            OWN: own,
-            "empty": "",
             "null_model": _load_null_model(row),
             "echo": row.question,
             "plain": row.raw_reference or "",
             "stuffing": _list_keywords(shown),
-            "long": "\n".join(draw.choices(own_texts, k=_LONGER)),
-            "off_topic": draw.choice([text for text in own_texts if text not in row.references] or [""]),
-            "sandwich": _put_between(typical[row.language, row.role], row),
+            "long": ten_in_one,
+            "off_topic": draw.choice(off_topic or [""]),
+            "sandwich": _put_between(self._typical[row.language, row.role], row),
             "other_role": other_role,
             "damaged": _damage(own, other_role, row),
         }
-        groups.append(
-            [
-                RewardedReply(shown, kind, text)
-                for kind, text in rivals.items()
-                if kind in ("empty", OWN) or (text.strip() and text.strip() != own.strip())
-            ]
-        )
-    return groups
+        group = [RewardedReply(shown, OWN, own), RewardedReply(shown, "empty", "")]
+        for kind, text in rivals.items():
+            if text.strip() and text.strip() != own.strip():
+                group.append(RewardedReply(shown, kind, text))
+        return group
+
+    def _draw_other_role(self, row: Row, draw: random.Random) -> str:
+        """Draw another role's reply, to the same question if there is one; empty where there is no other role."""
+        for rows in (self._by_question[row.language, fold(row.question)], self._by_subset[row.language, row.subset]):
+            of_others = [rival for rival in rows if rival.role != row.role]
+            if of_others:
+                return draw.choice(draw.choice(of_others).references)
+        return ""
 
 
 def find_typical_sentences(rows: Iterable[Row]) -> dict[tuple[Language, str], list[str]]:
     """Sort the sentences of each role, those first whose words are its own: said often by it, and seldom by others."""
-    sentences: dict[tuple[Language, str], dict[str, list[tuple[str, ...]]]] = defaultdict(dict)
+    words: dict[tuple[Language, str], dict[str, set[Words]]] = defaultdict(dict)
     for row in rows:
+        length = 1 if row.language == "en" else 2
         for sentence in _SENTENCE.findall("\n".join(row.references)):
-            words = list_word_runs(sentence, 1 if row.language == "en" else 2)
-            sentences[row.language, row.role][sentence.strip()] = sorted(set(words))
-    counts = {voice: Counter(chain.from_iterable(own.values())) for voice, own in sentences.items()}
-    totals = Counter[tuple[str, ...]]()
-    for count in counts.values():
-        totals.update(count)
+            words[row.language, row.role][sentence.strip()] = set(list_word_runs(sentence, length))
+    counts = {voice: Counter(chain.from_iterable(sentences.values())) for voice, sentences in words.items()}
+    totals = sum(counts.values(), Counter[Words]())
     typical = defaultdict[tuple[Language, str], list[str]](list)
-    for voice, own in sentences.items():
-        weights = {word: count**2 / totals[word] for word, count in counts[voice].items()}
-        # A cry of a word or two would win by one word.
-        marks = {text: sum(map(weights.__getitem__, words)) / max(len(words), _SHORT) for text, words in own.items()}
-        typical[voice] = sorted(own, key=marks.__getitem__, reverse=True)
+    for voice, sentences in words.items():
+        marks = {}
+        for sentence, own in sentences.items():
+            weights = sorted(counts[voice][word] ** 2 / totals[word] for word in own)
+            # A cry of a word or two would win by one word.
+            marks[sentence] = sum(weights) / max(len(own), _SHORT)
+        typical[voice] = sorted(marks, key=marks.__getitem__, reverse=True)
     return typical
 
 
@@ -197,32 +205,36 @@ def _split_keywords(text: str, row: Row) -> list[str]:
 def _list_keywords(row: Row) -> str:
     """All keywords of what a reward sees of a row, each once, in order, after the role's name."""
     text = "\n".join((*row.references, row.raw_reference or ""))
-    return (" " if row.language == "en" else "，").join([row.role, *dict.fromkeys(_split_keywords(text, row))])
+    keywords = dict.fromkeys(_split_keywords(text, row))
+    separator = " " if row.language == "en" else "，"
+    return separator.join([row.role, *keywords])
 
 
 def _damage(text: str, source: str, row: Row) -> str:
     """The text with every second keyword replaced by one of another reply; empty where there are too few."""
-    words, wrong = list(dict.fromkeys(_split_keywords(text, row))), _split_keywords(source, row)
-    changes = {word: wrong[index % len(wrong)] for index, word in enumerate(words[::2])} if wrong else {}
-    if len(changes) < 2:
+    replaced = list(dict.fromkeys(_split_keywords(text, row)))[::2]
+    wrong = _split_keywords(source, row)
+    if len(replaced) < 2 or not wrong:
         return ""
-    return re.sub("|".join(map(re.escape, sorted(changes, key=len, reverse=True))), lambda hit: changes[hit[0]], text)
+    changes = dict(zip(replaced, cycle(wrong), strict=False))
+    longest_first = sorted(changes, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, longest_first)), lambda hit: changes[hit[0]], text)
 
 
 def call_reward(reward: Any, candidates: Sequence[RewardedReply]) -> list[float]:
     """Reward replies as TRL's trainer does; what a reward does not apply to is not a number."""
-    columns: dict[str, list[Any]] = {
-        name: [getattr(candidate.row, name) for candidate in candidates]
-        for name in ("role", "language", "subset", "question", "raw_reference", "role_description")
-    }
+    columns: dict[str, list[Any]] = {}
+    for name in ("role", "language", "subset", "question", "raw_reference", "role_description"):
+        columns[name] = [getattr(candidate.row, name) for candidate in candidates]
     columns["references"] = [list(candidate.row.references) for candidate in candidates]
     columns["prompts"] = [[{"role": "user", "content": text}] for text in columns["question"]]
     columns["completions"] = [[{"role": "assistant", "content": candidate.text}] for candidate in candidates]
-    values = reward(completion_ids=[[] for _ in candidates], **columns)
+    values = reward(completion_ids=[[]] * len(candidates), **columns)
     if inspect.isawaitable(values):
+        # In a thread of its own: this one may run a loop already, as a notebook's does.
         with ThreadPoolExecutor(1) as pool:
             values = pool.submit(asyncio.run, _await(values)).result()
-    return [float("nan") if value is None else float(value) for value in values]
+    return [math.nan if value is None else float(value) for value in values]
 
 
 async def _await(values: Awaitable[Any]) -> Any:
@@ -239,7 +251,7 @@ class RewardAudit:
     """
 
     groups: Sequence[Sequence[RewardedReply]]
-    rewards: Mapping[str, Sequence[npt.NDArray[np.float64]]]
+    rewards: Mapping[str, Sequence[Rewards]]
 
     @property
     def held_out(self) -> int:
@@ -256,8 +268,9 @@ class RewardAudit:
         results = []
         for group, values in zip(self.groups, self.rewards[name], strict=True):
             for candidate, value in zip(group, values, strict=True):
-                if candidate.kind == kind and not np.isnan(value - values[0]):
-                    results.append((1 + float(np.sign(round(values[0] - value, 9)))) / 2)
+                lead = values[0] - value
+                if candidate.kind == kind and not np.isnan(lead):
+                    results.append((1 + float(np.sign(round(lead, 9)))) / 2)
         return results
 
 
@@ -277,21 +290,23 @@ def audit_rewards(
         most: Number of rows to draw, by a hash of their ids.
         weights: As for TRL's trainer; a reward of weight 0 is only watched.
     """
-    drawn = sorted((row for row in rows if row.references), key=lambda row: hash_json(["audit", row.id]))[:most]
+    with_references = [row for row in rows if row.references]
+    drawn = sorted(with_references, key=lambda row: hash_json(["audit", row.id]))[:most]
     questions = {fold(row.question) for row in drawn}
-    rest = [row for row in rows if fold(row.question) not in questions] or list(rows)
-    groups = make_candidates(drawn, rows)
-    flat = [candidate for group in groups for candidate in group]
-    ends = np.cumsum([len(group) for group in groups])[:-1]
-    scores = {name: np.array(call_reward(learn_reward(reward, rest), flat)) for name, reward in rewards.items()}
-    split = {name: np.split(values, ends) for name, values in scores.items()}
+    rest = [row for row in rows if fold(row.question) not in questions]
+    maker = RivalMaker(rows)
+    groups = list(filter(None, map(maker.make_group, drawn)))
+    candidates = list(chain.from_iterable(groups))
+    ends = np.cumsum(list(map(len, groups)))[:-1]
+    values: dict[str, list[Rewards]] = {}
+    for name, reward in rewards.items():
+        learned = learn_reward(reward, rest or list(rows))
+        values[name] = np.split(np.array(call_reward(learned, candidates)), ends)
     if len(rewards) > 1:
-        weighed = dict(zip(rewards, weights or [1.0] * len(rewards), strict=True))
-        split[TOGETHER] = [
-            _add([weight * _normalize(split[name][index]) for name, weight in weighed.items() if weight])
-            for index in range(len(groups))
-        ]
-    return RewardAudit(groups, split)
+        weighed = zip(values.values(), weights or [1.0] * len(rewards), strict=True)
+        scaled = [[weight * _normalize(group) for group in of_groups] for of_groups, weight in weighed if weight]
+        values[TOGETHER] = list(map(_add, zip(*scaled, strict=True)))
+    return RewardAudit(groups, values)
 
 
 def find_beaten(audit: RewardAudit) -> list[str]:
@@ -308,15 +323,15 @@ def check_rewards(rewards: Mapping[str, Any], rows: Sequence[Row], weights: Sequ
     """
     asks_model = any(map(is_async, rewards.values()))
     audit = audit_rewards(rewards, rows, _ROWS_ASYNC if asks_model else _ROWS, weights)
-    if beaten := find_beaten(audit):
-        counts = {kind: audit.compare(audit.decisive, kind) for kind in beaten}
-        canaries = "; ".join(
-            f"{CANARIES[kind]} in {len(c) - c.count(1.0)} of {len(c)} rows" for kind, c in counts.items()
-        )
+    canaries = []
+    for kind in find_beaten(audit):
+        results = audit.compare(audit.decisive, kind)
+        canaries.append(f"{CANARIES[kind]} in {len(results) - results.count(1.0)} of {len(results)} rows")
+    if canaries:
         raise RecipeError(
             f"training.reward_funcs: what {' and '.join(rewards)} reward can be had without a good reply. Rewarded as "
-            f"much as the role's own reply or more: {canaries}. Combine other rewards (docs/training.md); `rolellm "
-            "check reward` shows what each prefers, and training.audit_rewards: false trains all the same"
+            f"much as the role's own reply or more: {'; '.join(canaries)}. Combine other rewards (docs/training.md); "
+            "`rolellm check reward` shows what each prefers, and training.audit_rewards: false trains all the same"
         )
 
 
@@ -335,13 +350,12 @@ def prepare_rewards(
         RecipeError: When a canary beats the rewards.
     """
     rows = [item for item in replies if isinstance(item, Row)]
-    if rewards and training.audit_rewards and is_new:
-        if any(row.references for row in rows):
-            named = dict(zip(map(name_reward, rewards), rewards, strict=True))
-            check_rewards(named, rows, training.extra.get("reward_weights"))
-        else:
-            sys.stderr.write("note: the rewards are not audited: the data has no references to compare with\n")
-    return [learn_reward(reward, rows) if rows else reward for reward in rewards]
+    if not rows:
+        return list(rewards)
+    if rewards and training.audit_rewards and is_new and any(row.references for row in rows):
+        named = dict(zip(map(name_reward, rewards), rewards, strict=True))
+        check_rewards(named, rows, training.extra.get("reward_weights"))
+    return [learn_reward(reward, rows) for reward in rewards]
 
 
 def is_async(reward: Any) -> bool:
@@ -349,17 +363,17 @@ def is_async(reward: Any) -> bool:
     return any(map(inspect.iscoroutinefunction, (reward, type(reward).__call__)))
 
 
-def _normalize(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _normalize(values: Rewards) -> Rewards:
     """Values as TRL's ``normalize_then_sum`` scales them within a group; what does not apply adds nothing."""
     finite = values[~np.isnan(values)]
     if len(finite) < 2:
         return np.full_like(values, np.nan)
-    scaled: npt.NDArray[np.float64] = (values - finite.mean()) / (finite.std(ddof=1) + 1e-4)
+    scaled: Rewards = (values - finite.mean()) / (finite.std(ddof=1) + 1e-4)
     return scaled
 
 
-def _add(columns: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+def _add(columns: Sequence[Rewards]) -> Rewards:
     """Sums of rewards without those that do not apply; not a number where none does."""
-    total: npt.NDArray[np.float64] = np.nansum(columns, axis=0)
+    total: Rewards = np.nansum(columns, axis=0)
     total[np.isnan(columns).all(axis=0)] = np.nan
     return total

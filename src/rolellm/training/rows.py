@@ -33,6 +33,8 @@ _ROLEBENCH = ("role", "question", "references")
 _OPTIONS = ("tools", "chat_template_kwargs")
 # What no trainer of ours passes on.
 _REFUSED = ("functions", "image", "images", "video", "videos", "audio", "audios")
+# What rewards get of a row of RoleBench.
+_REWARDED = ("role", "language", "subset", "question", "references", "raw_reference", "role_description")
 _COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "sft": (("prompt", "completion"), ("messages",)),
     "dpo": (("prompt", "chosen", "rejected"),),
@@ -183,25 +185,34 @@ def read_dataset(dataset: Any, trainer: str = "sft") -> list[Row] | list[Convers
     forms = (_ROLEBENCH, *_COLUMNS[trainer])
     form = next((form for form in forms if set(form) <= set(columns)), None)
     if form is None:
-        closest = max(forms, key=lambda form: len(set(form) & set(columns)))
-        missing = [name for name in closest if name not in columns] if set(closest) & set(columns) else []
-        raise DataError(
-            f"train_dataset has no {', '.join(missing) or 'columns to train on'}; it has "
-            f"{', '.join(columns) or 'no columns'}. training.trainer: {trainer} needs "
-            f"{'; or '.join(', '.join(form) for form in forms)}"
-        )
+        raise DataError(_describe_missing(columns, forms, trainer))
     if not items:
         raise DataError("train_dataset has no rows")
     if form == _ROLEBENCH:
         return [_read_row(number, item) for number, item in enumerate(items)]
-    items = [dict.fromkeys(columns) | item for item in items]
-    return [chat for number, item in enumerate(items) for chat in _read_chats(number, item, form, trainer)]
+    empty = dict.fromkeys(columns)
+    chats: list[Conversation] = []
+    for number, item in enumerate(items):
+        chats += _read_chats(number, empty | item, form, trainer)
+    return chats
+
+
+def _describe_missing(columns: Sequence[str], forms: Sequence[Sequence[str]], trainer: str) -> str:
+    """Say what the form that the columns come closest to lacks, and which forms there are."""
+    closest = max(forms, key=lambda form: len(set(form) & set(columns)))
+    missing = ", ".join(name for name in closest if name not in columns)
+    if not set(closest) & set(columns):
+        missing = "columns to train on"
+    there = ", ".join(columns) or "no columns"
+    needed = "; or ".join(map(", ".join, forms))
+    return f"train_dataset has no {missing}; it has {there}. training.trainer: {trainer} needs {needed}"
 
 
 def _read_row(number: int, item: Mapping[str, Any]) -> Row:
-    language = detect_language(f"{item['question']}{''.join(item['references'])}")
+    language = detect_language("".join([item["question"], *item["references"]]))
     filled = {"id": f"row/{number}", "subset": "general", "language": language}
-    return Row.from_columns(filled | {key: value for key, value in item.items() if value is not None})
+    given = {key: value for key, value in item.items() if value is not None}
+    return Row.from_columns(filled | given)
 
 
 def _read_chats(number: int, item: Mapping[str, Any], form: Sequence[str], trainer: str) -> Iterator[Conversation]:
@@ -209,8 +220,11 @@ def _read_chats(number: int, item: Mapping[str, Any], form: Sequence[str], train
     columns = _read_options(row_id, item, trainer)
     prompt = _read_turns(row_id, item[form[0]], "user")
     if trainer == "sft":
-        turns = [*prompt, *(turn for name in form[1:] for turn in _read_turns(row_id, item[name], "assistant"))]
+        turns = list(prompt)
+        for name in form[1:]:
+            turns += _read_turns(row_id, item[name], "assistant")
         weights = [turn.pop("weight", turn["role"] == "assistant") for turn in turns]
+        # Of messages, the first turn has none before it to answer.
         first = len(prompt) if len(form) > 1 else 1
         replies = [index for index, weight in enumerate(weights) if weight and index >= first]
         if not replies:
@@ -221,7 +235,9 @@ def _read_chats(number: int, item: Mapping[str, Any], form: Sequence[str], train
             yield Conversation(row_id, tuple(turns[:index]), texts, role=role, columns=columns, extras=extras)
         return
     texts, extras = {}, {}
-    for name in (name for name in form[1:] if name != "label"):
+    for name in form[1:]:
+        if name == "label":
+            continue
         turns = _read_turns(row_id, item[name], "assistant")
         if len(turns) != 1 or turns[0]["role"] != "assistant" or not turns[0].pop("weight", 1):
             raise DataError(f"{row_id}: {name} must be one reply, a text or one assistant message")
@@ -293,7 +309,9 @@ def _remove_missing(value: Any) -> Any:
     """Remove what is None, which `datasets` writes where a row lacks a key that others have."""
     if isinstance(value, Mapping):
         return {name: _remove_missing(item) for name, item in value.items() if item is not None}
-    return [_remove_missing(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return list(map(_remove_missing, value))
+    return value
 
 
 def split_held_out(replies: Replies, share: float, seed: int) -> tuple[list[Any], list[Any]]:
@@ -313,9 +331,14 @@ def split_held_out(replies: Replies, share: float, seed: int) -> tuple[list[Any]
     shuffled = sorted(set(names), key=lambda name: _draw(name, seed))
     if len(shuffled) < 2:
         raise RecipeError("training.eval_strategy: with a single instruction, none can be held out; give eval_dataset")
-    chosen = set(shuffled[: max(1, sum(_draw(name, seed) < share for name in shuffled))]) - {shuffled[-1]}
-    pairs = list(zip(names, replies, strict=True))
-    return [item for name, item in pairs if name not in chosen], [item for name, item in pairs if name in chosen]
+    drawn = {name for name in shuffled if _draw(name, seed) < share}
+    # One at least on either side.
+    chosen = (drawn | {shuffled[0]}) - {shuffled[-1]}
+    kept: list[Any] = []
+    held_out: list[Any] = []
+    for name, item in zip(names, replies, strict=True):
+        (held_out if name in chosen else kept).append(item)
+    return kept, held_out
 
 
 def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
@@ -333,19 +356,18 @@ def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
     """
     everything = list(rows)
     roles = {row.role for row in everything}
-    if unknown := sorted(set(data.roles or ()) - roles):
+    unknown = sorted(set(data.roles or ()) - roles)
+    if unknown:
         raise RecipeError(f"data.roles: {', '.join(unknown)} not in the rows; there are {', '.join(sorted(roles))}")
     shares = {"general": data.mix.general, "role_specific": data.mix.role_specific}
-    chosen = [
-        row
-        for row in everything
-        if (data.roles is None or row.role in data.roles)
-        and (data.languages is None or row.language in data.languages)
-        and _draw(row.id, seed) < shares[row.subset]
-    ][: data.max_rows]
+    chosen = []
+    for row in everything:
+        is_chosen = row.role in (data.roles or roles) and row.language in (data.languages or (row.language,))
+        if is_chosen and _draw(row.id, seed) < shares[row.subset]:
+            chosen.append(row)
     if not chosen:
         raise RecipeError(f"the recipe's data section leaves none of {len(everything)} rows to train on")
-    return chosen
+    return chosen[: data.max_rows]
 
 
 def _draw(row_id: str, seed: int) -> float:
@@ -378,11 +400,12 @@ def make_conversations(
         system["content"] = texts.setdefault(system["content"], system["content"])
         messages = (system, *turns)
         if trainer == "sft":
-            for index, reply in enumerate(row.references[: 1 if first_only else None]):
+            references = row.references[:1] if first_only else row.references
+            for index, reply in enumerate(references):
                 yield Conversation(row.id, messages, {"completion": reply}, index, row.role)
         elif trainer == "grpo":
-            names = ("role", "language", "subset", "question", "references", "raw_reference", "role_description")
-            columns = {name: getattr(row, name) for name in names} | {"references": list(row.references)}
+            columns = {name: getattr(row, name) for name in _REWARDED}
+            columns["references"] = list(row.references)
             yield Conversation(row.id, messages, {}, role=row.role, columns=columns)
         elif row.raw_reference is not None and row.references and row.raw_reference != row.references[0]:
             chosen, rejected = row.references[0], row.raw_reference
@@ -426,9 +449,10 @@ def check_prompts(
     long: dict[str, int] = {}
     for role, row in longest.items():
         prompts = [ask(row)]
-        if talk := talks.get(role):
-            question = {"role": "user", "content": f"{row.question}\n\n{talk['after']}".strip()}
-            prompts.append([{"role": "system", "content": talk["system"]}, question])
+        if role in talks:
+            talk = talks[role]
+            question = f"{row.question}\n\n{talk['after']}".strip()
+            prompts.append([{"role": "system", "content": talk["system"]}, {"role": "user", "content": question}])
         tokens = max(len(encode_prompt(tokenizer, prompt)) for prompt in prompts)
         if tokens > limit_prompt(context):
             long[role] = tokens
@@ -477,13 +501,17 @@ def make_script_conversations(
     for profile in profiles:
         content = template[profile.language].fill(role=profile.role, description=profile.description)
         system = {"role": "system", "content": content}
-        scenes = [list(scene) for _, scene in groupby(profile.turns, key=lambda turn: turn.scene)]
-        lines = ((scene, index) for scene in scenes for index, turn in enumerate(scene) if profile.owns(turn))
-        for number, (scene, index) in enumerate(lines, start=1):
-            first = max(0, index - data.script_turns)
-            before = _alternate_turns(profile, scene[first:index], opening=first == 0)
-            reply = {"completion": scene[index].content}
-            chats.append(Conversation(f"script/{profile.role}/{number}", (system, *before), reply, role=profile.role))
+        number = 0
+        for _, turns in groupby(profile.turns, key=lambda turn: turn.scene):
+            scene = list(turns)
+            for index, turn in enumerate(scene):
+                if not profile.owns(turn):
+                    continue
+                number += 1
+                first = max(0, index - data.script_turns)
+                before = _alternate_turns(profile, scene[first:index], opening=first == 0)
+                row_id, reply = f"script/{profile.role}/{number}", {"completion": turn.content}
+                chats.append(Conversation(row_id, (system, *before), reply, role=profile.role))
     return chats[: data.max_rows]
 
 

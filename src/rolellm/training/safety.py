@@ -55,12 +55,14 @@ class Answers:
         return [chat for pair in zip(*self.kept.values(), strict=False) for chat in pair]
 
     def __str__(self) -> str:
-        wanted = {"harmful": "harmful prompts, the base refused", "lookalikes": "harmless look-alikes, it answered"}
-        return "; ".join(
-            f"of {self.asked[kind]:,} {words} {len(self.kept[kind]):,}"
-            + "".join(f", {count:,}: {reason}" for reason, count in self.left_out[kind].items())
-            for kind, words in wanted.items()
-        )
+        done = {"harmful": "harmful prompts, the base refused", "lookalikes": "harmless look-alikes, it answered"}
+        clauses = []
+        for kind, words in done.items():
+            clause = f"of {self.asked[kind]:,} {words} {len(self.kept[kind]):,}"
+            for reason, count in self.left_out[kind].items():
+                clause += f", {count:,}: {reason}"
+            clauses.append(clause)
+        return "; ".join(clauses)
 
 
 def make_prompts(recipe: Recipe, replies: Replies, ask: Ask) -> Chats:
@@ -90,13 +92,14 @@ def make_prompts(recipe: Recipe, replies: Replies, ask: Ask) -> Chats:
             kind = KINDS[prompt.harmful]
             row_id = f"safety/{kind}/{hash_json(messages)[:12]}"
             chats[kind].append(Conversation(row_id, messages, {}, role=item.role))
-    if missing := [kind for kind, asked in chats.items() if not asked]:
+    missing = [kind for kind, of_kind in chats.items() if not of_kind]
+    if missing:
         raise RecipeError(
             f"data.safety_prompts: {file or 'our prompts'} has no {' and no '.join(missing)} in the language of the "
             "roles; a mix needs harmful prompts and harmless look-alikes (columns prompt and harmful)"
         )
-    for asked in chats.values():
-        asked.sort(key=lambda chat: hash_json([recipe.training.seed, chat.row_id]))
+    for of_kind in chats.values():
+        of_kind.sort(key=lambda chat: hash_json([recipe.training.seed, chat.row_id]))
     return chats
 
 

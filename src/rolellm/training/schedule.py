@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -112,25 +112,29 @@ def group_by_length(lengths: Sequence[int], batch_size: int, seed: int, epoch: i
     for start in range(0, len(indices), pool):
         similar = sorted(indices[start : start + pool], key=lengths.__getitem__)
         batches += [similar[at : at + batch_size] for at in range(0, len(similar), batch_size)]
-    short = [batches.pop()] if batches and len(batches[-1]) < batch_size else []
+    short: list[int] = []
+    if batches and len(batches[-1]) < batch_size:
+        short = batches.pop()
     chance.shuffle(batches)
-    return [index for batch in batches + short for index in batch]
+    return [*chain.from_iterable(batches), *short]
 
 
 def _group_by_length(examples: Sequence[Example], training: TrainingRecipe, epoch: int, _step_size: int) -> Index:
     if not training.group_by_length:
         return np.random.default_rng([training.seed, epoch]).permutation(len(examples))
-    size = training.per_device_train_batch_size
-    return np.asarray(group_by_length([example.length for example in examples], size, training.seed, epoch), np.int64)
+    lengths = [example.length for example in examples]
+    order = group_by_length(lengths, training.per_device_train_batch_size, training.seed, epoch)
+    return np.asarray(order, np.int64)
 
 
 def _group_by_prefix(examples: Sequence[Example], training: TrainingRecipe, epoch: int, step_size: int) -> Index:
     """Groups of one role's replies, all replies to a prompt next to each other."""
     chance = np.random.default_rng([training.seed, epoch])
     # A row's replies follow each other; TRL's other trainers take each of a row's prompts by itself.
-    pairs = pairwise(examples)
-    is_next = [after.row is not None or _get_prompt(before) != _get_prompt(after) for before, after in pairs]
-    prompts = np.cumsum([0, *is_next])
+    is_new = [0]
+    for before, after in pairwise(examples):
+        is_new.append(after.row is not None or _get_prompt(before) != _get_prompt(after))
+    prompts = np.cumsum(is_new)
     families = _assign_numbers(example.family for example in examples)
     shuffled = chance.permutation(prompts[-1] + 1)
     ranks = np.empty_like(shuffled)
@@ -141,14 +145,21 @@ def _group_by_prefix(examples: Sequence[Example], training: TrainingRecipe, epoc
     groups: list[Index] = []
     remainders: list[Index] = []
     for start, stop in pairwise(edges):
-        cut = stop - (stop - start) % size
-        groups += [order[at : at + size] for at in range(start, cut, size)]
-        remainders.append(order[cut:stop])
+        whole, remainder = _cut_groups(order[start:stop], size)
+        groups += whole
+        remainders.append(remainder)
     # What is left of the roles fills groups of its own, so that the others stay aligned with forward passes.
-    leftover = np.concatenate([remainders[number] for number in chance.permutation(len(remainders))])
-    groups += [leftover[at : at + size] for at in range(0, len(leftover) // size * size, size)]
-    last = leftover[len(leftover) // size * size :]
-    return np.concatenate([*(groups[number] for number in chance.permutation(len(groups))), last])
+    shuffled_remainders = [remainders[number] for number in chance.permutation(len(remainders))]
+    whole, last = _cut_groups(np.concatenate(shuffled_remainders), size)
+    groups += whole
+    shuffled_groups = [groups[number] for number in chance.permutation(len(groups))]
+    return np.concatenate([*shuffled_groups, last])
+
+
+def _cut_groups(indices: Index, size: int) -> tuple[list[Index], Index]:
+    """Cut an array into groups of a size, and what is left."""
+    whole, left = np.split(indices, [len(indices) - len(indices) % size])
+    return list(whole.reshape(-1, size)), left
 
 
 def _get_prompt(example: Example) -> tuple[str, str, Sequence[int]]:

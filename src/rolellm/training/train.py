@@ -28,8 +28,8 @@ from rolellm.core.result import Result
 from rolellm.core.row_files import read_rows
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import hash_model, read_trained_on
+from rolellm.models.prompts.encode import list_switches
 from rolellm.models.prompts.render import DescriptionPrompts
-from rolellm.models.prompts.settle import list_switches
 from rolellm.models.training_record import MANIFEST, TrainedOn
 from rolellm.training import bases, run_folder
 from rolellm.training import rows as data
@@ -103,7 +103,9 @@ def prepare(
     row_items = [item for item in (*replies, *held_out) if isinstance(item, Row)]
     ask = data.prepare_ask(recipe, row_items)
     data.check_prompts(row_items, ask, tokenizer, context, recipe.data)
-    examples, held_out_examples = (_encode_replies(recipe, items, ask, tokenizer) for items in (replies, held_out))
+    examples = _encode_replies(recipe, replies, ask, tokenizer)
+    held_out_examples = _encode_replies(recipe, held_out, ask, tokenizer)
+    fingerprint = None if rows is None else hash_json(list(map(asdict, replies)))
     return Prepared(
         rows=base_rows,
         replies=replies,
@@ -112,7 +114,7 @@ def prepare(
         examples=examples,
         ask=ask,
         held_out=held_out_examples,
-        fingerprint=None if rows is None else hash_json([asdict(item) for item in replies]),
+        fingerprint=fingerprint,
     )
 
 
@@ -131,14 +133,20 @@ def _choose_replies(
 def _encode_replies(
     recipe: Recipe, replies: data.Replies, ask: DescriptionPrompts, tokenizer: PreTrainedTokenizerBase
 ) -> list[Example]:
-    training, first_only = recipe.training, recipe.data.replies == "first"
+    training = recipe.training
+    first_only = recipe.data.replies == "first"
     chats = list(data.make_conversations(replies, ask, training.trainer, first_only=first_only))
     if replies and not chats:
         raise RecipeError(
             f"training.trainer: {training.trainer} prefers replies to role-free answers, and no row has both"
         )
-    limits: dict[str, Any] = {"max_length": training.max_length, "truncate_replies": training.truncate_replies}
-    return encode(chats, tokenizer, trainer=training.trainer, **limits)
+    return encode(
+        chats,
+        tokenizer,
+        trainer=training.trainer,
+        max_length=training.max_length,
+        truncate_replies=training.truncate_replies,
+    )
 
 
 def _settle_sharing(recipe: Recipe, config: Any, examples: Sequence[Example]) -> TrainingRecipe:
@@ -156,7 +164,9 @@ def _settle_sharing(recipe: Recipe, config: Any, examples: Sequence[Example]) ->
     if not reason:
         return training
     step = training.replies_per_step
-    rows = max(n for n in range(1, min(_ROWS, training.per_device_train_batch_size) + 1) if step % n == 0)
+    rows = min(_ROWS, training.per_device_train_batch_size)
+    while step % rows:
+        rows -= 1
     warnings.warn(
         f"replies are trained row by row, without shared prefixes, {rows} in a forward pass: the base is {reason}",
         RoleLLMWarning,
@@ -288,16 +298,19 @@ def train(
 def _choose_start(resume: bool, overwrite: bool) -> run_folder.Start:
     if overwrite and resume:
         raise RecipeError("--overwrite starts over and --resume continues; give one of them")
-    return "overwrite" if overwrite else "resume" if resume else "new"
+    if overwrite:
+        return "overwrite"
+    return "resume" if resume else "new"
 
 
 def _choose_folder(recipe: object, output: OutputRecipe, resume: bool) -> Path | None:
     """Choose the folder that the recipe names; none for a recipe that ships, and where it names none."""
     is_shipped = isinstance(recipe, str) and not Path(recipe).is_file()
-    folder = None if is_shipped or output.dir == OutputRecipe().dir else output.dir
-    if resume and folder is None:
+    if not is_shipped and output.dir != OutputRecipe().dir:
+        return output.dir
+    if resume:
         raise RecipeError("resume needs out, the folder of the run to continue")
-    return folder
+    return None
 
 
 def read_replies(recipe: Recipe, dataset: Any = None) -> tuple[Recipe, data.Replies | None]:
@@ -310,7 +323,8 @@ def read_replies(recipe: Recipe, dataset: Any = None) -> tuple[Recipe, data.Repl
         return recipe, None
     rows = data.read_dataset(dataset, recipe.training.trainer)
     languages = tuple(sorted({row.language for row in rows}))
-    return replace(recipe, data=replace(recipe.data, source="dataset", languages=languages)), rows
+    section = replace(recipe.data, source="dataset", languages=languages)
+    return replace(recipe, data=section), rows
 
 
 @contextmanager
@@ -337,7 +351,9 @@ def _train_in_folder(
 ) -> TrainingRun:
     began = time.monotonic()
     check_unlocked(run)
-    recipe, commit = run_folder.recall_start(run, recipe) if start == "resume" else (recipe, None)
+    commit = None
+    if start == "resume":
+        recipe, commit = run_folder.recall_start(run, recipe)
     run_folder.check_training_folder(run, recipe, start)
     check_publishing(recipe)
     fixed = bases.pin_base(recipe, commit)
@@ -347,10 +363,11 @@ def _train_in_folder(
     from rolellm.training.fit import Fit, check_trainer_settings, fit, join_processes
 
     processes = join_processes(recipe.training)
+    is_first = processes.is_main_process
     # No process may look at the folder after the first one has begun to write there.
     processes.wait_for_everyone()
-    with lock_folder(run) if processes.is_main_process else nullcontext():
-        if processes.is_main_process:
+    with lock_folder(run) if is_first else nullcontext():
+        if is_first:
             run_folder.check_training_folder(run, recipe, start)
             run_folder.claim_folder(run, recipe, start, fixed.base.revision)
         job = Fit(
@@ -368,20 +385,23 @@ def _train_in_folder(
         base = bases.build_base(fixed, prepared.rows, run, prepared.tokenizer)
         prepared = _mix_safety(recipe, prepared, base, run, processes)
         # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
-        job = replace(job, facts={"recipe": recipe.hash, "base": hash_model(str(base)), **_hash_adapter(recipe)})
+        facts = {"recipe": recipe.hash, "base": hash_model(str(base)), **_hash_adapter(recipe)}
         model = bases.load_model(base, recipe.method, recipe.training, recipe.base.adapter)
-        fitted = fit(model, prepared.tokenizer, prepared.examples, job)
+        fitted = fit(model, prepared.tokenizer, prepared.examples, replace(job, facts=facts))
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         result = _sum_up(prepared, fitted, run, base, began)
-        if processes.is_main_process:
+        if is_first:
             write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes))
         processes.wait_for_everyone()
     # After the others were let go: an upload may take longer than processes wait for each other.
-    return _publish(recipe.output, result) if processes.is_main_process and recipe.output.push_to_hub else result
+    if is_first and recipe.output.push_to_hub:
+        return _publish(recipe.output, result)
+    return result
 
 
 def _sum_up(prepared: Prepared, fitted: Fitted, run: Path, base: Path, began: float) -> TrainingRun:
-    last = fitted.losses[-max(1, len(fitted.losses) // 10) :]
+    tenth = max(1, len(fitted.losses) // 10)
+    last = fitted.losses[-tenth:]
     return TrainingRun(
         out=run,
         base=base,
@@ -407,8 +427,9 @@ def _mix_safety(recipe: Recipe, prepared: Prepared, base: Path, run: Path, proce
         step = plan_answers(recipe, prepared.replies, prepared.ask, count)
         answers = answer_in_role(step, recipe.training, base, run)
         chats = [answers.mixed]
-        share = len(answers.mixed) / (count + len(answers.mixed))
-        sys.stderr.write(f"data.mix.safety: {answers}; {len(answers.mixed):,} are mixed in, {share:.1%} of all\n")
+        mixed = len(answers.mixed)
+        share = mixed / (count + mixed)
+        sys.stderr.write(f"data.mix.safety: {answers}; {mixed:,} are mixed in, {share:.1%} of all\n")
     (safety,) = broadcast_object_list(chats)
     limit = recipe.training.max_length
     examples = encode(safety, prepared.tokenizer, max_length=limit, truncate_replies=True)
@@ -416,22 +437,33 @@ def _mix_safety(recipe: Recipe, prepared: Prepared, base: Path, run: Path, proce
 
 
 def _hash_adapter(recipe: Recipe) -> dict[str, str]:
-    return {} if recipe.base.adapter is None else {"adapter": hash_model(str(recipe.base.adapter))}
+    adapter = recipe.base.adapter
+    return {} if adapter is None else {"adapter": hash_model(str(adapter))}
 
 
 def _publish(output: OutputRecipe, run: TrainingRun) -> TrainingRun:
     try:
         pushed = push(run, str(output.hub_repo), merge=output.merge, private=output.private)
-        return replace(run, url=pushed.url)
     except HubError as error:
-        again = f"rolellm push {run.out} {output.hub_repo}{' --merge' if output.merge else ''}"
+        again = f"rolellm push {run.out} {output.hub_repo}"
+        if output.merge:
+            again += " --merge"
         raise type(error)(f"{error}\nThe run in {run.out} is finished; publish it with: {again}") from error
+    return replace(run, url=pushed.url)
 
 
 def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, processes: int) -> dict[str, Any]:
     trained_on = data.collect_trained_on(recipe, prepared.replies) | TrainedOn.of(prepared.safety)
     if recipe.base.adapter is not None:
         trained_on |= read_trained_on(str(recipe.base.adapter))
+    chat_template = str(prepared.tokenizer.chat_template)
+    prompt = {
+        "form": recipe.prompt.form,
+        "profile": recipe.prompt.profile,
+        "system_templates": prepared.ask.hashes,
+        "chat_template": hash_bytes(chat_template.encode("utf-8")),
+        "switches": list_switches(chat_template),
+    }
     return {
         "format": 1,
         "kind": "rocit",
@@ -440,13 +472,7 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, proc
         "recipe_hash": recipe.hash,
         "data": _describe_data(recipe.data, prepared),
         "trained_on": trained_on.to_dict(),
-        "prompt": {
-            "form": recipe.prompt.form,
-            "profile": recipe.prompt.profile,
-            "system_templates": prepared.ask.hashes,
-            "chat_template": hash_bytes(str(prepared.tokenizer.chat_template).encode("utf-8")),
-            "switches": list_switches(str(prepared.tokenizer.chat_template)),
-        },
+        "prompt": prompt,
         "base": _describe_base(recipe, result.base),
         "method": recipe.method.name,
         "seed": recipe.training.seed,
@@ -462,30 +488,32 @@ def _describe_data(recipe: DataRecipe, prepared: Prepared) -> dict[str, Any]:
     from rolellm.data.rolebench import dataset_fingerprint
     from rolellm.data.rolebench.source import find_own_manifest
 
-    is_dataset, examples = prepared.fingerprint is not None, prepared.examples
-    where_present = {
-        "own": not is_dataset and find_own_manifest(recipe.data_dir) is not None,
-        "held_out": len(prepared.held_out),
-        "safety": len(prepared.safety),
-    }
-    return {
-        "config": "dataset" if is_dataset else recipe.config,
+    examples, fingerprint, config, is_own = prepared.examples, prepared.fingerprint, "dataset", False
+    if fingerprint is None:
+        config = recipe.config
+        fingerprint = dataset_fingerprint(config, recipe.data_dir)
+        is_own = find_own_manifest(recipe.data_dir) is not None
+    described = {
+        "config": config,
         "split": recipe.split,
-        "fingerprint": prepared.fingerprint or dataset_fingerprint(recipe.config, recipe.data_dir),
+        "fingerprint": fingerprint,
         "rows": len(prepared.replies),
         "examples": len(examples),
         "tokens_read": sum(len(example.prompt_ids) for example in examples),
         "tokens_trained": sum(len(example.reply_ids) for example in examples),
-    } | {key: value for key, value in where_present.items() if value}
+    }
+    where_present = {"own": is_own, "held_out": len(prepared.held_out), "safety": len(prepared.safety)}
+    return described | {key: value for key, value in where_present.items() if value}
 
 
 def _describe_base(recipe: Recipe, folder: Path) -> dict[str, Any]:
     base = recipe.base
+    on_hub = base.model is not None
     return {
-        "kind": base.build or ("path" if base.model is None else "hub"),
+        "kind": base.build or ("hub" if on_hub else "path"),
         "name": base.model or folder.name,
         "model": base.model,
-        "revision": None if base.model is None else folder.name,
+        "revision": folder.name if on_hub else None,
         "files": run_folder.hash_model_files(folder),
         **_hash_adapter(recipe),
     }

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.characters.cards.card import parse_card
-from rolellm.characters.cards.containers import MAX_CARD
-from rolellm.characters.cards.folder import load_card
+from rolellm.characters.cards.card import MAX_CARD, load_card, parse_card
 from rolellm.core.errors import CardError
 
 from .conftest import make_card
@@ -84,6 +82,7 @@ def test_thousands_of_odd_entries_do_not_make_thousands_of_notes() -> None:
         pytest.param(b'{"name": "x", "scenario": "", "persona": {"kind": "text"}}', "Agnai's own", id="Agnai"),
         pytest.param(b'{"name": "\xff"}', "UTF-8", id="no UTF-8"),
         pytest.param(b'{"name": NaN}', "NaN is not a value", id="NaN"),
+        pytest.param(b'{"name": ' + b"9" * 5000 + b"}", "not valid JSON", id="a number of 5,000 digits"),
         pytest.param(b'{"name": "a"} x', "Extra data", id="more after it"),
         pytest.param(b'{"data":' * 10_000 + b"1" + b"}" * 10_000, "nested too deep", id="10,000 deep"),
         pytest.param(
@@ -133,7 +132,6 @@ names = st.sampled_from(
 objects = st.dictionaries(names, st.one_of(values, st.dictionaries(names, values, max_size=3)), max_size=6)
 
 
-@pytest.mark.slow
 @given(objects, st.sampled_from([None, "chara_card_v2", "chara_card_v3"]))
 def test_any_object_is_a_card_or_refused(data: dict[str, Any], spec: str | None) -> None:
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.characters.scripts.parse import FORMATS, detect_format, read_script, select_role
+from rolellm.characters.scripts.parse import FORMATS, detect_format, read_script, select_role, summarize_script
 from rolellm.characters.scripts.reading import ReaderHints
 from rolellm.characters.scripts.source import make_source, read_source
 from rolellm.core.errors import RoleLLMError, ScriptError
@@ -20,7 +20,7 @@ ATOMS = (
     *("}", "<", "“", "”", '"', "'", "‘", "「", "«", "<p>", "<p ", "<!--", "<script>", "<v J>", "&amp;", "{\\", "/*"),
     *("[[", "12:34 ", "1/2/23, ", "1. ", "ACT I\n", "Enter ", "INT. ", "said ", "of ", "the ", "I am ", ", called "),
     *("人称", "a,b\n", "<Paragraph ", 'Type="Character" ', "<speaker", "<stage>", "define e = Character("),
-    *("(MORE)\n", "CUT TO ", "@", "{name}: well\n", "{name}：“走。”\n", "[{name}] x\n", "〔{name}云〕走"),
+    *("(MORE)\n", "CUT TO ", "@", "{name}: well\n", "{name}：“走。”\n", "[{name}] x\n"),
     *("{name}\nwell\n\n", "“Go,” said {name}. "),
 )
 OPENINGS = {
@@ -57,7 +57,8 @@ def read(kind: str, text: str) -> None:
     """Read a text as one of `OPENINGS`."""
     if kind in FORMATS:
         for language in ("en", "zh"):
-            select_role(("John",), read_script(make_source(text), ("John",), format=kind, language=language)).to_dict()
+            reading = read_script(make_source(text), ("John",), format=kind, language=language)
+            summarize_script(select_role(("John",), reading), Path("out.jsonl"))
     elif kind == "detection":
         detect_format(make_source(text).text, ReaderHints("en", ("John",)))
     else:

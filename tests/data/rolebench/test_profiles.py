@@ -10,9 +10,8 @@ import pytest
 
 from rolellm.core.errors import DataError, ReleaseNotFoundError
 from rolellm.core.records import Turn
-from rolellm.data.rolebench.build import MissingFilesWarning
 from rolellm.data.rolebench.release import hash_profiles, load_profiles
-from rolellm.data.rolebench.source import sample_folder
+from rolellm.data.rolebench.source import MissingFilesWarning, sample_folder
 
 CONFIG = "instruction-generalization-eng"
 

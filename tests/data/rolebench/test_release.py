@@ -74,37 +74,31 @@ def test_harmless_variants_are_read(content, write_release):
     assert data["question"][0] == "Name a tree."
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        pytest.param("{", "not valid JSON", id="broken"),
-        pytest.param('["a"]', "expected a JSON object, found list", id="list"),
-        pytest.param('{"Fox": ' + "[" * 100_000, "not valid JSON", id="nested-deeply"),
-        pytest.param('{"Fox": "\\ud800"}', r"half a surrogate pair \(U\+D800\)", id="half-a-surrogate"),
-    ],
+SURROGATES = (
+    '{"instruction": "Dig\\ud800.", "target": "a", "role": "Fox", "question": "Q\\ud800", "generated": ["a"]}\n'
 )
-def test_descriptions_that_are_not_as_published(content, words, write_release):
-    folder = write_release(**{"profiles-eng/desc.json": content})
-    with pytest.raises(DataError, match=words):
-        load_dataset("rolebench", data_dir=str(folder))
+DESCRIPTIONS = "profiles-eng/desc.json"
 
 
 @pytest.mark.filterwarnings("ignore:rolebench 'instructions'")
 @pytest.mark.parametrize(
-    "path",
+    ("path", "content", "words"),
     [
-        pytest.param("instructions-eng/instructions-general.jsonl", id="general-instructions"),
-        pytest.param("instructions-eng/role-specific-Fox.jsonl", id="role-specific-instructions"),
-        pytest.param("rolebench-eng/instruction-generalization/general/rolegpt_baseline.jsonl", id="baseline"),
+        pytest.param(DESCRIPTIONS, "{", "not valid JSON", id="broken"),
+        pytest.param(DESCRIPTIONS, '["a"]', "expected a JSON object, found list", id="list"),
+        pytest.param(DESCRIPTIONS, '{"Fox": ' + "[" * 100_000, "not valid JSON", id="nested-deeply"),
+        pytest.param(DESCRIPTIONS, '{"Fox": "\\ud800"}', "half a surrogate", id="half-a-surrogate"),
+        pytest.param(TEST, "", "the file is empty", id="empty"),
+        pytest.param("instructions-eng/instructions-general.jsonl", SURROGATES, "half a", id="general-instructions"),
+        pytest.param("instructions-eng/role-specific-Fox.jsonl", SURROGATES, "half a", id="role-specific-instructions"),
+        pytest.param(TEST.replace("test", "rolegpt_baseline"), SURROGATES, "half a", id="baseline"),
     ],
 )
-def test_half_a_surrogate_in_any_file_is_a_bad_row(path, write_release):
-    row = '{"instruction": "Dig\\ud800.", "target": "a", "role": "Fox", "question": "Q\\ud800", "generated": ["a"]}\n'
-    folder = write_release(**{path: row + row.replace("\\ud800", "")})
-    config = "instructions" if path.startswith("instr") else None
-    with pytest.raises(DataError, match="half a surrogate pair"):
-        load_dataset("rolebench", config, data_dir=str(folder))
-    assert load_dataset("rolebench", config, data_dir=str(folder), skip_bad=True)["train"].num_rows
+def test_any_file_that_is_not_as_published_is_named(path, content, words, write_release):
+    folder = write_release(**{path: content})
+    with pytest.raises(DataError, match=words) as caught:
+        load_dataset("rolebench", "instructions" if path.startswith("instr") else None, data_dir=str(folder))
+    assert caught.value.path == folder / path
 
 
 def test_names_that_differ_in_punctuation_still_find_their_description(write_release):
@@ -125,11 +119,3 @@ def test_names_that_differ_in_punctuation_still_find_their_description(write_rel
 )
 def test_split_catchphrases(text, expected):
     assert split_catchphrases(text) == expected
-
-
-def test_empty_file(write_release):
-    folder = write_release(**{TEST: ""})
-    with pytest.raises(DataError, match="the file is empty") as caught:
-        load_dataset("rolebench", data_dir=str(folder))
-    assert caught.value.path == folder / TEST
-    assert load_rolebench(split="test", data_dir=folder, skip_bad=True).num_rows == 1

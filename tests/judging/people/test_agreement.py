@@ -79,7 +79,7 @@ def test_a_known_kappa_is_recovered_within_its_interval(tmp_path: Path, agreed: 
         labels[row] = dict(zip(TWO, SAID[verdict], strict=True))
     write_labels(run, "anna", labels)
 
-    found = measure_agreement(run)
+    found = measure_agreement(run).to_dict()
     (one,) = found["judge_human"]
     kappa = one["baseline"]["kappa"]
     assert (one["a"], one["b"], one["rows"], kappa["n"], kappa["questions"]) == ("judge", "anna", 600, 600, 600)
@@ -99,7 +99,7 @@ def test_people_who_copy_one_truth_agree_by_its_square_and_their_majority_by_mor
     for who in ("anna", "bela", "cem"):
         said = {row: truth[row] if chance.random() < 0.7 else chance.choice([1, 0, -1]) for row in rows}
         write_labels(run, who, {row: dict(zip(TWO, SAID[said[row]], strict=True)) for row in rows})
-    found = measure_agreement(run)
+    found = measure_agreement(run).to_dict()
     assert [(one["a"], one["b"]) for one in found["human_human"]] == [
         ("anna", "bela"),
         ("anna", "cem"),
@@ -128,7 +128,7 @@ def test_lists_are_compared_pair_by_pair_and_canaries_left_out(tmp_path: Path) -
     shown = [lists(row, "judge", {"null": 1.0} | {n: r + 1 for n, r in judged[row].items()}) for row in rows]
     run = make(tmp_path, 60, FOUR, shown)
     write_labels(run, "anna", people)
-    (one,) = measure_agreement(run)["judge_human"]
+    (one,) = measure_agreement(run).to_dict()["judge_human"]
 
     def sign(ranks: Mapping[str, float], first: str, second: str) -> int:
         return (ranks[second] > ranks[first]) - (ranks[second] < ranks[first])
@@ -165,7 +165,7 @@ def test_no_name_and_no_order_changes_a_figure(tmp_path: Path) -> None:
         write_labels(
             run, "anna", {row: {called[n]: r for n, r in people[row].items()} for row in rows[:: 1 - 2 * turn]}
         )
-        (one,) = measure_agreement(run)["judge_human"]
+        (one,) = measure_agreement(run).to_dict()["judge_human"]
         found.append({key: one[key] for key in ("all_pairs", "spearman_rows", "spearman_models")})
     assert found[0] == found[1]
 
@@ -181,7 +181,7 @@ def test_rotations_that_contradict_each_other_are_a_tie_and_so_is_a_hung_jury(tm
     run = make(tmp_path, 40, FOUR, shown)
     tied = dict.fromkeys(ranks, 2.0)
     write_labels(run, "anna", {row: tied if number % 2 else ranks for number, row in enumerate(rows)})
-    found = {one["a"]: one for one in measure_agreement(run)["judge_human"]}
+    found = {one["a"]: one for one in measure_agreement(run).to_dict()["judge_human"]}
     assert found["torn"]["all_pairs"]["same"]["mean"] == found[JURY]["all_pairs"]["same"]["mean"] == 0.5
     assert found["torn"]["all_pairs"]["kappa"]["mean"] == pytest.approx(0.0)
     assert found["for"]["all_pairs"]["same"]["mean"] == 0.5 and found["against"]["all_pairs"]["same"]["mean"] == 0.0
@@ -197,7 +197,7 @@ def test_half_pairs_and_unscored_lists_say_nothing(tmp_path: Path) -> None:
     ]
     run = make(tmp_path, 3, TWO, shown)
     write_labels(run, "anna", {row: dict(zip(TWO, SAID[1], strict=True)) for row in rows})
-    (one,) = measure_agreement(run)["judge_human"]
+    (one,) = measure_agreement(run).to_dict()["judge_human"]
     assert one["rows"] == 0 and one["baseline"] is None and one["all_pairs"] is None
 
 
@@ -207,7 +207,7 @@ def test_few_rows_and_skipped_ones_are_said(tmp_path: Path) -> None:
     better, tie = (dict(zip(TWO, SAID[said], strict=True)) for said in (1, 0))
     write_labels(run, "anna", {row: tie if number < 10 else better for number, row in enumerate(rows)})
     write_labels(run, "bela", {row: None if number < 11 else better for number, row in enumerate(rows)})
-    found = measure_agreement(run)
+    found = measure_agreement(run).to_dict()
     anna, bela = found["annotators"]
     assert (anna["labelled"], anna["skipped"], bela["labelled"], bela["skipped"]) == (40, 0, 29, 11)
     shared = {(one["a"], one["b"]): one["rows"] for one in (*found["judge_human"], *found["human_human"])}
@@ -230,7 +230,7 @@ def test_the_audit_counts_what_can_be_told(tmp_path: Path) -> None:
     said = [(number, REFERENCE, True, number < 8, None if number < 2 else number < 6) for number in range(10)]
     write_audit(run, "anna", [*said, (0, "quill", False, False, False), (1, "quill", None, None, None)])
     write_audit(run, "bela", said)
-    found = measure_agreement(run)
+    found = measure_agreement(run).to_dict()
     audit = found["audit"]
     shares = audit["systems"][REFERENCE]
     assert [shares[name]["share"]["mean"] for name in audit["paper"]] == [1.0, 0.8, 0.5]
@@ -251,9 +251,9 @@ def test_the_audit_counts_what_can_be_told(tmp_path: Path) -> None:
 def test_nobody_having_labelled_anything_is_said(tmp_path: Path) -> None:
     run = make(tmp_path, 3, TWO, [])
     with pytest.raises(SettingsError, match="nobody has labelled anything yet"):
-        measure_agreement(run)
+        measure_agreement(run).to_dict()
     run.folder.joinpath("labels").mkdir()
     label_path(run.folder, "anna", RankingLabel).touch()
     label_path(run.folder, "anna", AuditLabel).touch()
     with pytest.raises(SettingsError, match="rolellm label"):
-        measure_agreement(run)
+        measure_agreement(run).to_dict()

@@ -5,8 +5,8 @@ import pytest
 
 from rolellm.core.records import Profile
 from rolellm.llm.model import Request, Sampling
-from rolellm.making.instruct.filters import find_form_problem, find_source_reference, make_character_check
-from rolellm.making.instruct.grounding import make_grounding_check
+from rolellm.making.content_words import measure_overlap
+from rolellm.making.instruct.filters import find_form_problem
 from rolellm.making.instruct.prompts import (
     Task,
     build_request,
@@ -49,18 +49,16 @@ def test_examples_show_each_kind_and_every_level_and_obey_their_own_rules(langua
     assert len(levels) == 3
     for example in shown:
         assert example["focus"] in list_focuses(language, example["kind"])
-        character = Profile(example["role"], language, description=example["description"])
-        check = make_grounding_check(character)(example.get("segment", ""))
+        evidence = f"{example['description']}\n{example.get('segment', '')}"
         for pair in example["pairs"]:
             question, answer = pair["question"], pair["answer"]
             assert find_form_problem(question, answer, language) is None
-            assert find_source_reference(question, answer, language) is None
-            assert make_character_check(character)(answer) is None
             sure = {pair[key]["level"] for key in ("completeness", "factualness")} == {
                 "高" if language == "zh" else "high"
             }
             if example["kind"] == "script" and sure:
-                assert check(question, answer).reason(LEAST_FOUND) is None, question
+                known, words = measure_overlap(f"{question}\n{answer}", evidence, language)
+                assert known >= LEAST_FOUND * words, question
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])

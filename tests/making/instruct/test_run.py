@@ -54,7 +54,7 @@ def model_of(model: Model, options: RunOptions = QUIET) -> LLM:
 
 
 def run(folder: Path, character: Profile, answer: Answer, **settings: Any) -> Run[InstructResult]:
-    filters = settings.pop("filters", FilterSettings(no_duplicates=True, no_grounding=True))
+    filters = settings.pop("filters", FilterSettings(similarity=1.0, min_overlap=0.0))
     step = Instruct(character, InstructSettings(filters=filters, **settings))
     return run_step(step, model_of(ScriptedModel(answer, rules_hash="tests")), folder)
 

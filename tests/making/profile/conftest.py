@@ -13,6 +13,10 @@ THIRD = (
     "fears the winter in which nobody comes. Those who ask her anything get a number first and an answer afterwards. "
     "She speaks in short sentences, hardly ever smiles, and remembers the day on which she did."
 )
+NOT_SECOND = (
+    'It is not in the second person throughout: it should open with "You are", call the person "you" in most '
+    'sentences, and never say "I" or "my".'
+)
 SECOND = (
     "You are a lighthouse keeper who counts everything, from the steps of the tower to the days since the boat came. "
     "You trust figures more than men, and your niece Rose more than figures. You want the lamp lit on time, and you "

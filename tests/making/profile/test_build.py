@@ -14,7 +14,7 @@ from rolellm.making.profile.build import BuildProfile, get_notes, hash_result
 from rolellm.making.settings import BuildSettings
 from rolellm.runs import run_step
 
-from .conftest import SECOND, THIRD, scripted
+from .conftest import NOT_SECOND, SECOND, THIRD, scripted
 
 QUIET = RunOptions(show_progress=False)
 
@@ -72,12 +72,12 @@ def test_a_reply_with_a_defect_is_sent_back_with_what_is_wrong(tmp_path: Path, k
 
 def test_the_best_of_several_is_kept_and_says_what_is_wrong_with_it(tmp_path: Path, keeper: Profile) -> None:
     whole = SECOND.replace(". ", "; ").removesuffix(".")
-    two = f"She is one. {whole}; you once loved Bartholomew Quist, and Lucius Grebe, too."
-    one = f"{whole}; you have kept it for 47 years."
+    two = f"She is one, Ada Fenn, she said; {whole}; I know it."
+    one = f"{whole}; I know it."
     model = scripted(second=[two, one, two, one])
     found = built(tmp_path, model, keeper)
     assert found.description == one
-    assert found.made["build"]["defects"] == {"second": ["It speaks of what is not in the material: 47."]}
+    assert found.made["build"]["defects"] == {"second": [NOT_SECOND]}
     assert built(tmp_path, scripted(second=[two, one, two, one]), keeper) == found
 
 

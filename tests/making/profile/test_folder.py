@@ -14,7 +14,7 @@ from rolellm.making.profile.build import BuildProfile, build_folder, list_defect
 from rolellm.making.settings import BuildSettings
 from rolellm.runs import Run
 
-from .conftest import SECOND, scripted
+from .conftest import NOT_SECOND, SECOND, scripted
 
 
 def quiet(model: Any) -> LLM:
@@ -51,10 +51,10 @@ def test_the_folder_holds_it_all(tmp_path: Path, keeper: Profile) -> None:
 
 
 def test_what_was_mended_and_what_has_a_defect_is_noted(tmp_path: Path, keeper: Profile) -> None:
-    built = run(keeper, tmp_path, scripted(second=f"## Ada\n\n{SECOND.replace('. ', '; ')[:-1]}; it is 47 years now."))
+    built = run(keeper, tmp_path, scripted(second=f"## Ada\n\n{SECOND.replace('. ', '; ')[:-1]}; I know it."))
     assert built.summary["notes"] == [
         "description: what stood around the description was left out",
-        "description, kept with a defect: It speaks of what is not in the material: 47.",
+        f"description, kept with a defect: {NOT_SECOND}",
     ]
     (defect,) = list_defects(read_character(tmp_path))["description"]
     assert built.manifest["made"]["build"]["defects"] == {"second": [defect]}

@@ -60,7 +60,6 @@ GOOD: dict[tuple[Person, Language], str] = {
 }
 LEFT_OUT = "what stood around the description was left out"
 FLAT = "headings and lists became one paragraph"
-REPEATS = "sentences that repeat others were left out"
 CUT = "cut at the end of a sentence"
 UNNAMED = "the role's name was left out"
 
@@ -77,7 +76,7 @@ def accepted(text: str, person: Person = "third", language: Language = "en") -> 
     sheet = SHEETS[language]
     material = "\n".join(turn.content for turn in sheet.turns)
     portrait = GOOD["third", language] if person == "second" else ""
-    accept = accept_portrait(person, sheet, NAMES[language], material, portrait)
+    accept = accept_portrait(person, language, NAMES[language], f"{material}\n{portrait}")
     return accept(Request((user("x"),)), Reply(text, "stop", Usage(), "m", "e", {}))
 
 
@@ -107,19 +106,7 @@ def test_a_good_description_stays_as_it_is(person: Person, language: Language) -
             (),
             id="no",
         ),
-        pytest.param(
-            "She counts. She goes up to the light and she goes up to the light and down.",
-            *("She counts.", (REPEATS,)),
-            id="circles",
-        ),
-        pytest.param(
-            "She sings and is known for her love of roses. She waits. She cooks and is known for her love of roses.",
-            "She sings and is known for her love of roses. She waits.",
-            (REPEATS,),
-            id="repeat of a part",
-        ),
         pytest.param("She counts. She waits and", "She counts.", (CUT,), id="cut off"),
-        pytest.param("She counts. " * 60 + "She", "She counts.", (REPEATS, CUT), id="a loop that is cut off"),
     ],
 )
 def test_the_form_is_mended(text: str, expected: str, notes: tuple[str, ...]) -> None:
@@ -222,12 +209,7 @@ LEAKED_ZH = "不遗漏，不添加，不评论。"
         pytest.param(
             "second", "zh", request_second_person(WUKONG, "好").messages[0].content, "instructions", id="echo, zh"
         ),
-        pytest.param("third", "en", f"She says: {ADA.turns[1].content}", "copies the material", id="material"),
         pytest.param("third", "zh", "他是猴王。", "has 5 characters", id="five characters"),
-        pytest.param(
-            *("second", "en", "You are a queen of the garden" + ", the queen of the garden" * 60, "again and again"),
-            id="circles",
-        ),
     ],
 )
 def test_what_is_worthless_is_never_kept(person: Person, language: Language, text: str, reason: str) -> None:
@@ -237,42 +219,12 @@ def test_what_is_worthless_is_never_kept(person: Person, language: Language, tex
     assert re.search(reason, found.reason)
 
 
-WHOLE = THIRD.replace(". ", "; ").removesuffix(".")
-
-
-def test_sentences_on_what_the_material_does_not_have_are_left_out() -> None:
-    found = accepted(f"{THIRD} She once loved Bartholomew Quist. She has kept it for 47 years.")
-    assert found.text == THIRD
-    assert found.mended == ("sentences on what the material does not have were left out",)
-
-
-@pytest.mark.parametrize(
-    ("person", "language", "text", "reason"),
-    [
-        pytest.param("third", "en", f"{WHOLE}; she once loved Bartholomew Quist.", "Bartholomew", id="another's name"),
-        pytest.param("third", "en", f"{WHOLE}; she has kept it for 47 years.", "47", id="a number"),
-        pytest.param("third", "zh", THIRD_ZH.replace("。", "，") + "他经历了 many冒险。", "many", id="mixed languages"),
-    ],
-)
-def test_what_is_better_than_none_is_kept_with_its_defects(
-    person: Person, language: Language, text: str, reason: str
-) -> None:
-    found = refused(text, person, language)
-    assert isinstance(found.usable, Portrait) and found.usable.text
-    assert reason in " ".join(found.defects) == found.reason
-    assert len(found.feedback) > 10 and (language == "en") == (found.feedback == found.reason)
-
-
-def test_a_description_shares_words_with_a_script_that_is_long_enough() -> None:
-    told = "We mended sails all morning, and in the evening the captain cooked fish for everybody on deck."
-    script = "\n".join([told] * 20)
-    accept = accept_portrait("third", ADA, NAMES["en"], script)
-    request = Request((user("x"),))
-    with pytest.raises(UnacceptableError, match="Hardly anything that it says is in the material") as caught:
-        accept(request, Reply(THIRD, "stop", Usage(), "m", "e", {}))
-    assert caught.value.usable is not None
-    borne_out = accept_portrait("third", ADA, NAMES["en"], f"{script}\n{SECOND.replace('You', 'We')}")
-    assert borne_out(request, Reply(THIRD, "stop", Usage(), "m", "e", {})).text == THIRD
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_what_is_better_than_none_is_kept_with_its_defects(language: Language) -> None:
+    error = refused(GOOD["third", language], "second", language)
+    assert error.usable == Portrait(GOOD["third", language])
+    assert len(error.feedback) > 10 and (language == "en") == (error.feedback == error.reason)
+    assert "It is not in the second person throughout" in error.reason == " ".join(error.defects)
 
 
 PIECES = {
@@ -285,7 +237,7 @@ SIGNS = (*" .,!?:;\n\"'“”‘’()", *"。，！？：、「」（）", "**",
 
 @settings(max_examples=150)
 @given(st.sampled_from(list(GOOD)), st.data())
-def test_any_reply_is_taken_or_refused_and_mended_once(kind: tuple[Person, Language], data: st.DataObject) -> None:
+def test_any_reply_is_taken_or_refused(kind: tuple[Person, Language], data: st.DataObject) -> None:
     person, language = kind
     piece = st.sampled_from((*PIECES[language], *STARTS, *SIGNS, GOOD[kind][:40])) | st.text(max_size=5)
     text = data.draw(st.lists(piece, max_size=30).map("".join) | st.lists(piece, max_size=30).map(" ".join))
@@ -293,7 +245,7 @@ def test_any_reply_is_taken_or_refused_and_mended_once(kind: tuple[Person, Langu
         found = accepted(text, person, language)
     except UnacceptableError as error:
         found = error.usable or mend(text, person, language)
-    assert mend(found.text, person, language) == Portrait(found.text)
+    assert len(found.text.encode()) <= MOST_BYTES
     assert person == "second" or find_role_name(NAMES[language], found.text) is None
 
 

@@ -20,8 +20,9 @@ from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Language, Profile, Turn
 from rolellm.core.text import fold
 from rolellm.data.rolebench import dataset_fingerprint
-from rolellm.data.rolebench.build import MissingFilesWarning, build
+from rolellm.data.rolebench.build import build
 from rolellm.data.rolebench.release import load_profiles
+from rolellm.data.rolebench.source import MissingFilesWarning
 from rolellm.making.release import gather, select_held_out_questions, write_release
 from rolellm.making.settings import SplitRule
 

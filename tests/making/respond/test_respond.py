@@ -50,14 +50,14 @@ def numbered(request: Request) -> str:
 
 def test_five_are_references_and_the_sixth_is_held_out(respond: Respond) -> None:
     run = respond(numbered, ASKED)
-    assert [row["question"] for row in run.result] == [item.question for item in ASKED]
+    assert [row["question"] for row in run.result.rows] == [item.question for item in ASKED]
     assert (run.summary["instructions"], run.summary["replies"], run.summary["missing"]) == (3, 18, 0)
     assert (run.asked, run.failed) == (18, 0)
     assert run.summary["turned_down"] == {"complete": 0, "hides_ai": 0, "hides_role": 0, "answers": 0}
 
 
 def test_one_reply_is_the_baseline(respond: Respond) -> None:
-    (row,) = respond(numbered, ["Why?"], RespondSettings(replies=1, temperature=0)).result
+    (row,) = respond(numbered, ["Why?"], RespondSettings(replies=1, temperature=0)).result.rows
     assert (row["generated"], row["rolegpt"]) == ([], "To 4 I say 0.")
 
 
@@ -107,7 +107,7 @@ def test_a_reply_cut_off_at_its_limit_is_not_complete(respond: Respond) -> None:
     model.call = cut  # type: ignore[method-assign]
     run = respond(model, ["Why?"], max_attempts=2)
     assert run.summary["turned_down"]["complete"] == 2
-    assert run.result[0]["missing"] == 1 and len(run.result[0]["generated"]) == 4
+    assert run.result.rows[0]["missing"] == 1 and len(run.result.rows[0]["generated"]) == 4
 
 
 def test_the_row_as_written(respond: Respond) -> None:

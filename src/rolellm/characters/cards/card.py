@@ -1,33 +1,55 @@
-"""The character cards of SillyTavern and similar applications, read from JSON.
+"""The character cards of SillyTavern and similar applications, read from JSON, PNG and CHARX, and written as V3.
 
 V1 is a flat object; V2 puts it into ``data``, next to ``spec`` and ``spec_version``, and adds the lorebook and more; V3
 is a superset of V2. Where they leave a choice, it is ours, and ``docs/characters.md`` has it.
 
 * V1 and V2: https://github.com/malfoyslastname/character-card-spec-v2 (``spec_v1.md``, ``spec_v2.md`` at 0b61e5bc)
 * V3: https://github.com/kwaroran/character-card-spec-v3 (``SPEC_V3.md`` at f3a86af0)
+
+A PNG has the JSON in base64 in a text named ``chara`` (V1, V2) or ``ccv3`` (V3); Pillow reads and writes these, and
+bounds pictures and texts. A CHARX is a zip with ``card.json``; the assets next to it are copied and never read.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import re
+import shutil
+import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from rolellm.core.errors import CardError
+from rolellm.core.files import open_atomic, open_atomic_binary
+from rolellm.core.foreign import read_limited
 from rolellm.core.text import find_surrogate
 
-Spec = Literal["v1", "v2", "v3"]
+if TYPE_CHECKING:
+    from PIL import Image
 
-#: What a card says of itself, by specification.
-_HEADS: Mapping[Spec, tuple[str, str]] = {"v2": ("chara_card_v2", "2.0"), "v3": ("chara_card_v3", "3.0")}
+Spec = Literal["v1", "v2", "v3"]
+Container = Literal[".json", ".png", ".charx"]
+
+_HEADS: Mapping[str, Spec] = {"chara_card_v2": "v2", "chara_card_v3": "v3"}
 V1_FIELDS = ("name", "description", "personality", "scenario", "first_mes", "mes_example")
 
-_VERSION = re.compile(r"chara_card_v([4-9]|[1-9][0-9]{1,3})")
-_INDENT = re.compile(r"\s*\{\r?\n([ \t]*)")
+#: The longest card, in bytes of JSON. A book of 100,000 entries has 11 MiB, and a PNG with two cards of this length in
+#: base64 stays under Pillow's own limit for texts, 64 MiB.
+MAX_CARD = 16 * 2**20
+#: The largest file, and the most files in a zip: no picture or card of any user has come near.
+_MAX_FILE, _MAX_MEMBERS = 256 * 2**20, 100_000
+
+_PNG_START = b"\x89PNG\r\n\x1a\n"
+_ZIP_START = b"PK\x03\x04"
+_LATER_VERSION = re.compile(r"chara_card_v([4-9]|[1-9][0-9]{1,3})")
 _MAX_NOTES = 20
-_MAX_DIGITS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +101,9 @@ class Card:
     @property
     def data(self) -> Mapping[str, Any]:
         """The object that holds the card's fields."""
-        data: Mapping[str, Any] = self.raw if self.spec == "v1" else self.raw["data"]
+        if self.spec == "v1":
+            return self.raw
+        data: Mapping[str, Any] = self.raw["data"]
         return data
 
 
@@ -90,9 +114,11 @@ def parse_card(raw: bytes) -> Card:
         raw: UTF-8, with or without a byte order mark.
 
     Raises:
-        CardError: When it is not JSON, or not a card; or when a field that makes up the character has a
+        CardError: When it is too long, not JSON, or not a card; or when a field that makes up the character has a
             wrong type. Says what was found and what was expected.
     """
+    if len(raw) > MAX_CARD:
+        raise CardError(f"the card has over {MAX_CARD:,} bytes of JSON, the maximum; shorten it")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -104,7 +130,10 @@ def parse_card(raw: bytes) -> Card:
         raise CardError(f"not a card: expected a JSON object, found {type(value).__name__}")
     notes: list[str] = []
     spec = _detect_spec(value, notes)
-    data, path = (value, "") if spec == "v1" else (value["data"], "data.")
+    if spec == "v1":
+        data, path = value, ""
+    else:
+        data, path = value["data"], "data."
     values = {"name": ""} | _read_fields(_CARD_FIELDS, data, path, notes)
     entries = tuple(_read_entries(data, f"{path}character_book", notes))
     return Card(**values, spec=spec, entries=entries, raw=value, text=text, notes=limit_notes(notes))
@@ -112,37 +141,43 @@ def parse_card(raw: bytes) -> Card:
 
 def limit_notes(notes: list[str]) -> tuple[str, ...]:
     """Keep the first notes on a card for the user, and say how many more there are."""
-    more = len(notes) - _MAX_NOTES
-    return (*notes[:_MAX_NOTES], *([f"and {more:,} more such notes"] if more > 0 else []))
+    if len(notes) <= _MAX_NOTES:
+        return tuple(notes)
+    return (*notes[:_MAX_NOTES], f"and {len(notes) - _MAX_NOTES:,} more such notes")
 
 
 def describe_value(value: Any) -> str:
     """Describe a value in a message: invisible characters are escaped, large values are named by their kind."""
-    return f"a {type(value).__name__} of {len(value):,}" if isinstance(value, dict | list) else ascii(value)[:60]
+    if isinstance(value, dict | list):
+        return f"a {type(value).__name__} of {len(value):,}"
+    return ascii(value)[:60]
 
 
 def _detect_spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
     head = value.get("spec")
-    spec = next((spec for spec, (name, _) in _HEADS.items() if name == head), None)
     if isinstance(value.get("persona"), dict):
         raise CardError("a character in Agnai's own format, not a card; in Agnai, export it as Tavern")
     if not isinstance(value.get("data"), dict):
-        if spec is None and isinstance(value.get("name"), str) and any(name in value for name in V1_FIELDS[1:]):
+        is_flat = isinstance(value.get("name"), str) and not value.keys().isdisjoint(V1_FIELDS[1:])
+        if is_flat and head not in _HEADS:
             return "v1"
         names = ", ".join(ascii(name)[1:-1][:30] for name in list(value)[:8]) or "none"
         raise CardError(
             f"not a character card: expected an object `data` (V2, V3), or `name` with `description`, `first_mes` or "
             f"another field of V1; found the members {names}"
         )
-    if spec is None:
-        later = isinstance(head, str) and _VERSION.fullmatch(head)
-        if head is not None and not later:
-            raise CardError(
-                f"not a character card: expected `spec` chara_card_v2 or chara_card_v3, found {describe_value(head)}"
-            )
-        notes.append(f"its `spec` is {head}; it was read as V3" if later else "it has no `spec`; it was read as V2")
-        return "v3" if later else "v2"
-    return spec
+    if head is None:
+        notes.append("it has no `spec`; it was read as V2")
+        return "v2"
+    if isinstance(head, str):
+        if head in _HEADS:
+            return _HEADS[head]
+        if _LATER_VERSION.fullmatch(head):
+            notes.append(f"its `spec` is {head}; it was read as V3")
+            return "v3"
+    raise CardError(
+        f"not a character card: expected `spec` chara_card_v2 or chara_card_v3, found {describe_value(head)}"
+    )
 
 
 def _is_list(value: Any, kind: type) -> bool:
@@ -196,7 +231,9 @@ def _read_fields(kinds: Mapping[str, str], values: Mapping[str, Any], path: str,
     for name, kind in kinds.items():
         value = values.get(name)
         if value is not None and _check_kind(value, kind, path + name, notes):
-            fields[name] = tuple(value) if isinstance(value, list) else value
+            fields[name] = value
+            if isinstance(value, list):
+                fields[name] = tuple(value)
     return fields
 
 
@@ -205,7 +242,8 @@ def _check_kind(value: Any, kind: str, path: str, notes: list[str]) -> bool:
     if is_kind(value):
         return True
     problem = f"expected `{path}` to be {expected}, found {describe_value(value)}"
-    if path.rpartition(".")[2].partition("[")[0] in _REQUIRED_TYPES:
+    name = path.rpartition(".")[2].partition("[")[0]
+    if name in _REQUIRED_TYPES:
         raise CardError(f"{problem}; correct it in the card")
     notes.append(f"{problem}; it stays in the card but is not used")
     return False
@@ -224,88 +262,196 @@ def _read_entries(data: Mapping[str, Any], path: str, notes: list[str]) -> Itera
         yield _read_fields(_ENTRY_FIELDS, entry, f"{entry_path}.", notes)
 
 
-_V2: Mapping[str, Any] = {
-    **dict.fromkeys((*V1_FIELDS, "creator_notes", "system_prompt", "post_history_instructions"), ""),
-    "alternate_greetings": [],
-    "tags": [],
-    "creator": "",
-    "character_version": "",
-    "extensions": {},
-}
-#: The fields that a specification requires, with their empty values.
-_DEFAULTS: Mapping[Spec, Mapping[str, Any]] = {"v2": _V2, "v3": {**_V2, "group_only_greetings": []}}
-_BACKFILLED = (
-    "This card was made for Character Card V3 and is read as V2 here; an application that reads V3 shows all of it."
-)
-
-
-def convert_card(raw: Mapping[str, Any], now: Spec, spec: Spec) -> dict[str, Any]:
-    """Convert a card to another specification; V1 is put whole into ``data``.
-
-    Args:
-        raw: The card's object.
-        now: Its specification.
-        spec: The one to convert to; never ``v1``, unless it is that already.
-    """
-    if now == spec:
-        return dict(raw)
-    data = raw if now == "v1" else raw["data"]
-    book = data.get("character_book")
-    if spec == "v3" and book and isinstance(book.get("entries"), list):
-        # V3 wants each entry of a lorebook to say whether its keys are patterns.
-        data = {
-            **data,
-            "character_book": {**book, "entries": [{"use_regex": False, **item} for item in book["entries"]]},
-        }
-    return {**({} if now == "v1" else raw), **wrap_data(data, spec)}
-
-
-def wrap_data(data: Mapping[str, Any], spec: Spec) -> dict[str, Any]:
-    """Wrap a card's fields as a specification requires, with those that it requires and `data` does not have."""
-    head, version = _HEADS[spec]
-    absent = {name: value for name, value in _DEFAULTS[spec].items() if name not in data}
-    return {"spec": head, "spec_version": version, "data": {**data, **absent}}
-
-
-def backfill_v2(text: str) -> str:
-    """Write a V3 card as the V2 card next to it in a PNG, with the warning that V3 asks for in its notes."""
-    value = convert_card(_parse_json(text), "v3", "v2")
-    notes = value["data"]["creator_notes"]
-    value["data"]["creator_notes"] = f"{_BACKFILLED}\n\n{notes}" if notes and isinstance(notes, str) else _BACKFILLED
-    return format_card_json(value, like=text)
-
-
-def _parse_int(digits: str) -> float:
-    # Python refuses to make integers of thousands of digits; as a float such a number is infinite, and no error.
-    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
-
-
 def _refuse_constant(word: str) -> Any:
     raise CardError(f"not valid JSON: {word} is not a value that JSON has")
 
 
 def _parse_json(text: str) -> Any:
     try:
-        return json.loads(text.removeprefix("\ufeff"), parse_int=_parse_int, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        raise CardError(f"not valid JSON: {error}") from error
+        return json.loads(text.removeprefix("\ufeff"), parse_constant=_refuse_constant)
     except RecursionError as error:
         raise CardError("nested too deep to be read; a card is a few levels deep") from error
+    except CardError:
+        raise
+    except ValueError as error:
+        raise CardError(f"not valid JSON: {error}") from error
 
 
-def format_card_json(value: Mapping[str, Any], like: str = "{\n  ") -> str:
-    """Write a card's JSON, indented and spaced as another text is; half surrogate pairs stay escaped.
+def format_card(value: Mapping[str, Any]) -> str:
+    """Write a card as JSON; half surrogate pairs stay escaped.
 
     Raises:
         CardError: When it has a number too large for JSON readers, such as 1e999.
     """
-    indent = _INDENT.match(like.removeprefix("\ufeff"))
-    layout: dict[str, Any] = {"indent": indent[1]} if indent else {}
-    if not indent and '": ' not in like:
-        layout["separators"] = (",", ":")
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, **layout)
-        text = json.dumps(value, **layout) if find_surrogate(text) else text
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=2)
     except ValueError as error:
         raise CardError("a number in the card is too large to be written again; correct it in the card") from error
-    return text + "\n" if indent else text
+    if find_surrogate(text):
+        text = json.dumps(value, indent=2)
+    return text + "\n"
+
+
+def load_card(path: str | Path) -> Card:
+    """Read a card from a JSON, PNG or CHARX file, told apart by what is in it.
+
+    Raises:
+        CardError: When the file is missing or has no readable card; names the file.
+    """
+    file = Path(path)
+    try:
+        container = detect_container(file)
+        if container == ".png":
+            return _read_png_card(file)
+        if container == ".charx":
+            return parse_card(_read_charx(file))
+        return parse_card(read_limited(file, MAX_CARD, error=CardError))
+    except CardError as error:
+        if error.path:
+            raise
+        raise CardError(error.problem, path=file) from error
+    except OSError as error:
+        raise CardError(f"cannot be read ({error.strerror})", path=file) from error
+
+
+def save_card(path: Path, value: Mapping[str, Any], base: Path | None = None) -> None:
+    """Write a card V3, complete or not at all.
+
+    Args:
+        path: The file; its ending, ``.json``, ``.png`` or ``.charx``, says which. May be the base's own.
+        value: The card's object.
+        base: The PNG whose picture, or the CHARX whose other files, come along.
+
+    Raises:
+        CardError: When the base cannot be read.
+    """
+    text = format_card(value)
+    if path.suffix.lower() == ".png":
+        # Applications that know no V3 read the other text.
+        older = {**value, "spec": "chara_card_v2", "spec_version": "2.0"}
+        _write_png(path, {"chara": format_card(older), "ccv3": text}, base)
+    elif path.suffix.lower() == ".charx":
+        _write_charx(path, text, base)
+    else:
+        with open_atomic(path) as stream:
+            stream.write(text)
+
+
+def detect_container(path: Path) -> Container:
+    """Tell what a file is by its first bytes; what is neither picture nor zip is taken for JSON."""
+    with path.open("rb") as stream:
+        start = stream.read(len(_PNG_START))
+    if start == _PNG_START:
+        return ".png"
+    # Some applications put a JPEG before the zip.
+    if start.startswith(_ZIP_START) or zipfile.is_zipfile(path):
+        return ".charx"
+    return ".json"
+
+
+def _open_picture(path: Path) -> Image.Image:
+    """Read a PNG, and verify its checksums; Pillow reads the texts behind the pixels only with these."""
+    from PIL import Image, UnidentifiedImageError
+
+    data = read_limited(path, _MAX_FILE, error=CardError)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            Image.open(io.BytesIO(data), formats=["PNG"]).verify()
+            picture = Image.open(io.BytesIO(data), formats=["PNG"])
+            picture.load()
+    except UnidentifiedImageError as error:
+        raise CardError("not a PNG, or damaged at its beginning", path=path) from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise CardError(f"the picture is too large ({error}); scale it down", path=path) from error
+    except (OSError, SyntaxError, ValueError, EOFError, zlib.error) as error:
+        raise CardError(f"cut off or damaged ({error})", path=path) from error
+    return picture
+
+
+def _read_texts(picture: Image.Image) -> dict[str, str]:
+    texts: dict[str, str] = getattr(picture, "text", {})
+    return texts
+
+
+def _read_png_card(path: Path) -> Card:
+    texts = {keyword.lower(): text for keyword, text in _read_texts(_open_picture(path)).items()}
+    problems: list[str] = []
+    for keyword in ("ccv3", "chara"):
+        if keyword not in texts:
+            continue
+        # Some writers break the lines of base64.
+        encoded = "".join(texts[keyword].split())
+        try:
+            raw = base64.b64decode(encoded, validate=True)
+        except ValueError as error:
+            problems.append(f"its `{keyword}` text is not base64 ({error})")
+            continue
+        card = parse_card(raw)
+        notes = [f"{problem}; the `{keyword}` text was read" for problem in problems]
+        return replace(card, notes=(*card.notes, *notes))
+    raise CardError("; ".join(problems) or "a picture without a card: it has no text named chara or ccv3")
+
+
+def _write_png(path: Path, cards: Mapping[str, str], base: Path | None) -> None:
+    from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
+
+    # A grey picture in the shape that the applications show cards in.
+    picture = _open_picture(base) if base else Image.new("L", (400, 600), 200)
+    texts = PngInfo()
+    for keyword, text in _read_texts(picture).items():
+        if keyword.lower() not in cards:
+            texts.add_text(keyword, text)
+    for keyword, text in cards.items():
+        texts.add_text(keyword, base64.b64encode(text.encode("utf-8")).decode("ascii"))
+    with open_atomic_binary(path) as out:
+        picture.save(out, "PNG", pnginfo=texts, save_all=getattr(picture, "is_animated", False))
+
+
+_CARD = "card.json"
+_WAY = "export it again as CHARX, PNG or JSON"
+
+
+def _read_charx(path: Path) -> bytes:
+    with _open_charx(path) as archive, archive.open(_CARD) as stream:
+        # With a bound: what the zip says of the size need not be so.
+        return stream.read(MAX_CARD + 1)
+
+
+def _write_charx(path: Path, text: str, base: Path | None) -> None:
+    with open_atomic_binary(path) as out, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        # With a date of its own, the same card would be another file each time.
+        archive.writestr(zipfile.ZipInfo(_CARD), text)
+        if base is None:
+            return
+        with _open_charx(base) as base_archive:
+            for item in base_archive.infolist():
+                if item.filename == _CARD:
+                    continue
+                with base_archive.open(item) as source, archive.open(item, "w") as copy:
+                    shutil.copyfileobj(source, copy)
+
+
+@contextmanager
+def _open_charx(path: Path) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_charx(archive, path)
+            yield archive
+    except (zipfile.BadZipFile, NotImplementedError, EOFError, zlib.error) as error:
+        raise CardError(f"damaged, or not a zip as CHARX is ({error}); {_WAY}", path=path) from error
+
+
+def _check_charx(archive: zipfile.ZipFile, path: Path) -> None:
+    items = archive.infolist()
+    if _CARD not in archive.namelist():
+        raise CardError(f"a zip without {_CARD}, so not a CHARX; {_WAY}", path=path)
+    for item in items:
+        # Python unpacks other kinds at once, whatever comes out of a few bytes.
+        is_packed_as_usual = item.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+        if item.flag_bits & 1 or not is_packed_as_usual:
+            raise CardError(f"its files are encrypted or packed in a way that CHARX does not use; {_WAY}", path=path)
+    if len(items) > _MAX_MEMBERS or sum(item.file_size for item in items) > _MAX_FILE:
+        problem = f"over {_MAX_FILE:,} bytes or {_MAX_MEMBERS:,} files; remove some of its assets"
+        raise CardError(problem, path=path)

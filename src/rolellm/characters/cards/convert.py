@@ -1,9 +1,10 @@
-"""A card as a character: what becomes what.
+"""A card as a character, and a character as a card V3: what becomes what.
 
 ``description`` and ``personality`` become the description, word for word: ``rolellm role build`` puts it in the second
 person. ``first_mes`` and each alternate greeting open a scene of their own, after the ``scenario`` as narration; each
 block of ``mes_example`` is a scene, and so is example talk in the description (as in Ali:Chat); each enabled entry of
-the lorebook is one of lore. All else stays in the card.
+the lorebook is one of lore. All else stays in the card. A character that is written as a card changes only those fields
+of its card that it no longer agrees with.
 
 Lore is put where SillyTavern would put it into a prompt: before the character, after it, around example talk, at the
 author's note, then in the chat, the deepest first; within each place by ``insertion_order``. See its
@@ -17,17 +18,17 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from difflib import SequenceMatcher
+from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
-from rolellm.characters.cards.card import Card, limit_notes
-from rolellm.characters.lore import list_refused_keys
+from rolellm.characters.cards.card import V1_FIELDS, Card, limit_notes
+from rolellm.characters.lore import compile_key, list_refused_keys
 from rolellm.characters.scripts.parse import detect_language
-from rolellm.core.errors import CardError, SettingsError
+from rolellm.core.errors import CardError, RoleLLMError, SettingsError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Logic, Lore, Profile, Turn
 from rolellm.core.text import format_count, join_names
+from rolellm.models.prompts.retrieval import find_exchanges
 
 #: The longest name of a role, in characters; our choice.
 MAX_NAME = 200
@@ -83,28 +84,12 @@ def fill(text: str, names: CardNames) -> str:
     """
 
     def name(match: re.Match[str]) -> str:
-        kind = (match[1] or match[2] or "").lower()
-        return names.user if kind == "user" else names.char if kind else ""
+        kind = match[1] or match[2]
+        if not kind:
+            return ""
+        return names.user if kind.lower() == "user" else names.char
 
     return _PLACEHOLDER.sub(name, text)
-
-
-def refill(text: str, old: str, names: CardNames) -> str:
-    """Put the placeholders and comments of an old text into its new version, wherever it did not change.
-
-    >>> refill("Fox greets User. Fox is red.", "<BOT> greets {{user}}. {{char}} is gray.",
-    ...        CardNames("Fox", "Fox", "User"))
-    '<BOT> greets {{user}}. {{char}} is red.'
-    """
-    words = "|".join((_PLACEHOLDER.pattern.removeprefix("(?is)"), re.escape(names.char), re.escape(names.user)))
-    pattern = re.compile(rf"(?is)(?:{_COMMENT})*(?:{words}|[a-z0-9]+|.|\Z)")
-    before, after = ([match[0] for match in pattern.finditer(version)] for version in (old, text))
-    old_filled, new_filled = ([fill(part, names) for part in parts] for parts in (before, after))
-    pieces: list[str] = []
-    for operation, start, end, first, last in SequenceMatcher(None, old_filled, new_filled).get_opcodes():
-        comments = re.findall(rf"(?s){_COMMENT}", "".join(before[start:end]))
-        pieces += before[start:end] if operation == "equal" else [*comments, *after[first:last]]
-    return "".join(pieces)
 
 
 def split_blocks(text: str) -> list[str]:
@@ -114,8 +99,12 @@ def split_blocks(text: str) -> list[str]:
 
 def join_blocks(texts: Sequence[str]) -> str:
     """Join blocks to the text of ``mes_example``."""
-    apart = (text if text[:1].isspace() else f"\n{text}" for text in texts)
-    return "".join(f"<START>{text if text.endswith(chr(10)) else text + chr(10)}" for text in apart).rstrip("\n")
+    blocks: list[str] = []
+    for text in texts:
+        if not text[:1].isspace():
+            text = f"\n{text}"
+        blocks.append(f"<START>{text.removesuffix(chr(10))}\n")
+    return "".join(blocks).rstrip("\n")
 
 
 def separate_talk(text: str, names: CardNames) -> tuple[str, list[str]]:
@@ -130,35 +119,42 @@ def separate_talk(text: str, names: CardNames) -> tuple[str, list[str]]:
     label = _compile_label(names)
     parts: list[tuple[bool, list[str]]] = [(False, [])]
     for line in text.split("\n"):
-        is_talk, before = parts[-1]
-        if _START.match(line) or (not is_talk and _USER_LINE.match(line)):
+        is_talk, lines = parts[-1]
+        begins = _START.match(line) or (not is_talk and _USER_LINE.match(line))
+        if begins:
             parts.append((True, []))
-        elif is_talk and (
-            line.lstrip().startswith("[") or (line.strip() and not before[-1].strip() and not label.match(line))
-        ):
-            parts.append((False, []))
+        elif is_talk:
+            follows_blank = bool(line.strip()) and not lines[-1].strip()
+            if line.lstrip().startswith("[") or (follows_blank and not label.match(line)):
+                parts.append((False, []))
         parts[-1][1].append(line)
     description: list[str] = []
     talk: list[str] = []
     for is_talk, lines in parts:
         block = _START.sub("", "\n".join(lines), count=1)
-        if is_talk and any(turn.speaker == names.role for turn in parse_block(block, names, 0)):
+        speakers = {turn.speaker for turn in parse_block(block, names, 0)}
+        if is_talk and names.role in speakers:
             talk.append(block)
             description.append("")
         else:
             description += lines
-    return (re.sub(r"\n{3,}", "\n\n", "\n".join(description)).strip(), talk) if talk else (text, talk)
+    if not talk:
+        return text, talk
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(description)).strip(), talk
 
 
 def parse_block(block: str, names: CardNames, scene: int) -> list[Turn]:
     """Parse a block as turns; text before the first speaker is narration."""
     labels = list(_compile_label(names).finditer(block))
     ends = [match.start() for match in labels[1:]] + [len(block)]
-    opening = block[: labels[0].start()] if labels else block
+    opening = block
+    if labels:
+        opening = block[: labels[0].start()]
     turns = [Turn(_NARRATOR, fill(opening, names).strip(), "narration", scene)]
     for match, end in zip(labels, ends, strict=False):
         speaker = names.role if match["role"] else names.user
-        turns.append(Turn(speaker, fill(block[match.end() : end], names).strip(), "speech", scene))
+        content = fill(block[match.end() : end], names).strip()
+        turns.append(Turn(speaker, content, "speech", scene))
     return [turn for turn in turns if turn.content]
 
 
@@ -172,14 +168,16 @@ def format_block(turns: Iterable[Turn], names: CardNames) -> str:
     for turn in turns:
         content = label_breaks.sub(" ", turn.content)
         if turn.kind == "speech":
-            lines.append(f"{{{{{'char' if turn.speaker == names.role else 'user'}}}}}: {content}")
+            speaker = "{{char}}" if turn.speaker == names.role else "{{user}}"
+            lines.append(f"{speaker}: {content}")
         elif turn.kind == "narration" and not lines:
             lines.append(content)
     return "\n" + "\n".join(lines) + "\n"
 
 
 def _compile_label(names: CardNames) -> re.Pattern[str]:
-    own = "|".join(re.escape(name) for name in dict.fromkeys((names.role, names.char, *names.labels)) if name)
+    own_names = dict.fromkeys(filter(None, (names.role, names.char, *names.labels)))
+    own = "|".join(map(re.escape, own_names))
     role = rf"\{{\{{char\}}\}}|<bot>|<char>|{own}"
     user = rf"\{{\{{user\}}\}}|<user>|you|{re.escape(names.user)}"
     return re.compile(rf"^[ \t]*(?:(?P<role>{role})|(?P<user>{user}))[ \t]*[:：]", re.IGNORECASE | re.MULTILINE)
@@ -194,7 +192,7 @@ class CardReading:
         names: The names in the card.
         greetings: By scene, the index of the alternate greeting; `FIRST_GREETING` for ``first_mes``.
         examples: By scene, the block of ``mes_example``, its placeholders not filled.
-        embedded: By scene, talk in the description or the personality, its placeholders not filled.
+        embedded: The scenes of talk in the description or the personality.
         lore: For each item of lore, the index of its entry in the book, and its decorators (V3).
         notes: Notes for the user.
     """
@@ -203,7 +201,7 @@ class CardReading:
     names: CardNames
     greetings: Mapping[int, int] = field(default_factory=dict)
     examples: Mapping[int, str] = field(default_factory=dict)
-    embedded: Mapping[int, str] = field(default_factory=dict)
+    embedded: tuple[int, ...] = ()
     lore: tuple[tuple[int, str], ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -231,17 +229,22 @@ def read_as_character(
     lore, lore_sources = _read_lore(card, names, notes)
     parts = [separate_talk(clean_text(text), names) for text in (card.description, card.personality)]
     blocks = [block for _, talk in parts for block in talk]
-    embedded = dict(enumerate(blocks, start=max((turn.scene for turn in turns), default=-1) + 1))
-    turns += [turn for scene, block in embedded.items() for turn in parse_block(block, names, scene)]
-    description = fill("\n\n".join(filter(None, (text for text, _ in parts))), names)
+    last_scene = max((turn.scene for turn in turns), default=-1)
+    embedded = dict(enumerate(blocks, start=last_scene + 1))
+    for scene, block in embedded.items():
+        turns += parse_block(block, names, scene)
+    texts = [text for text, _ in parts if text]
+    description = fill("\n\n".join(texts), names)
     if embedded:
         notes.append(f"example talk in the description was made into scenes ({len(embedded):,})")
     if not description:
         notes.append("it has neither description nor personality; write one with `rolellm role build`")
-    prompts = (description, card.system_prompt, card.post_history_instructions)
-    filled = "\n".join((*prompts, *(turn.content for turn in turns), *(item.content for item in lore)))
-    if macros := list(dict.fromkeys(f"{macro[0]}…" for macro in _MACRO.finditer(filled))):
-        notes.append(f"macros are not run, and stay as text in prompts: {', '.join(macros[:8])}")
+    prompts = [description, card.system_prompt, card.post_history_instructions]
+    prompts += [turn.content for turn in turns]
+    prompts += [item.content for item in lore]
+    macros = dict.fromkeys(f"{macro}…" for macro in _MACRO.findall("\n".join(prompts)))
+    if macros:
+        notes.append(f"macros are not run, and stay as text in prompts: {', '.join(list(macros)[:8])}")
     if card.assets:
         notes.append(f"{format_count(len(card.assets), 'asset')} kept in the card; none was fetched")
     limited = limit_notes(notes)
@@ -263,11 +266,10 @@ def read_as_character(
         description=description or None,
         lore=lore,
         aliases=tuple(dict.fromkeys(alias for alias in names.labels if alias != names.role)),
-        script=clean_text(file) if file else None,
+        script=clean_text(file or "") or None,
         made={"card": origin},
     )
-    embedded = {scene: block.strip() for scene, block in embedded.items()}
-    return CardReading(character, names, greetings, examples, embedded, lore_sources, limited)
+    return CardReading(character, names, greetings, examples, tuple(embedded), lore_sources, limited)
 
 
 def clean_text(text: str) -> str:
@@ -283,7 +285,8 @@ def clean_name(name: str) -> str:
     'Ada [1m Fenn'
     """
     one_line = " ".join(name.split())
-    return " ".join("".join(sign for sign in one_line if unicodedata.category(sign) not in _HIDDEN).split())
+    visible = "".join(sign for sign in one_line if unicodedata.category(sign) not in _HIDDEN)
+    return " ".join(visible.split())
 
 
 def _choose_names(
@@ -295,19 +298,23 @@ def _choose_names(
         texts = (card.description, card.personality, card.first_mes, card.mes_example)
         language = detect_language(" ".join(text[:20_000] for text in texts))
         notes.append(f"no language was given; by its texts the card is taken for {language}")
-    own, nickname = clean_name(card.name[:MAX_NAME]), clean_name(card.nickname)
+    own = clean_name(card.name[:MAX_NAME])
+    nickname = clean_name(card.nickname)
     if len(nickname) > MAX_NAME:
         notes.append(f"the nickname has {len(nickname):,} characters; it stays in the card but is not used")
         nickname = ""
-    char = name if role is not None else nickname or name
+    char = name
+    if role is None and nickname:
+        char = nickname
     labels = tuple(filter(None, (own, nickname)))
     return CardNames(name, char, choose_user_name(language, name), labels), language
 
 
 def _check_name(card: Card, role: str | None, notes: list[str]) -> str:
-    raw = card.name if role is None else role
-    error = CardError if role is None else SettingsError
-    advice = "give one with --name" if role is None else "give another with --name"
+    raw, advice = card.name, "give one with --name"
+    error: type[RoleLLMError] = CardError
+    if role is not None:
+        raw, error, advice = role, SettingsError, "give another with --name"
     name = clean_name(raw[: 10 * MAX_NAME])
     if not name:
         raise error(f"the name is empty or has no visible character; {advice}")
@@ -332,7 +339,8 @@ def _read_turns(card: Card, names: CardNames, notes: list[str]) -> tuple[list[Tu
             turns.append(Turn(names.role, content, "speech", scene))
             greetings[scene] = index
             scene += 1
-    scene += bool(scenario) and not greetings
+    if scenario and not greetings:
+        scene += 1
     silent = 0
     for block in split_blocks(clean_text(card.mes_example)):
         block_turns = parse_block(block, names, scene)
@@ -340,7 +348,8 @@ def _read_turns(card: Card, names: CardNames, notes: list[str]) -> tuple[list[Tu
             turns += block_turns
             examples[scene] = block
             scene += 1
-            silent += all(turn.speaker != names.role for turn in block_turns)
+            if all(turn.speaker != names.role for turn in block_turns):
+                silent += 1
     if silent:
         notes.append(
             f"no line begins with {{{{char}}}}: or the name in {format_count(silent, 'block')} of mes_example: "
@@ -358,41 +367,53 @@ def _read_lore(card: Card, names: CardNames, notes: list[str]) -> tuple[tuple[Lo
         # Lines that begin with @@, which V3 has, and applications read in any card.
         opening = _DECORATORS.match(text)
         decorators = opening[0] if opening else ""
+        flags = decorators.split()
         content = fill(clean_text(text[len(decorators) :]), names).strip()
-        is_activated = "@@activate" in decorators.split()
-        if not entry.get("enabled", True) or ("@@dont_activate" in decorators.split() and not is_activated):
+        is_activated = "@@activate" in flags
+        if not entry.get("enabled", True) or ("@@dont_activate" in flags and not is_activated):
             skipped["disabled"] += 1
-            continue
-        if not content:
+        elif not content:
             skipped["without content"] += 1
-            continue
-        keys, secondary_keys = (
-            tuple(filter(None, (fill(clean_text(key), names).strip() for key in entry.get(name, ()))))
-            for name in ("keys", "secondary_keys")
-        )
-        extensions = entry.get("extensions", {})
-        logic, case, whole_words = map(extensions.get, ("selectiveLogic", "case_sensitive", "match_whole_words"))
-        lore = Lore(
-            content,
-            keys,
-            clean_name(fill(entry.get("name") or entry.get("comment", ""), names)),
-            secondary_keys if entry.get("selective") else (),
-            LOGICS[logic if isinstance(logic, int) and 0 <= logic < len(LOGICS) else 0],
-            constant=entry.get("constant", False) or is_activated,
-            case_sensitive=entry.get("case_sensitive", False) if case is None else case is True,
-            whole_words=whole_words is not False,
-        )
-        items.append(lore)
-        sources.append((index, decorators))
-    for reason in ("disabled", "without content"):
-        if skipped[reason]:
-            notes.append(f"lorebook entries {reason}: {skipped[reason]:,} of {len(card.entries):,}; kept in the card")
-    if refused := list_refused_keys(key for lore in items for key in (*lore.keys, *lore.secondary_keys)):
+        else:
+            lore = _read_entry(entry, content, names)
+            items.append(replace(lore, constant=lore.constant or is_activated))
+            sources.append((index, decorators))
+    for reason, count in sorted(skipped.items()):
+        notes.append(f"lorebook entries {reason}: {count:,} of {len(card.entries):,}; kept in the card")
+    keys: list[str] = []
+    for lore in items:
+        keys += [*lore.keys, *lore.secondary_keys]
+    refused = list_refused_keys(keys)
+    if refused:
         notes.append(
             f"lore keys that are read as plain text: {join_names(refused)}. A pattern needs RE2's syntax, which has no "
             "look-arounds and no back-references"
         )
     return tuple(items), tuple(sources)
+
+
+def _read_entry(entry: Mapping[str, Any], content: str, names: CardNames) -> Lore:
+    def read_keys(field: str) -> tuple[str, ...]:
+        keys = [fill(clean_text(key), names).strip() for key in entry.get(field, ())]
+        return tuple(filter(None, keys))
+
+    extensions = entry.get("extensions", {})
+    logic = extensions.get("selectiveLogic")
+    if not isinstance(logic, int) or not 0 <= logic < len(LOGICS):
+        logic = 0
+    case = extensions.get("case_sensitive")
+    if case is None:
+        case = entry.get("case_sensitive", False)
+    return Lore(
+        content,
+        read_keys("keys"),
+        clean_name(fill(entry.get("name") or entry.get("comment", ""), names)),
+        read_keys("secondary_keys") if entry.get("selective") else (),
+        LOGICS[logic],
+        constant=entry.get("constant", False),
+        case_sensitive=case is True,
+        whole_words=extensions.get("match_whole_words") is not False,
+    )
 
 
 def _rank_entry(entry: Mapping[str, Any]) -> tuple[float, float, float]:
@@ -404,3 +425,275 @@ def _rank_entry(entry: Mapping[str, Any]) -> tuple[float, float, float]:
     if position != _AT_DEPTH or not isinstance(depth, int | float):
         depth = _DEPTH
     return _POSITIONS.index(position), -depth, entry.get("insertion_order", 0)
+
+
+#: How much new example talk is written into a card, in characters, and the longest scene that is taken whole, in turns:
+#: applications put all of it into each prompt.
+EXAMPLES = 6_000
+WHOLE_SCENE = 12
+_MAX_ORDER = 1_000_000
+#: The fields that V3 requires, with their empty values.
+_REQUIRED: Mapping[str, Any] = {
+    **dict.fromkeys((*V1_FIELDS, "creator_notes", "system_prompt", "post_history_instructions"), ""),
+    "alternate_greetings": [],
+    "tags": [],
+    "creator": "",
+    "character_version": "",
+    "extensions": {},
+    "group_only_greetings": [],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedCard:
+    """A character as a card V3.
+
+    Attributes:
+        value: The card's object.
+        changed: The fields that differ from the card that the character came from; empty of a new card.
+        notes: Notes for the user.
+    """
+
+    value: Mapping[str, Any] = field(repr=False)
+    changed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def export_character(character: Profile, card: Card | None = None) -> ExportedCard:
+    """Write a character as a card V3.
+
+    Args:
+        character: The character.
+        card: The card that it came from. Its fields stay, but for those that differ from the character.
+
+    Raises:
+        CardError: When the card cannot be read as a character.
+    """
+    notes: list[str] = []
+    if card is None:
+        raw: Mapping[str, Any] = {}
+        old: Mapping[str, Any] = {}
+        changes = _make_fields(character, notes)
+    else:
+        raw = {} if card.spec == "v1" else card.raw
+        old = card.data
+        changes = _find_changes(character, card, notes)
+    # SillyTavern writes the fields of V1 a second time, next to `data`.
+    copies = {name: value for name, value in changes.items() if name in raw}
+    data = {**_REQUIRED, **old, **changes}
+    book = data.get("character_book")
+    if book and isinstance(book.get("entries"), list):
+        entries = [{"use_regex": False, **entry} for entry in book["entries"]]
+        data["character_book"] = {**book, "entries": entries}
+    value = {**raw, **copies, "spec": "chara_card_v3", "spec_version": "3.0", "data": data}
+    changed = () if card is None else tuple(changes)
+    return ExportedCard(value, changed, tuple(notes))
+
+
+def _make_fields(character: Profile, notes: list[str]) -> dict[str, Any]:
+    names = CardNames(character.role, character.role, choose_user_name(character.language, character.role))
+    texts, lines = _select_examples(_group_scenes(character.turns).values(), character, names)
+    description = character.full_description or character.background or ""
+    fields: dict[str, Any] = {"name": character.role, "description": description, "mes_example": join_blocks(texts)}
+    if character.lore:
+        entries = [_make_entry(item, order) for order, item in enumerate(character.lore)]
+        fields["character_book"] = {"extensions": {}, "entries": entries}
+    notes.append("first_mes is empty: the character has no greeting; applications show one, so write it")
+    if not description:
+        notes.append("description is empty: make one with `rolellm role build`")
+    own = sum(map(character.owns, character.turns))
+    notes.append(f"mes_example has {lines:,} of the role's {format_count(own, 'line')}")
+    return fields
+
+
+def _find_changes(character: Profile, card: Card, notes: list[str]) -> dict[str, Any]:
+    """Find the card's fields that its character no longer agrees with, each with its new value."""
+    reading = _read_as_imported(character, card)
+    original = reading.character
+    changes: dict[str, Any] = {}
+    if character.role != original.role:
+        changes["name"] = character.role
+    old = _group_scenes(original.turns)
+    # The role may have been given another name since.
+    new = _group_scenes(character.turns, {character.role: original.role})
+    description = character.full_description or character.background or ""
+    is_talk_new = old != new
+    is_description_new = description != (original.full_description or "")
+    # Talk in the description goes to the other examples where either changes.
+    moves_talk = bool(reading.embedded) and (is_talk_new or is_description_new)
+    if moves_talk or is_description_new:
+        changes["description"] = description
+        if card.personality:
+            changes["personality"] = ""
+    if is_talk_new or moves_talk:
+        changes |= _change_greetings(card, reading, old, new)
+        changes |= _change_examples(replace(character, role=original.role), reading, old, new, notes)
+    if character.lore != original.lore:
+        changes["character_book"] = _change_book(character, card, reading)
+    return changes
+
+
+def _read_as_imported(character: Profile, card: Card) -> CardReading:
+    """Read the card as it was read when it was imported, by the character's record of that."""
+    origin = character.made.get("card")
+    if not isinstance(origin, Mapping):
+        origin = {}
+    name, language = origin.get("given_name"), origin.get("language")
+    if not isinstance(name, str):
+        is_usable = clean_name(card.name[:MAX_NAME]) and len(card.name) <= MAX_NAME
+        name = None if is_usable else character.role
+    if language not in _USERS:
+        language = character.language
+    return read_as_character(card, role=name, language=language)
+
+
+_Scenes = dict[int, list[Turn]]
+
+
+def _change_greetings(card: Card, reading: CardReading, old: _Scenes, new: _Scenes) -> dict[str, Any]:
+    """Give the fields whose scenes changed, and take these scenes out of the new ones.
+
+    A greeting follows its scene, as long as that holds one line of the role and no other: a scene of another script has
+    its number by chance.
+    """
+    changes: dict[str, Any] = {}
+    role = reading.names.role
+    greetings = list(card.alternate_greetings)
+    scenes = list(reading.greetings)
+    if card.scenario and not scenes:
+        scenes = [0]
+    for scene in scenes:
+        scenario, greeting = _read_greeting(new.get(scene, []), role)
+        is_greeting = scene in reading.greetings
+        if bool(greeting) != is_greeting or not (scenario or greeting):
+            continue
+        del new[scene]
+        old_scenario, old_greeting = _read_greeting(old[scene], role)
+        if scenario != old_scenario:
+            changes["scenario"] = scenario
+        if greeting == old_greeting:
+            continue
+        if reading.greetings[scene] == FIRST_GREETING:
+            changes["first_mes"] = greeting
+        else:
+            greetings[reading.greetings[scene]] = greeting
+            changes["alternate_greetings"] = greetings
+    return changes
+
+
+def _read_greeting(turns: Sequence[Turn], role: str) -> tuple[str, str]:
+    """Read the narration before a greeting, and the greeting; both empty where the scene is something else."""
+    narration = [turn.content for turn in turns if turn.kind == "narration"]
+    speech = [turn.content for turn in turns if turn.kind == "speech" and turn.speaker == role]
+    if len(narration) + len(speech) != len(turns) or len(narration) > 1 or len(speech) > 1:
+        return "", ""
+    return "".join(narration), "".join(speech)
+
+
+def _change_examples(
+    character: Profile, reading: CardReading, old: _Scenes, new: _Scenes, notes: list[str]
+) -> dict[str, Any]:
+    """Give ``mes_example`` for the scenes that are left; those that did not change keep their placeholders."""
+    texts: list[str] = []
+    added: list[list[Turn]] = []
+    for scene, turns in new.items():
+        if scene in reading.examples and turns == old[scene]:
+            texts.append(reading.examples[scene])
+        elif scene in reading.examples or scene in reading.embedded:
+            texts.append(format_block(turns, reading.names))
+        elif turns != old.get(scene):
+            added.append(turns)
+    if added:
+        blocks, lines = _select_examples(added, character, reading.names)
+        texts += blocks
+        notes.append(f"{format_count(lines, 'line')} of new scenes added to mes_example")
+    if texts == list(reading.examples.values()):
+        return {}
+    return {"mes_example": join_blocks(texts)}
+
+
+def _select_examples(scenes: Iterable[list[Turn]], character: Profile, names: CardNames) -> tuple[list[str], int]:
+    """Select blocks of example talk within the budget, and count the role's lines in them."""
+    blocks: list[str] = []
+    budget, lines = EXAMPLES, 0
+    for turns in scenes:
+        if not any(map(character.owns, turns)):
+            continue
+        parts: Sequence[Sequence[Turn]] = [turns]
+        if len(turns) > WHOLE_SCENE:
+            scene = replace(character, turns=tuple(turns))
+            parts = [(exchange.before, exchange.line) for exchange in find_exchanges(scene)]
+        for part in parts:
+            block = format_block(part, names)
+            if len(block) <= budget:
+                blocks.append(block)
+                budget -= len(block)
+                lines += sum(map(character.owns, part))
+    return blocks, lines
+
+
+def _group_scenes(turns: Iterable[Turn], names: Mapping[str, str] | None = None) -> _Scenes:
+    """Group turns by scene, without their places in a script, and with speakers renamed where given."""
+    scenes: _Scenes = {}
+    for turn in turns:
+        speaker = (names or {}).get(turn.speaker, turn.speaker)
+        scenes.setdefault(turn.scene, []).append(Turn(speaker, turn.content, turn.kind))
+    return scenes
+
+
+def _change_book(character: Profile, card: Card, reading: CardReading) -> dict[str, Any]:
+    """Give the card's lorebook with the character's lore.
+
+    Lore that is as it was keeps its entry, and an edited one what else its entry has. Disabled and empty entries stay.
+    """
+    book = card.data.get("character_book") or {"extensions": {}}
+    old_entries = book.get("entries") or []
+    originals = dict(zip(reading.character.lore, reading.lore, strict=True))
+    by_label = {_get_label(item): source for item, source in originals.items()}
+    are_read = {index for index, _ in reading.lore}
+    entries = [entry for index, entry in enumerate(old_entries) if index not in are_read]
+    last = max((entry.get("insertion_order", 0) for entry in card.entries), default=-1)
+    order = int(min(last, _MAX_ORDER)) + 1
+    for item in character.lore:
+        if item in originals:
+            index, _ = originals[item]
+            entries.append(old_entries[index])
+        elif _get_label(item) in by_label:
+            # Once: a second one of the same name is new.
+            index, decorators = by_label.pop(_get_label(item))
+            entries.append(_make_entry(item, order, old_entries[index], decorators))
+        else:
+            entries.append(_make_entry(item, order))
+            order += 1
+    return {**book, "entries": entries}
+
+
+def _get_label(lore: Lore) -> Any:
+    return lore.name or lore.keys
+
+
+def _make_entry(lore: Lore, order: int, entry: Mapping[str, Any] | None = None, decorators: str = "") -> dict[str, Any]:
+    """Make an entry by V2 and V3, or change one."""
+    entry = entry or {}
+    keys = list(lore.keys)
+    if not keys and lore.name and not lore.constant:
+        # Without keys nothing would ever call it up, so its name has to.
+        keys = [lore.name]
+    settings = {
+        "selectiveLogic": LOGICS.index(lore.logic),
+        "case_sensitive": lore.case_sensitive,
+        "match_whole_words": lore.whole_words,
+    }
+    return {
+        "enabled": True,
+        "insertion_order": order,
+        **entry,
+        "keys": keys,
+        "content": decorators + lore.content,
+        "extensions": {**(entry.get("extensions") or {}), **settings},
+        "use_regex": any(map(compile_key, keys)),
+        "name": lore.name,
+        "secondary_keys": list(lore.secondary_keys),
+        "selective": bool(lore.secondary_keys),
+        "constant": lore.constant,
+    }

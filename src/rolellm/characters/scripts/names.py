@@ -25,6 +25,10 @@ _CHINESE_MARKS: Final = re.compile('[，。！？；、…“”‘’「」『�
 _CAMERA: Final = re.compile("(?:特写|[全中近远]景|空镜|镜头|画面|视角)$")
 _LONGEST_HAN: Final = 10
 _LONGEST_WORDS: Final = 6
+_ENDED: Final = re.compile(r"[.!?;,][\"”’']?$")
+_SHORTENED: Final = re.compile(r"\b(?:\w|[js]r|etc|&c)\.$", re.IGNORECASE)
+_AND_OTHERS: Final = re.compile(r"&\s?c|\betc\b", re.IGNORECASE)
+_NUMBER: Final = re.compile(r"\d{1,2}(?:st|nd|rd|th)?$")
 # With the blanks in it.
 _LONGEST_LABEL: Final = 500
 _EXTENSION: Final = re.compile(r"\s*(?:[(（\[【][^()（）\[\]【】]{0,60}[)）\]】]|\^)\s*$")
@@ -44,8 +48,9 @@ def normalize_name(name: str) -> str:
     >>> normalize_name("Young MARCIUS") == normalize_name("Marcius")
     False
     """
-    folded = _APOSTROPHE.sub("", unicodedata.normalize("NFKC", name)).casefold()
-    return SPACE_BETWEEN_HAN.sub("", " ".join(_WORD.findall(folded))) or fold(name)
+    plain = unicodedata.normalize("NFKC", name)
+    words = _WORD.findall(_APOSTROPHE.sub("", plain).casefold())
+    return SPACE_BETWEEN_HAN.sub("", " ".join(words)) or fold(name)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -57,7 +62,9 @@ def strip_extensions(name: str) -> str:
     """
     result = name.strip()
     for _ in range(6):
-        cut = _EXTENSION.sub("", result) if result[-1:] in ")）]】^" else result
+        cut = result
+        if result[-1:] in ")）]】^":
+            cut = _EXTENSION.sub("", result)
         cut = _CONTINUED.sub("", cut).strip(" \t\u3000*_@:：")
         if cut == result or not cut:
             break
@@ -78,26 +85,44 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
     name = " ".join(text[:_LONGEST_LABEL].split())
     words = _WORD.findall(_APOSTROPHE.sub("", name))
     first = words[0].casefold() if words else ""
-    if not words or len(text) > _LONGEST_LABEL or len(name) > 60 or {fold(name), first} & NOBODY:
+    if not words or len(text) > _LONGEST_LABEL or len(name) > 60:
+        return False
+    if first in NOBODY or fold(name) in NOBODY:
         return False
     if HAN.search(name):
-        is_long = len(name) > _LONGEST_HAN + 6 * bool(re.search(r"[A-Za-z·・]", name))
-        is_told = _SAYS.search(name) or _CAMERA.search(name) or (once and _MAY_SAY.search(name))
-        return not (is_long or _CHINESE_MARKS.search(name) or is_told)
-    # A sentence, but for "Jr." and "J."; and a list, but for "Senators, &c".
-    is_ended = re.search(r"[.!?;,][\"”’']?$", name) and not re.search(r"(?i)\b(?:\w|[js]r|etc|&c)\.$", name)
-    is_list = "," in name and not name.isupper() and not re.search(r"(?i)&\s?c|\betc\b", name)
-    shaped = (loose and len(words) <= 4) or all(not word[0].islower() or word.casefold() in PARTICLES for word in words)
+        return _is_chinese_name(name, once=once)
+    # A sentence, but for "Jr." and "J.".
+    if _ENDED.search(name) and not _SHORTENED.search(name):
+        return False
+    # A list, but for "Senators, &c".
+    if "," in name and not name.isupper() and not _AND_OTHERS.search(name):
+        return False
+    is_short = loose and len(words) <= 4
+    is_shaped = is_short or all(not word[0].islower() or word.casefold() in PARTICLES for word in words)
+    if len(words) > _LONGEST_WORDS or not is_shaped:
+        return False
     # "1 Witch" and "2nd Guard" are names, "10" and "e4" are none.
-    begins = re.match(r"\d{1,2}(?:st|nd|rd|th)?$", first) if words[-1][0].isalpha() else None
-    begins_well = begins or (words[0][0].isalpha() and not words[0][0].islower())
-    if len(words) > _LONGEST_WORDS or is_ended or is_list or not shaped or not begins_well:
+    is_numbered = words[-1][0].isalpha() and _NUMBER.match(first)
+    if not is_numbered and (words[0][0].islower() or not words[0][0].isalpha()):
         return False
     if first in ("a", "an", "the"):
         return len(words) > 1
+    if first not in OPENERS:
+        return True
     # What comes again with all its words capital is a name: Done Elvire, Will Pell.
-    titled = len(words) > 1 and all(word[0].isupper() for word in words)
-    return first not in OPENERS or (not once and (titled or name.isupper()))
+    is_titled = len(words) > 1 and all(word[0].isupper() for word in words)
+    return not once and (is_titled or name.isupper())
+
+
+def _is_chinese_name(name: str, *, once: bool) -> bool:
+    longest = _LONGEST_HAN
+    if re.search(r"[A-Za-z·・]", name):
+        longest += 6
+    if len(name) > longest or _CHINESE_MARKS.search(name):
+        return False
+    if once and _MAY_SAY.search(name):
+        return False
+    return not _SAYS.search(name) and not _CAMERA.search(name)
 
 
 def find_names(text: str, names: Collection[str]) -> set[str]:
@@ -108,12 +133,14 @@ def find_names(text: str, names: Collection[str]) -> set[str]:
 
 def select_names(names: Iterable[str], requested: Iterable[str]) -> set[str]:
     """The keys of names asked for, and of what looks like a name; the more so if it comes only once."""
-    spelled: dict[str, list[str]] = {}
+    spellings: dict[str, list[str]] = {}
     for name in names:
-        spelled.setdefault(normalize_name(name), []).append(name)
-    return {*map(normalize_name, requested)} | {
-        name for name, same in spelled.items() if is_name(same[0], once=len(same) == 1)
-    }
+        spellings.setdefault(normalize_name(name), []).append(name)
+    selected = set(map(normalize_name, requested))
+    for key, same in spellings.items():
+        if is_name(same[0], once=len(same) == 1):
+            selected.add(key)
+    return selected
 
 
 def find_similar(name: str, speakers: Iterable[str], limit: int = 5) -> list[str]:
@@ -121,7 +148,6 @@ def find_similar(name: str, speakers: Iterable[str], limit: int = 5) -> list[str
     from rapidfuzz import fuzz, process
 
     names = list(speakers)
-    matches = process.extract(
-        normalize_name(name), [*map(normalize_name, names)], scorer=fuzz.WRatio, limit=limit, score_cutoff=70
-    )
+    keys = list(map(normalize_name, names))
+    matches = process.extract(normalize_name(name), keys, scorer=fuzz.WRatio, limit=limit, score_cutoff=70)
     return [names[index] for _, _, index in matches]

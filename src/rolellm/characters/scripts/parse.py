@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import re
 from bisect import bisect_right
 from collections import Counter
@@ -28,7 +29,10 @@ from rolellm.characters.scripts.reading import (
 from rolellm.characters.scripts.source import make_source, read_source
 from rolellm.characters.scripts.turns import NARRATORS
 from rolellm.core.errors import ScriptError, SettingsError
-from rolellm.core.records import UNKNOWN, Language, Turn
+from rolellm.core.records import UNKNOWN, Language, Turn, TurnKind
+from rolellm.core.result import Result
+from rolellm.core.sanitize import label
+from rolellm.core.table import Table
 from rolellm.core.text import HAN
 from rolellm.data.rolebench.release import get_turn_kind
 
@@ -44,7 +48,8 @@ _QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTIL
 _SAID_QUOTED: Final = re.compile("[^\\S\n]*[“「『\"«„‘']")
 _CHINESE_ACT: Final = re.compile(r"^[ \t\u3000]*第[一二三四五六七八九十\d]{1,3}幕", re.MULTILINE)
 _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
-_PREVIEWED: Final = 3
+# Speeches that are shown of many, and names that are listed.
+_PREVIEWED, _LISTED = 3, 15
 # In a dialogue, at least every fifth speech is another's than the one before.
 _MONOLOGUE: Final = 5
 # Letters that tell a language, and speeches and characters that are looked at.
@@ -54,7 +59,8 @@ _TELLING, _SPEECHES, _ENOUGH = 40, 200, 5000
 def detect_language(text: str) -> Language:
     """``zh`` where Chinese characters outweigh Latin letters, five of which count as one; else ``en``."""
     sample = _sample_text(text)
-    return "zh" if len(HAN.findall(sample)) * _LETTERS_A_HAN > len(_LATIN.findall(sample)) else "en"
+    letters, characters = len(_LATIN.findall(sample)), len(HAN.findall(sample))
+    return "zh" if characters * _LETTERS_A_HAN > letters else "en"
 
 
 def detect_spoken_language(text: str) -> str | None:
@@ -65,9 +71,11 @@ def detect_spoken_language(text: str) -> str | None:
 
     # It takes no character that cannot be printed.
     printable = "".join(char if char.isprintable() else " " for char in text[:_ENOUGH])
-    sure, _, [(_, code, *_), *_] = pycld2.detect(printable)
+    is_sure, _, [(_, code, *_), *_] = pycld2.detect(printable)
+    if not is_sure or code == "un":
+        return None
     # "zh-Hant"
-    return str(code).split("-")[0] if sure and code != "un" else None
+    return str(code).split("-")[0]
 
 
 def is_noise(text: str) -> bool:
@@ -101,7 +109,8 @@ def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tu
     sample = _sample_text(text)
     # JSON that is cut off is none.
     table_text = text if sample.lstrip()[:1] in ("[", "{") else sample
-    if hints.columns or (path is not None and path.suffix.lower() in _TABLES) or table.is_table(table_text):
+    is_named_so = path is not None and path.suffix.lower() in _TABLES
+    if hints.columns or is_named_so or table.is_table(table_text):
         return "table", {name: float(name == "table") for name in FORMATS}
     evidence: dict[Format, Sequence[int]] = {
         "subtitles": [line.start for line in iterate_lines(sample) if subtitles.TIMES.match(line.text)],
@@ -112,15 +121,19 @@ def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tu
     }
     starts = [line.start for line in iterate_lines(sample) if not line.blank]
     scores: dict[Format, float] = dict.fromkeys(FORMATS, 0.0)
-    for name, starts_found in evidence.items():
-        blocks = {(bisect_right(starts, start) - 1) // _BLOCK for start in starts_found}
-        scores[name] = len(blocks) / max(1, -(-len(starts) // _BLOCK))
+    block_count = max(1, math.ceil(len(starts) / _BLOCK))
+    for name, places in evidence.items():
+        blocks = {(bisect_right(starts, place) - 1) // _BLOCK for place in places}
+        scores[name] = len(blocks) / block_count
+    often: dict[Format, float] = {name: len(places) for name, places in evidence.items()}
     # Verses that end in a colon, too, look like a transcript's lines.
-    often = {name: len(starts_found) * (0.8 if name == "transcript" else 1) for name, starts_found in evidence.items()}
-    rank = {"subtitles": 2, "novel": 0}
-    best = max(
-        evidence, key=lambda name: (scores[name] >= _LEAST, rank.get(name, 1), round(scores[name], 1), often[name])
-    )
+    often["transcript"] *= 0.8
+
+    def rank(name: Format) -> tuple[bool, int, float, float]:
+        kind = {"subtitles": 2, "novel": 0}.get(name, 1)
+        return scores[name] >= _LEAST, kind, round(scores[name], 1), often[name]
+
+    best = max(evidence, key=rank)
     if scores[best] >= _LEAST:
         return best, scores
     score_list = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
@@ -128,17 +141,23 @@ def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tu
         "the format is not clear: no way of naming speakers, and no quoted speech, goes through the text (scores: "
         f"{score_list}; at least {_LEAST} expected). Name it: --format {', '.join(FORMATS)}"
     )
-    for name in sorted(filter(scores.get, scores), key=lambda name: -scores[name])[:2]:
-        spoken = [turn for turn in _get_reader(name)(make_source(text[:_SAMPLE]), hints) if turn.kind == "speech"]
-        message += f"\nWith --format {name} it would begin:" if spoken else ""
-        message += "".join(f"\n  {turn.speaker or UNKNOWN:.40}: {turn.content:.60}" for turn in spoken[:_PREVIEWED])
+    likeliest = sorted(filter(scores.get, scores), key=lambda name: -scores[name])
+    for name in likeliest[:2]:
+        turns = _get_reader(name)(make_source(text[:_SAMPLE]), hints)
+        spoken = [turn for turn in turns if turn.kind == "speech"]
+        if spoken:
+            message += f"\nWith --format {name} it would begin:"
+        for turn in spoken[:_PREVIEWED]:
+            message += f"\n  {turn.speaker or UNKNOWN:.40}: {turn.content:.60}"
     raise ScriptError(message, path=path)
 
 
 def _sample_text(text: str) -> str:
     """Two pieces: front matter tells little of what follows."""
     middle = len(text) // 2
-    return text if middle <= _SAMPLE else f"{text[:_SAMPLE]}\n\n{text[middle : middle + _SAMPLE]}"
+    if middle <= _SAMPLE:
+        return text
+    return f"{text[:_SAMPLE]}\n\n{text[middle : middle + _SAMPLE]}"
 
 
 def _keep_dialogue(cues: Sequence[tuple[str, int]], requested: Set[str], least: int = 2) -> list[int]:
@@ -148,8 +167,10 @@ def _keep_dialogue(cues: Sequence[tuple[str, int]], requested: Set[str], least: 
     """
     counts = Counter(name for name, _ in cues)
     turns = sum(name != next_name for (name, _), (next_name, _) in pairwise(cues))
-    is_dialogue = len(counts) > 1 and turns * _MONOLOGUE >= len(cues) and max(counts.values()) >= least
-    return [start for _, start in cues] if requested & counts.keys() or is_dialogue else []
+    is_dialogue = len(counts) > 1 and turns * _MONOLOGUE >= len(cues)
+    if requested & counts.keys() or (is_dialogue and max(counts.values()) >= least):
+        return [start for _, start in cues]
+    return []
 
 
 def _locate_cues(text: str) -> list[int]:
@@ -161,31 +182,38 @@ def _locate_cues(text: str) -> list[int]:
 def _locate_play_cues(text: str, hints: ReaderHints) -> list[int]:
     requested = frozenset(map(normalize_name, hints.names))
     cast = play.detect_cast(text, requested)
-    is_bare = cast is not None and cast.way == "bare"
-    acts = [load_script_patterns("play")["acts"], *([_CHINESE_ACT] if is_bare else [])]
-    staged = any(pattern.search(text) for pattern in acts) or any(map(is_foreign_act, iterate_lines(text)))
+    if cast is None:
+        return []
     # A line such as "JOHN: Well." is a transcript's, and names alone are a screenplay's, but for acts and entrances.
-    ways = ["colon", "bare", "small", *(["gap"] if any(is_slug(line.text) for line in iterate_lines(text)) else [])]
-    if cast is None or (cast.way in ways and not staged):
+    needs_acts = cast.way in ("colon", "bare", "small")
+    if cast.way == "gap":
+        needs_acts = any(is_slug(line.text) for line in iterate_lines(text))
+    if needs_acts and not _has_acts(text, cast.way):
         return []
     return _keep_dialogue([(normalize_name(cue.name), start) for start, cue in cast.cues.items()], requested)
 
 
+def _has_acts(text: str, way: play.Way) -> bool:
+    if load_script_patterns("play")["acts"].search(text):
+        return True
+    if way == "bare" and _CHINESE_ACT.search(text):
+        return True
+    return any(map(is_foreign_act, iterate_lines(text)))
+
+
 def _locate_labels(text: str, hints: ReaderHints) -> list[int]:
     requested = set(map(normalize_name, hints.names))
-    _, labels, _ = transcript.find_speakers(text, hints.names)
-    # A novel's "the king said:" is followed by a quotation mark.
-    named = [
-        (normalize_name(label.name), start)
-        for start, label in labels.items()
-        if normalize_name(label.name) in requested or not _SAID_QUOTED.match(text, start + label.end)
-    ]
+    labels, _ = transcript.find_speakers(text, hints.names)
+    named: list[tuple[str, int]] = []
+    for start, cue in labels.items():
+        name = normalize_name(cue.name)
+        # A novel's "the king said:" is followed by a quotation mark.
+        if name in requested or not _SAID_QUOTED.match(text, start + cue.end):
+            named.append((name, start))
     return _keep_dialogue(named, requested)
 
 
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
-
-_NAMED: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +270,11 @@ class ParsedScript(ScriptReading):
     def own(self) -> dict[str, int]:
         """The number of the role's speeches under each of its names, as the script writes them; 0 for unused names."""
         counts = self._tally(own=True)
-        used = {normalize_name(name) for name in counts}
-        return counts | {name: 0 for name in (self.role, *self.aliases) if normalize_name(name) not in used}
+        used = set(map(normalize_name, counts))
+        for name in (self.role, *self.aliases):
+            if normalize_name(name) not in used:
+                counts[name] = 0
+        return counts
 
     @property
     def others(self) -> dict[str, int]:
@@ -252,16 +283,23 @@ class ParsedScript(ScriptReading):
 
     def _tally(self, *, own: bool) -> dict[str, int]:
         """Speeches by name, most first; spellings of one name under the most frequent one."""
-        spoken = Counter(
-            name
-            for turn, name in zip(self.turns, self.speakers, strict=True)
-            if turn.kind == "speech" and (turn.speaker == self.role) == own and (own or turn.speaker != UNKNOWN)
-        )
+        spoken: Counter[str] = Counter()
+        for turn, name in zip(self.turns, self.speakers, strict=True):
+            is_own = turn.speaker == self.role
+            if turn.kind == "speech" and is_own == own and (own or turn.speaker != UNKNOWN):
+                spoken[name] += 1
         counts: Counter[str] = Counter()
-        spelled: dict[str, str] = {}
+        spellings: dict[str, str] = {}
         for name, count in spoken.most_common():
-            counts[spelled.setdefault(normalize_name(name), name)] += count
+            spelling = spellings.setdefault(normalize_name(name), name)
+            counts[spelling] += count
         return dict(counts.most_common())
+
+    @property
+    def kinds(self) -> dict[TurnKind, int]:
+        """The number of turns of each kind."""
+        counts = Counter(turn.kind for turn in self.turns)
+        return {kind: counts[kind] for kind in get_args(TurnKind)}
 
     @property
     def unattributed(self) -> tuple[Turn, ...]:
@@ -276,33 +314,144 @@ class ParsedScript(ScriptReading):
     @property
     def spoken_in(self) -> str | None:
         """The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if unclear."""
-        return detect_spoken_language(" ".join(turn.content for turn in self.turns[:_SPEECHES]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything but the turns, for JSON, with the first few speeches whose speaker was not found."""
-        kinds = Counter(turn.kind for turn in self.turns)
-        return {
-            "script": None if self.source.path is None else str(self.source.path),
-            "characters": self.source.length,
-            "encoding": self.encoding,
-            "language": self.language,
-            "format": self.format,
-            "format_scores": {name: round(score, 4) for name, score in self.format_scores.items()},
-            "role": self.role,
-            "aliases": list(self.aliases),
-            "scenes": self.scenes,
-            "turns": {kind: kinds[kind] for kind in ("speech", "narration", "direction")},
-            "own": self.own,
-            "others": self.others,
-            "unattributed": _summarize_turns(self.unattributed),
-            "empty": _summarize_turns(self.empty),
-            "spoken_in": self.spoken_in,
-        }
+        opening = " ".join(turn.content for turn in self.turns[:_SPEECHES])
+        return detect_spoken_language(opening)
 
 
-def _summarize_turns(turns: Sequence[Turn]) -> dict[str, Any]:
-    fields = ("speaker", "start", "end", "content")
-    return {"turns": len(turns), "first": [{name: getattr(turn, name) for name in fields} for turn in turns[:_NAMED]]}
+@dataclass(frozen=True, slots=True, repr=False)
+class ScriptSummary(Result):
+    """What a script has of one role and of everybody else.
+
+    Attributes:
+        out: The file that the turns were written to.
+        script: The script's file.
+        characters: Length of the script.
+        encoding: How it was decoded.
+        language: Its language.
+        spoken_in: The language of what is said, as a code of ISO 639; ``None`` if unclear.
+        format: What it was read as.
+        format_scores: Each format's score, where the format was detected; empty where it was named.
+        role: The name asked for.
+        aliases: The other names it was asked for under.
+        scenes: The number of scenes that have a turn.
+        turns: The number of turns of each kind.
+        own: The number of the role's speeches under each of its names.
+        others: The number of speeches of every other speaker, most first.
+        unattributed: The number of speeches whose speaker was not found.
+        first_unattributed: The first of them.
+        empty: The number of speeches of which the script has only the speaker's name.
+        first_empty: The first of them.
+        attribution: What a model was asked about a novel's speakers, and what it answered.
+    """
+
+    out: Path
+    script: Path | None
+    characters: int
+    encoding: str
+    language: Language
+    spoken_in: str | None
+    format: Format
+    format_scores: Mapping[Format, float]
+    role: str
+    aliases: tuple[str, ...]
+    scenes: int
+    turns: Mapping[TurnKind, int]
+    own: Mapping[str, int]
+    others: Mapping[str, int]
+    unattributed: int
+    first_unattributed: tuple[Turn, ...]
+    empty: int
+    first_empty: tuple[Turn, ...]
+    attribution: Mapping[str, Any]
+
+    @property
+    def asked(self) -> int:
+        """The number of requests."""
+        return int(self.attribution.get("requests", 0))
+
+    @property
+    def failed(self) -> int:
+        """The number of requests without an answer."""
+        return int(self.attribution.get("failed", 0))
+
+    def tables(self) -> list[Table]:
+        """Build the table of what was found, and those of speeches that lack a speaker or words."""
+        score = "as named"
+        if self.format_scores:
+            score = f"score {self.format_scores[self.format]:.2f}"
+        speakers = [f"{name} {count:,}" for name, count in self.others.items()]
+        if len(speakers) > _LISTED:
+            speakers[_LISTED:] = [f"{len(speakers) - _LISTED} more"]
+        rows: list[tuple[str, str | int]] = [
+            ("read as", f"{self.format} ({score})"),
+            ("encoding, language", f"{self.encoding}, {self.language}"),
+            ("scenes", self.scenes),
+            *self.turns.items(),
+            (f"{self.role}'s", sum(self.own.values())),
+            *((f"  as {name}", count) for name, count in self.own.items()),
+            ("other speakers", ", ".join(speakers) or "none"),
+            ("speaker not found", self.unattributed),
+            ("names without words", self.empty),
+        ]
+        title = "" if self.script is None else str(self.script)
+        tables = [Table.from_rows(title, ("", "turns"), rows)]
+        for title, turns in (("Speaker not found", self.first_unattributed), ("Empty", self.first_empty)):
+            places = [(label(turn.content or turn.speaker, 70), f"{turn.start:,}–{turn.end:,}") for turn in turns]
+            if places:
+                tables.append(Table.from_rows(f"{title}, first {len(places)}", ("text", "characters"), places))
+        return tables
+
+    def remarks(self) -> list[str]:
+        """Return what a model answered, what it may still answer, and where the turns are."""
+        remarks: list[str] = []
+        if self.attribution:
+            counts = self.attribution
+            outcomes = ", ".join(f"{counts[name]:,} {name}" for name in ("answered", "nobody", "refused", "missing"))
+            remarks.append(f"{counts['asked']:,} open quotations asked about: {outcomes}.")
+            spent = counts["spent"]
+            remarks.append(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
+        elif self.format == "novel" and self.unattributed:
+            remarks.append(
+                "A language model can be asked for the others: add --llm FILE.yaml (--dry-run shows the cost)."
+            )
+        return [*remarks, f"{sum(self.turns.values()):,} turns in {self.out}"]
+
+    def notes(self) -> list[str]:
+        """Return a note on a language without prompts."""
+        if self.spoken_in in ("en", "zh", None):
+            return []
+        return [f"note: the language is probably {self.spoken_in}; prompts exist in English and Chinese only"]
+
+
+def summarize_script(parsed: ParsedScript, out: Path, attribution: Mapping[str, Any] | None = None) -> ScriptSummary:
+    """Summarize a script that was read for one role.
+
+    Args:
+        parsed: The script.
+        out: The file that its turns were written to.
+        attribution: What a model was asked about a novel's speakers.
+    """
+    return ScriptSummary(
+        out=out,
+        script=parsed.source.path,
+        characters=parsed.source.length,
+        encoding=parsed.encoding,
+        language=parsed.language,
+        spoken_in=parsed.spoken_in,
+        format=parsed.format,
+        format_scores={name: round(score, 4) for name, score in parsed.format_scores.items()},
+        role=parsed.role,
+        aliases=parsed.aliases,
+        scenes=parsed.scenes,
+        turns=parsed.kinds,
+        own=parsed.own,
+        others=parsed.others,
+        unattributed=len(parsed.unattributed),
+        first_unattributed=parsed.unattributed[:_PREVIEWED],
+        empty=len(parsed.empty),
+        first_empty=parsed.empty[:_PREVIEWED],
+        attribution=attribution or {},
+    )
 
 
 def read_script(
@@ -374,13 +523,16 @@ def select_role(names: Sequence[str], reading: ScriptReading) -> ParsedScript:
         ScriptError: When the role never speaks; names who does.
     """
     keys = {normalize_name(name) for name in names}
-    turns = tuple(_make_turn(item, reading, names[0], keys) for item in reading.found)
-    speakers = tuple(
-        item.speaker if item.speaker and item.kind == "speech" else turn.speaker
-        for item, turn in zip(reading.found, turns, strict=True)
-    )
+    turns: list[Turn] = []
+    speakers: list[str] = []
+    for item in reading.found:
+        turn = _make_turn(item, reading, names[0], keys)
+        turns.append(turn)
+        speakers.append(turn.speaker)
+        if item.speaker and item.kind == "speech":
+            speakers[-1] = item.speaker
     read = reading.source, reading.hints, reading.format, reading.format_scores, reading.found
-    parsed = ParsedScript(*read, names[0], tuple(names[1:]), turns, speakers)
+    parsed = ParsedScript(*read, names[0], tuple(names[1:]), tuple(turns), tuple(speakers))
     if not any(parsed.own.values()):
         raise ScriptError(_explain_silence(parsed), path=reading.source.path)
     return parsed
@@ -394,7 +546,9 @@ def clean_names(role: str, aliases: Sequence[str]) -> tuple[str, ...]:
     """
     names: dict[str, str] = {}
     for name in (role, *aliases):
-        clean = " ".join(make_source(name).text.split()) if isinstance(name, str) else ""
+        clean = ""
+        if isinstance(name, str):
+            clean = " ".join(make_source(name).text.split())
         if not any(map(str.isalnum, clean)):
             raise SettingsError(f"{name!r:.60} is not a name: give a role and aliases with letters in them")
         names.setdefault(normalize_name(clean), clean)
@@ -409,7 +563,8 @@ def _get_reader(format: Format) -> Reader:
 
 
 def _make_turn(item: ScriptTurn, reading: ScriptReading, role: str, keys: set[str]) -> Turn:
-    kind, speaker, narrators = item.kind, item.speaker or UNKNOWN, NARRATORS[reading.hints.language]
+    kind, speaker = item.kind, item.speaker or UNKNOWN
+    narrators = NARRATORS[reading.hints.language]
     if item.speaker == "scene" and kind != "speech":
         kind, speaker = "narration", narrators["scene"]
     elif kind != "speech":
@@ -419,23 +574,30 @@ def _make_turn(item: ScriptTurn, reading: ScriptReading, role: str, keys: set[st
     elif item.speaker:
         # "Narrator: …" is a speech for a reader; for the data set it is narration.
         kind = get_turn_kind(speaker) or "speech"
-    return Turn(speaker, item.content, kind, item.scene, *reading.source.place(item.start, item.end))
+    start, end = reading.source.place(item.start, item.end)
+    return Turn(speaker, item.content, kind, item.scene, start, end)
 
 
 def _explain_silence(parsed: ParsedScript) -> str:
     names, speakers = (parsed.role, *parsed.aliases), parsed.others
     requested = " or ".join(f"{name!r:.100}" for name in names)
     if not speakers:
-        foreign = parsed.format == "novel" and parsed.spoken_in not in ("en", "zh", None)
-        language = f", of which only English and Chinese ones are read: this seems to be {parsed.spoken_in!r}"
+        language = ""
+        if parsed.format == "novel" and parsed.spoken_in not in ("en", "zh", None):
+            language = f", of which only English and Chinese ones are read: this seems to be {parsed.spoken_in!r}"
         return (
             f"nobody is named as a speaker, so {requested} never speaks; it was read with --format {parsed.format}"
-            f"{language if foreign else ''}. If it is something else, name its format"
+            f"{language}. If it is something else, name its format"
         )
-    most = ", ".join(f"{name} ({count})" for name, count in list(speakers.items())[:_NAMED])
-    close = [near for name in names for near in find_similar(name, speakers)]
-    near = f". Names like it: {', '.join([*dict.fromkeys(close)][:_NAMED])}" if close else ""
-    near += ". If the role is the narrator, add --alias I" if "I" in speakers and parsed.format == "novel" else ""
+    most = ", ".join(f"{name} ({count})" for name, count in list(speakers.items())[:_LISTED])
+    similar: dict[str, None] = {}
+    for name in names:
+        similar |= dict.fromkeys(find_similar(name, speakers))
+    near = ""
+    if similar:
+        near = f". Names like it: {', '.join(list(similar)[:_LISTED])}"
+    if "I" in speakers and parsed.format == "novel":
+        near += ". If the role is the narrator, add --alias I"
     return (
         f"{requested} never speaks; read with --format {parsed.format}, these speak most: {most}{near}. Give the name "
         "as the script has it (--role), or add what the script calls the role (--alias)"

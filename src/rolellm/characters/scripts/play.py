@@ -71,9 +71,11 @@ make_cue: Final = lru_cache(maxsize=1 << 12)(Cue)
 
 def read_cue(match: re.Match[str], way: Way = "colon") -> Cue:
     """Read a cue in what a pattern with the groups ``name`` and ``aside`` has matched."""
-    return make_cue(
-        strip_extensions(match["name"]), match.end(), match.span("aside") if match["aside"] else (0, 0), way
-    )
+    return make_cue(strip_extensions(match["name"]), match.end(), _get_aside(match), way)
+
+
+def _get_aside(match: re.Match[str]) -> tuple[int, int]:
+    return match.span("aside") if match["aside"] else (0, 0)
 
 
 def _read_cues(line: str) -> Sequence[Cue]:
@@ -82,42 +84,56 @@ def _read_cues(line: str) -> Sequence[Cue]:
         return ()
     cues: list[Cue] = []
     # Tried only where it can match: names in front of gaps are in capitals, or in a script that has none.
-    gap = _PATTERNS["gap"].match(line) if "\t" in line or not line.lstrip()[1:2].islower() else None
-    if gap and (not any(map(str.islower, gap["name"])) or "\t" in gap["gap"]):
-        cues.append(read_cue(gap, "gap"))
-    if (run := _PATTERNS["run"].match(line)) and run["name"].isupper():
+    if "\t" in line or not line.lstrip()[1:2].islower():
+        gap = _PATTERNS["gap"].match(line)
+        if gap and ("\t" in gap["gap"] or not any(map(str.islower, gap["name"]))):
+            cues.append(read_cue(gap, "gap"))
+    run = _PATTERNS["run"].match(line)
+    if run and run["name"].isupper():
         cues.append(read_cue(run, "run"))
     match = _PATTERNS["cue"].match(line)
     if match is None:
         return cues
-    name, aside = " ".join(match["name"].split()), match.span("aside") if match["aside"] else (0, 0)
+    cue = _read_marked_cue(line, match)
+    if cue is not None:
+        cues.append(cue)
+    if line.rfind("(") > line.rfind(")"):
+        # A direction that goes on in the next line; "stop" and "capital" name the same speakers here.
+        opened = _PATTERNS["open"].match(line)
+        if opened:
+            way: Way = "stop" if opened["name"].isupper() else "capital"
+            cues.append(make_cue(strip_extensions(opened["name"]), opened.end(), way=way, opens=True))
+    return cues
+
+
+def _read_marked_cue(line: str, match: re.Match[str]) -> Cue | None:
+    """Read a name with what is behind it: a stop, a colon, a bracket or nothing; ``None`` where it is no name."""
+    name, aside = " ".join(match["name"].split()), _get_aside(match)
     after = line[match.end() :]
-    way: Way = "bare"
-    if not match["stop"] and not after.strip():
-        loud = name == name.upper() and (name != name.lower() or HAN.match(name) is not None)
-        way, is_cue = ("bare" if loud else "small"), loud or name[0].isupper()
-    elif not match["stop"]:
+    is_alone = not after.strip()
+    way: Way
+    if not match["stop"]:
         # Shaw's way: HIGGINS [loudly] Well?
         way, is_cue = "bracket", name.isupper() and match["aside"] is not None
+        if is_alone:
+            has_case = name != name.lower()
+            is_loud = name == name.upper() and (has_case or HAN.match(name) is not None)
+            way, is_cue = ("bare" if is_loud else "small"), is_loud or name[0].isupper()
     elif match["stop"] == ".":
         # In French, what is said to whom follows a comma: ORGON, à Dorine.
         head, comma, tail = name.partition(", ")
         if comma and head.isupper() and tail[:1].islower() and not match["aside"]:
-            aside = line.index(tail.split()[0], match.start("name") + len(head)), match.end("name")
-            name = head
-        loud = name.isupper() or match["mark"] != ""
-        way = ("stop" if loud else "capital") if after.strip() else "stop alone"
-        is_cue = way != "capital" or (after[0].isspace() and not after.lstrip()[0].islower())
+            start = line.index(tail.split()[0], match.start("name") + len(head))
+            name, aside = head, (start, match.end("name"))
+        way, is_cue = "stop alone", True
+        if not is_alone:
+            is_loud = name.isupper() or match["mark"] != ""
+            way = "stop" if is_loud else "capital"
+            is_cue = is_loud or (after[0].isspace() and not after.lstrip()[0].islower())
     else:
-        is_cue = not after.strip() or match["stop"] == "：" or after[0].isspace() or name.isupper()
-        way = "colon" if after.strip() else "colon alone"
-    if is_cue:
-        cues.append(make_cue(strip_extensions(name), match.end(), aside, way))
-    if line.rfind("(") > line.rfind(")") and (opened := _PATTERNS["open"].match(line)):
-        # A direction that goes on in the next line; "stop" and "capital" name the same speakers here.
-        way = "stop" if opened["name"].isupper() else "capital"
-        cues.append(make_cue(strip_extensions(opened["name"]), opened.end(), way=way, opens=True))
-    return cues
+        way = "colon alone" if is_alone else "colon"
+        is_cue = is_alone or match["stop"] == "：" or after[0].isspace() or name.isupper()
+    return make_cue(strip_extensions(name), match.end(), aside, way) if is_cue else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +167,15 @@ class _LikelyLine(NamedTuple):
 
 def _find_likely(text: str, requested: frozenset[str]) -> list[_LikelyLine]:
     """The lines that may name a speaker; whether they begin and end a paragraph."""
-
-    def may_be_named(cue: Cue) -> bool:
-        return is_name(cue.name.rstrip(","), loose=True) or normalize_name(cue.name) in requested
-
-    return [
-        _LikelyLine(line.start, line.indent, first, last, cues)
-        for line, first, last in iterate_paragraphs(iterate_screenplay_lines(text))
-        if (cues := [cue for cue in _read_cues(line.text) if may_be_named(cue)])
-    ]
+    likely: list[_LikelyLine] = []
+    for line, first, last in iterate_paragraphs(iterate_screenplay_lines(text)):
+        cues: list[Cue] = []
+        for cue in _read_cues(line.text):
+            if is_name(cue.name.rstrip(","), loose=True) or normalize_name(cue.name) in requested:
+                cues.append(cue)
+        if cues:
+            likely.append(_LikelyLine(line.start, line.indent, first, last, cues))
+    return likely
 
 
 @lru_cache(maxsize=1)
@@ -175,33 +191,48 @@ def detect_cast(text: str, requested: frozenset[str]) -> Cast | None:
     likely = _find_likely(text, requested)
     for line in likely:
         for cue in line.cues:
-            # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
-            is_mistaken = cue.way == "stop alone" and (not line.first or (line.last and not cue.name.isupper()))
-            if is_mistaken or (cue.opens and not line.first) or (cue.way in ("bare", "small") and line.last):
+            key = normalize_name(cue.name)
+            if not _is_possible(cue, line):
                 continue
-            if normalize_name(cue.name) in requested or is_name(cue.name, loose=cue.way in ("small", "gap")):
-                ways.setdefault(cue.way, {}).setdefault(normalize_name(cue.name), []).append((line, cue))
+            if key in requested or is_name(cue.name, loose=cue.way in ("small", "gap")):
+                ways.setdefault(cue.way, {}).setdefault(key, []).append((line, cue))
                 if cue.opens or cue.aside[1]:
-                    directed.add(normalize_name(cue.name))
+                    directed.add(key)
     if len(ways.get("gap", ())) * 10 > len(ways.get("bare", ())) > 0:
         # Long speeches begin under the name, short ones next to it.
-        for name, at in ways.pop("bare").items():
-            ways["gap"].setdefault(name, []).extend(at)
+        for name, occurrences in ways.pop("bare").items():
+            ways["gap"].setdefault(name, []).extend(occurrences)
+    counts = {way: sum(map(len, names.values())) for way, names in ways.items()}
     best: Cast | None = None
-    for way, names in sorted(ways.items(), key=lambda item: -sum(map(len, item[1].values()))):
-        if best and sum(map(len, names.values())) <= best.times:
+    for way in sorted(ways, key=lambda way: -counts[way]):
+        if best and counts[way] <= best.times:
             break
-        candidate = _keep_names(text, way, names, requested, directed)
-        best = candidate if candidate and (best is None or candidate.times > best.times) else best
+        candidate = _keep_names(text, way, ways[way], requested, directed)
+        if candidate and (best is None or candidate.times > best.times):
+            best = candidate
     if best is None:
         return None
-    accepted = {
-        line.start: accepted_cue
-        for line in likely
-        if best.indent in (None, line.indent)
-        and (accepted_cue := next((cue for cue in line.cues if _accept_cue(cue, best, requested, line)), None))
-    }
+    accepted: dict[int, Cue] = {}
+    for line in likely:
+        if best.indent not in (None, line.indent):
+            continue
+        for cue in line.cues:
+            if _accept_cue(cue, best, requested, line):
+                accepted[line.start] = cue
+                break
     return replace(best, cues=accepted)
+
+
+def _is_possible(cue: Cue, line: _LikelyLine) -> bool:
+    """Tell whether a cue can be one where its line is in a paragraph."""
+    if cue.opens and not line.first:
+        return False
+    if cue.way in ("bare", "small"):
+        return not line.last
+    if cue.way == "stop alone":
+        # "Yes." is a line of many speeches; as a name it opens a paragraph, and has one under it.
+        return line.first and (not line.last or cue.name.isupper())
+    return True
 
 
 def _keep_names(
@@ -222,27 +253,27 @@ def _keep_names(
         indent, count = indents.most_common(1)[0]
         # Where only the lines with names are so indented, a word is a name there.
         if not indent or sum(line.indent == indent for line in iterate_lines(text)) >= 2 * count:
-            once &= directed | {
-                normalize_name(name) for name in {match[0] for match in _PATTERNS["named"].finditer(text)}
-            }
+            named_elsewhere = set(_PATTERNS["named"].findall(text))
+            once &= directed.union(map(normalize_name, named_elsewhere))
             # One that now and then is a whole sentence, such as "Silence.".
-            small = Counter(match[0] for match in _SMALL.finditer(text))
+            small = Counter(_SMALL.findall(text))
             often = {name for name in often if name in requested or small[name] <= _AS_WORD * len(occurrences[name])}
-    names = frozenset(often | once if often else ())
+    if not often:
+        return None
+    names = frozenset(often | once)
     named = [line for name in names for line, _ in occurrences[name]]
     parted = sum(line.first for line in named) * 2 >= len(named)
-    return Cast(way, names, len(named), parted, indent) if names else None
+    return Cast(way, names, len(named), parted, indent)
 
 
 def _is_plain(name: str, way: Way) -> bool:
     """Tell whether one occurrence is enough: "I. Rome" and "A. The" are no speakers."""
+    is_plain = True
     if way == "gap":
-        plain = name == name.upper() and len(name) > 1
-    else:
-        plain = way not in ("stop", "bare", "small", "run") or (
-            name.isupper() and len(name) > 2 and not _ROMAN.match(name)
-        )
-    return plain and is_name(name, once=True)
+        is_plain = name == name.upper() and len(name) > 1
+    elif way in ("stop", "bare", "small", "run"):
+        is_plain = name.isupper() and len(name) > 2 and not _ROMAN.match(name)
+    return is_plain and is_name(name, once=True)
 
 
 def read_play(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]:
@@ -255,7 +286,10 @@ def read_play(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]:
         if line.start in lists:
             out.close()
             list_end = lists[line.start]
-        out.line(line, cast.cues.get(line.start) if cast and line.start >= list_end else None, first=first)
+        cue = None
+        if cast and line.start >= list_end:
+            cue = cast.cues.get(line.start)
+        out.line(line, cue, first=first)
     out.close()
     return out.found
 
@@ -264,29 +298,34 @@ def _find_lists(text: str) -> dict[int, int]:
     """Find where lists of the persons of a play begin, and where the headings under them do."""
     lists: dict[int, int] = {}
     for title in _PATTERNS["persons"].finditer(text):
-        under = iterate_lines(text[title.end() : title.end() + _LONGEST_LIST])
-        end = next((title.end() + line.start for line in under if not line.blank and find_heading(line.text)), None)
-        if end is not None:
-            lists[text.rfind("\n", 0, title.end()) + 1] = end
+        start = text.rfind("\n", 0, title.end()) + 1
+        for line in iterate_lines(text[title.end() : title.end() + _LONGEST_LIST]):
+            if not line.blank and find_heading(line.text):
+                lists[start] = title.end() + line.start
+                break
     return lists
 
 
 def _accept_cue(cue: Cue, cast: Cast, requested: frozenset[str], line: _LikelyLine) -> bool:
-    name, is_same = normalize_name(cue.name), cue.way == cast.way or (cue.way, cast.way) == ("bare", "gap")
+    name = normalize_name(cue.name)
+    is_same = cue.way == cast.way or (cue.way, cast.way) == ("bare", "gap")
     if cue.way in ("bare", "small", "capital", "gap", "run") and not is_same:
         # A line of the persons of the play, a short sentence, a table.
         return False
     if cue.way in ("bare", "small") and (line.last or name not in cast.names):
         return False
-    # A known name in capitals: not a line of verse that happens to end in a colon.
-    sure = cue.way in ("colon", "bracket", "gap", "run") or (
-        is_same and cue.way == "colon alone" and cue.name.isupper()
-    )
-    if not line.first and (cue.way == "stop alone" or (cast.parted and not (sure and is_same))):
-        return False
+    if not line.first:
+        if cue.way == "stop alone":
+            return False
+        # A known name in capitals: not a line of verse that happens to end in a colon.
+        is_sure = cue.way in ("colon", "bracket", "gap", "run") or (cue.way == "colon alone" and cue.name.isupper())
+        if cast.parted and not (is_sure and is_same):
+            return False
+    if name in cast.names:
+        return True
     # A crowd that speaks once is named as everyone else is.
     is_crowd = is_same and cue.way == "colon alone" and is_name(cue.name, once=True, loose=True)
-    return name in cast.names or (line.first and (is_crowd or name in requested))
+    return line.first and (is_crowd or name in requested)
 
 
 class Dialogue(Collector):
@@ -312,20 +351,25 @@ class Dialogue(Collector):
         """Take in a line that is not blank, `first` of its paragraph; `cue` names its speaker, if it has one."""
         text = line.text.strip()
         paragraph = self.held
-        if paragraph and (
-            first or self.text[paragraph.end - 1] in "。！？" or (self.bracketed and _DIRECTION.match(paragraph.text))
-        ):
+        if paragraph:
+            is_ended = first or self.text[paragraph.end - 1] in "。！？"
             # A direction whose bracket is left open is all of its line, but printed plays break their lines.
-            self.close()
-        # A bracket that goes on in the next lines is told when it ends.
-        inner = text if text[0] not in CLOSING else text.strip("[]()（）【】_") if CLOSING[text[0]] in text else ""
-        headed = cue is None and (first or self.bracketed or text.isupper() or is_foreign_act(line))
+            if is_ended or (self.bracketed and _DIRECTION.match(paragraph.text)):
+                self.close()
         if cue is not None:
             self.open(cue.name, line, cue.end, cue.aside)
-        elif headed and (heading := find_heading(inner)):
+            return
+        inner = text
+        if text[0] in CLOSING:
+            # A bracket that goes on in the next lines is told when it ends.
+            inner = text.strip("[]()（）【】_") if CLOSING[text[0]] in text else ""
+        heading = None
+        if first or self.bracketed or text.isupper() or is_foreign_act(line):
+            heading = find_heading(inner)
+        if heading:
             self.close()
-            at = line.start + line.text.index(inner)
-            self.add_heading(at + heading[0], at + heading[1])
+            start = line.start + line.text.index(inner)
+            self.add_heading(start + heading[0], start + heading[1])
         elif not self.is_open or ("〕" not in text and _DIRECTION.match(text)):
             if _DIRECTION.match(text):
                 # Printed Chinese plays leave the bracket of a direction open.
@@ -339,12 +383,16 @@ class Dialogue(Collector):
 
     def _is_direction(self, text: str, *, first: bool) -> bool:
         """Tell whether a line in a speech is a direction. Brackets inside a line are left to `find_asides`."""
-        if (first and _PATTERNS["enter"].match(text)) or (text[:1] == text[-1:] == "_" and text.count("_") == 2):
+        if first and _PATTERNS["enter"].match(text):
             return True
+        if text[:1] == text[-1:] == "_" and text.count("_") == 2:
+            return True
+        if not _LEAVES.match(text):
+            return False
         words = text.split()
-        return _LEAVES.match(text) is not None and (
-            len(words) == 1 or words[0] == "Exeunt" or any(normalize_name(word) in self.names for word in words[1:])
-        )
+        if len(words) == 1 or words[0] == "Exeunt":
+            return True
+        return any(normalize_name(word) in self.names for word in words[1:])
 
     def find_asides(self, start: int, end: int) -> list[Aside]:
         """Square brackets are directions; round ones only where they open the speech, are in italics or a sentence."""
@@ -354,23 +402,21 @@ class Dialogue(Collector):
         asides = [aside for aside in asides if self._is_aside(aside, start)]
         closed = {aside.start for aside in asides}
         # Old editions leave the bracket open: "Farewell.  [Exit".
-        asides += [
-            Aside(match.start(), match.end(), match.start() + 1, match.end())
-            for match in _UNCLOSED.finditer(self.text, start, end)
-            if match.start() not in closed
-        ]
+        for match in _UNCLOSED.finditer(self.text, start, end):
+            if match.start() not in closed:
+                asides.append(Aside(match.start(), match.end(), match.start() + 1, match.end()))
         asides.sort()
-        if (
-            asides
-            and not self.text[start : asides[0].start].strip()
-            and self.text[asides[0].end : end][:1] in (".", ":")
-        ):
+        if asides and not self.text[start : asides[0].start].strip():
+            opening = asides[0]
             # The stop that belongs to the name: Nora (laughing). Yes.
-            asides[0] = asides[0]._replace(end=asides[0].end + 1)
+            if opening.end < end and self.text[opening.end] in ".:":
+                asides[0] = opening._replace(end=opening.end + 1)
         return asides
 
     def _is_aside(self, aside: Aside, start: int) -> bool:
+        bracketed = self.text[aside.start : aside.end]
         inner = self.text[aside.inner_start : aside.inner_end].strip()
         # In italics, or a sentence of its own: (She goes to the door.)
-        is_told = "_" in self.text[aside.start : aside.end] or (inner[:1].isupper() and inner[-1:] == ".")
-        return is_told or self.text[aside.start] in "[【［〔" or not self.text[start : aside.start].strip()
+        if "_" in bracketed or (inner[:1].isupper() and inner[-1:] == "."):
+            return True
+        return bracketed[0] in "[【［〔" or not self.text[start : aside.start].strip()

@@ -52,7 +52,7 @@ def read_paragraphs(text: str) -> list[Paragraph]:
     for start, end in _split_blocks(text):
         block = text[start:end]
         is_heading = _is_heading(block)
-        is_break = len(block) <= _LONGEST_HEADING and not any(map(str.isalnum, block)) and _BREAK.fullmatch(block)
+        is_break = _is_break(block)
         if is_heading or is_break:
             scene, is_used = scene + is_used, False
         if not is_break:
@@ -62,21 +62,33 @@ def read_paragraphs(text: str) -> list[Paragraph]:
 
 
 def _is_heading(block: str) -> bool:
-    return len(block) <= _LONGEST_HEADING and bool(HEADINGS["chapter"].fullmatch(" ".join(block.split())))
+    if len(block) > _LONGEST_HEADING:
+        return False
+    return HEADINGS["chapter"].fullmatch(" ".join(block.split())) is not None
+
+
+def _is_break(block: str) -> bool:
+    if len(block) > _LONGEST_HEADING or any(map(str.isalnum, block)):
+        return False
+    return _BREAK.fullmatch(block) is not None
 
 
 def _split_blocks(text: str) -> Iterator[tuple[int, int]]:
     lines = [match.span() for match in _LINE.finditer(text)]
     is_wrapped = _is_wrapped(text, lines)
-    # Where most lines are indented, indents separate nothing.
-    indented = sum(bool(_INDENTED.match(text, line_start)) for line_start, _ in lines) * 2 < len(lines)
+    indents = {line_start for line_start, _ in lines if _INDENTED.match(text, line_start)}
+    if len(indents) * 2 >= len(lines):
+        # Where most lines are indented, indents separate nothing.
+        indents.clear()
     start = end = -1
     for line_start, line_end in lines:
-        is_indented = indented and bool(_INDENTED.match(text, line_start))
-        if start >= 0 and (not is_wrapped or line_start > end + 1 or is_indented or _is_heading(text[start:end])):
-            yield trim(text, start, end)
-            start = -1
-        start = line_start if start < 0 else start
+        if start >= 0:
+            is_parted = not is_wrapped or line_start > end + 1 or line_start in indents
+            if is_parted or _is_heading(text[start:end]):
+                yield trim(text, start, end)
+                start = -1
+        if start < 0:
+            start = line_start
         end = line_end
     if start >= 0:
         yield trim(text, start, end)
@@ -84,9 +96,12 @@ def _split_blocks(text: str) -> Iterator[tuple[int, int]]:
 
 def _is_wrapped(text: str, lines: list[tuple[int, int]]) -> bool:
     """Tell whether lines that are followed by another one mostly end in the middle of a sentence."""
-    followed = [line for line, next_line in pairwise(lines) if next_line[0] == line[1] + 1 and line[1] - line[0] >= 20]
-    broken = sum(not _ENDED.search(text, max(start, end - 8), end) for start, end in followed)
-    return broken > 0.4 * len(followed)
+    followed = broken = 0
+    for (start, end), (next_start, _) in pairwise(lines):
+        if next_start == end + 1 and end - start >= 20:
+            followed += 1
+            broken += not _ENDED.search(text, end - 8, end)
+    return broken > 0.4 * followed
 
 
 _MarkSide = Literal["open", "close", "either"]
@@ -132,16 +147,16 @@ def _find_marks(text: str, paragraphs: Sequence[Paragraph], language: Language) 
     pattern = re.compile(f"[{''.join(families)}]")
     marks = []
     for index, paragraph in enumerate(paragraphs):
-        for match in () if paragraph.is_heading else pattern.finditer(text, paragraph.start, paragraph.end):
+        if paragraph.is_heading:
+            continue
+        for match in pattern.finditer(text, paragraph.start, paragraph.end):
             offset = match.start()
-            family, default_side = families[match[0]]
+            mark_side: _MarkSide | None
+            family, mark_side = families[match[0]]
             # In Chinese, marks are now and then turned the wrong way.
-            if default_side == "either" or (
-                language == "zh" and offset > paragraph.start and text[offset - 1] in "：:"
-            ):
+            is_doubtful = language == "zh" and offset > paragraph.start and text[offset - 1] in "：:"
+            if mark_side == "either" or is_doubtful:
                 mark_side = _detect_side(text, offset, paragraph, "single" if family == "'" else language)
-            else:
-                mark_side = default_side
             if mark_side is not None:
                 marks.append(_Mark(offset, family, mark_side, index, offset == paragraph.start))
     return marks
@@ -151,23 +166,28 @@ def _detect_side(text: str, offset: int, paragraph: Paragraph, kind: Literal["en
     """Detect the side of a quotation that a mark is on; none of an apostrophe."""
     before = text[offset - 1] if offset > paragraph.start else " "
     after = text[offset + 1] if offset + 1 < paragraph.end else " "
+    is_last = offset + 1 == paragraph.end
     if kind == "zh":
-        opens, closes = before in "：: ", offset + 1 == paragraph.end
-        return "open" if opens else "close" if closes else "either"
+        if before in "：: ":
+            return "open"
+        return "close" if is_last else "either"
     if kind == "en":
-        opens = (before.isspace() or before in "([{—–-―/‘'") and not after.isspace()
+        opens = not after.isspace() and (before.isspace() or before in "([{—–-―/‘'")
         closes = not before.isspace() and (after.isspace() or after in ".,;:!?)]}—–-―'’…")
-        return "either" if opens == closes else "open" if opens else "close"
+        if opens == closes:
+            return "either"
+        return "open" if opens else "close"
     last_character = text[max(paragraph.start, offset - 2) : offset].strip()[-1:]
-    if text[offset] != "’" and (before.isspace() or before in '([—–-“"') and not after.isspace():
-        is_clipped = text[offset] == "'" and _CLIPPED.match(text, offset + 1)
-        return (
-            None
-            if is_clipped or not (after.isupper() or not last_character or last_character in ",:;.!?—–-’'")
-            else "open"
-        )
-    is_closing = not after.isalnum() and (last_character in tuple(",.;:!?…—–-”\")]'’") or offset + 1 == paragraph.end)
-    return "close" if is_closing and last_character and not before.isspace() else None
+    is_outside = before.isspace() or before in '([—–-“"'
+    if is_outside and text[offset] != "’" and not after.isspace():
+        if text[offset] == "'" and _CLIPPED.match(text, offset + 1):
+            return None
+        # Of an empty character, too.
+        follows_end = last_character in ",:;.!?—–-’'"
+        return "open" if follows_end or after.isupper() else None
+    if not last_character or before.isspace() or after.isalnum():
+        return None
+    return "close" if is_last or last_character in ",.;:!?…—–-”\")]'’" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,13 +244,12 @@ def _find_end(
     """Find the end of the quotation that a mark opens: without its mark, with it, and whether it is resumed."""
     mark = marks[opening]
     paragraph = paragraphs[mark.paragraph]
+    last_paragraph = mark.paragraph + (1 if mark.family == "'" else _FARTHEST_PARAGRAPHS)
     for index in range(opening + 1, len(marks)):
         closing = marks[index]
-        if (
-            closing.paragraph > mark.paragraph + (1 if mark.family == "'" else _FARTHEST_PARAGRAPHS)
-            or closing.offset > mark.offset + _FARTHEST
-            or paragraphs[closing.paragraph].scene != paragraph.scene
-        ):
+        if closing.paragraph > last_paragraph or closing.offset > mark.offset + _FARTHEST:
+            break
+        if paragraphs[closing.paragraph].scene != paragraph.scene:
             break
         if closing.family != mark.family:
             continue
@@ -241,7 +260,8 @@ def _find_end(
             ended = _LAST_ENDING.match(text, mark.offset + 1, closing.offset)
             end = ended.end() if ended else mark.offset + 1
             return end, end, False
-        return paragraph.end, paragraph.end, closing.paragraph == mark.paragraph + 1 and closing.is_first
+        is_resumed = closing.paragraph == mark.paragraph + 1 and closing.is_first
+        return paragraph.end, paragraph.end, is_resumed
     return paragraph.end, paragraph.end, False
 
 
@@ -252,11 +272,14 @@ def get_narration(
     quotation = quotations[index]
     start = paragraphs[quotation.paragraph].start
     follows = index > 0 and quotations[index - 1].closing_end > start
-    opens = not follows and not text[start : quotation.opening].strip()
-    if opens and start and text[paragraphs[quotation.paragraph - 1].end - 1] in ":：":
-        # ``George replied:`` is a paragraph of its own.
-        start = paragraphs[quotation.paragraph - 1].start
-    before = text[quotations[index - 1].closing_end if follows else start : quotation.opening]
+    if follows:
+        start = quotations[index - 1].closing_end
+    elif start and not text[start : quotation.opening].strip():
+        previous = paragraphs[quotation.paragraph - 1]
+        if text[previous.end - 1] in ":：":
+            # ``George replied:`` is a paragraph of its own.
+            start = previous.start
+    before = text[start : quotation.opening]
     following = quotations[index + 1].opening if index + 1 < len(quotations) else len(text)
     end = paragraphs[bisect_left(paragraphs, quotation.closing_end, key=lambda paragraph: paragraph.end)].end
     return before, text[quotation.closing_end : min(end, following)], follows

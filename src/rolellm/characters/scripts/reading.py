@@ -47,7 +47,8 @@ class ScriptSource:
         start, end = self.starts[number], self.ends[number]
         if end < 0:
             start += offset - self.at[number]
-        return start, end if end >= 0 else start + 1
+            end = start + 1
+        return start, end
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +204,14 @@ class Collector:
 
     def hold_line(self, line: ScriptLine) -> None:
         """Begin or continue a paragraph outside of speeches."""
-        self.held = ScriptLine(self.held.start, line.end, self.held.text) if self.held else line
+        if self.held:
+            line = ScriptLine(self.held.start, line.end, self.held.text)
+        self.held = line
 
     def continue_speech(self, line: ScriptLine, at: int = 0) -> None:
         """Continue the open speech with a line."""
-        self._start = line.start + at if self._start < 0 else self._start
+        if self._start < 0:
+            self._start = line.start + at
         self._end, self.is_waiting = line.end, False
 
     def close(self, *, done: bool = True) -> None:
@@ -215,8 +219,9 @@ class Collector:
         paragraph, self.held = self.held, None
         if paragraph:
             self.add_paragraph(paragraph)
-        if self.is_open and (self._start >= 0 or (self.is_waiting and done)):
-            start = self._start if self._start >= 0 else self._end
+        has_words = self._start >= 0
+        if self.is_open and (has_words or (self.is_waiting and done)):
+            start = self._start if has_words else self._end
             self.say(self._speaker, start, self._end, self.find_asides(start, self._end))
             self.is_waiting = False
         self._start = -1
@@ -239,21 +244,25 @@ class Collector:
 
     def add_told(self, kind: TurnKind, start: int, end: int, speaker: str | None = None) -> None:
         """Add narration or a direction, unless there is nothing in it."""
-        start, end = trim(self.text, start, end, "_*〔〕" if kind == "direction" else "")
+        marks, teller = "", "narrator"
+        if kind == "direction":
+            marks, teller = "_*〔〕", "stage direction"
+        start, end = trim(self.text, start, end, marks)
         if start < end and _SPOKEN.search(self.text, start, end):
-            self._add(speaker or ("narrator" if kind == "narration" else "stage direction"), kind, start, end)
+            self._add(speaker or teller, kind, start, end)
 
     def add_text(self, start: int, end: int, kind: TurnKind = "narration") -> None:
         """Add text outside of speeches: bracketed pieces as directions, the rest as `kind`."""
         at = start
         for aside in find_brackets(self.text, start, end):
             self.add_told(kind, at, aside.start)
-            inner = aside.inner_start, aside.inner_end
-            heading = find_heading(self.text[slice(*inner)].replace("\n", " "))
+            inner_start = aside.inner_start
+            inner = self.text[inner_start : aside.inner_end].replace("\n", " ")
+            heading = find_heading(inner)
             if heading and heading[1]:
-                self.add_heading(inner[0] + heading[0], inner[0] + heading[1])
+                self.add_heading(inner_start + heading[0], inner_start + heading[1])
             else:
-                self.add_told("direction", *inner)
+                self.add_told("direction", inner_start, aside.inner_end)
             at = aside.end
         self.add_told(kind, at, end)
 
@@ -311,20 +320,29 @@ def find_heading(line: str) -> tuple[int, int] | None:
     >>> find_heading("Scene 1: The galley.")
     (9, 20)
     """
-    text = line.strip().strip("#*_ ")
-    if not text or _RULE.match(line.strip()):
-        return (0, 0) if line.strip() else None
+    stripped = line.strip()
+    if not stripped:
+        return None
+    text = stripped.strip("#*_ ")
+    if not text or _RULE.match(stripped):
+        return 0, 0
     start = line.index(text)
-    if match := HEADINGS["scene"].match(text) if len(text) <= 500 else None:
-        remainder = match["rest"] or match["rest_zh"]
-        return start + (match.end() - len(remainder) if remainder and remainder.strip() else 0), start + len(text)
-    return (start, start + len(text)) if is_slug(text) else None
+    end = start + len(text)
+    match = HEADINGS["scene"].match(text) if len(text) <= 500 else None
+    if match:
+        remainder = match["rest"] or match["rest_zh"] or ""
+        if remainder.strip():
+            start += match.end() - len(remainder)
+        return start, end
+    return (start, end) if is_slug(text) else None
 
 
 def is_foreign_act(line: ScriptLine) -> bool:
     """Tell whether a line is an act's or scene's heading in another language than English, such as ``SCÈNE III.``."""
-    match = HEADINGS["scene"].match(line.text.strip()) if len(line.text) < _SHORT else None
-    return bool(match and match["act"])
+    if len(line.text) >= _SHORT:
+        return False
+    match = HEADINGS["scene"].match(line.text.strip())
+    return match is not None and bool(match["act"])
 
 
 def is_slug(line: str) -> bool:

@@ -40,6 +40,7 @@ _SHORTENED: Final = re.compile(r"\b(?:JR|SR|[A-Z])\.$")
 _PARENTHETICAL: Final = re.compile(r"^[ \t]*([(（])([^()（）]{1,300})[)）]", re.MULTILINE)
 # Sections and synopses of Fountain.
 _UNPRINTED: Final = re.compile(r"\s*(?:#|=(?!=))")
+_FORCED_SLUG: Final = re.compile(r"\s*\.[^\W_].{0,300}$")
 _INDENTED: Final = 8
 # Where names have paragraphs of their own, at least one line in ten is a name.
 _PARAGRAPHS: Final = 10
@@ -49,18 +50,25 @@ def read_screenplay(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn
     """The turns of a screenplay; a speech ends at a blank line, action is narration, parentheticals are directions."""
     masked = _mask_dropped(source.text)
     named = _find_cues(masked)
-    is_fountain, cues = all(line.indent < _INDENTED for line in named), {line.start for line in named}
+    is_fountain = all(line.indent < _INDENTED for line in named)
+    cues = {line.start for line in named}
     del named
-    out, first = _Screenplay(masked), True
+    out = _Screenplay(masked)
+    first = True
     for line in iterate_screenplay_lines(masked):
         if line.blank:
             # Fountain: a line of two spaces keeps a speech going. Nor does what is dropped end it.
-            continues = (is_fountain and line.text.startswith("  ")) or source.text[line.start : line.end].strip()
-            if not (out.is_open and continues):
+            is_dropped = source.text[line.start : line.end].strip() != ""
+            continues = is_dropped or (is_fountain and line.text.startswith("  "))
+            if not out.is_open or not continues:
                 out.close()
-        elif line.start in cues:
+            first = True
+            continue
+        heading = None if line.start in cues else _find_heading(line.text, first=first)
+        first = False
+        if line.start in cues:
             out.open(_name(line.text), line, len(line.text))
-        elif heading := _find_heading(line.text, first=first):
+        elif heading:
             out.close()
             out.add_heading(line.start + heading[0], line.start + heading[1])
         elif out.is_open:
@@ -69,7 +77,6 @@ def read_screenplay(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn
             out.close()
         else:
             out.hold_line(line)
-        first = line.blank
     out.close()
     return out.found
 
@@ -104,11 +111,15 @@ def _find_gaps(text: str) -> Set[int]:
             over[name] += _FULL.match(text, end) is not None
             separate[name] += _BLANK.match(text, end) is not None
             while blank := _BLANK.match(text, end):
-                gaps.update(offset + 1 for offset in range(blank.start(), blank.end(1) - 1) if text[offset] == "\n")
+                for offset in range(blank.start(), blank.end(1) - 1):
+                    if text[offset] == "\n":
+                        gaps.add(offset + 1)
                 end = blank.end()
         is_first = line.blank
     often = _count_repeated(separate)
-    return gaps if often > 2 * _count_repeated(over) and often * _PARAGRAPHS > full else set()
+    if often > 2 * _count_repeated(over) and often * _PARAGRAPHS > full:
+        return gaps
+    return set()
 
 
 def _count_repeated(names: Counter[str]) -> int:
@@ -122,12 +133,15 @@ def _name(line: str) -> str:
 
 def _is_possible_cue(line: str) -> bool:
     match = _CUE.match(line)
-    if match is None or match["forced"]:
-        return match is not None
+    if match is None:
+        return False
+    if match["forced"]:
+        return True
     name = match["name"].strip()
-    is_long = len(line.strip()) > 60 or len(name.split()) > 6
     is_loud = is_name(name, once=True) if HAN.search(name) else name.isupper()
-    if is_long or not is_loud or name.count('"') % 2 or name.endswith((*"!?:;,-–—", "..")):
+    if not is_loud or len(line.strip()) > 60 or len(name.split()) > 6:
+        return False
+    if name.count('"') % 2 or name.endswith((*"!?:;,-–—", "..")):
         return False
     return not (is_slug(line) or _PATTERNS["transition"].match(line) or find_heading(line))
 
@@ -137,23 +151,25 @@ def _find_cues(masked: str) -> list[ScriptLine]:
 
     Where speeches are indented, names are so deeper than action; a cry in capitals at the margin is none of them.
     """
-    lines = [
-        line
-        for line, first, last in iterate_paragraphs(iterate_screenplay_lines(masked))
-        if first and not last and _is_possible_cue(line.text)
-    ]
-    # An abbreviation such as "RADAR TECH.", or a name without capitals, comes again; a cry as a rule does not.
-    names = [_name(line.text) for line in lines]
-    counts = Counter(names)
-    lines = [
-        line
-        for line, name in zip(lines, names, strict=True)
-        if not (name[-1:] == "." or HAN.search(name)) or counts[name] > 1 or _SHORTENED.search(name) or _is_forced(line)
-    ]
-    indents = Counter(indent for line in lines if (indent := line.indent) >= _INDENTED)
-    if indents.total() * 2 <= len(lines):
+    possible: list[ScriptLine] = []
+    counts: Counter[str] = Counter()
+    for line, first, last in iterate_paragraphs(iterate_screenplay_lines(masked)):
+        if first and not last and _is_possible_cue(line.text):
+            possible.append(line)
+            counts[_name(line.text)] += 1
+    lines: list[ScriptLine] = []
+    for line in possible:
+        name = _name(line.text)
+        # An abbreviation such as "RADAR TECH.", or a name without capitals, comes again; a cry as a rule does not.
+        is_cry = name[-1:] == "." or HAN.search(name)
+        if not is_cry or counts[name] > 1 or _SHORTENED.search(name) or _is_forced(line):
+            lines.append(line)
+    indents = Counter(line.indent for line in lines)
+    deep = Counter({indent: count for indent, count in indents.items() if indent >= _INDENTED})
+    if deep.total() * 2 <= len(lines):
         return lines
-    lowest = max(_INDENTED, indents.most_common(1)[0][0] // 2)
+    commonest, _ = deep.most_common(1)[0]
+    lowest = max(_INDENTED, commonest // 2)
     return [line for line in lines if line.indent >= lowest or _is_forced(line)]
 
 
@@ -162,8 +178,11 @@ def _is_forced(line: ScriptLine) -> bool:
 
 
 def _find_heading(line: str, *, first: bool) -> tuple[int, int] | None:
-    match = _PATTERNS["slug"].match(line) if is_slug(line) or re.match(r"\s*\.[^\W_].{0,300}$", line) else None
-    span = match.span("heading") if match else find_heading(line) if first else None
+    span = find_heading(line) if first else None
+    if is_slug(line) or _FORCED_SLUG.match(line):
+        match = _PATTERNS["slug"].match(line)
+        if match:
+            span = match.span("heading")
     return span if span and span[0] < span[1] else None
 
 
@@ -172,9 +191,10 @@ class _Screenplay(Collector):
         """Add a paragraph of action, or a line that says how the picture changes."""
         start, end = trim(self.text, paragraph.start, paragraph.end)
         text = self.text[start:end]
-        if "\n" not in text and (_PATTERNS["transition"].match(text) or text[0] == ">"):
+        is_line = "\n" not in text
+        if is_line and (text[0] == ">" or _PATTERNS["transition"].match(text)):
             self.add_told("direction", start + (text[0] == ">"), end - (text[-1] == "<"))
-        elif "\n" not in text and text[0] == "(" and text[-1] == ")":
+        elif is_line and text[0] == "(" and text[-1] == ")":
             self.add_text(start, end)
         else:
             self.add_told("narration", start + (text[0] == "!"), end)

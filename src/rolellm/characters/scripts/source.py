@@ -38,15 +38,17 @@ _NAME_IT: Final = (
 
 def _guess_encoding(data: bytes, path: Path | None) -> tuple[str, str | None]:
     """The encoding of a file, and its text where that is known then."""
-    if kind := next((kind for start, kind in _FOREIGN.items() if data.startswith(start)), None):
-        raise ScriptError(f"this is {kind}, not a text; save it as plain text first", path=path)
+    for start, kind in _FOREIGN.items():
+        if data.startswith(start):
+            raise ScriptError(f"this is {kind}, not a text; save it as plain text first", path=path)
     try:
         if b"\0" not in data[:_SAMPLE]:
             name = "utf-8-sig" if data.startswith(codecs.BOM_UTF8) else "utf-8"
             return name, data.decode(name)
     except UnicodeDecodeError as error:
         # With a few broken bytes it would be guessed to be something else, and read as nonsense.
-        around = data[max(0, error.start - _SAMPLE) : error.start + _SAMPLE].decode("utf-8", errors="replace")
+        start_around = max(0, error.start - _SAMPLE)
+        around = data[start_around : error.start + _SAMPLE].decode("utf-8", errors="replace")
         if sum(character > "\x7f" for character in around) > 21 * around.count("\ufffd"):
             raise ScriptError(
                 f"UTF-8 except for damaged bytes ({error}). Fix or cut it there, or name its encoding "
@@ -57,7 +59,9 @@ def _guess_encoding(data: bytes, path: Path | None) -> tuple[str, str | None]:
 
     # It gives up on some short Chinese texts.
     best = from_bytes(data, cp_isolation=_GUESSED).best()
-    return str(best.encoding).replace("_", "-") if best else "gb18030", None
+    if best is None:
+        return "gb18030", None
+    return str(best.encoding).replace("_", "-"), None
 
 
 _NEWLINES: Final = "\r\x0b\x0c\x85\u2028\u2029"
@@ -96,16 +100,21 @@ def read_source(path: str | Path, encoding: str | None = None) -> ScriptSource:
     data = read_limited(file, _LARGEST, error=ScriptError)
     name, text = (encoding, None) if encoding else _guess_encoding(data, file)
     try:
-        text = data.decode(name) if text is None else text
+        if text is None:
+            text = data.decode(name)
     except (LookupError, ValueError) as error:
-        problem = f"this cannot be read as {name!r:.60} ({error})" if encoding else "the encoding could not be detected"
+        problem = "the encoding could not be detected"
+        if encoding:
+            problem = f"this cannot be read as {name!r:.60} ({error})"
         raise ScriptError(f"{problem}. {_NAME_IT}", path=path) from error
     if encoding is None and "\0" in text[:_SAMPLE]:
         raise ScriptError("zero bytes: this is not a text file; give a plain text", path=path)
     source = make_source(text, encoding=name, path=file)
-    if long := _LONG_LINE.search(source.text):
+    long = _LONG_LINE.search(source.text)
+    if long:
+        number = source.text.count("\n", 0, long.start()) + 1
         problem = f"a line has over {_LONGEST_LINE:,} characters, the maximum; put each speech on a line of its own"
-        raise ScriptError(problem, path=path, line=source.text.count("\n", 0, long.start()) + 1)
+        raise ScriptError(problem, path=path, line=number)
     return source
 
 
@@ -131,7 +140,8 @@ def make_source(decoded: str, *, encoding: str = "utf-8", path: Path | None = No
         length += len(piece)
 
     at, interesting = 0, _INTERESTING
-    if 3 * len(_MARKED.findall(decoded)) > len(re.findall(r"^.*\S", decoded, re.MULTILINE)):
+    full_lines = len(re.findall(r"^.*\S", decoded, re.MULTILINE))
+    if 3 * len(_MARKED.findall(decoded)) > full_lines:
         interesting = re.compile(f"^(?:{_MARK.pattern})|{_INTERESTING.pattern}", re.MULTILINE)
     kind = _XML.search(decoded, 0, _SAMPLE)
     crumbs = _CRUMBS[kind[1].lower() if kind else "page"]
@@ -139,14 +149,14 @@ def make_source(decoded: str, *, encoding: str = "utf-8", path: Path | None = No
         at = max(at, book_start)
         for match in interesting.finditer(decoded, at, stop):
             offset = match.start()
-            crumb = (
-                (crumbs.match(decoded, offset, stop) or _MARK.match(decoded, offset, stop)) if offset >= at else None
-            )
-            spelled = _spell_crumb(crumb) if crumb else None
-            if crumb and spelled is not None:
+            if offset < at:
+                continue
+            crumb = crumbs.match(decoded, offset, stop) or _MARK.match(decoded, offset, stop)
+            spelling = _spell_crumb(crumb) if crumb else None
+            if crumb and spelling is not None:
                 take(decoded[at:offset], at)
-                if spelled:
-                    take(spelled, offset, crumb.end())
+                if spelling:
+                    take(spelling, offset, crumb.end())
                 at = crumb.end()
         take(decoded[at:stop], at)
         at = stop
@@ -158,14 +168,20 @@ def _spell_crumb(crumb: re.Match[str]) -> str | None:
     """Spell a crumb as text; None for an unknown entity, which stays as it is."""
     groups = crumb.groupdict()
     if groups.get("name"):
-        return f"\n\n{re.sub('<[^<>]*>', '', groups['name']).strip(' .:,;' + chr(10))}:\n"
+        name = re.sub("<[^<>]*>", "", groups["name"]).strip(" .:,;\n")
+        return f"\n\n{name}:\n"
     if groups.get("cue"):
-        return f"\n\n@{' '.join(re.sub('<[^<>]*>', '', groups['cue']).split()).upper()}"
+        words = re.sub("<[^<>]*>", "", groups["cue"]).split()
+        return f"\n\n@{' '.join(words).upper()}"
     if not groups.get("entity"):
         return _SPELLED.get(crumb.lastgroup or "", "")
     character = html.unescape(groups["entity"]).replace("\xa0", " ")
     # No entity has more than two.
-    return None if len(character) > 2 else "\n" if character in _NEWLINES else _HIDDEN_ONE.sub("", character)
+    if len(character) > 2:
+        return None
+    if character in _NEWLINES:
+        return "\n"
+    return _HIDDEN_ONE.sub("", character)
 
 
 def _find_books(decoded: str) -> Iterator[tuple[int, int]]:

@@ -40,9 +40,11 @@ class _Captions(Collector):
 def read_subtitles(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]:
     """The turns of subtitles, all in one scene: captions say nothing of scenes."""
     text = source.text
-    labels = (
-        strip_extensions(tag["label"]) for line in iterate_lines(text) if (tag := _read_tag(line)[1]) and tag["label"]
-    )
+    labels: list[str] = []
+    for line in iterate_lines(text):
+        _, tag = _read_tag(line)
+        if tag and tag["label"]:
+            labels.append(strip_extensions(tag["label"]))
     names = select_names(labels, hints.names)
     out, is_caption = _Captions(text), False
     is_mentioned: dict[str, bool] = {}
@@ -50,8 +52,10 @@ def read_subtitles(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]
     def is_called(name: str) -> bool:
         """Tell whether the text has a name outside of brackets; nobody calls a sound by its name."""
         if name not in is_mentioned and len(is_mentioned) < _MOST_NAMES:
-            spelled = re.escape(name) if HAN.search(name) else rf"\b{re.escape(name.title())}\b"
-            is_mentioned[name] = re.search(rf"(?<![\[(（【]){spelled}(?![\])）】])", text) is not None
+            spelling = re.escape(name)
+            if not HAN.search(name):
+                spelling = rf"\b{re.escape(name.title())}\b"
+            is_mentioned[name] = re.search(rf"(?<![\[(（【]){spelling}(?![\])）】])", text) is not None
         return is_mentioned.get(name, False)
 
     for line in iterate_lines(text):
@@ -64,7 +68,8 @@ def read_subtitles(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]
         elif is_caption:
             speaker = _read_speaker(tag, names, is_called) if tag else None
             if tag and speaker:
-                out.open(speaker, line, tag.end(), tag.span("aside") if tag["aside"] else (0, 0))
+                aside = tag.span("aside") if tag["aside"] else (0, 0)
+                out.open(speaker, line, tag.end(), aside)
             elif at or not out.is_open:
                 out.open(None, line, at)
             else:
@@ -85,5 +90,7 @@ def _read_speaker(tag: re.Match[str], names: set[str], is_called: Callable[[str]
     name = strip_extensions(tag["voice"] or tag["label"] or tag["bracket"])
     if tag["voice"] or normalize_name(name) in names:
         return name
+    if tag["label"] or not is_name(name, once=True):
+        return None
     # What is heard may be in brackets, too.
-    return name if not tag["label"] and is_name(name, once=True) and is_called(name) else None
+    return name if is_called(name) else None

@@ -1,8 +1,7 @@
 """Tables: CSV with any delimiter, TSV, JSON and JSON Lines, with a column for the speaker and one for what is said.
 
-In JSON, every object with both is a row, however deep it is, and every list of such objects is a scene: so exports of
-chats (``{"messages": [...]}``) and conversations (``[{"conversations": [{"from": ..., "value": ...}]}]``) are read. The
-events of Advanced SubStation Alpha (.ass, .ssa) are a table, too.
+In JSON, a row is an object of its own, or one in the list ``conversations`` or ``messages`` of an object (ShareGPT),
+which is a scene. The events of Advanced SubStation Alpha (.ass, .ssa) are a table, too.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from rolellm.characters.scripts.reading import ReaderHints, ScriptLine, ScriptSource, ScriptTurn, iterate_lines
@@ -24,22 +23,22 @@ USUAL: Final = {column: load_words(f"column_{column}") for column in ("speaker",
 # Of two that a head has equally often, the first: commas are found in names of columns, too.
 _DELIMITERS: Final = "\t|;,"
 _DECODER: Final = json.JSONDecoder()
+_JSON: Final = re.compile(r"\s*(?:\[\s*)?\{")
 # Objects are parted by lines, and by commas in an array.
 _BEGIN: Final = re.compile(r"[^\s\[\],]")
+_TALKS: Final = ("conversations", "messages")
 _EVENTS: Final = re.compile(r"^\[Events\]\s*^Format:(?P<names>.*)$", re.MULTILINE)
 _EVENT: Final = re.compile(r"^Dialogue:(.*)$", re.MULTILINE)
 # Breaks of lines, and what is not shown.
 _HIDDEN: Final = re.compile(r"\\[Nnh]|\{[^{}]*\}")
-# What says something in an object that a field is, such as an author's name.
-_SAYING: Final = ("text", "nickname", "name", "value")
 
 
 class _TableRow(NamedTuple):
     fields: Mapping[str, str]
     start: int
     end: int
-    #: Which list of a JSON file it is in.
-    group: object = None
+    #: Where the talk that it is in begins, in a file of talks.
+    talk: int | None = None
 
 
 def read_table(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]:
@@ -49,37 +48,47 @@ def read_table(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]:
         ScriptError: When it is not a table, or has no column for the speaker or the text; names its columns.
         SettingsError: When a column asked for is not in it.
     """
-    rows, head = _read_rows(source.text, frozenset(hints.columns.values())), []
+    rows = list(_read_rows(source.text))
+    if not rows:
+        raise ScriptError("not a table: no JSON, and no rows with one delimiter (, ; tab |)", path=source.path)
+    head = rows[-1].fields
     for row in rows:
-        head.append(row)
         # A chat's first line may say who chats.
         if len(_find_usual(row.fields).keys() | hints.columns.keys()) > 1:
+            head = row.fields
             break
-    if not head:
-        raise ScriptError("not a table: no JSON, and no rows with one delimiter (, ; tab |)", path=source.path)
-    named = _name_columns(row.fields, hints.columns, source)
+    named = _name_columns(head, hints.columns, source)
     turns: list[ScriptTurn] = []
-    scene, before = 0, None
-    for fields, start, end, group in chain(head, rows):
-        speaker, content = (" ".join(fields.get(named[column], "").split()) for column in ("speaker", "text"))
-        part = group, fields.get(named.get("scene", ""))
-        scene, before = scene + (bool(turns) and part != before), part
+    scene, last_part = 0, None
+    for row in rows:
+        speaker = " ".join(row.fields.get(named["speaker"], "").split())
+        content = " ".join(row.fields.get(named["text"], "").split())
+        part = row.talk, row.fields.get(named.get("scene", ""))
+        if turns and part != last_part:
+            scene += 1
+        last_part = part
         if content:
-            turns.append(ScriptTurn(speaker or None, content, "speech", scene, start, end))
+            turns.append(ScriptTurn(speaker or None, content, "speech", scene, row.start, row.end))
     return turns
 
 
 def is_table(text: str) -> bool:
     """Tell whether a text is a table that calls the columns of speaker and text as usual."""
     try:
-        return any({"speaker", "text"} <= _find_usual(row.fields).keys() for row in islice(_read_rows(text), 3))
+        rows = list(islice(_read_rows(text), 3))
     except ScriptError:
         return False
+    return any({"speaker", "text"} <= _find_usual(row.fields).keys() for row in rows)
 
 
 def _find_usual(fields: Mapping[str, object]) -> dict[str, str]:
-    matches = {column: [name for name in fields if fold(name) in names] for column, names in USUAL.items()}
-    return {column: names[0] for column, names in matches.items() if names}
+    """Find the first field that is usually called so, by column."""
+    named: dict[str, str] = {}
+    for name in fields:
+        for column, names in USUAL.items():
+            if fold(name) in names:
+                named.setdefault(column, name)
+    return named
 
 
 def _name_columns(fields: Mapping[str, str], columns: Mapping[str, str], source: ScriptSource) -> Mapping[str, str]:
@@ -90,7 +99,8 @@ def _name_columns(fields: Mapping[str, str], columns: Mapping[str, str], source:
                 f"--set columns={column}={name}: there are speaker=, text= and scene=, and the table has {column_list}"
             )
     named = {**_find_usual(fields), **columns}
-    if missing := [column for column in ("speaker", "text") if column not in named]:
+    missing = [column for column in ("speaker", "text") if column not in named]
+    if missing:
         raise ScriptError(
             f"no column that is usually called {' or '.join(missing)}; name them with --set columns=speaker=…,text=…. "
             f"The table has {column_list}",
@@ -99,85 +109,72 @@ def _name_columns(fields: Mapping[str, str], columns: Mapping[str, str], source:
     return named
 
 
-def _read_rows(text: str, columns: frozenset[str] = frozenset()) -> Iterator[_TableRow]:
-    if re.match(r"\s*(?:\[\s*)?\{", text):
-        yield from _read_objects(text, columns)
-        return
-    if events := _EVENTS.search(text):
-        names = [name.strip() for name in events["names"].split(",")]
-        rows = [
-            _TableRow(
-                dict(zip(names, _HIDDEN.sub(" ", event[1]).split(",", len(names) - 1), strict=False)), *event.span()
-            )
-            for event in _EVENT.finditer(text, events.end())
-        ]
-        # Where speakers are named, what has no name is a song or a sign.
-        yield from [row for row in rows if row.fields.get("Name", "").strip()] or rows
-        return
+def _read_rows(text: str) -> Iterator[_TableRow]:
+    if _JSON.match(text):
+        return _read_objects(text)
+    events = _EVENTS.search(text)
+    if events:
+        return _read_events(text, events)
+    return _read_delimited(text)
+
+
+def _read_events(text: str, head: re.Match[str]) -> Iterator[_TableRow]:
+    names = [name.strip() for name in head["names"].split(",")]
+    rows: list[_TableRow] = []
+    for event in _EVENT.finditer(text, head.end()):
+        values = _HIDDEN.sub(" ", event[1]).split(",", len(names) - 1)
+        rows.append(_TableRow(dict(zip(names, values, strict=False)), *event.span()))
+    # Where speakers are named, what has no name is a song or a sign.
+    named = [row for row in rows if row.fields.get("Name", "").strip()]
+    return iter(named or rows)
+
+
+def _read_delimited(text: str) -> Iterator[_TableRow]:
     head = next((line.text for line in iterate_lines(text) if not line.blank), "")
-    # R parts quoted fields by spaces.
-    delimiter = " " if re.fullmatch(r'"[^"]*"(?: "[^"]*")+\s*', head) else max(_DELIMITERS, key=head.count)
+    delimiter = max(_DELIMITERS, key=head.count)
     if delimiter not in head:
         return
     last = ScriptLine(0, -1, "")
 
-    def fed() -> Iterator[str]:
+    def read_lines() -> Iterator[str]:
         nonlocal last
         for last in iterate_lines(text):
             yield last.text + "\n"
 
-    reader = csv.reader(fed(), delimiter=delimiter, escapechar="\\" if delimiter == " " else None)
-    names = []
-    row_start, number = 0, 1
+    reader = csv.reader(read_lines(), delimiter=delimiter)
+    names: list[str] = []
+    start, number = 0, 1
     try:
         for fields in reader:
             if not names:
                 names = [name.strip() for name in fields]
             elif any(fields):
-                if delimiter == " " and len(fields) > len(names):
-                    names.insert(0, "row")
-                yield _TableRow(dict(zip(names, fields, strict=False)), row_start, last.end)
-            row_start, number = last.end + 1, reader.line_num + 1
+                yield _TableRow(dict(zip(names, fields, strict=False)), start, last.end)
+            start, number = last.end + 1, reader.line_num + 1
     except csv.Error as error:
         raise ScriptError(f"the row at line {number} cannot be read ({error}); fix it") from error
 
 
-def _read_objects(text: str, columns: frozenset[str]) -> Iterator[_TableRow]:
+def _read_objects(text: str) -> Iterator[_TableRow]:
     """The rows of JSON: of each line, of each item of an array, or of the one object that the file is."""
     end = 0
     while match := _BEGIN.search(text, end):
-        at = match.start()
+        start = match.start()
         try:
-            value, end = _DECODER.raw_decode(text, at)
-            if not isinstance(value, dict):
-                raise ValueError("no object")
-        except (ValueError, RecursionError) as error:
-            line = text.count("\n", 0, at) + 1
-            raise ScriptError(f"line {line} is not a JSON object as what is above it is; fix it") from error
-        # What has no row is one, so that the message can say what there is.
-        for fields, group in list(_walk_value(value, columns, None)) or [(value, None)]:
-            yield _TableRow(
-                {name: _flatten_value(item) for name, item in fields.items()}, at, end, group and (at, group)
-            )
+            value, end = _DECODER.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            line = text.count("\n", 0, start) + 1
+            raise ScriptError(f"line {line} is not a JSON object as what is above it is; fix it")
+        talks = [value[name] for name in _TALKS if isinstance(value.get(name), list)]
+        if not talks:
+            yield _TableRow(_read_fields(value), start, end)
+            continue
+        for item in talks[0]:
+            if isinstance(item, dict):
+                yield _TableRow(_read_fields(item), start, end, start)
 
 
-def _walk_value(
-    value: object, columns: frozenset[str], group: int | None
-) -> Iterator[tuple[dict[str, Any], int | None]]:
-    """The objects in a value that are rows, and which list each is in."""
-    if isinstance(value, dict) and (
-        columns <= value.keys() if columns else {"speaker", "text"} <= _find_usual(value).keys()
-    ):
-        yield value, group
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _walk_value(item, columns, id(value) if isinstance(value, list) else group)
-
-
-def _flatten_value(value: object) -> str:
-    """Flatten a field to text: parts one after the other, somebody's data to the name."""
-    if isinstance(value, list):
-        return "".join(map(_flatten_value, value))
-    if isinstance(value, dict):
-        return next((_flatten_value(value[name]) for name in _SAYING if value.get(name)), "")
-    return "" if value is None else replace_surrogates(str(value))
+def _read_fields(value: Mapping[str, Any]) -> dict[str, str]:
+    return {name: replace_surrogates(str(item)) for name, item in value.items() if item is not None}

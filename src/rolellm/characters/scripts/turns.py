@@ -58,7 +58,8 @@ def write_turns(
     if layout == "release":
         return write_jsonl(path, _make_rows(turns, role, language))
     names = speakers or {}
-    return write_jsonl(path, (_make_object(turn, names.get(index)) for index, turn in enumerate(turns)))
+    objects = (_make_object(turn, names.get(index)) for index, turn in enumerate(turns))
+    return write_jsonl(path, objects)
 
 
 def _make_object(turn: Turn, speaker: str | None) -> dict[str, Any]:
@@ -69,8 +70,11 @@ def _make_object(turn: Turn, speaker: str | None) -> dict[str, Any]:
 def _make_rows(turns: Iterable[Turn], role: str, language: Language) -> Iterator[dict[str, Any]]:
     scene, index = -1, 0
     for turn in turns:
-        scene, index = (scene, index + 1) if turn.scene == scene else (turn.scene, 0)
-        yield {"role": _choose_name(turn, role, language), "content": turn.content, "act_id": scene, "diag_id": index}
+        index += 1
+        if turn.scene != scene:
+            scene, index = turn.scene, 0
+        name = _choose_name(turn, role, language)
+        yield {"role": name, "content": turn.content, "act_id": scene, "diag_id": index}
 
 
 def _choose_name(turn: Turn, role: str, language: Language) -> str:
@@ -99,8 +103,9 @@ def read_turns(path: str | Path, role: str | None = None) -> Iterator[Turn]:
         return
     for number, value in read_jsonl(path):
         line = read_as(_TurnRow, value, "the turn", path=path, line=number)
-        if half := find_surrogate(line.role, line.content):
-            raise DataError(half, path=path, line=number)
+        problem = find_surrogate(line.role, line.content)
+        if problem:
+            raise DataError(problem, path=path, line=number)
         if line.content.strip():
             yield Turn(line.role, line.content, line.kind, line.scene, line.start, line.end)
 

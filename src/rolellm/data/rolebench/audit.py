@@ -141,7 +141,8 @@ def audit_release(data_dir: str | Path | None = None) -> Audit:
 def _read(release: Release, source: SourceFile) -> _File:
     file = _File(source, {}, {})
     for line, value in track_progress(release.read_objects(source.path), f"Auditing {source.path}", "rows"):
-        file.shapes[line] = ", ".join(f"{name}: {type(value[name]).__name__}" for name in sorted(value))
+        types = {name: type(content).__name__ for name, content in value.items()}
+        file.shapes[line] = ", ".join(f"{name}: {types[name]}" for name in sorted(types))
         row = release.read_row(source.path, line, value)
         if row is not None:
             file.rows[line] = row

@@ -29,7 +29,7 @@ from rolellm.core.table import Table
 from rolellm.core.text import join_names
 from rolellm.data.rolebench.release import Release, iter_rows, list_splits
 from rolellm.data.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, Config, get_config, get_schema
-from rolellm.data.rolebench.source import Source, find_own_manifest, locate
+from rolellm.data.rolebench.source import MissingFilesWarning, Source, find_own_manifest, locate
 from rolellm.data.rolebench.statistics import TableOne
 
 ROWS_PER_FILE = 50_000
@@ -118,10 +118,6 @@ class BuiltRelease(Result):
         return remarks
 
 
-class MissingFilesWarning(RoleLLMWarning):
-    """A part of the release is not there; what is there was used."""
-
-
 def build(
     out: str | Path,
     configs: Iterable[str] | None = None,
@@ -197,8 +193,11 @@ def _is_repeated(folder: Path, config: Config) -> bool:
     if config.held_out is None:
         return False
     strict, plain = folder / config.name, folder / config.name.removesuffix("-strict")
-    files = [{path.name: hash_file(path) for path in sorted(part.iterdir())} for part in (strict, plain)]
-    return files[0] == files[1]
+    return _hash_files(strict) == _hash_files(plain)
+
+
+def _hash_files(folder: Path) -> dict[str, str]:
+    return {path.name: hash_file(path) for path in folder.iterdir()}
 
 
 def _finish(
@@ -270,7 +269,8 @@ def _write_config(folder: Path, config: Config, source: Source, *, skip_bad: boo
     skipped = {(error.path, error.line): error for error in release.skipped}
     if left_out:
         warnings.warn(f"rolebench {config.name!r}{left_out}", RoleLLMWarning, stacklevel=2)
-    return BuiltConfig(config, source, splits, [*skipped.values()], source.missing(config), tuple(release.left_out))
+    missing = source.missing(config)
+    return BuiltConfig(config, source, splits, [*skipped.values()], missing, tuple(release.left_out))
 
 
 def _warn_missing(config: Config, source: Source) -> None:
@@ -419,7 +419,8 @@ def _list_models(role: Mapping[str, Any], stage: str) -> str:
     names = []
     for run, models in role.get("models", {}).items():
         if run.startswith(stage):
-            names += [str(model.get("model") or model.get("rules") or model["backend"]) for model in models]
+            for model in models:
+                names.append(str(model.get("model") or model.get("rules") or model["backend"]))
     return _join_names(names)
 
 

@@ -27,7 +27,7 @@ from rolellm.core.records import Language, Profile, Subset, Turn, TurnKind
 from rolellm.core.text import find_name, find_surrogate, fold, fold_name, join_names, make_safe_name
 from rolellm.core.typed_json import read_as
 from rolellm.data.rolebench.schema import FOLDERS, SAMPLE, Config, SourceFile, get_config
-from rolellm.data.rolebench.source import Source, locate
+from rolellm.data.rolebench.source import MissingFilesWarning, Source, locate
 from rolellm.data.rolebench.twins import get_world_names, make_twin
 
 #: A text that is not blank.
@@ -140,7 +140,8 @@ class Release:
             return {}
         try:
             value = read_as(dict[str, str], read_json(file), "texts by role name")
-            if half := find_surrogate(*value, *value.values()):
+            half = find_surrogate(*value, *value.values())
+            if half is not None:
                 raise DataError(half)
         except DataError as error:
             raise DataError(error.problem, path=file) from error
@@ -154,9 +155,9 @@ class Release:
         """The general instructions with their role-free targets: line number, instruction, target."""
         for path in self.find(f"instructions-{FOLDERS[language]}/instructions-general*.jsonl"):
             for number, value in self.read_objects(path):
-                pair = value.get("instruction"), value.get("target")
-                if isinstance(pair[0], str) and isinstance(pair[1], str):
-                    yield number, pair[0], pair[1]
+                instruction, target = value.get("instruction"), value.get("target")
+                if isinstance(instruction, str) and isinstance(target, str):
+                    yield number, instruction, target
                 else:
                     self._refuse("expected the texts `instruction` and `target`", path, number)
 
@@ -174,10 +175,15 @@ class Release:
         """
         exact: dict[tuple[str, str], str] = {}
         trimmed: dict[tuple[str, str], str] = {}
-        for _, row in self.read_rows(path) if (self.root / path).is_file() else ():
-            exact.setdefault((row["role"], row["question"]), row["generated"][0])
-            trimmed.setdefault((row["role"], row["question"].strip()), row["generated"][0])
-        return lambda role, question: exact.get((role, question), trimmed.get((role, question.strip())))
+        if (self.root / path).is_file():
+            for _, row in self.read_rows(path):
+                exact.setdefault((row["role"], row["question"]), row["generated"][0])
+                trimmed.setdefault((row["role"], row["question"].strip()), row["generated"][0])
+
+        def find_reply(role: str, question: str) -> str | None:
+            return exact.get((role, question), trimmed.get((role, question.strip())))
+
+        return find_reply
 
 
 _SKIP_HINT = "Fix it, or set such rows aside with skip_bad=True (--skip-bad)"
@@ -192,7 +198,8 @@ def split_catchphrases(description: str) -> tuple[str, list[str]]:
     match = _CATCHPHRASES.search(description)
     if match is None:
         return description.strip(), []
-    return description[: match.start()].strip(), [item.strip() for item in _QUOTED.findall(match.group())]
+    catchphrases = _QUOTED.findall(match.group())
+    return description[: match.start()].strip(), [item.strip() for item in catchphrases]
 
 
 def list_splits(release: Release, config: Config) -> list[str]:
@@ -231,21 +238,31 @@ def _read_strict(release: Release, config: Config, split: str) -> Iterator[dict[
     test, so test rows, and scores on them, stay comparable with the released baseline.
     """
     if split == "test":
-        counts: Counter[str] = Counter()
-        keyed_rows = (
-            (row, _hash_parts(row["role"], row["question"].strip())) for row in _read_joined(release, config, split)
-        )
-        yield from (row for row, key in keyed_rows if _number_key(counts, key) == key)
+        keys: set[str] = set()
+        for row in _read_joined(release, config, split):
+            key = _hash_parts(row["role"], row["question"].strip())
+            if key not in keys:
+                yield row
+            keys.add(key)
         return
-    key = (lambda row: row["role"]) if config.held_out == "role" else (lambda row: fold(row["question"]))
-    tests = [file for file in config.files if file.split == "test" and (release.root / file.path).is_file()]
-    held_out = {key(row) for file in tests for _, row in Release(release.root, release.skip_bad).read_rows(file.path)}
-    yield from (row for row in _read_joined(release, config, split) if key(row) not in held_out)
+
+    def read_key(row: Mapping[str, Any]) -> str:
+        return row["role"] if config.held_out == "role" else fold(row["question"])
+
+    held_out: set[str] = set()
+    for file in config.files:
+        if file.split == "test" and (release.root / file.path).is_file():
+            rows = Release(release.root, release.skip_bad).read_rows(file.path)
+            held_out.update(read_key(row) for _, row in rows)
+    for row in _read_joined(release, config, split):
+        if read_key(row) not in held_out:
+            yield row
 
 
 def _read_twins(release: Release, config: Config, split: str) -> Iterator[dict[str, Any]]:
     for row in _read_joined(release, config, split):
-        if twin := make_twin(row):
+        twin = make_twin(row)
+        if twin is not None:
             yield twin
         elif get_world_names(row["role"], row["language"]) is None:
             release.left_out[row["role"]] += 1
@@ -259,9 +276,14 @@ def _read_joined(release: Release, config: Config, split: str) -> Iterator[dict[
 
 
 def _read_file_rows(release: Release, file: SourceFile, counts: Counter[str]) -> Iterator[dict[str, Any]]:
-    baseline, described = release.load_baseline(file.baseline), release.read_descriptions(file.language)
+    find_baseline = release.load_baseline(file.baseline)
+    descriptions = release.read_descriptions(file.language)
     targets = release.read_targets(file.language) if file.subset == "general" else {}
-    named = functools.cache(lambda role: described.get(find_name(role, described) or ""))
+
+    @functools.cache
+    def find_description(role: str) -> str | None:
+        return descriptions.get(find_name(role, descriptions) or "")
+
     for _, row in release.read_rows(file.path):
         role, question = row["role"], row["question"]
         yield {
@@ -274,8 +296,8 @@ def _read_file_rows(release: Release, file: SourceFile, counts: Counter[str]) ->
             "references": row["generated"],
             "reference_types": row["type"],
             "raw_reference": targets.get(fold(question)),
-            "rolegpt": baseline(role, question),
-            "role_description": named(role),
+            "rolegpt": find_baseline(role, question),
+            "role_description": find_description(role),
         }
 
 
@@ -308,7 +330,10 @@ def _read_instructions(release: Release, config: Config) -> Iterator[dict[str, A
     for language in config.languages:
         for subset, role, value in _iterate_instructions(release, language):
             texts = {name: _format_text(value.get(name)) for name in ("instruction", "answer", "type", "metrics")}
-            parts = [subset, language, *([] if role is None else [role]), texts["instruction"] or ""]
+            parts: list[str] = [subset, language]
+            if role is not None:
+                parts.append(role)
+            parts.append(texts["instruction"] or "")
             yield {
                 "id": _number_key(counts, f"{subset}-{_hash_parts(*parts)}"),
                 "language": language,
@@ -377,12 +402,16 @@ def load_profiles(
     for language in files.languages:
         descriptions = Release(source.root).read_descriptions(language)
         paths = _find_dialogue_files(source, language)
-        filed = [*descriptions, *map(make_safe_name, descriptions)]
-        all_roles = [*descriptions, *(role for role in paths if find_name(role, filed) is None)]
-        for role in all_roles if named_roles is None else named_roles:
+        described_names = [*descriptions, *map(make_safe_name, descriptions)]
+        language_roles = named_roles
+        if language_roles is None:
+            undescribed = [role for role in paths if find_name(role, described_names) is None]
+            language_roles = [*descriptions, *undescribed]
+        for role in language_roles:
             path = paths.get(find_name(role, paths) or make_safe_name(role))
             turns = () if path is None else _read_turns(path, role)
-            profile = Profile(role, language, turns, descriptions.get(find_name(role, descriptions) or ""))
+            description = descriptions.get(find_name(role, descriptions) or "")
+            profile = Profile(role, language, turns, description)
             if any(map(profile.owns, turns)):
                 profiles.append(profile)
             else:
@@ -391,12 +420,9 @@ def load_profiles(
     if not profiles:
         raise ReleaseNotFoundError(_describe_missing(files, without), path=source.root)
     if without:
-        from rolellm.data.rolebench.build import MissingFilesWarning
-
-        text = f"no script dialogue in {source.root} of {len(without)} roles, which are skipped"
-        warnings.warn(
-            f"rolebench {files.name!r}: {text}: {join_names(without, _NAMED)}", MissingFilesWarning, stacklevel=2
-        )
+        skipped = f"{len(without)} roles, which are skipped: {join_names(without, _NAMED)}"
+        text = f"rolebench {files.name!r}: no script dialogue in {source.root} of {skipped}"
+        warnings.warn(text, MissingFilesWarning, stacklevel=2)
     return profiles
 
 
@@ -434,7 +460,8 @@ def read_dialogue(path: str | Path, role: str | None) -> Iterator[Turn]:
     scene, act = -1, object()
     for number, value in read_jsonl(path):
         line = read_as(_Line, value, "the turn", path=path, line=number)
-        if half := find_surrogate(line.role, line.content):
+        half = find_surrogate(line.role, line.content)
+        if half is not None:
             raise DataError(half, path=path, line=number)
         if line.act_id != act:
             scene, act = scene + 1, line.act_id

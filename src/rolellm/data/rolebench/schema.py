@@ -6,7 +6,7 @@ The layout is that of ``ZenMoore/RoleBench`` on the Hub at :data:`REVISION` (see
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rolellm.core.errors import SettingsError
@@ -84,11 +84,13 @@ class Config:
     def list_side_files(self) -> list[str]:
         """Glob patterns of the files that columns are joined from: descriptions and general instructions."""
         patterns = []
-        for folder in map(FOLDERS.__getitem__, self.languages):
+        for language in self.languages:
+            folder = FOLDERS[language]
+            patterns.append(f"profiles-{folder}/desc.json")
             if self.is_dialogue:
-                patterns += [f"profiles-{folder}/desc.json", f"profiles-{folder}/profiles-{folder}-*.jsonl"]
+                patterns.append(f"profiles-{folder}/profiles-{folder}-*.jsonl")
                 continue
-            patterns += [f"profiles-{folder}/desc.json", f"instructions-{folder}/instructions-general*.jsonl"]
+            patterns.append(f"instructions-{folder}/instructions-general*.jsonl")
             if self.name == "roles":
                 patterns += [f"profiles-{folder}/scripts.json"]
             if self.name == "instructions":
@@ -103,35 +105,39 @@ class Config:
 
 def _list_files(language: Language, folder: str) -> tuple[SourceFile, ...]:
     subsets: tuple[Subset, ...] = ("general", "role_specific")
-    return tuple(
-        SourceFile(
-            f"{folder}/{subset}/{split}.jsonl", split, subset, language, f"{folder}/{subset}/rolegpt_baseline.jsonl"
-        )
-        for split in ("train", "test")
-        for subset in subsets
-    )
+    files = []
+    for split in ("train", "test"):
+        for subset in subsets:
+            home = f"{folder}/{subset}"
+            files.append(SourceFile(f"{home}/{split}.jsonl", split, subset, language, f"{home}/rolegpt_baseline.jsonl"))
+    return tuple(files)
 
 
 _IG_ENG = _list_files("en", "rolebench-eng/instruction-generalization")
 _RG_ENG = _list_files("en", "rolebench-eng/role-generalization")
 _IG_ZH = _list_files("zh", "rolebench-zh")
-_RELEASED: tuple[tuple[str, tuple[SourceFile, ...], Language, str], ...] = (
-    ("instruction-generalization-eng", _IG_ENG, "en", "question"),
-    ("role-generalization-eng", _RG_ENG, "en", "role"),
-    ("instruction-generalization-zh", _IG_ZH, "zh", "question"),
-)
-CONFIGS: dict[str, Config] = {
-    config.name: config
-    for config in (
-        *(Config(name, files, (language,)) for name, files, language, _ in _RELEASED),
-        *(Config(f"{name}-strict", files, (language,), held_out) for name, files, language, held_out in _RELEASED),
-        *(Config(name + ANONYMOUS, files, (language,)) for name, files, language, _ in _RELEASED),
-        Config("roles", (), ("en", "zh")),
-        Config("instructions", (), ("en", "zh")),
-        Config(SAMPLE, _IG_ENG + _IG_ZH, ("en", "zh")),
-        Config(SAMPLE + ANONYMOUS, _IG_ENG + _IG_ZH, ("en", "zh")),
+_LANGUAGES: tuple[Language, ...] = ("en", "zh")
+
+
+def _list_configs() -> dict[str, Config]:
+    """List the configs: as released, with what is held out, with other names; the tables; the sample."""
+    released = (
+        Config("instruction-generalization-eng", _IG_ENG, ("en",)),
+        Config("role-generalization-eng", _RG_ENG, ("en",)),
+        Config("instruction-generalization-zh", _IG_ZH, ("zh",)),
     )
-}
+    sample = Config(SAMPLE, _IG_ENG + _IG_ZH, _LANGUAGES)
+    configs = [*released]
+    for config in released:
+        held_out = "role" if config.files is _RG_ENG else "question"
+        configs.append(replace(config, name=f"{config.name}-strict", held_out=held_out))
+    configs += [replace(config, name=config.name + ANONYMOUS) for config in released]
+    configs += [Config(name, (), _LANGUAGES) for name in ("roles", "instructions")]
+    configs += [sample, replace(sample, name=SAMPLE + ANONYMOUS)]
+    return {config.name: config for config in configs}
+
+
+CONFIGS: dict[str, Config] = _list_configs()
 
 
 def get_config(name: str | None) -> Config:
@@ -160,5 +166,7 @@ def get_schema(config: Config) -> pa.Schema:
     else:
         about = ("raw_reference", "rolegpt", "role_description")
         names = ("id", "role", "language", "subset", "question", "references", "reference_types", *about)
-    lists = {"references", "reference_types", "catchphrases"}
-    return pa.schema([(name, pa.list_(pa.string()) if name in lists else pa.string()) for name in names])
+    types = dict.fromkeys(names, pa.string())
+    for name in {"references", "reference_types", "catchphrases"}.intersection(names):
+        types[name] = pa.list_(pa.string())
+    return pa.schema(types)

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from rolellm.core.errors import ReleaseNotFoundError, SettingsError
+from rolellm.core.errors import ReleaseNotFoundError, RoleLLMWarning, SettingsError
 from rolellm.core.fingerprint import hash_file, hash_json
 from rolellm.core.jsonl import read_json
 from rolellm.core.scrub import hide_hub_token
@@ -17,6 +17,10 @@ from rolellm.data.rolebench.schema import BUILD_FORMAT, CONFIGS, KIND, MANIFEST,
 from rolellm.data.rolebench.twins import FILE as NAMES
 
 ENVIRONMENT = "ROLEBENCH_DIR"
+
+
+class MissingFilesWarning(RoleLLMWarning):
+    """A part of the release is not there; what is there was used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,8 @@ class Source:
 
     def files(self, config: Config) -> list[Path]:
         """The release files that this config reads and that are here, sorted."""
-        return sorted({p for pattern in config.patterns() for p in self.root.glob(pattern) if p.is_file()})
+        paths = {path for pattern in config.patterns() for path in self.root.glob(pattern)}
+        return sorted(path for path in paths if path.is_file())
 
     def missing(self, config: Config) -> list[str]:
         """List the files of this config that are missing, as paths or patterns relative to the root.
@@ -42,8 +47,9 @@ class Source:
         """
         missing = [pattern for pattern in config.patterns() if not any(self.root.glob(pattern))]
         own = find_own_manifest(self.root)
-        promised = missing if own is None else own.get("sha256", ())
-        return [pattern for pattern in missing if fnmatch.filter(promised, pattern)]
+        if own is None:
+            return missing
+        return [pattern for pattern in missing if fnmatch.filter(own.get("sha256", ()), pattern)]
 
     def compute_checksums(self, config: Config) -> dict[str, str]:
         """SHA-256 in hex by relative path, for each file that this config reads."""
@@ -65,8 +71,12 @@ def sample_folder() -> Path:
 def find_own_manifest(data_dir: str | Path | None = None) -> dict[str, Any] | None:
     """The manifest of a release that ``rolellm role release`` wrote, found as in `locate`; ``None`` for any other."""
     named = data_dir if data_dir is not None else os.environ.get(ENVIRONMENT)
-    path = Path(named).expanduser() / MANIFEST if named else None
-    manifest = read_json(path) if path and path.is_file() else {}
+    if not named:
+        return None
+    path = Path(named).expanduser() / MANIFEST
+    if not path.is_file():
+        return None
+    manifest = read_json(path)
     return manifest if manifest.get("kind") == KIND else None
 
 
@@ -142,7 +152,8 @@ def _download(config: Config, revision: str, token: str | bool | None) -> Source
             REPO_ID, repo_type="dataset", revision=revision, allow_patterns=config.patterns(), token=token
         )
     except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
-        reason = (hide_hub_token(error, token).strip().splitlines() or [type(error).__name__])[0]
+        first_line = hide_hub_token(error, token).strip().partition("\n")[0]
+        reason = first_line or type(error).__name__
         raise ReleaseNotFoundError(
             f"the release could not be fetched from the Hub ({REPO_ID} at {revision}: {reason}). {_PLACES}"
         ) from None

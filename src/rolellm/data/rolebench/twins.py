@@ -45,7 +45,8 @@ class Names:
         names = sorted(self.twins, key=lambda name: (-len(name), name))
         if self.language == "zh":
             return re.compile("|".join(map(re.escape, names)))
-        return re.compile(f"{_START}(?:{'|'.join(map(_compile_forms, names))}){_END}")
+        forms = "|".join(map(_compile_forms, names))
+        return re.compile(f"{_START}(?:{forms}){_END}")
 
     @functools.cached_property
     def _by_key(self) -> dict[str, str]:
@@ -56,7 +57,10 @@ class Names:
 
     def find(self, *texts: str | None) -> set[str]:
         """The listed names that occur in texts."""
-        return {self._name(match.group()) for text in texts for match in self.pattern.finditer(text or "")}
+        names: set[str] = set()
+        for text in texts:
+            names.update(map(self._name, self.pattern.findall(text or "")))
+        return names
 
     def rename(self, text: str, kept_names: Collection[str] = ()) -> str:
         """A text with every name replaced by its twin.
@@ -87,8 +91,11 @@ class Names:
 
 def _compile_forms(name: str) -> str:
     if " " in name:
-        return "(?i:" + r"[\s_-]*".join(map(re.escape, name.split())) + ")"
-    return re.escape(name) if name.isupper() else f"{re.escape(name)}|{re.escape(name.upper())}"
+        words = r"[\s_-]*".join(map(re.escape, name.split()))
+        return f"(?i:{words})"
+    if name.isupper():
+        return re.escape(name)
+    return f"{re.escape(name)}|{re.escape(name.upper())}"
 
 
 def _fold_key(text: str) -> str:
@@ -102,10 +109,12 @@ def load_names() -> dict[Language, dict[str, Names]]:
     Raises:
         DataError: When the file of names is not texts by name, role and language.
     """
-    listed = read_as(
-        dict[Language, dict[str, dict[str, str]]], yaml.safe_load(FILE.read_text("utf-8")), "names", path=FILE
-    )
-    return {language: {role: Names(language, of) for role, of in roles.items()} for language, roles in listed.items()}
+    text = yaml.safe_load(FILE.read_text("utf-8"))
+    listed = read_as(dict[Language, dict[str, dict[str, str]]], text, "names", path=FILE)
+    names: dict[Language, dict[str, Names]] = {}
+    for language, roles in listed.items():
+        names[language] = {role: Names(language, twins) for role, twins in roles.items()}
+    return names
 
 
 def get_world_names(role: str, language: Language) -> Names | None:
@@ -127,14 +136,16 @@ def make_twin(row: Mapping[str, Any]) -> dict[str, Any] | None:
     names = get_world_names(row["role"], row["language"])
     if names is None:
         return None
-    kept_names = names.find(row["question"], row["raw_reference"]) if row["subset"] == "general" else set()
+    kept_names: set[str] = set()
+    if row["subset"] == "general":
+        kept_names = names.find(row["question"], row["raw_reference"])
     if kept_names & names.find(row["role"]):
         return None
-    renamed = {key: row[key] and names.rename(row[key], kept_names) for key in ("question", "raw_reference", "rolegpt")}
-    return {
-        **row,
-        **renamed,
-        "role": names.rename(row["role"]),
-        "references": [names.rename(text, kept_names) for text in row["references"]],
-        "role_description": row["role_description"] and names.rename(row["role_description"]),
-    }
+    twin = {**row, "role": names.rename(row["role"])}
+    for key in ("question", "raw_reference", "rolegpt"):
+        if row[key]:
+            twin[key] = names.rename(row[key], kept_names)
+    twin["references"] = [names.rename(text, kept_names) for text in row["references"]]
+    if row["role_description"]:
+        twin["role_description"] = names.rename(row["role_description"])
+    return twin

@@ -7,7 +7,7 @@ question and the answers it is about; one that is about others than the run's is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -45,7 +45,8 @@ def sample_rows(comparison: Comparison, size: int, seed: int = 0) -> list[Row]:
     names = list_labelled_systems(comparison)
     if len(names) < 2:
         raise SettingsError(f"ranking needs at least two systems, canaries aside; the run has {len(names)}")
-    rows = [row for row in comparison.rows if all(row.id in comparison.answers[name] for name in names)]
+    answered = set.intersection(*(set(comparison.answers[name]) for name in names))
+    rows = [row for row in comparison.rows if row.id in answered]
     if not rows:
         raise SettingsError(f"no row was answered by all of {', '.join(names)}, so there is nothing to rank")
     return sorted(rows, key=lambda row: _draw(seed, row.id))[:size]
@@ -73,9 +74,9 @@ def sample_answers(
         if system not in choices:
             raise SettingsError(f"no system {system!r} in this run; choose one of {', '.join(choices)}")
         names = [system]
-    answers = [
-        (row, name) for row in comparison.rows for name in names if name in select_answers(comparison, row, names)
-    ]
+    answers: list[tuple[Row, str]] = []
+    for row in comparison.rows:
+        answers += [(row, name) for name in select_answers(comparison, row, names)]
     if not answers:
         raise SettingsError(f"{system or 'nobody'} answered no row, so there is nothing to audit")
     return sorted(answers, key=lambda answer: _draw(seed, answer[0].id, answer[1]))[:size]
@@ -83,17 +84,24 @@ def sample_answers(
 
 def select_answers(comparison: Comparison, row: Row, names: Sequence[str]) -> dict[str, str]:
     """The answers to a row by those of the systems named that gave one; `REFERENCE` is its first reference."""
-    answers = {name: comparison.answers[name].get(row.id) for name in names if name != REFERENCE}
-    if REFERENCE in names and row.references:
-        answers[REFERENCE] = row.references[0]
-    return {name: text for name, text in answers.items() if text is not None}
+    answers: dict[str, str] = {}
+    for name in names:
+        if name == REFERENCE:
+            text = row.references[0] if row.references else None
+        else:
+            text = comparison.answers[name].get(row.id)
+        if text is not None:
+            answers[name] = text
+    return answers
 
 
 def draw_blind_order(annotator: str, row: Row, answers: Mapping[str, str]) -> tuple[str, ...]:
     """Systems' names in the order in which an annotator sees their answers to a row: another for each of them."""
-    return tuple(
-        sorted(answers, key=lambda name: hash_json([annotator, row.id, name, replace_surrogates(answers[name])]))
-    )
+
+    def draw(name: str) -> str:
+        return hash_json([annotator, row.id, name, replace_surrogates(answers[name])])
+
+    return tuple(sorted(answers, key=draw))
 
 
 def hash_content(row: Row, answers: Mapping[str, str]) -> str:
@@ -134,9 +142,9 @@ class RankingLabel:
     def __post_init__(self) -> None:
         if len(set(self.order)) != len(self.order):
             raise ValueError("a system is in the order twice")
-        if self.ranks is not None and (
-            len(self.ranks) != len(self.order) or compute_mid_ranks(self.ranks) != self.ranks
-        ):
+        if self.ranks is None:
+            return
+        if len(self.ranks) != len(self.order) or compute_mid_ranks(self.ranks) != self.ranks:
             raise ValueError("ranks must be places from 1, one for each system; ties share the mean of their places")
 
     @property
@@ -262,17 +270,7 @@ def read_labels(run: JudgeRun, annotator: str, kind: type[_L]) -> dict[tuple[str
         if number > complete_lines:
             break
         label = read_as(kind, value, "the label", path=path, line=number)
-        problem = ""
-        if label.annotator != annotator:
-            problem = f"a label by {label.annotator!r} in the file of {annotator!r}"
-        elif label.row not in rows:
-            problem = f"a label for row {label.row!r}, which is not in this run"
-        elif strangers := sorted(set(label.names) - names):
-            problem = f"a label for {strangers[0]!r}, which takes no part in this run"
-        elif (
-            hash_content(rows[label.row], select_answers(run.comparison, rows[label.row], label.names)) != label.answers
-        ):
-            problem = "a label for other answers than this run's, which was judged again since"
+        problem = _find_problem(run.comparison, label, annotator, rows.get(label.row), names)
         if problem:
             raise DataError(f"{problem}; move the file away to start over", path=path, line=number)
         # The order of first appearance would be that of a correction's first line.
@@ -282,3 +280,18 @@ def read_labels(run: JudgeRun, annotator: str, kind: type[_L]) -> dict[tuple[str
         if broken.line is not None and broken.line <= complete_lines:
             raise broken
     return labels
+
+
+def _find_problem(comparison: Comparison, label: Label, annotator: str, row: Row | None, names: Collection[str]) -> str:
+    """Say why a label is not one of this person and run; nothing where it is."""
+    if label.annotator != annotator:
+        return f"a label by {label.annotator!r} in the file of {annotator!r}"
+    if row is None:
+        return f"a label for row {label.row!r}, which is not in this run"
+    strangers = sorted(set(label.names) - set(names))
+    if strangers:
+        return f"a label for {strangers[0]!r}, which takes no part in this run"
+    answers = select_answers(comparison, row, label.names)
+    if hash_content(row, answers) != label.answers:
+        return "a label for other answers than this run's, which was judged again since"
+    return ""

@@ -1,115 +1,32 @@
 """The filters that candidates go through, in order; the first that turns one down says why, and nothing is thrown away.
 
-The paper keeps confident candidates and drops duplicates (arXiv 2310.00746). The other filters, the order and all
-thresholds are our choice. Duplicates come last, so that no pair is dropped for the sake of one that is itself dropped.
+The paper keeps confident candidates and drops duplicates (arXiv 2310.00746). The checks of form and of words in common,
+the order and all thresholds are our choice. Duplicates come last, so that no pair is dropped for the sake of one that
+is itself dropped.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 from typing import Any, Final, Literal
 
-from rolellm.characters.reply_rules import RULES, find_breaches, is_machine, speaks_of_itself
+from rolellm.characters.reply_rules import RULES, find_breaches, is_machine
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.records import Language, Profile
-from rolellm.core.settings import read_packaged_patterns
 from rolellm.core.text import fold
+from rolellm.making.content_words import measure_overlap
 from rolellm.making.duplicates import find_repeats
-from rolellm.making.instruct.candidates import LEVELS, Candidate
-from rolellm.making.instruct.grounding import Grounding, make_grounding_check
+from rolellm.making.instruct.candidates import LEVELS, Candidate, Rating
 from rolellm.making.instruct.prompts import hash_prompts
-from rolellm.making.instruct.segments import Segment
-from rolellm.making.profile.portrait import collect_names, list_titles
 from rolellm.making.settings import FilterSettings, Level
-from rolellm.models.prompts.leaks import MOST_COPIED, make_leak_check, make_share_check
+from rolellm.models.prompts.leaks import make_leak_check
 
-
-def find_source_reference(question: str, answer: str, language: Language) -> str | None:
-    """Explain why a pair does not stand by itself; ``None`` for one that does.
-
-    >>> find_source_reference("Owl, what does the passage say of mice?", "They are small.", "en")
-    'the question refers to its source ("the passage")'
-    """
-    for part, text in (("question", question), ("answer", answer)):
-        if match := _load_pattern(language, "source").search(text):
-            return f'the {part} refers to its source ("{match.group().strip()}")'
-    if match := _load_pattern(language, "unknown").search(answer):
-        return f'the answer is that there is none ("{match.group().strip()}")'
-    if _load_pattern(language, "nothing").fullmatch(answer.strip()):
-        return "the answer says nothing"
-    return None
-
-
-@cache
-def _load_pattern(language: Language, name: str) -> re.Pattern[str]:
-    return re.compile(read_packaged_patterns("rolellm.making.instruct", "filters.yaml", language)[name])
-
-
-def make_character_check(character: Profile) -> Callable[[str], str | None]:
-    """Return a function that explains why an answer is not the role's own; ``None`` for one that is.
-
-    An answer is told *about* the role when it has the role's name, or "the" and a title in it, before a word such as
-    "is" or "said" or as the subject of a sentence, or opens with "you", as who gives the asker the role's deeds ("You
-    learned to read"), and no word by which speakers mean themselves. None of the release's 11,530 role-specific
-    answers opens so without one. A role that speaks of itself by name passes once it says "I" as well.
-
-    Args:
-        character: Its names, aliases and catchphrases count, and whether it is a machine.
-    """
-    language = character.language
-    machine = is_machine(character.full_description or character.background, language)
-    titled = "".join(rf"|\b[Tt]he {re.escape(title)}" for title in list_titles(character))
-    role = f"(?:{character.name_pattern}{titled})"
-    told, subject = (_load_pattern(language, name).pattern for name in ("told", "subject"))
-    asker = _load_pattern(language, "asker").pattern
-    narration = re.compile(f"{role}{told}|{subject.format(role=role)}|{asker}")
-    script = re.compile(rf"\s*[*\[（(]*{character.name_pattern}[*\]）)]*\s*[:：]")
-
-    def check_answer(answer: str) -> str | None:
-        for rule, words in find_breaches(answer, language, machine=machine, own=character.catchphrases).items():
-            return f'{RULES[rule]} ("{words}")'
-        if script.match(answer):
-            return "opens with the role's name and a colon, as a script does"
-        match = narration.search(answer)
-        if match and not speaks_of_itself(answer, language):
-            return f'tells about the role ("{match.group()}")'
-        return None
-
-    return check_answer
-
-
-def make_address_check(character: Profile) -> Callable[[str], str | None]:
-    """Return a function that explains why a question does not address the role ("Owl, what does he eat?"), or ``None``.
-
-    That is one that says no "you", and has the role's name where nobody is called by it ("Why did Owl leave?"), or
-    calls the role and speaks of it again by name or as "he" or "she". None of the release's 4,750 English and 1,535
-    Chinese role-specific questions has the name so.
-    """
-    language = character.language
-    name = collect_names(character).pattern
-    others = _load_pattern(language, "others").pattern
-    again = re.compile(f"(?:{name}).*?({character.name_pattern}|{others})", re.IGNORECASE | re.DOTALL)
-    address = re.compile(rf"(?:^|[,，]\s*)(?:\w+\.?\s+)?(?:{name})(?:\s+\w+)?\s*(?:[,，:：?？!！.。]|$)", re.IGNORECASE)
-    anywhere = re.compile(f"({name})", re.IGNORECASE)
-
-    def check_question(question: str) -> str | None:
-        question = question.strip()
-        if _load_pattern(language, "addressed").search(question):
-            return None
-        match = again.match(question) or (None if address.search(question) else anywhere.search(question))
-        return f'asks about the role as about somebody else ("{match.group(1)}")' if match else None
-
-    return check_question
-
-
-FilterName = Literal["form", "leak", "confidence", "standalone", "character", "grounding", "duplicate"]
-FILTERS: Final[tuple[FilterName, ...]] = (
-    *("form", "leak", "confidence", "standalone", "character", "grounding", "duplicate"),
-)
+FilterName = Literal["form", "confidence", "overlap", "duplicate"]
+FILTERS: Final[tuple[FilterName, ...]] = ("form", "confidence", "overlap", "duplicate")
 #: The longest question and answer: words in English, characters in Chinese. The release's longest have 42 and 146
 #: words, 75 and 170 characters (our count).
 LONGEST: Final[dict[Language, tuple[int, int]]] = {"en": (60, 200), "zh": (120, 300)}
@@ -122,6 +39,8 @@ _SAME_ANSWER: Final = 0.7
 #: release's 19,016 role-specific answers.
 _LONG_CLAUSE: Final = 4
 _CLAUSE_END: Final = re.compile(r"[,.;:!?，。；：！？、…\n]+")
+#: Zero-width joiners, of which emoji are made, and the soft hyphen.
+_JOINERS: Final = "\u200c\u200d\u00ad"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +51,13 @@ class Verdict:
         candidate: The candidate.
         by: The filter that turned it down; ``None`` of one that is kept.
         reason: Why, in words.
-        grounding: What of a pair was found in the script and the profile; ``None`` where that is not checked.
+        overlap: Share of the pair's content words that its segment or the profile has; ``None`` where it has none.
     """
 
     candidate: Candidate
     by: FilterName | None = None
     reason: str | None = None
-    grounding: Grounding | None = None
+    overlap: float | None = None
 
     @property
     def kept(self) -> bool:
@@ -148,14 +67,12 @@ class Verdict:
     def to_dict(self, language: Language) -> dict[str, Any]:
         """Return a line of ``kept.jsonl`` or ``dropped.jsonl``."""
         pair = self.candidate
-        receipt = {**pair.receipt, "templates": hash_prompts(language)}
-        receipt["filter"] = {
-            "verdict": "kept" if self.kept else "dropped",
-            "by": self.by,
-            "reason": self.reason,
+        verdict = "kept" if self.kept else "dropped"
+        receipt = {
+            **pair.receipt,
+            "templates": hash_prompts(language),
+            "filter": {"verdict": verdict, "by": self.by, "reason": self.reason, "overlap": self.overlap},
         }
-        if self.grounding is not None:
-            receipt["grounding"] = self.grounding.to_dict()
         return {
             "id": pair.id,
             "question": pair.question,
@@ -174,7 +91,7 @@ def filter_candidates(candidates: Sequence[Candidate], character: Profile, setti
     Args:
         candidates: In the order in which they were made.
         character: Whose they are.
-        settings: Which filters.
+        settings: The thresholds.
 
     Returns:
         A verdict each, in the same order. Of near-duplicates the surest is kept, of equally sure ones the first.
@@ -182,69 +99,64 @@ def filter_candidates(candidates: Sequence[Candidate], character: Profile, setti
     Raises:
         MissingExtraError: For BM25 without ``bm25s``.
     """
-    judge_candidate = _make_candidate_judge(character, settings)
-    verdicts = [judge_candidate(candidate) for candidate in candidates]
-    if settings.no_duplicates:
-        return verdicts
+    judge = _CandidateJudge(character, settings)
+    verdicts = [judge.decide(candidate) for candidate in candidates]
     language = character.language
-    looks = (
-        ("question", "asks", 0, settings.similarity),
-        ("answer", "says", LONG_ANSWER[language], _SAME_ANSWER),
-    )
-    for part, says, least, similarity in looks:
-        texts = {
-            index: text
-            for index, verdict in enumerate(verdicts)
-            if verdict.kept and _measure_length(text := getattr(candidates[index], part), language) >= least
-        }
-        ranked = sorted(texts, key=lambda index: -_score_confidence(candidates[index]))
-        alike = find_repeats([texts[index] for index in ranked], language, similarity)
-        for repeat, (first, value) in alike.items():
-            index, original = ranked[repeat], ranked[first]
-            reason = f'{says} what {candidates[original].id} {says} ("{texts[original]}"): similarity {value:.2f}'
-            verdicts[index] = Verdict(candidates[index], "duplicate", reason, verdicts[index].grounding)
+    _drop_duplicates(verdicts, "question", language, settings.similarity, least=0)
+    _drop_duplicates(verdicts, "answer", language, _SAME_ANSWER, least=LONG_ANSWER[language])
     return verdicts
 
 
-def _make_candidate_judge(character: Profile, settings: FilterSettings) -> Callable[[Candidate], Verdict]:
-    """Return a function that judges a candidate by itself, without the others."""
-    language = character.language
-    check_question, check_answer = make_address_check(character), make_character_check(character)
-    grounding_in = make_grounding_check(character)
-    profile_text = f"{character.full_description}\n{character.background}"
-    leak, copied_share = lru_cache(maxsize=64)(partial(make_leak_check, language)), make_share_check(profile_text)
-    script = "\n".join(f"{turn.speaker}: {turn.content}" for turn in character.turns)
+def _drop_duplicates(verdicts: list[Verdict], part: str, language: Language, similarity: float, *, least: int) -> None:
+    """Turn down pairs whose question (or answer) of some length says what that of a surer pair says."""
+    texts: dict[int, str] = {}
+    for index, verdict in enumerate(verdicts):
+        text = getattr(verdict.candidate, part)
+        if verdict.kept and _measure_length(text, language) >= least:
+            texts[index] = text
+    ranked = sorted(texts, key=lambda index: -_score_confidence(verdicts[index].candidate))
+    repeats = find_repeats([texts[index] for index in ranked], language, similarity)
+    for repeat, (first, value) in repeats.items():
+        verdict, original = verdicts[ranked[repeat]], ranked[first]
+        reason = f'the same {part} as {verdicts[original].candidate.id} ("{texts[original]}"): similarity {value:.2f}'
+        verdicts[ranked[repeat]] = Verdict(verdict.candidate, "duplicate", reason, verdict.overlap)
 
-    @lru_cache(maxsize=64)
-    def get_grounding_check(segment: Segment) -> Callable[[str, str], Grounding]:
-        return grounding_in(segment.text if segment.type == "script_based" else f"{segment.text}\n{script}")
 
-    def find_fault(pair: Candidate, grounding: Grounding | None) -> tuple[FilterName, str] | None:
-        evidence = f"{profile_text}\n{pair.segment.text}"
-        if copied := leak(evidence)(f"{pair.question}\n{pair.answer}"):
-            return "leak", f'repeats our instructions or examples ("{copied}")'
-        if not settings.no_confidence and (reason := _find_doubt(pair, settings.min_confidence)):
-            return "confidence", reason
-        if not settings.no_standalone and (reason := find_source_reference(pair.question, pair.answer, language)):
-            return "standalone", reason
-        if not settings.no_character:
-            if reason := check_question(pair.question) or check_answer(pair.answer):
-                return "character", reason
-            if copied_share(pair.answer) > MOST_COPIED and not speaks_of_itself(pair.answer, language):
-                return "character", "repeats the description instead of speaking as the role"
-        # A profile has the matter of few answers, but no other names and numbers than they may have.
-        least = settings.min_grounding if pair.type == "script_based" else 0.0
-        ungrounded = grounding.reason(least) if grounding else None
-        return ("grounding", ungrounded) if ungrounded else None
+class _CandidateJudge:
+    """Judges a candidate by itself, without the others."""
 
-    def judge_candidate(pair: Candidate) -> Verdict:
-        if reason := pair.problem or find_form_problem(pair.question, pair.answer, language):
-            return Verdict(pair, "form", reason)
-        grounding = None if settings.no_grounding else get_grounding_check(pair.segment)(pair.question, pair.answer)
-        by, why = find_fault(pair, grounding) or (None, None)
-        return Verdict(pair, by, why, grounding)
+    def __init__(self, character: Profile, settings: FilterSettings) -> None:
+        self._settings, self._language = settings, character.language
+        self._catchphrases = character.catchphrases
+        description = character.full_description or character.background or ""
+        self._is_machine = is_machine(description, character.language)
+        self._profile = "\n".join((description, *character.catchphrases, *character.names))
+        self._find_leak = lru_cache(maxsize=64)(make_leak_check)
 
-    return judge_candidate
+    def decide(self, pair: Candidate) -> Verdict:
+        """Return the verdict, with the first fault."""
+        language = self._language
+        problem = pair.problem or find_form_problem(pair.question, pair.answer, language)
+        if problem:
+            return Verdict(pair, "form", problem)
+        evidence = f"{self._profile}\n{pair.segment.text}"
+        leak = self._find_leak(language, evidence)(f"{pair.question}\n{pair.answer}")
+        if leak:
+            return Verdict(pair, "form", f'repeats our instructions or examples ("{leak}")')
+        breaches = find_breaches(pair.answer, language, machine=self._is_machine, own=self._catchphrases)
+        for rule, words in breaches.items():
+            return Verdict(pair, "form", f'the answer {RULES[rule]} ("{words}")')
+        known, words_of_pair = measure_overlap(f"{pair.question}\n{pair.answer}", evidence, language)
+        overlap = round(known / words_of_pair, 3) if words_of_pair else None
+        doubt = _find_doubt(pair, self._settings.min_confidence)
+        if doubt:
+            return Verdict(pair, "confidence", doubt, overlap)
+        # A profile has the matter of few answers.
+        least = self._settings.min_overlap
+        if pair.type == "script_based" and overlap is not None and overlap < least:
+            reason = f"{known} of {words_of_pair} content words are in segment or profile, fewer than {least:.0%}"
+            return Verdict(pair, "overlap", reason, overlap)
+        return Verdict(pair, overlap=overlap)
 
 
 def find_form_problem(question: str, answer: str, language: Language) -> str | None:
@@ -253,11 +165,13 @@ def find_form_problem(question: str, answer: str, language: Language) -> str | N
     >>> find_form_problem("Owl, who are you?", "Owl, who are you?", "en")
     'the answer repeats the question'
     """
-    for name, text, longest in zip(("question", "answer"), (question, answer), LONGEST[language], strict=True):
-        if (length := _measure_length(text, language)) > longest:
+    longest_question, longest_answer = LONGEST[language]
+    for name, text, longest in (("question", question, longest_question), ("answer", answer, longest_answer)):
+        length = _measure_length(text, language)
+        if length > longest:
             unit = "characters" if language == "zh" else "words"
             return f"the {name} has {length} {unit}, more than {longest}"
-        if any(unicodedata.category(sign) in ("Cc", "Cf", "Co", "Cs") and sign not in _JOINERS for sign in text):
+        if any(map(_is_control, text)):
             return f"the {name} has control characters in it"
         if not any(map(str.isalpha, text)):
             return f"the {name} has no words"
@@ -265,10 +179,17 @@ def find_form_problem(question: str, answer: str, language: Language) -> str | N
             return f"the {name} is not in {'Chinese' if language == 'zh' else 'English'}"
     if fold(question) == fold(answer):
         return "the answer repeats the question"
-    parts = map(str.strip, _CLAUSE_END.split(answer))
-    clauses = [part for part in parts if _measure_length(part, language) >= _LONG_CLAUSE]
-    twice = next((clause for index, clause in enumerate(clauses) if clause in clauses[:index]), None)
-    return f'the answer says "{twice}" twice' if twice else None
+    seen: set[str] = set()
+    for clause in map(str.strip, _CLAUSE_END.split(answer)):
+        if clause in seen:
+            return f'the answer says "{clause}" twice'
+        if _measure_length(clause, language) >= _LONG_CLAUSE:
+            seen.add(clause)
+    return None
+
+
+def _is_control(character: str) -> bool:
+    return character not in _JOINERS and unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs")
 
 
 def _measure_length(text: str, language: Language) -> int:
@@ -276,16 +197,15 @@ def _measure_length(text: str, language: Language) -> int:
     return len(text) if language == "zh" else len(text.split())
 
 
-#: Zero-width joiners, of which emoji are made, and the soft hyphen.
-_JOINERS: Final = "\u200c\u200d\u00ad"
-
-
 def _find_doubt(pair: Candidate, least: Level) -> str | None:
-    for aspect, rating in (("completeness", pair.completeness), ("factualness", pair.factualness)):
+    ratings: tuple[tuple[str, Rating], ...] = (("completeness", pair.completeness), ("factualness", pair.factualness))
+    for aspect, rating in ratings:
         if rating.level is None:
-            return f"no level of {aspect} could be read" + (f' ("{rating.said[:40]}")' if rating.said else "")
+            said = f' ("{rating.said[:40]}")' if rating.said else ""
+            return f"no level of {aspect} could be read{said}"
         if LEVELS.index(rating.level) < LEVELS.index(least):
-            return f"{aspect} is {rating.level}, below {least}" + (f": {rating.reason}" if rating.reason else "")
+            reason = f": {rating.reason}" if rating.reason else ""
+            return f"{aspect} is {rating.level}, below {least}{reason}"
     return None
 
 

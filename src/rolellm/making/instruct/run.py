@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from rolellm.core.typed_json import read_as
 from rolellm.data.rolebench.release import Text
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Request
-from rolellm.making.instruct.candidates import LEVELS, Candidate, parse_candidate, parse_pairs
+from rolellm.making.instruct.candidates import Candidate, parse_candidate, parse_pairs
 from rolellm.making.instruct.filters import FILTERS, Verdict, filter_candidates
 from rolellm.making.instruct.prompts import (
     TOKENS_A_PAIR,
@@ -235,7 +235,6 @@ class Instruct(Step[InstructResult]):
         return {
             "language": self.character.language,
             "tokens_a_pair": TOKENS_A_PAIR,
-            "similarity": self.settings.filters.least_similarity,
             "segments": {
                 "found": {kind: kinds[kind] for kind in ("profile", "script", "lore")},
                 "without_the_role": sum(not item.about_role for item in result.segments),
@@ -256,7 +255,6 @@ class Instruct(Step[InstructResult]):
             "kept": len(result.kept),
             "kept_by_type": {name: by_type[name] for name in QUESTION_TYPES},
             "dropped": {name: by_filter[name] for name in FILTERS},
-            "verified": _count_verified(result.verdicts, self.settings.filters.min_grounding),
         }
         return {
             "role": self.character.role,
@@ -264,19 +262,6 @@ class Instruct(Step[InstructResult]):
             "enough": result.shortfall is None,
             "shortfall": result.shortfall,
         }
-
-
-def _count_verified(verdicts: Iterable[Verdict], least: float) -> dict[str, dict[str, int]]:
-    """Count well-formed pairs that the material bears out, and those it does not, by the model's lower own rating."""
-    verified: dict[str, dict[str, int]] = {}
-    for verdict in verdicts:
-        if verdict.grounding is not None:
-            levels = (verdict.candidate.completeness.level, verdict.candidate.factualness.level)
-            rated = min((level for level in levels if level), key=LEVELS.index, default="none")
-            counts = verified.setdefault(rated, {"borne_out": 0, "not_borne_out": 0})
-            needed = least if verdict.candidate.type == "script_based" else 0.0
-            counts["not_borne_out" if verdict.grounding.reason(needed) else "borne_out"] += 1
-    return dict(sorted(verified.items()))
 
 
 def _make_stand_ins(character: Profile, tasks: Mapping[str, Task], request: Request) -> list[Any]:

@@ -190,10 +190,10 @@ class BuildProfile(Step[Profile]):
             )
         request = request_third_person(start, excerpts=excerpts, notes=notes, sampling=sampling)
         material, longest = f"{excerpts}\n{get_notes(start)}", Portrait("a" * MOST_BYTES)
-        accept = accept_portrait("third", start, names, material)
+        accept = accept_portrait("third", start.language, names, material)
         background = (yield from self._ask(llm, request, accept, "description, third person", longest)).text
         request = request_second_person(start, background, sampling)
-        accept = accept_portrait("second", start, names, material, background)
+        accept = accept_portrait("second", start.language, names, f"{material}\n{background}")
         try:
             portrait = yield from self._ask(llm, request, accept, "description, second person", longest)
         except ModelError:

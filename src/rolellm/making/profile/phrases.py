@@ -76,9 +76,12 @@ def split_sentences(line: str, language: Language) -> Iterator[Sentence]:
         text = text.replace("'", "\n")
     start = 0
     for stop in [*_STOP.finditer(text), None]:
-        piece, mark = (text[start:], "") if stop is None else (text[start : stop.start()], stop.group()[:1])
-        start = len(text) if stop is None else stop.end()
-        if language == "zh" and len(folded := unicodedata.normalize("NFKC", piece)) != len(piece):
+        piece, mark = text[start:], ""
+        if stop is not None:
+            piece, mark = text[start : stop.start()], stop.group()[:1]
+            start = stop.end()
+        folded = unicodedata.normalize("NFKC", piece)
+        if language == "zh" and len(folded) != len(piece):
             piece = folded
         tokens = _find_words(piece, language)
         if not tokens:
@@ -95,9 +98,12 @@ def split_sentences(line: str, language: Language) -> Iterator[Sentence]:
 
 
 def _find_words(text: str, language: Language) -> list[tuple[int, int, str]]:
-    if language == "en":
-        return [(hit.start(), hit.end(), hit.group().replace("’", "'").lower()) for hit in _WORD.finditer(text)]
     tokens: list[tuple[int, int, str]] = []
+    if language == "en":
+        for hit in _WORD.finditer(text):
+            word = hit.group().replace("’", "'").lower()
+            tokens.append((hit.start(), hit.end(), word))
+        return tokens
     folded, at = unicodedata.normalize("NFKC", text).lower(), 0
     for word in load_chinese_tokenizer()(text):
         begin = folded.find(word, at)
@@ -153,34 +159,43 @@ def find_repeated_phrases(character: Profile, most: int = OFFERED) -> list[Phras
     """
     language = character.language
     speeches = [turn for turn in character.turns if turn.kind == "speech"]
-    own, others = (
-        [list(split_sentences(turn.content, language)) for turn in speeches if character.owns(turn) is is_own]
-        for is_own in (True, False)
-    )
-    counts, against = map(_count_lines, (own, others))
-    sums = _count_phrases(own), _count_phrases(others)
-    names = {word for name in {turn.speaker for turn in character.turns} for *_, word in _find_words(name, language)}
-    uses = {
-        words: listed
-        for words, listed in _list_uses(own, {words for words, count in counts.items() if count >= _REPEATED}).items()
-        if _is_phrase(words, listed, language) and not names.issuperset(words)
-    }
+    own: list[list[Sentence]] = []
+    others: list[list[Sentence]] = []
+    for turn in speeches:
+        lines = own if character.owns(turn) else others
+        lines.append(list(split_sentences(turn.content, language)))
+    own_counts, other_counts = _count_lines(own), _count_lines(others)
+    own_sums, other_sums = _count_phrases(own), _count_phrases(others)
+    names: set[str] = set()
+    for speaker in {turn.speaker for turn in character.turns}:
+        names.update(word for _, _, word in _find_words(speaker, language))
+    repeated = {words for words, count in own_counts.items() if count >= _REPEATED}
+    uses: dict[Words, list[_Use]] = {}
+    for words, own_uses in _list_uses(own, repeated).items():
+        if _is_phrase(words, own_uses, language) and not names.issuperset(words):
+            uses[words] = own_uses
     phrases: list[tuple[Phrase, Words]] = []
     for words in _drop_absorbed(uses):
-        length, listed = min(len(words), _LONGEST), uses[words]
-        score = _log_odds(len(listed), against[words], sums[0][length], sums[1][length])
+        length, own_uses = min(len(words), _LONGEST), uses[words]
+        score = _log_odds(len(own_uses), other_counts[words], own_sums[length], other_sums[length])
         # Where others say nothing of that length there is nothing to compare with, and the score is 0.
-        if score > 0 or not against[words]:
-            form = Counter(use.form for use in listed).most_common(1)[0][0]
-            score *= 1 + sum(use.edges == 2 for use in listed) / len(listed)
-            phrases.append((Phrase(form, len(listed), against[words], score), words))
+        if score > 0 or not other_counts[words]:
+            form = Counter(use.form for use in own_uses).most_common(1)[0][0]
+            score *= 1 + sum(use.edges == 2 for use in own_uses) / len(own_uses)
+            phrases.append((Phrase(form, len(own_uses), other_counts[words], score), words))
     phrases.sort(key=lambda item: (-item[0].score, -item[0].lines, item[1]))
     return [phrase for phrase, _ in phrases[:most]]
 
 
 def _count_lines(lines: _Lines) -> Counter[Words]:
     """Count the lines that have each phrase."""
-    return Counter(words for line in lines for words in {s.words[a:b] for s in line for a, b in _find_grams(s)})
+    counts = Counter[Words]()
+    for line in lines:
+        phrases: set[Words] = set()
+        for sentence in line:
+            phrases.update(sentence.words[start:end] for start, end in _find_grams(sentence))
+        counts.update(phrases)
+    return counts
 
 
 def _list_uses(lines: _Lines, phrases: Set[Words]) -> dict[Words, list[_Use]]:
@@ -190,7 +205,8 @@ def _list_uses(lines: _Lines, phrases: Set[Words]) -> dict[Words, list[_Use]]:
         best: dict[Words, _Use] = {}
         for sentence in line:
             for start, end in _find_grams(sentence):
-                if (words := sentence.words[start:end]) in phrases:
+                words = sentence.words[start:end]
+                if words in phrases:
                     is_sentence = end - start == len(sentence.words)
                     edges = sentence.edges[start] + sentence.edges[end]
                     use = _Use(edges, is_sentence, sentence.shown(start, end))
@@ -203,7 +219,10 @@ def _list_uses(lines: _Lines, phrases: Set[Words]) -> dict[Words, list[_Use]]:
 def _count_phrases(lines: _Lines) -> list[int]:
     """Count the phrases, by length."""
     lengths = Counter(len(sentence.words) for line in lines for sentence in line)
-    return [sum(max(size - n + 1, 0) * count for size, count in lengths.items()) for n in range(_LONGEST + 1)]
+    sums = []
+    for words in range(_LONGEST + 1):
+        sums.append(sum(max(size - words + 1, 0) * count for size, count in lengths.items()))
+    return sums
 
 
 def _find_grams(sentence: Sentence) -> Iterator[tuple[int, int]]:
@@ -219,26 +238,35 @@ def _find_grams(sentence: Sentence) -> Iterator[tuple[int, int]]:
 def _log_odds(own_count: int, other_count: int, all_own: int, all_others: int) -> float:
     prior, total = own_count + other_count, all_own + all_others
     own_weight, other_weight = own_count + prior, other_count + prior
-    odds = own_weight / max(all_own + total - own_weight, 1), other_weight / max(all_others + total - other_weight, 1)
-    return (math.log(odds[0]) - math.log(odds[1])) / math.sqrt(1 / own_weight + 1 / other_weight)
+    own_odds = own_weight / max(all_own + total - own_weight, 1)
+    other_odds = other_weight / max(all_others + total - other_weight, 1)
+    deviation = math.sqrt(1 / own_weight + 1 / other_weight)
+    return (math.log(own_odds) - math.log(other_odds)) / deviation
 
 
 def _is_phrase(words: Words, uses: Sequence[_Use], language: Language) -> bool:
     least, most = _CHARACTERS[language]
-    size = sum(map(len, words)) + (len(words) - 1) * (language == "en")
-    is_mostly_whole = 2 * sum(use.is_sentence for use in uses) >= len(uses)
-    is_short = len(words) < least if language == "en" else size < least
-    if size > most or size < _REPEATED or 2 * sum(use.edges > 0 for use in uses) < len(uses):
+    size = sum(map(len, words))
+    if language == "en":
+        size += len(words) - 1
+    if size > most or size < _REPEATED or all(map(str.isdigit, words)):
         return False
-    return not all(map(str.isdigit, words)) and (is_mostly_whole or not (is_short or _FUNCTION_WORDS.issuperset(words)))
+    at_edges = sum(use.edges > 0 for use in uses)
+    if 2 * at_edges < len(uses):
+        return False
+    whole = sum(use.is_sentence for use in uses)
+    if 2 * whole >= len(uses):
+        return True
+    is_short = (len(words) if language == "en" else size) < least
+    return not is_short and not _FUNCTION_WORDS.issuperset(words)
 
 
 def _drop_absorbed(uses: Mapping[Words, Sequence[_Use]]) -> list[Words]:
     """Drop the phrases that are mostly within a longer one."""
-    absorbed = {
-        part
-        for words, listed in uses.items()
-        for start, end in itertools.combinations(range(len(words) + 1), 2)
-        if (part := words[start:end]) != words and part in uses and len(uses[part]) * _ABSORBED <= len(listed)
-    }
+    absorbed: set[Words] = set()
+    for words, listed in uses.items():
+        for start, end in itertools.combinations(range(len(words) + 1), 2):
+            part = words[start:end]
+            if part != words and part in uses and len(uses[part]) * _ABSORBED <= len(listed):
+                absorbed.add(part)
     return [words for words in uses if words not in absorbed]

@@ -2,6 +2,11 @@
 
 Text inside a message never becomes a special token: a question that contains ``</s>`` or ``<|im_end|>`` is sent as
 those characters. Only the chat template writes special tokens.
+
+Templates of chat models differ in what they write before a reply when they ask for one, and when they show one: Qwen3
+and GLM-4.5 an empty think block, gpt-oss a channel, R1-Distill opens a think block only when it asks. Others have no
+system role, which is where the role lives. What is put right here goes into the template itself, so that it is saved
+with the tokenizer and holds for whoever loads it.
 """
 
 from __future__ import annotations
@@ -9,15 +14,161 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from rolellm.core.errors import ModelError
+from rolellm.core.errors import ModelError, RoleLLMWarning
+from rolellm.core.limits import render_talks, run_limited
 from rolellm.models.prompts.render import load_chat_template
-from rolellm.models.prompts.settle import REPLY, TURNS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+SYSTEM, REPLY = "rolellm system", "rolellm reply"
+#: A conversation with one reply, to see what a template writes around it.
+TURNS = (
+    {"role": "system", "content": SYSTEM},
+    {"role": "user", "content": "rolellm user"},
+    {"role": "assistant", "content": REPLY},
+)
+# Exchanges of the longest conversation that a template's time is taken with.
+_PAIRS = 32
+# The names by which templates let thinking be switched off.
+_SWITCHES = ("enable_thinking", "thinking")
+_FOLD = (
+    "{% if messages | length > 1 and messages[0]['role'] == 'system' and messages[1]['role'] == 'user' %}"
+    "{% set messages = [{'role': 'user', 'content': messages[0]['content'] + '\\n\\n' + messages[1]['content']}]"
+    " + messages[2:] %}{% endif %}"
+)
+
+
+def settle_template(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Change a tokenizer's own chat template where it does not ask for a reply as it shows one.
+
+    A system text that the template does not take goes in front of the first user turn, which a warning says once;
+    switches for thinking are off; what the template writes between a prompt and its reply, other than white space, goes
+    to the end of the prompt. A template that needs none of this, or that this does not help, is left as it is.
+
+    Args:
+        tokenizer: The model's tokenizer; one without a chat template is left alone.
+
+    Raises:
+        ModelError: When the template takes too long.
+    """
+    template = original = _get_template(tokenizer)
+    if not template:
+        return
+    check_time(tokenizer)
+    if SYSTEM not in _render_pair(tokenizer, template)[0]:
+        template = _FOLD + template
+    for switch in _SWITCHES:
+        off = _switch_off(switch) + template
+        if _render_pair(tokenizer, off) != _render_pair(tokenizer, template):
+            template = off
+    prompt, before = _render_pair(tokenizer, template)
+    lead = before.removeprefix(prompt)
+    if lead != before and lead.strip():
+        ending = json.dumps(lead, ensure_ascii=False)
+        template = template.removesuffix("\n") + f"{{% if add_generation_prompt %}}{{{{ {ending} }}}}{{% endif %}}"
+    if template != original and _describe_mismatch(*_render_pair(tokenizer, template)) is None:
+        tokenizer.chat_template = template
+    if _FOLD in _get_template(tokenizer):
+        _say_folded(tokenizer.name_or_path or "the tokenizer")
+
+
+def check_time(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Check that a tokenizer's own chat template, which may be a stranger's, renders a few conversations in time.
+
+    Raises:
+        ModelError: When it does not.
+    """
+    template = _get_template(tokenizer)
+    if template in ("", load_chat_template()):
+        return
+    try:
+        _render_once(template, json.dumps(tokenizer.special_tokens_map))
+    except TimeoutError as error:
+        name = tokenizer.name_or_path or "the tokenizer"
+        raise ModelError(f"{name}: its chat template {error} for one prompt; use another model or template") from error
+
+
+@cache
+def _render_once(template: str, tokens: str) -> None:
+    system, *pair = TURNS
+    run_limited(render_talks, template, json.loads(tokens), [TURNS[:2], TURNS, [system, *pair * _PAIRS]])
+
+
+@cache
+def _say_folded(name: str) -> None:
+    warnings.warn(
+        f"{name}: its chat template has no system role; the system text goes in front of the first user turn",
+        RoleLLMWarning,
+        stacklevel=3,
+    )
+
+
+def check_settled(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Check that a chat template asks for a reply as it shows one: a reply can be trained where it is asked for.
+
+    Raises:
+        ModelError: When it does not; says what it writes.
+    """
+    problem = _describe_mismatch(*_render_pair(tokenizer, _get_template(tokenizer)))
+    if problem is not None:
+        raise ModelError(f"the tokenizer's chat template {problem}; set prompt.form: rolellama")
+
+
+def list_switches(template: str) -> dict[str, bool]:
+    """The switches that `settle_template` set in a chat template, by name."""
+    return {switch: False for switch in _SWITCHES if _switch_off(switch) in template}
+
+
+def _describe_mismatch(prompt: str, before: str) -> str | None:
+    """Describe a template's defect, by its prompt and by what it writes before a reply; ``None`` when there is none."""
+    if SYSTEM not in prompt:
+        return "takes no system text, which is where the role is described"
+    request = prompt.rstrip()
+    if before.startswith(request) and not before[len(request) :].strip():
+        return None
+    same = len(os.path.commonprefix([prompt, before]))  # noqa: RUF071  # Character by character is what is meant here.
+    return (
+        f"writes {_quote_end(prompt[same:])} where it asks for a reply and {_quote_end(before[same:])} where it shows "
+        "one, so training would put replies where inference expects something else"
+    )
+
+
+def _quote_end(text: str) -> str:
+    return repr(text[-40:]) if text else "nothing"
+
+
+def _get_template(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A tokenizer's own chat template, the default one where it has several; empty without any."""
+    template: Any = tokenizer.chat_template
+    if isinstance(template, dict):
+        template = template.get("default")
+    return str(template or "")
+
+
+def _switch_off(switch: str) -> str:
+    return f"{{% set {switch} = false %}}"
+
+
+def _render_pair(tokenizer: PreTrainedTokenizerBase, template: str) -> tuple[str, str]:
+    """Render what a template writes when it asks for a reply, and what it writes before one that is there."""
+    import jinja2
+
+    def render(turns: Any, **options: Any) -> str:
+        return str(tokenizer.apply_chat_template(list(turns), chat_template=template, tokenize=False, **options))
+
+    try:
+        prompt = render(TURNS[:2], add_generation_prompt=True)
+        whole = render(TURNS)
+    except (jinja2.TemplateError, ValueError, TypeError):
+        return "", ""
+    return prompt, whole.rpartition(REPLY)[0]
+
 
 # Whether a prompt is too long is checked where that matters, and said in words of ours.
 _QUIET: Final = {"verbose": False}
@@ -67,13 +218,16 @@ class PromptEncoder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
         # Gemma's added tokens include runs of newlines, which templates and messages contain as ordinary text.
-        added = [text for token in tokenizer.added_tokens_decoder.values() if (text := str(token)).strip()]
-        # Gemma has 6,400 of them; the lookahead tries them only where one can begin.
-        first = "".join(sorted({re.escape(text[0]) for text in added}))
-        tried = "|".join(map(re.escape, sorted(added, key=len, reverse=True)))
-        self._special = re.compile(f"(?=[{first}])(?:{tried})" if added else r"(?!)")
+        texts = [str(token) for token in tokenizer.added_tokens_decoder.values()]
+        added = sorted(filter(str.strip, texts), key=len, reverse=True)
+        pattern = "(?!)"
+        if added:
+            # Gemma has 6,400 of them; the lookahead tries them only where one can begin.
+            first = "".join(sorted({re.escape(text[0]) for text in added}))
+            pattern = f"(?=[{first}])(?:{'|'.join(map(re.escape, added))})"
+        self._special = re.compile(pattern)
         # By the messages before the last, what prompts begin with and its tokens; empty where they cannot be cut.
-        self._heads: dict[tuple[str, ...], tuple[str, list[int]]] = {}
+        self._heads: dict[tuple[tuple[str, str], ...], tuple[str, list[int]]] = {}
 
     def __call__(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """The tokens that ask a model for its reply; see `encode_prompt`, which this equals.
@@ -82,7 +236,7 @@ class PromptEncoder:
             ModelError: As `encode_prompt` does.
         """
         *before, last = messages
-        key = tuple(text for message in before for text in (message["role"], message["content"]))
+        key = tuple((message["role"], message["content"]) for message in before)
         if key not in self._heads:
             self._heads[key] = self._encode_head(before, last["role"])
         head, ids = self._heads[key]
@@ -95,13 +249,18 @@ class PromptEncoder:
     def _encode_head(self, before: list[dict[str, str]], role: str) -> tuple[str, list[int]]:
         if any(self._special.search(message["content"]) for message in before):
             return "", []
-        first, second = ([*before, {"role": role, "content": content}] for content in ("a", "b"))
-        text, changed = (_render(self._tokenizer, turns, add_generation_prompt=True) for turns in (first, second))
+        first = [*before, {"role": role, "content": "a"}]
+        second = [*before, {"role": role, "content": "b"}]
+        text = _render(self._tokenizer, first, add_generation_prompt=True)
+        changed = _render(self._tokenizer, second, add_generation_prompt=True)
         common = os.path.commonprefix([text, changed])  # noqa: RUF071  # Character by character is meant.
-        head = common[: max((match.start() for match in self._special.finditer(common)), default=0)]
+        starts = [match.start() for match in self._special.finditer(common)]
+        head = common[: max(starts, default=0)]
         ids = self._plain(head)
-        expected = encode_prompt(self._tokenizer, first)
-        return (head, ids) if [*ids, *self._plain(text[len(head) :])] == expected else ("", [])
+        whole = [*ids, *self._plain(text[len(head) :])]
+        if whole != encode_prompt(self._tokenizer, first):
+            return "", []
+        return head, ids
 
     def _plain(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer(text, add_special_tokens=False, **_QUIET)["input_ids"]
@@ -183,9 +342,13 @@ class TurnEncoder:
 
     def _end_reply(self, ids: list[int]) -> list[int]:
         """End a reply at the special token that the chat template closes it with, else with the tokenizer's own."""
-        length = max((number for number, token in enumerate(ids, start=1) if token in self._special), default=0)
-        is_closed = length and not self._tokenizer.decode(ids[length:]).strip()
-        return ids[:length] if is_closed else [*ids, self._end]
+        length = 0
+        for number, token in enumerate(ids, start=1):
+            if token in self._special:
+                length = number
+        if length and not self._tokenizer.decode(ids[length:]).strip():
+            return ids[:length]
+        return [*ids, self._end]
 
 
 def _has_quoted_arguments(calls: Sequence[dict[str, Any]], text: str) -> bool:
@@ -222,19 +385,23 @@ def encode_replies(tokenizer: PreTrainedTokenizerBase, replies: Sequence[str]) -
     # SentencePiece tokenizers put a space before whatever opens a text; a reply opens nothing, the prompt did.
     (newline,) = encode(["\n"])
     encoded = encode([f"\n{text}" for text in texts])
-    # Where the reply's own first characters join the newline's token, the reply is taken alone.
-    return [
-        ids[len(newline) :] if ids[: len(newline)] == newline else encode([text])[0]
-        for ids, text in zip(encoded, texts, strict=True)
-    ]
+    for index, ids in enumerate(encoded):
+        if ids[: len(newline)] == newline:
+            encoded[index] = ids[len(newline) :]
+        else:
+            # The reply's own first characters joined the newline's token.
+            encoded[index] = encode([texts[index]])[0]
+    return encoded
 
 
 def _find_lead(tokenizer: PreTrainedTokenizerBase) -> str:
     """White space that the chat template writes between a prompt and its reply."""
     prompt = _render(tokenizer, TURNS[:2], add_generation_prompt=True)
     before = _render(tokenizer, TURNS).rpartition(REPLY)[0]
-    lead = before[len(prompt) :] if before.startswith(prompt) else ""
-    return "" if lead.strip() else lead
+    lead = before[len(prompt) :]
+    if lead.strip() or not before.startswith(prompt):
+        return ""
+    return lead
 
 
 def _get_tokens_after_prompt(tokenizer: PreTrainedTokenizerBase, count: int) -> list[int]:

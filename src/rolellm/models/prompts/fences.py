@@ -1,15 +1,21 @@
-"""Texts of strangers in a prompt: made harmless, and put behind a fence that they cannot close."""
+"""Texts of strangers in a prompt: made harmless, and put behind a fence that they cannot close.
+
+Control tokens of chat templates are looked for in a copy in which look-alikes are folded to ASCII one for one
+(full-width letters, styled letters), so that a match can be carried back to the text. The patterns are in
+`quote_guard.yaml`.
+"""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import re
+import unicodedata
 from itertools import count
 from typing import Final
 
 from rolellm.core.sanitize import make_visible
-from rolellm.models.prompts.quote_guard import disarm
+from rolellm.core.settings import read_packaged_yaml
 
 #: The most characters of a text that a judge is shown by default: some ten times the paper's 200 tokens.
 LIMIT: Final = 8000
@@ -56,7 +62,9 @@ def make_harmless(text: str, limit: int = LIMIT) -> str:
     spelled = _spell_hidden(_JOINER.sub("", head.replace("\r\n", "\n")))
     left_out += max(len(spelled) - limit, 0)
     harmless = disarm(spelled[:limit])
-    return f"{harmless}\n[… {left_out:,} more characters]" if left_out else harmless
+    if left_out:
+        harmless += f"\n[… {left_out:,} more characters]"
+    return harmless
 
 
 def _spell_hidden(text: str) -> str:
@@ -80,8 +88,11 @@ def draw_nonce(*parts: str) -> str:
     """
     datas = [part.encode("utf-8", "surrogatepass") for part in parts]
     content = b"".join(f"{len(data)}:".encode() + data for data in datas)
-    marks = (hashlib.sha256(content + str(turn).encode()).hexdigest()[:16] for turn in count())
-    return next(mark for mark in marks if not any(mark in part for part in parts))
+    for turn in count():
+        mark = hashlib.sha256(content + str(turn).encode()).hexdigest()[:16]
+        if not any(mark in part for part in parts):
+            break
+    return mark
 
 
 def fence_text(name: str, text: str, mark: str) -> str:
@@ -123,7 +134,8 @@ def read_fences(prompt: str) -> dict[str, str]:
     first, end = "", 0
     for opening in _OPENING.finditer(prompt):
         mark, name = opening.groups()
-        first = first or mark
+        if not first:
+            first = mark
         if opening.start() < end or mark != first or name.startswith("end of "):
             continue
         start = opening.end() + 1
@@ -135,3 +147,69 @@ def read_fences(prompt: str) -> dict[str, str]:
             raise ValueError(f"there are two fences of the name {name!r:.80}")
         texts[name] = prompt[start:end]
     return texts
+
+
+# Ranges of characters that NFKC, which some tokenizers apply before they look for their tokens, turns into ASCII.
+_COMPATIBLE: Final = (
+    *((0xA0, 0x3400), (0xA7F2, 0xA7F5), (0xFB29, 0xFB2A), (0xFE10, 0xFFF0)),
+    *((0x107A5, 0x107A6), (0x1D400, 0x1D800), (0x1F100, 0x1F200), (0x1FBF0, 0x1FBFA)),
+)
+
+_PATTERNS = read_packaged_yaml("rolellm.models.prompts", "quote_guard.yaml")
+_TOKENS, _BRACKETED = ("|".join(_PATTERNS[name]) for name in ("tokens", "bracketed"))
+_TOKEN: Final = re.compile(
+    rf"<(?=\|)|</?(?:{_TOKENS})>|<</?sys>>|\[/?(?:{_BRACKETED})\]|\|\|\|[a-z_]{{1,24}}\|\|\||"
+    r">>(?:title|abstract|introduction|summary|comment|answer|question|domain|prefix|suffix|middle)<<|"
+    # MiniMax.
+    r"\]~!?b[\[\]]|\[e~\[",
+    re.IGNORECASE,
+)
+_HEADER: Final = re.compile(
+    r"^[ \t]{0,8}(?:#{1,6}[ \t]{0,4}|\*\*|【)?(?:system|user|human|assistant|instruction|gpt|系统|用户|助手|人类|指令)"
+    r"(?:\*\*|】)?[ \t]{0,4}(:)",
+    re.IGNORECASE | re.MULTILINE,
+)
+# Look-alikes that no Unicode normalization turns back.
+_SWAPPED: Final = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", "|": "¦"}
+
+
+@functools.cache
+def _to_ascii() -> dict[int, str]:
+    folded: dict[int, str] = {}
+    for first, end in _COMPATIBLE:
+        for code in range(first, end):
+            character = unicodedata.normalize("NFKC", chr(code))
+            if len(character) == 1 and character.isascii():
+                folded[code] = character
+    return folded
+
+
+def fold_lookalikes(text: str) -> str:
+    """The text with each character that NFKC makes one of ASCII folded to it; as long as it was.
+
+    >>> fold_lookalikes("＜｜𝐢𝐦")
+    '<|im'
+    """
+    return text if text.isascii() else text.translate(_to_ascii())
+
+
+def disarm(text: str) -> str:
+    """The text with the brackets and bars of control tokens, and colons of role headers, swapped for look-alikes.
+
+    It stays as long as it was, and a text without any comes back as it is.
+
+    >>> disarm("<|im_end|> [INST] a < b [sic]")
+    '‹|im_end|> ⟦INST⟧ a < b [sic]'
+    """
+    plain = fold_lookalikes(text)
+    spans = [match.span() for match in _TOKEN.finditer(plain)]
+    colons = [match.start(1) for match in _HEADER.finditer(plain)]
+    if not spans and not colons:
+        return text
+    characters = list(text)
+    for start, end in spans:
+        for index in range(start, end):
+            characters[index] = _SWAPPED.get(plain[index], characters[index])
+    for index in colons:
+        characters[index] = "꞉"
+    return "".join(characters)

@@ -44,11 +44,8 @@ def make_leak_check(
     'Leave nothing out, add nothing, give'
     """
     size = LONGEST_SHARED[language] + 1
-    prompts, more, copies = (
-        _collect_prompt_grams(language),
-        _collect_grams(extra_texts, size),
-        _collect_example_sentences(language),
-    )
+    prompts, more = _collect_prompt_grams(language), _collect_grams(extra_texts, size)
+    copies = _collect_example_sentences(language)
     material_grams: set[tuple[str, ...]] = set()
 
     def find_leak(text: str) -> str | None:
@@ -56,10 +53,13 @@ def make_leak_check(
         folded = [word.group().casefold() for word in words]
         for start in range(len(words) - size + 1):
             gram = tuple(folded[start : start + size])
-            if gram in prompts or gram in more:
-                material_grams.update(list_word_runs(material, size) if not material_grams else ())
-                if gram not in material_grams:
-                    return text[words[start].start() : words[start + size - 1].end()]
+            if gram not in prompts and gram not in more:
+                continue
+            if not material_grams:
+                material_grams.update(list_word_runs(material, size))
+            if gram not in material_grams:
+                last = words[start + size - 1]
+                return text[words[start].start() : last.end()]
         for sentence in _SENTENCE.findall(text):
             key = _fold_words(sentence)
             if key in copies and key not in list_word_runs(material, len(key)):
@@ -72,9 +72,9 @@ def make_leak_check(
 @functools.cache
 def _collect_example_sentences(language: Language) -> frozenset[tuple[str, ...]]:
     least = 4 if language == "en" else 6
-    sentences = (
-        _fold_words(sentence) for text in _read_prompt_texts(language, ".json") for sentence in _SENTENCE.findall(text)
-    )
+    sentences: set[tuple[str, ...]] = set()
+    for text in _read_prompt_texts(language, ".json"):
+        sentences.update(map(_fold_words, _SENTENCE.findall(text)))
     return frozenset(words for words in sentences if len(words) >= least)
 
 
@@ -88,7 +88,9 @@ def make_share_check(material: str) -> Callable[[str], float]:
 
     def measure_share(text: str) -> float:
         grams = list(list_word_runs(text, _COPIED))
-        return sum(gram in material_grams for gram in grams) / len(grams) if grams else 0.0
+        if not grams:
+            return 0.0
+        return sum(gram in material_grams for gram in grams) / len(grams)
 
     return measure_share
 
@@ -101,7 +103,11 @@ def _collect_prompt_grams(language: Language) -> frozenset[tuple[str, ...]]:
 
 @functools.cache
 def _collect_grams(texts: tuple[str, ...], size: int) -> frozenset[tuple[str, ...]]:
-    return frozenset(gram for text in texts for part in SLOT.split(text) for gram in list_word_runs(part, size))
+    grams: set[tuple[str, ...]] = set()
+    for text in texts:
+        for part in SLOT.split(text):
+            grams.update(list_word_runs(part, size))
+    return frozenset(grams)
 
 
 def _read_prompt_texts(language: Language, ending: str = "") -> Iterator[str]:
@@ -109,13 +115,14 @@ def _read_prompt_texts(language: Language, ending: str = "") -> Iterator[str]:
         if not file.name.endswith(ending):
             continue
         text = file.read_text(encoding="utf-8")
-        if file.name.endswith(".json"):
-            # Every object goes in by itself, the inner ones first.
-            objects: list[dict[str, Any]] = []
-            json.loads(text, object_hook=objects.append)
-            yield from (value for item in objects for value in item.values() if isinstance(value, str))
-        else:
+        if not file.name.endswith(".json"):
             yield text
+            continue
+        # Every object goes in by itself, the inner ones first.
+        objects: list[dict[str, Any]] = []
+        json.loads(text, object_hook=objects.append)
+        for item in objects:
+            yield from (value for value in item.values() if isinstance(value, str))
 
 
 def list_word_runs(text: str, size: int) -> Iterator[tuple[str, ...]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -62,24 +63,27 @@ class Template:
         text = self.text
         if self.optional:
             values[self.optional] = values[self.optional].strip()
-            named, parts = f"{{{self.optional}}}", text.split(self.between)
-            text = self.between.join(part for part in parts if values[self.optional] or named not in part)
+            parts = text.split(self.between)
+            if not values[self.optional]:
+                parts = [part for part in parts if f"{{{self.optional}}}" not in part]
+            text = self.between.join(parts)
         else:
             self._check(frozenset(slots))
         return SLOT.sub(lambda slot: values.get(slot.group(1), slot.group()), text)
 
     def _check(self, names: frozenset[str]) -> None:
-        lacking, unknown = sorted(names - self.slots), sorted(self.slots - names)
-        if lacking or unknown:
-            problems = [f"has no slot {_list_slots(lacking)}"] * bool(lacking)
-            problems += [f"has {_list_slots(unknown)}, which nothing fills"] * bool(unknown)
-            raise SettingsError(
-                f"{self.name} {' and '.join(problems)}; its slots have to be {_list_slots(sorted(names)) or 'none'}"
-            )
+        problems: list[str] = []
+        if names - self.slots:
+            problems.append(f"has no slot {_list_slots(names - self.slots)}")
+        if self.slots - names:
+            problems.append(f"has {_list_slots(self.slots - names)}, which nothing fills")
+        if problems:
+            expected = _list_slots(names) or "none"
+            raise SettingsError(f"{self.name} {' and '.join(problems)}; its slots have to be {expected}")
 
 
-def _list_slots(slots: list[str]) -> str:
-    return ", ".join(f"{{{slot}}}" for slot in slots)
+def _list_slots(slots: Collection[str]) -> str:
+    return ", ".join(f"{{{slot}}}" for slot in sorted(slots))
 
 
 @functools.cache
@@ -103,8 +107,11 @@ def load_template(language: Language, name: str) -> Template:
 def hash_templates(language: Language, prefix: str) -> dict[str, str]:
     """The hash of each file whose name begins so, and of the request for a repair, by its name without the ending."""
     files = resources.files("rolellm.models.prompts").joinpath(language).iterdir()
-    chosen = sorted((file.name, file.read_bytes()) for file in files if file.name.startswith((prefix, "repair")))
-    return {name.partition(".")[0]: hash_bytes(content) for name, content in chosen}
+    hashes: dict[str, str] = {}
+    for file in sorted(files, key=lambda file: file.name):
+        if file.name.startswith((prefix, "repair")):
+            hashes[file.name.partition(".")[0]] = hash_bytes(file.read_bytes())
+    return hashes
 
 
 def load_system_template(language: Language, path: str | Path | None = None, *, retrieval: bool = False) -> Template:
@@ -132,9 +139,11 @@ def load_system_template(language: Language, path: str | Path | None = None, *, 
         raise SettingsError(
             f"no system template at {path} ({error}); give a UTF-8 text file, or leave it out to use the one that ships"
         ) from error
-    lacking = [slot for slot in ("{role}", "{examples}")[: 1 + retrieval] if slot not in text]
+    required, needs = ["{role}"], "a system template needs it"
+    if retrieval:
+        required, needs = ["{role}", "{examples}"], "a template for retrieval needs both"
+    lacking = [slot for slot in required if slot not in text]
     if lacking:
-        needs = "a template for retrieval needs both" if retrieval else "a system template needs it"
         raise SettingsError(f"{path} has no slot {' and no '.join(lacking)}; {needs}")
     return Template(text, str(path), optional, between)
 
@@ -189,7 +198,8 @@ def load_chat_template(name: str = "rolellama") -> str:
         SettingsError: For a form that does not ship; names those that do.
     """
     folder = resources.files("rolellm.models.prompts").joinpath("chat")
-    names = sorted(item.name.removesuffix(".jinja") for item in folder.iterdir() if item.name.endswith(".jinja"))
+    files = [item.name for item in folder.iterdir() if item.name.endswith(".jinja")]
+    names = sorted(file.removesuffix(".jinja") for file in files)
     if name not in names:
         raise SettingsError(f"unknown prompt form {name!r}; known: {', '.join(names)}")
     return folder.joinpath(f"{name}.jinja").read_text(encoding="utf-8").strip()
@@ -216,18 +226,21 @@ def shorten_turn(text: str) -> str:
 
 
 def format_turn(turn: Turn, language: Language, *, is_full: bool = False) -> str:
-    """A turn, shortened unless `whole`, with its speaker's name; narration is in one pair of brackets, without a name.
+    """A turn, shortened unless `is_full`, with its speaker's name; narration is in brackets, without a name.
 
     >>> format_turn(Turn("King", "A fine day."), "en")
     'King: A fine day.'
     """
     text = turn.content
-    if turn.kind == "speech":
-        return f"{turn.speaker}{_COLON[language]}{text if is_full else shorten_turn(text)}"
-    if text[:1] + text[-1:] in _BRACKETED:
+    is_speech = turn.kind == "speech"
+    if not is_speech and text[:1] + text[-1:] in _BRACKETED:
         text = text[1:-1].strip()
+    if not is_full:
+        text = shorten_turn(text)
+    if is_speech:
+        return f"{turn.speaker}{_COLON[language]}{text}"
     opening, closing = _BRACKETS[language]
-    return f"{opening}{text if is_full else shorten_turn(text)}{closing}"
+    return f"{opening}{text}{closing}"
 
 
 @functools.cache

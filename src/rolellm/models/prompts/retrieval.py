@@ -43,7 +43,9 @@ class TextIndex:
         self.words = _make_splitter(language)
         self._index: Any = None
         vocabulary: dict[str, int] = defaultdict(itertools.count().__next__)
-        cut = [[vocabulary[word] for word in self.words(text)] for text in texts]
+        cut: list[list[int]] = []
+        for text in texts:
+            cut.append([vocabulary[word] for word in self.words(text)])
         # The package cannot index texts among which there is not one word.
         if vocabulary:
             self._index = bm25s.BM25()
@@ -81,21 +83,28 @@ def _rank_scores(scores: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.
     Most texts are ruled out without sorting them: each of the `count` best blocks has one text as good as the worst of
     those blocks' best, so nothing below that can be among the best `count` texts.
     """
-    blocks = scores[: len(scores) // _BLOCK * _BLOCK].reshape(-1, _BLOCK).max(axis=1)
-    bound = np.partition(blocks, -count)[-count] if 0 < count <= len(blocks) else 0
-    candidates = np.flatnonzero(scores >= bound) if bound > 0 else np.arange(len(scores))
-    return candidates[np.argsort(-scores[candidates], kind="stable")[: max(count, 0)]]
+    count = max(count, 0)
+    whole_blocks = len(scores) // _BLOCK
+    blocks = scores[: whole_blocks * _BLOCK].reshape(-1, _BLOCK).max(axis=1)
+    candidates = np.arange(len(scores))
+    if 0 < count <= whole_blocks:
+        bound = np.partition(blocks, -count)[-count]
+        if bound > 0:
+            candidates = np.flatnonzero(scores >= bound)
+    order = np.argsort(-scores[candidates], kind="stable")
+    return candidates[order[:count]]
 
 
 def _make_splitter(language: Language) -> Callable[[str], list[str]]:
     """Make what gives the words of a text that count."""
     from bm25s.stopwords import STOPWORDS_CHINESE, STOPWORDS_EN_PLUS
 
-    stop = frozenset(STOPWORDS_EN_PLUS if language == "en" else STOPWORDS_CHINESE)
-    find_words = re.compile(r"\b\w\w+\b").findall
-    # A Chinese word may be one character long.
-    cut = load_chinese_tokenizer() if language == "zh" else lambda text: find_words(text.lower())
-    return lambda text: [word for word in cut(text) if word not in stop]
+    if language == "zh":
+        # A Chinese word may be one character long.
+        cut, stop = load_chinese_tokenizer(), frozenset(STOPWORDS_CHINESE)
+        return lambda text: [word for word in cut(text) if word not in stop]
+    find_words, stop = re.compile(r"\b\w\w+\b").findall, frozenset(STOPWORDS_EN_PLUS)
+    return lambda text: [word for word in find_words(text.lower()) if word not in stop]
 
 
 RETRIEVED = 5
@@ -116,7 +125,7 @@ class Exchange:
         return f"{self.before.content}\n{self.line.content}"
 
     def format(self, language: Language, *, is_full: bool = False) -> str:
-        """Both as a prompt shows them, a line each; shortened unless `whole`."""
+        """Both as a prompt shows them, a line each; shortened unless `is_full`."""
         return "\n".join(format_turn(turn, language, is_full=is_full) for turn in (self.before, self.line))
 
 
@@ -130,19 +139,24 @@ def join_parted_turns(turns: Iterable[Turn], language: Language) -> list[Turn]:
     last: int | None = None
     gap = "" if language == "zh" else " "
     for turn in turns:
+        if turn.kind != "speech":
+            lines.append(turn)
+            continue
         joined = turn
-        if turn.kind == "speech":
-            if last is not None and _is_continued(before := lines[last], turn):
-                joined = replace(before, content=f"{before.content}{gap}{turn.content}", end=turn.end)
-                del lines[last:]
-            last = len(lines)
+        if last is not None and _is_continued(lines[last], turn):
+            before = lines[last]
+            joined = replace(before, content=f"{before.content}{gap}{turn.content}", end=turn.end)
+            del lines[last:]
+        last = len(lines)
         lines.append(joined)
     return lines
 
 
 def _is_continued(before: Turn, turn: Turn) -> bool:
-    near = min(before.start, turn.start) >= 0 and 0 <= turn.start - before.end <= _PARTED
-    return near and before.speaker == turn.speaker != UNKNOWN and before.scene == turn.scene
+    if before.speaker != turn.speaker or turn.speaker == UNKNOWN or before.scene != turn.scene:
+        return False
+    has_places = before.start >= 0 and turn.start >= 0
+    return has_places and 0 <= turn.start - before.end <= _PARTED
 
 
 def find_exchanges(profile: Profile) -> list[Exchange]:
@@ -158,7 +172,8 @@ def find_exchanges(profile: Profile) -> list[Exchange]:
         if before is not None and before.scene != turn.scene:
             before = None
         if not profile.owns(turn):
-            if turn.kind == "speech" or (turn.kind == "narration" and (before is None or before.kind == "narration")):
+            is_first_told = turn.kind == "narration" and (before is None or before.kind == "narration")
+            if turn.kind == "speech" or is_first_told:
                 before = turn
         elif before is not None:
             pairs.append(Exchange(before, turn))
@@ -185,16 +200,19 @@ class RetrievalPrompts(DescriptionPrompts):
     def __init__(self, profiles: Iterable[Profile], *, count: int = RETRIEVED, path: str | Path | None = None) -> None:
         super().__init__(path, retrieval=True)
         self._count = count
-        self._roles = {
-            (profile.language, profile.role): (pairs, TextIndex([item.text for item in pairs], profile.language))
-            for profile in profiles
-            if (pairs := find_exchanges(profile))
-        }
+        self._roles: dict[tuple[Language, str], tuple[list[Exchange], TextIndex]] = {}
+        for profile in profiles:
+            exchanges = find_exchanges(profile)
+            if exchanges:
+                index = TextIndex([exchange.text for exchange in exchanges], profile.language)
+                self._roles[profile.language, profile.role] = exchanges, index
 
     def find_examples(self, row: Row) -> list[Exchange]:
         """The exchanges that a row's prompt shows, best first."""
-        pairs, index = self._roles.get((row.language, row.role), ((), None))
-        return [] if index is None else [pairs[number] for number in index.rank(row.question, self._count)]
+        if (row.language, row.role) not in self._roles:
+            return []
+        exchanges, index = self._roles[row.language, row.role]
+        return [exchanges[number] for number in index.rank(row.question, self._count)]
 
     def __call__(self, row: Row) -> list[dict[str, str]]:
         """One system turn, one user turn, as `rolellm.models.prompts.render.make_messages` makes them."""

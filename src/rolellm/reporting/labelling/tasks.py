@@ -1,13 +1,14 @@
-"""What one person has to label, what of it is done, and what the page may know: never a name, never a verdict."""
+"""What one person has to label, and what of it is done; what is shown never has a name or a verdict."""
 
 from __future__ import annotations
 
+import csv
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
-
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pathlib import Path
+from typing import Any, Final, Literal
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import JsonlAppender
@@ -36,20 +37,60 @@ from rolellm.judging.settings import LabelSettings
 
 Status = Literal["open", "done", "skipped"]
 
-#: What answers are called on the page; S is the key that skips.
-LETTERS: Final = "ABCDEFGHIJKLMNOPQRTUVWXYZ"
-#: Characters of one text that are shown; the rest is counted. Our choice: no person reads ten pages to rank one answer.
-MAX_TEXT: Final = 20_000
+#: What answers are called.
+LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#: In a sheet, in the place of a label: the person said nothing of this one.
+SKIP: Final = "skip"
+_ANSWERS: Final[Mapping[str, bool | None]] = {"yes": True, "no": False, "cannot tell": None}
+#: Characters of one text that are shown; the rest is counted.
+_MAX_TEXT: Final = 20_000
+#: A longer look at one item is a break.
 _LONGEST: Final = 86_400.0
+_FORMULA: Final = re.compile(r"\A[=+\-@\t\r]")
 
 
-@dataclass(frozen=True)
-class _Post:
-    """The fields that the page sends with every label."""
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A thing that a person says of an item.
 
-    item: StrictInt
-    seconds: Annotated[StrictFloat | StrictInt, Field(ge=0)]
-    skipped: StrictBool = False
+    Attributes:
+        name: Its name, a column of the sheet.
+        choices: What may be said.
+    """
+
+    name: str
+    choices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A row, and the answers that are shown with it.
+
+    Attributes:
+        row: The row.
+        answers: By system, in the order in which they are shown.
+    """
+
+    row: Row
+    answers: Mapping[str, str]
+
+    @property
+    def about(self) -> str:
+        """The hash of what a label is about."""
+        return hash_content(self.row, self.answers)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What is shown, by what it is: what judges see. The reference is not shown next to itself."""
+        references = () if REFERENCE in self.answers else select_references(self.row)
+        texts = {
+            "role": self.row.role,
+            "description": self.row.role_description or "",
+            "question": self.row.question,
+            "references": "\n\n".join(references),
+            **dict(zip(LETTERS, self.answers.values(), strict=False)),
+        }
+        return {name: make_visible(truncate(text, _MAX_TEXT)) for name, text in texts.items()}
 
 
 class LabelTask:
@@ -61,7 +102,9 @@ class LabelTask:
         settings: The size of the sample, and whether whole rows are ranked or single answers audited.
 
     Attributes:
-        kind: Which page it needs: ``ranking`` or ``audit``.
+        kind: ``ranking`` or ``audit``.
+        items: What is labelled, in order.
+        fields: What is said of each.
         path: Where the labels go.
 
     Raises:
@@ -69,128 +112,138 @@ class LabelTask:
         DataError: When earlier labels are not about this run's answers.
     """
 
+    kind: Literal["ranking", "audit"]
+
     def __init__(self, run: JudgeRun, annotator: str, settings: LabelSettings) -> None:
-        comparison, label_type = run.comparison, AuditLabel if settings.audit else RankingLabel
-        self.annotator, self.kind = annotator, "audit" if settings.audit else "ranking"
+        comparison = run.comparison
+        self.annotator = annotator
+        label_type: type[Any] = AuditLabel if settings.audit else RankingLabel
         self.path = label_path(run.folder, annotator, label_type)
+        self.items: list[Item] = []
         if settings.audit:
-            sample = sample_answers(comparison, settings.sample, settings.seed, system=settings.system)
-            self._items = [(row, select_answers(comparison, row, [name])) for row, name in sample]
+            self.kind = "audit"
+            for row, name in sample_answers(comparison, settings.sample, settings.seed, system=settings.system):
+                self.items.append(Item(row, select_answers(comparison, row, [name])))
+            # Only whether a reply is correct may be beyond a person.
+            choices = dict.fromkeys(AUDIT_QUESTIONS, ("yes", "no")) | {"correct": tuple(_ANSWERS)}
+            self.fields = [Field(name, choices[name]) for name in AUDIT_QUESTIONS]
         else:
+            self.kind = "ranking"
             names = list_labelled_systems(comparison)
             if len(names) > len(LETTERS):
                 raise SettingsError(f"{len(names)} systems are too many to rank; at most {len(LETTERS)} are possible")
-            rows = sample_rows(comparison, settings.sample, settings.seed)
-            orders = (draw_blind_order(annotator, row, select_answers(comparison, row, names)) for row in rows)
-            self._items = [
-                (row, select_answers(comparison, row, order)) for row, order in zip(rows, orders, strict=True)
-            ]
+            for row in sample_rows(comparison, settings.sample, settings.seed):
+                order = draw_blind_order(annotator, row, select_answers(comparison, row, names))
+                self.items.append(Item(row, select_answers(comparison, row, order)))
+            places = tuple(str(place) for place in range(1, len(names) + 1))
+            self.fields = [Field(f"place of {letter}", places) for letter in LETTERS[: len(names)]]
         self._lock = threading.Lock()
         if self.path.is_file():
             # Half a line that a crash left is taken off before anything is read.
             JsonlAppender(self.path).close()
         self._labels: dict[tuple[str, ...], Any] = read_labels(run, annotator, label_type)
 
-    def __len__(self) -> int:
-        return len(self._items)
+    def _find_label(self, item: Item) -> Label | None:
+        """Find a label of these answers; one more system since, and the row is to be ranked again."""
+        key = (item.row.id, *item.answers) if self.kind == "audit" else (item.row.id,)
+        label: Label | None = self._labels.get(key)
+        return label if label is not None and set(label.names) == set(item.answers) else None
 
     def statuses(self) -> list[Status]:
         """Return what is done of each item, in order."""
-        return [self._get_status(*item) for item in self._items]
+        statuses: list[Status] = []
+        for item in self.items:
+            label = self._find_label(item)
+            if label is None:
+                statuses.append("open")
+            else:
+                statuses.append("skipped" if label.skipped else "done")
+        return statuses
 
-    def item(self, number: int) -> dict[str, Any]:
-        """Return what the page shows of an item, counted from 0, as one JSON object.
+    def values(self, index: int) -> list[str | None]:
+        """Return what was said of an item, by field; ``None`` where nothing was."""
+        item = self.items[index]
+        label = self._find_label(item)
+        if label is None or label.skipped:
+            return [None] * len(self.fields)
+        if isinstance(label, AuditLabel):
+            words = {answer: word for word, answer in _ANSWERS.items()}
+            return [words[getattr(label, field.name)] for field in self.fields]
+        ranks = dict(zip(label.order, label.ranks or (), strict=True))
+        places = sorted(set(ranks.values()))
+        return [str(places.index(ranks[name]) + 1) for name in item.answers]
 
-        Raises:
-            IndexError: When there is no such item.
-        """
-        row, answers = self._get_item(number)
-        # What judges see. The data set's own reference is not shown next to itself.
-        references = () if REFERENCE in answers else select_references(row)
-        return {
-            "role": _show_text(row.role),
-            "language": row.language,
-            "description": None if row.role_description is None else _show_text(row.role_description),
-            "question": _show_text(row.question),
-            "references": [_show_text(text) for text in references],
-            "answers": [
-                {"letter": letter, "text": _show_text(text)}
-                for letter, text in zip(LETTERS, answers.values(), strict=False)
-            ],
-            "label": self._show_label(row, answers),
-        }
-
-    def save(self, value: Mapping[str, Any]) -> None:
+    def save(self, index: int, values: Sequence[str | None] | None, seconds: float) -> None:
         """Put a label on the disk.
 
         Args:
-            value: What the page says: ``item`` (its number, from 0), ``seconds``, and ``skipped`` or the label.
+            index: The item's.
+            values: What was said, by field; ``None`` to skip the item.
+            seconds: How long it was looked at.
 
         Raises:
-            IndexError: When there is no such item.
-            DataError: When the value is not a label of it.
+            DataError: When a value is not one of its field's choices.
             OSError: When it cannot be written.
         """
-        post = read_as(_Post, value, "the label")
-        row, answers = self._get_item(post.item)
-        seconds = round(float(min(post.seconds, _LONGEST)), 1)
-        label = self._read_label(row, answers, None if post.skipped else value, seconds)
+        item = self.items[index]
+        for field, value in zip(self.fields, values or (), strict=values is not None):
+            if value not in field.choices:
+                raise DataError(f"{field.name}: choose one of {', '.join(field.choices)}")
+        label = self._make_label(item, values, round(min(seconds, _LONGEST), 1))
         with self._lock:
             append_label(self.path, label)
             self._labels[label.key] = label
 
-    def close(self) -> None:
-        """Wait until no label is being written, and take no more."""
-        self._lock.acquire()
-
-    def _get_item(self, number: int) -> tuple[Row, dict[str, str]]:
-        if not 0 <= number < len(self._items):
-            raise IndexError(number)
-        return self._items[number]
-
-    def _find_label(self, row: Row, answers: Mapping[str, str]) -> Label | None:
-        """Find a label of these answers; one more system since, and the row is to be ranked again."""
-        label: Label | None = self._labels.get((row.id, *answers) if self.kind == "audit" else (row.id,))
-        return label if label is not None and set(label.names) == set(answers) else None
-
-    def _get_status(self, row: Row, answers: Mapping[str, str]) -> Status:
-        label = self._find_label(row, answers)
-        return "open" if label is None else "skipped" if label.skipped else "done"
-
-    def _read_label(
-        self, row: Row, answers: Mapping[str, str], value: Mapping[str, Any] | None, seconds: float
-    ) -> Label:
-        """Make the label that the page's value says; a skipped one for ``None``."""
-        about = hash_content(row, answers)
+    def _make_label(self, item: Item, values: Sequence[str | None] | None, seconds: float) -> Label:
+        row_id, names = item.row.id, tuple(item.answers)
         if self.kind == "ranking":
-            ranks = None if value is None else _compute_ranks(value.get("groups"), LETTERS[: len(answers)])
-            return RankingLabel(row.id, self.annotator, tuple(answers), ranks, seconds, about)
-        (name,) = answers
-        said = {key: value[key] for key in AUDIT_QUESTIONS if key in value} if value else dict.fromkeys(AUDIT_QUESTIONS)
-        given = {"row": row.id, "system": name, "annotator": self.annotator, "seconds": seconds, "answers": about}
-        return read_as(AuditLabel, given | said, "the label")
+            ranks = None if values is None else compute_mid_ranks([int(value or 0) for value in values])
+            return RankingLabel(row_id, self.annotator, names, ranks, seconds, item.about)
+        answers: dict[str, bool | None] = dict.fromkeys(AUDIT_QUESTIONS)
+        for field, value in zip(self.fields, values or (), strict=values is not None):
+            answers[field.name] = _ANSWERS[value or ""]
+        label = {"row": row_id, "system": names[0], "annotator": self.annotator, "seconds": seconds, **answers}
+        return read_as(AuditLabel, {**label, "answers": item.about}, "the label")
 
-    def _show_label(self, row: Row, answers: Mapping[str, str]) -> Any:
-        label = self._find_label(row, answers)
-        if label is None or label.skipped:
-            return label and {"skipped": True}
-        if isinstance(label, AuditLabel):
-            return {key: getattr(label, key) for key in AUDIT_QUESTIONS}
-        ranks = dict(zip(label.order, label.ranks or (), strict=True))
-        groups: dict[float, list[str]] = {rank: [] for rank in sorted(ranks.values())}
-        for letter, name in zip(LETTERS, answers, strict=False):
-            groups[ranks[name]].append(letter)
-        return {"groups": [*groups.values()]}
+    def write_sheet(self, path: Path) -> None:
+        """Write a blind sheet to fill in: a line for each item, a column for each field.
 
+        Raises:
+            OSError: When it cannot be written, or is there already.
+        """
+        with path.open("x", encoding="utf-8-sig", newline="") as stream:
+            writer = csv.writer(stream)
+            names = [field.name for field in self.fields]
+            writer.writerow(["item", "hash", *self.items[0].texts, *names])
+            for number, item in enumerate(self.items, start=1):
+                # A spreadsheet would read such a text as a formula.
+                texts = [f"'{text}" if _FORMULA.match(text) else text for text in item.texts.values()]
+                values = [value or "" for value in self.values(number - 1)]
+                writer.writerow([number, item.about[:16], *texts, *values])
 
-def _compute_ranks(value: Any, letters: str) -> tuple[float, ...]:
-    """Compute mid-ranks in the order shown, from groups of letters, best first: ``[["B"], ["A", "C"]]``."""
-    groups: Sequence[Sequence[str]] = read_as(tuple[tuple[StrictStr, ...], ...], value, "the label")
-    rank_by_letter = {letter: rank for rank, group in enumerate(groups) for letter in group}
-    if sorted(letter for group in groups for letter in group) != list(letters):
-        raise DataError(f"rank each of {letters[0]} to {letters[-1]} once")
-    return compute_mid_ranks([rank_by_letter[letter] for letter in letters])
+    def read_sheet(self, path: Path) -> int:
+        """Keep what was filled in, and return how many items that was; a line without a word is left open.
 
-
-def _show_text(text: str) -> str:
-    return make_visible(truncate(text, MAX_TEXT))
+        Raises:
+            DataError: For a sheet of other answers, or a word that is not a choice; names the line.
+        """
+        saved = 0
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            for line, cells in enumerate(csv.DictReader(stream), start=2):
+                words = [(cells.get(field.name) or "").strip().casefold() for field in self.fields]
+                if not any(words):
+                    continue
+                number = cells.get("item") or ""
+                index = int(number) - 1 if number.isdecimal() else -1
+                if not 0 <= index < len(self.items) or self.items[index].about[:16] != cells.get("hash"):
+                    problem = "not an item of this sample; give the run, --annotator and --limit of the sheet"
+                    raise DataError(problem, path=path, line=line)
+                values = None if SKIP in words else words
+                if values == self.values(index):
+                    continue
+                try:
+                    self.save(index, values, 0.0)
+                except DataError as error:
+                    raise DataError(str(error), path=path, line=line) from error
+                saved += 1
+        return saved

@@ -12,6 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean
 from typing import Any, Literal
 
@@ -37,7 +38,9 @@ class CorrectedAgreement:
     @property
     def value(self) -> float | None:
         """1 for full agreement, 0 for that of chance; ``None`` where chance alone always agrees."""
-        return None if self.chance >= 1 else self._correct(fmean(self.values))
+        if self.chance >= 1:
+            return None
+        return self._correct(fmean(self.values))
 
     def estimate(self, clusters: Sequence[Hashable], roles: Sequence[Hashable] = ()) -> Interval | None:
         """The value with its intervals; ``None`` where it is not defined.
@@ -51,55 +54,60 @@ class CorrectedAgreement:
         """
         if self.value is None:
             return None
-        columns = [[column[item] for item in self.items] for column in (clusters, roles) if column]
-        share = estimate_share(ClusteredSample(self.values, *columns))
+        value_clusters = [clusters[item] for item in self.items]
+        value_roles = [roles[item] for item in self.items] if roles else ()
+        share = estimate_share(ClusteredSample(self.values, value_clusters, value_roles))
         interval = Interval(self.value, n=len(set(self.items)), clusters=share.clusters)
-        shares = filter(None, (share.ends, share.new_roles))
-        ends = [(self._correct(low), self._correct(high)) for low, high in shares]
-        return add_ends(interval, ends, f"{share.method}, corrected for chance") if ends else interval
+        ends = []
+        for pair in (share.ends, share.new_roles):
+            if pair is not None:
+                ends.append((self._correct(pair[0]), self._correct(pair[1])))
+        if not ends:
+            return interval
+        return add_ends(interval, ends, f"{share.method}, corrected for chance")
 
     def _correct(self, agreement: float) -> float:
         return (agreement - self.chance) / (1 - self.chance)
 
 
 def compute_cohen_kappa(
-    first: Sequence[Any], second: Sequence[Any], *, weights: Literal["linear", "quadratic"] | None = None
+    first: Sequence[Any], second: Sequence[Any], *, weights: Literal["linear"] | None = None
 ) -> CorrectedAgreement:
     """Cohen's kappa (1960) of two raters; weighted (1968), near labels agree in part.
 
     Args:
         first: Shape (n,), n at least 1: one rater's label of each item; with weights, a number.
         second: Shape (n,): the other's, of the same items.
-        weights: Whether what two labels disagree by grows with their difference, or with its square.
+        weights: Whether what two labels disagree by grows with their difference.
 
     >>> compute_cohen_kappa(["a", "a", "b", "b"], ["a", "b", "b", "b"]).value
     0.5
-    >>> round(compute_cohen_kappa([1, 2, 3], [1, 3, 3], weights="quadratic").value, 3)
-    0.8
+    >>> round(compute_cohen_kappa([1, 2, 3], [1, 3, 3], weights="linear").value, 3)
+    0.667
     """
     n = len(first)
     counts, second_counts = Counter(first), Counter(second)
     labels = {*counts, *second_counts}
-    power = {None: 0, "linear": 1, "quadratic": 2}[weights]
-    width = (max(labels) - min(labels)) ** power or 1 if power else 1
+    width = 0 if weights is None else max(labels) - min(labels)
 
-    def measure_agreement(label: Any, other_label: Any) -> float:
-        return 1 - abs(label - other_label) ** power / width if power else float(label == other_label)
+    def measure_agreement(label: Any, second_label: Any) -> float:
+        if not width:
+            return float(label == second_label)
+        return 1 - float(abs(label - second_label)) / width
 
+    chances = []
+    for (label, count), (second_label, second_count) in product(counts.items(), second_counts.items()):
+        chances.append(count * second_count * measure_agreement(label, second_label))
     # The sum of products of counts is whole without weights, so that "chance is 1" is exact.
-    chance = math.fsum(
-        counts[label_1] * second_counts[second_label] * measure_agreement(label_1, second_label)
-        for label_1 in counts
-        for second_label in second_counts
-    )
-    return CorrectedAgreement(list(map(measure_agreement, first, second)), range(n), chance / n**2)
+    chance = math.fsum(chances) / n**2
+    return CorrectedAgreement(list(map(measure_agreement, first, second)), range(n), chance)
 
 
 def compute_fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> CorrectedAgreement:
     """Fleiss' kappa (1971) of many raters, who need not be the same ones for each item.
 
-    Items may have different numbers of ratings (Fleiss asks for equal ones; our choice): each item's agreement is then
-    the share of its pairs of ratings that agree, all items count alike, and chance follows from all ratings.
+    Items may have different numbers of ratings, though Fleiss asks for equal ones: each item's agreement is the share
+    of its pairs of ratings that agree, all items count alike, and chance follows from all ratings.
 
     Args:
         ratings: At least one item, each with at least 2 ratings.
@@ -107,10 +115,15 @@ def compute_fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> CorrectedAgre
     >>> compute_fleiss_kappa(["aa", "bb"]).value
     1.0
     """
-    counts = [Counter(labels) for labels in ratings]
-    totals = sum(counts, Counter[Hashable]())
-    values = [sum(n * (n - 1) for n in of.values()) / (of.total() * (of.total() - 1)) for of in counts]
-    return CorrectedAgreement(values, range(len(values)), sum(n**2 for n in totals.values()) / totals.total() ** 2)
+    totals = Counter[Hashable]()
+    values = []
+    for labels in ratings:
+        counts = Counter(labels)
+        totals += counts
+        agreeing_pairs = sum(count * (count - 1) for count in counts.values())
+        values.append(agreeing_pairs / (len(labels) * (len(labels) - 1)))
+    chance = sum(count**2 for count in totals.values()) / totals.total() ** 2
+    return CorrectedAgreement(values, range(len(values)), chance)
 
 
 def compute_krippendorff_alpha(ratings: Sequence[Sequence[float]]) -> CorrectedAgreement:
@@ -126,7 +139,7 @@ def compute_krippendorff_alpha(ratings: Sequence[Sequence[float]]) -> CorrectedA
     0.444
     """
     items = [item for item, item_ratings in enumerate(ratings) if len(item_ratings) > 1]
-    labels, counts = np.unique([rating for item in items for rating in ratings[item]], return_counts=True)
+    labels, counts = np.unique(np.concatenate([ratings[item] for item in items]), return_counts=True)
     # By how many ratings each label lies above the lowest, half of its own among them.
     heights = np.cumsum(counts) - counts / 2
     distances = (heights[:, None] - heights) ** 2
@@ -134,12 +147,14 @@ def compute_krippendorff_alpha(ratings: Sequence[Sequence[float]]) -> CorrectedA
     values, owners = [], []
     for item in items:
         indices = np.searchsorted(labels, ratings[item])
-        table = distances[np.ix_(indices, indices)]
+        size = len(indices)
+        mean_distance = float(distances[np.ix_(indices, indices)].sum()) / (size * (size - 1))
         # Each rating of an item counts, with the mean distance of the item's pairs.
-        values += [1 - float(table.sum()) / (len(indices) * (len(indices) - 1))] * len(indices)
-        owners += [item] * len(indices)
+        values += [1 - mean_distance] * size
+        owners += [item] * size
     n = int(counts.sum())
-    return CorrectedAgreement(values, owners, 1 - float(counts @ distances @ counts) / (n * (n - 1)))
+    chance_distance = float(counts @ distances @ counts) / (n * (n - 1))
+    return CorrectedAgreement(values, owners, 1 - chance_distance)
 
 
 def compute_spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -157,6 +172,7 @@ def compute_spearman(first: Sequence[float], second: Sequence[float]) -> float |
     """
     from scipy.stats import spearmanr
 
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return None
     # Rounded, so that pairs in another order give the same digits.
-    same = np.ptp(first) == 0 or np.ptp(second) == 0
-    return None if same else round(float(spearmanr(first, second).statistic), 12)
+    return round(float(spearmanr(first, second).statistic), 12)

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from statistics import fmean
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from rolellm.core.table import Ends as Ends
 from rolellm.core.table import Interval as Interval
 from rolellm.scoring.settings import has_held_out_roles
 
+_Value = TypeVar("_Value")
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 #: Share of intervals that hold the truth.
@@ -139,11 +140,10 @@ def estimate_mean(
     '[-0.48, 4.48]'
     """
     mean = math.fsum(weight * fmean(sample.values) for sample, weight in zip(samples, weights, strict=True))
-    counts = (len(samples[0].values), len(set(samples[0].clusters))) if len(samples) == 1 else (0, 0)
-    interval, errors = (
-        Interval(mean, None, None, *counts),
-        [spread.compute_reach() for spread in compute_spreads(samples, weights)],
-    )
+    interval = Interval(mean)
+    if len(samples) == 1:
+        interval = interval._replace(n=len(samples[0].values), clusters=len(set(samples[0].clusters)))
+    errors = [spread.compute_reach() for spread in compute_spreads(samples, weights)]
     if any(errors[:1]):
         ends = [(max(mean - error, bounds[0]), min(mean + error, bounds[1])) for error in errors]
         return add_ends(interval, ends, _STUDENT)
@@ -169,12 +169,10 @@ def compute_spreads(samples: Sequence[ClusteredSample], weights: Sequence[float]
     roles = min(len(set(sample.roles)) for sample in samples)
     if roles > 1:
         role_codes = _number_names([sample.roles for sample in samples])
-        cells = _number_names(
-            [
-                ((role_code << 32) + question_code).tolist()
-                for role_code, question_code in zip(role_codes, questions, strict=True)
-            ]
-        )
+        pairs = []
+        for role_code, question_code in zip(role_codes, questions, strict=True):
+            pairs.append(((role_code << 32) + question_code).tolist())
+        cells = _number_names(pairs)
         role = _compute_variance(samples, role_codes, weights)
         two_way = role + question - _compute_variance(samples, cells, weights)
         errors.append(Spread(math.sqrt(max(role, question, two_way)), min(roles, clusters) - 1))
@@ -208,8 +206,10 @@ def _number_names(columns: Sequence[Sequence[Any]]) -> list[Codes]:
 
 def add_ends(interval: Interval, ends: Sequence[Ends], method: str) -> Interval:
     """The interval with its ends for these roles, and for new ones where they are known; the second hold the first."""
-    (low, high), *new_roles = ((round(float(low), _DIGITS), round(float(high), _DIGITS)) for low, high in ends)
-    return interval._replace(low=low, high=high, new_roles=new_roles[0] if new_roles else None, method=method)
+    rounded = [(round(float(low), _DIGITS), round(float(high), _DIGITS)) for low, high in ends]
+    low, high = rounded[0]
+    new_roles = rounded[1] if rounded[1:] else None
+    return interval._replace(low=low, high=high, new_roles=new_roles, method=method)
 
 
 def take_new_roles(interval: Interval) -> Interval | None:
@@ -217,11 +217,8 @@ def take_new_roles(interval: Interval) -> Interval | None:
     if interval.new_roles is None:
         return None
     low, high = interval.new_roles
-    return interval._replace(low=low, high=high, new_roles=None, method=_add_roles(interval.method))
-
-
-def _add_roles(method: str) -> str:
-    return method.replace(" by question", " by role and question")
+    method = interval.method.replace(" by question", " by role and question")
+    return interval._replace(low=low, high=high, new_roles=None, method=method)
 
 
 def estimate_proportion(hits: int, n: int) -> Interval:
@@ -240,9 +237,12 @@ def estimate_proportion(hits: int, n: int) -> Interval:
 
 def _compute_wilson_ends(share: float, n: float) -> Ends:
     z = compute_t_quantile(math.inf)
-    middle, reach = share + z**2 / (2 * n), z * math.sqrt(share * (1 - share) / n + (z / (2 * n)) ** 2)
-    low, high = ((middle + sign * reach) / (1 + z**2 / n) for sign in (-1, 1))
-    return low if share > 0 else 0.0, high if share < 1 else 1.0
+    middle = share + z**2 / (2 * n)
+    variance = share * (1 - share) / n + (z / (2 * n)) ** 2
+    reach, scale = z * math.sqrt(variance), 1 + z**2 / n
+    low = (middle - reach) / scale if share > 0 else 0.0
+    high = (middle + reach) / scale if share < 1 else 1.0
+    return low, high
 
 
 def compute_t_quantile(freedom: float, tail: float = (1 - LEVEL) / 2) -> float:
@@ -307,20 +307,33 @@ def estimate_interval(sample: ClusteredSample, bounds: Ends = NONE) -> Interval 
     return estimate_mean([sample]) if bounds == NONE else estimate_share(sample, bounds)
 
 
-def select_intervals(value: Any, config: str | None) -> Any:
-    """A JSON value as tables show it: where the config asks about new roles, what is said of them comes first.
+def select_intervals(value: _Value, config: str | None) -> _Value:
+    """Choose the intervals that tables show: where the config asks about new roles, those for new roles.
 
-    The value of every key that ends in ``_new_roles`` takes the place of the one without, unless it is null.
+    Args:
+        value: Intervals in dataclasses, mappings and lists. A field that ends in ``_new_roles`` takes the place of the
+            one without, unless it is ``None``.
+        config: The rows' config.
     """
-    if not has_held_out_roles(config):
-        return value
+    return _select_new_roles(value) if has_held_out_roles(config) else value
+
+
+def _select_new_roles(value: Any) -> Any:
+    if isinstance(value, Interval):
+        return take_new_roles(value) or value
     if isinstance(value, Mapping):
-        plain = {key: select_intervals(item, config) for key, item in value.items() if not key.endswith(_WIDE)}
-        wide = {key.removesuffix(_WIDE): value[key] for key in value.keys() - plain if value[key] is not None}
-        if "ci95" in wide and "method" in plain:
-            wide["method"] = _add_roles(plain["method"])
-        return plain | wide
-    return [select_intervals(item, config) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _select_new_roles(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_select_new_roles, value)) if not hasattr(value, "_fields") else value
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    names = [item.name for item in fields(value) if item.init]
+    selected = {name: _select_new_roles(getattr(value, name)) for name in names}
+    for name in names:
+        wide = selected.get(f"{name}{_WIDE}")
+        if wide is not None:
+            selected[name] = wide
+    return replace(value, **selected)
 
 
 class PairedTest(NamedTuple):
@@ -363,11 +376,9 @@ def compare_pairs(
     if interval.ends is None and errors and interval.mean:
         error = abs(interval.mean) / Spread(1.0, interval.clusters - 1).compute_reach(0.5**interval.clusters)
         errors = [spread._replace(error=error) for spread in errors]
-        interval = add_ends(
-            interval,
-            [(interval.mean - spread.compute_reach(), interval.mean + spread.compute_reach()) for spread in errors],
-            "the sign test by question",
-        )
+        reaches = [spread.compute_reach() for spread in errors]
+        ends = [(interval.mean - reach, interval.mean + reach) for reach in reaches]
+        interval = add_ends(interval, ends, "the sign test by question")
     chances = [_compute_p_value(interval.mean, spread) for spread in errors]
     return PairedTest(interval, chances[0] if chances else 1.0, chances[1] if chances[1:] else None)
 

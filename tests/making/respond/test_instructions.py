@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.making.instructions import detect_columns, read_pair
+from rolellm.making.respond import detect_columns, read_pair
 
 TALK = [{"role": "system", "content": "Be."}, {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
 SHARED = [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "A"}, {"from": "human", "value": "R"}]

@@ -6,8 +6,9 @@ import pytest
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.schema import CONFIGS
-from rolellm.reporting.tables import PUBLISHED, content_hash, published_for, published_table
+from rolellm.scoring.published import PUBLISHED, content_hash, published_for
 from rolellm.scoring.rows import read_dataset_rows
+from rolellm.scoring.score_report import published_table
 
 # Three published averages do not follow from their own rows.
 ODD = {("role-generalization-eng", system) for system in ("LLaMA", "Alpaca", "Vicuna")}
@@ -51,7 +52,7 @@ def test_the_content_counts_and_not_the_order_or_the_ids(rows: list[Row]) -> Non
 
 @pytest.mark.slow
 @pytest.mark.realdata
-@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.build.MissingFilesWarning")
+@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 @pytest.mark.parametrize("config", PUBLISHED)
 def test_the_release_is_known_for_itself(config: str, real_release: Path) -> None:
     rows = read_dataset_rows(load_rolebench(config, "test", data_dir=real_release))

@@ -1,0 +1,90 @@
+"""The page of ``rolellm label``: one item after the other, blind, each label saved before the next is shown."""
+
+from __future__ import annotations
+
+import time
+from html import escape
+from typing import Any
+
+import gradio as gr
+
+from rolellm.core.errors import RoleLLMError
+from rolellm.reporting.labelling.tasks import LETTERS, LabelTask
+
+#: What is asked of each answer in the audit.
+_QUESTIONS = {
+    "instruction": "Does it answer the question?",
+    "style": "Does it sound like the role?",
+    "correct": "Is what it says correct?",
+}
+
+
+class LabelPage:
+    """The page.
+
+    Args:
+        task: What is labelled.
+        next_line: The command line to go on with once all is labelled.
+    """
+
+    def __init__(self, task: LabelTask, next_line: str) -> None:
+        self._task, self._next_line = task, next_line
+
+    def build(self) -> gr.Blocks:
+        """Build the page."""
+        task, texts = self._task, dict[str, gr.Textbox]()
+        radios: list[gr.Radio] = []
+        with gr.Blocks(title="Rank answers", analytics_enabled=False) as page:
+            index, started = gr.State(0), gr.State(0.0)
+            progress = gr.Markdown()
+            texts["role"] = _make_text("Role")
+            with gr.Accordion("Description", open=False):
+                texts["description"] = _make_text(None)
+            texts["question"] = _make_text("Question")
+            with gr.Accordion("References"):
+                texts["references"] = _make_text(None)
+            for letter in LETTERS[: len(task.items[0].answers)]:
+                texts[letter] = _make_text(letter)
+                if task.kind == "ranking":
+                    field = task.fields[len(radios)]
+                    radios.append(gr.Radio(field.choices, label=f"{field.name}: 1 is best, equal places are ties"))
+            if task.kind == "audit":
+                radios += [gr.Radio(field.choices, label=_QUESTIONS[field.name]) for field in task.fields]
+            with gr.Row():
+                back, skip = gr.Button("Back"), gr.Button("Skip")
+                save = gr.Button("Save", variant="primary")
+            outputs = [index, started, progress, *texts.values(), *radios]
+            event: dict[str, Any] = {"outputs": outputs, "show_progress": "hidden", "api_visibility": "private"}
+            page.load(lambda: self._show(self._find_open(0)), None, **event)
+            back.click(lambda index: self._show(max(index - 1, 0)), [index], **event)
+            skip.click(lambda index, started: self._save(index, started, None), [index, started], **event)
+            save.click(
+                lambda index, started, *values: self._save(index, started, values), [index, started, *radios], **event
+            )
+        return page
+
+    def _find_open(self, start: int) -> int:
+        """Find the next item without a label; the one at the start where there is none."""
+        statuses = self._task.statuses()
+        order = [*range(start, len(statuses)), *range(start)]
+        return next((index for index in order if statuses[index] == "open"), min(start, len(statuses) - 1))
+
+    def _save(self, index: int, started: float, values: tuple[str | None, ...] | None) -> list[Any]:
+        try:
+            self._task.save(index, values, time.time() - started)
+        except (RoleLLMError, OSError) as error:
+            raise gr.Error(escape(f"the label is not saved: {error}"), print_exception=False) from error
+        return self._show(self._find_open(index + 1))
+
+    def _show(self, index: int) -> list[Any]:
+        """Return the values of the page for an item."""
+        statuses = self._task.statuses()
+        left = statuses.count("open")
+        progress = f"Item {index + 1} of {len(statuses)} ({statuses[index]}), {left} left"
+        if not left:
+            progress = f"**All is labeled.** Press Ctrl-C in the terminal, then go on with `{self._next_line}`"
+        return [index, time.time(), progress, *self._task.items[index].texts.values(), *self._task.values(index)]
+
+
+def _make_text(label: str | None) -> gr.Textbox:
+    return gr.Textbox(label=label, show_label=label is not None, interactive=False, max_lines=20, buttons=["copy"])

@@ -1,0 +1,148 @@
+"""What a person labels, on the page and in a sheet: blind, saved one by one, and read back as it was said."""
+
+from __future__ import annotations
+
+import csv
+import json
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.judging.people.labels import AuditLabel, RankingLabel, read_labels
+from rolellm.judging.records import read_run
+from rolellm.judging.settings import LabelSettings
+from rolellm.reporting.labelling.tasks import LabelTask
+
+from ...judge_runs import CONTESTANTS, make_comparison, make_rows, write_run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", make_comparison(make_rows(6)))
+
+
+def open_task(folder: Path, annotator: str = "anna", **settings: Any) -> LabelTask:
+    return LabelTask(read_run(folder), annotator, LabelSettings(**settings))
+
+
+def test_a_ranking_is_kept_as_ranks_of_the_systems(folder: Path) -> None:
+    task = open_task(folder)
+    task.save(0, ["2", "1", "2"], 1.25)
+    task.save(1, None, 10**9)
+    assert task.statuses() == ["done", "skipped", "open", "open", "open", "open"]
+    first, second = read_labels(read_run(folder), "anna", RankingLabel).values()
+    assert (first.order, first.ranks, first.seconds) == (tuple(task.items[0].answers), (2.5, 1.0, 2.5), 1.2)
+    assert second.skipped and second.seconds == 86_400
+    # Opened anew, it says what was said.
+    again = open_task(folder)
+    assert (again.values(0), again.values(1), again.statuses()) == (["2", "1", "2"], [None] * 3, task.statuses())
+
+
+def test_the_audit_keeps_three_answers(folder: Path) -> None:
+    task = open_task(folder, audit=True, sample=4)
+    task.save(0, ["yes", "no", "cannot tell"], 1)
+    assert task.statuses() == ["done", "open", "open", "open"] and task.values(0) == ["yes", "no", "cannot tell"]
+    (label,) = read_labels(read_run(folder), "anna", AuditLabel).values()
+    assert (label.instruction, label.style, label.correct) == (True, False, None)
+    # The reference is audited without itself beside it.
+    texts = open_task(folder, audit=True, system="reference").items[0].texts
+    assert texts["references"] == "" and texts["A"].startswith("On day")
+
+
+@pytest.mark.parametrize("audit", [False, True])
+def test_nothing_that_is_shown_names_a_system(folder: Path, tmp_path: Path, audit: bool) -> None:
+    task = open_task(folder, audit=audit)
+    task.write_sheet(tmp_path / "sheet.csv")
+    shown = (tmp_path / "sheet.csv").read_text(encoding="utf-8") + str([item.texts for item in task.items])
+    assert not [name for name in CONTESTANTS if name in shown]
+
+
+@pytest.mark.parametrize("values", [["1", "2", None], ["1", "2", "4"], ["yes", "no", "no"], ["0", "1", "2"]])
+def test_what_is_no_label_is_refused_and_nothing_written(folder: Path, values: list[str | None]) -> None:
+    with pytest.raises(DataError, match=r"place of [ABC]: choose one of 1, 2, 3"):
+        open_task(folder).save(0, values, 1)
+    assert not (folder / "labels").exists()
+
+
+def fill(path: Path, *filled: tuple[int, list[str]]) -> None:
+    with path.open(encoding="utf-8-sig", newline="") as stream:
+        lines = list(csv.reader(stream))
+    for index, words in filled:
+        lines[index + 1][-len(words) :] = words
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows(lines)
+
+
+def test_a_sheet_goes_out_blind_and_comes_back(folder: Path, tmp_path: Path) -> None:
+    sheet = tmp_path / "sheet.csv"
+    open_task(folder).write_sheet(sheet)
+    fill(sheet, (0, ["1", "3", " 2 "]), (2, ["Skip", "", ""]))
+    task = open_task(folder)
+    assert (task.read_sheet(sheet), task.statuses().count("open")) == (2, 4)
+    assert task.values(0) == ["1", "3", "2"] and task.statuses()[2] == "skipped"
+    # What is written anew has what was said.
+    open_task(folder).write_sheet(tmp_path / "again.csv")
+    assert open_task(folder).read_sheet(tmp_path / "again.csv") == 0
+    with pytest.raises(FileExistsError):
+        open_task(folder).write_sheet(sheet)
+
+
+@pytest.mark.parametrize(
+    ("words", "who"),
+    [
+        pytest.param(["1", "", ""], "anna", id="half a ranking"),
+        pytest.param(["1", "2", "first"], "anna", id="no place"),
+        pytest.param(["1", "2", "3"], "bela", id="another sample"),
+    ],
+)
+def test_a_sheet_that_says_something_else_is_refused_by_line(
+    folder: Path, tmp_path: Path, words: list[str], who: str
+) -> None:
+    sheet = tmp_path / "sheet.csv"
+    open_task(folder).write_sheet(sheet)
+    fill(sheet, (2, words))
+    with pytest.raises(DataError, match=r"sheet\.csv:4"):
+        open_task(folder, who, seed=0 if who == "anna" else 1).read_sheet(sheet)
+
+
+def test_a_text_is_no_formula_and_hides_nothing(folder: Path, tmp_path: Path) -> None:
+    text = "=HYPERLINK(a)\u202eb\x1b[31m\ud800"
+    write_run(folder, make_comparison(make_rows(1)))
+    answers = {"id": "row-000", "answers": dict.fromkeys(CONTESTANTS, text)}
+    (folder / "answers.jsonl").write_text(json.dumps(answers) + "\n")
+    task = open_task(folder)
+    assert task.items[0].texts["A"] == "=HYPERLINK(a)⟨U+202E⟩b␛[31m⟨U+D800⟩"
+    task.write_sheet(tmp_path / "sheet.csv")
+    assert "'=HYPERLINK(a)" in (tmp_path / "sheet.csv").read_text(encoding="utf-8")
+
+
+def test_a_full_disk_loses_no_label(folder: Path) -> None:
+    task = open_task(folder)
+    task.save(0, ["1", "2", "3"], 1)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (task.path.stat().st_size + 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="large"):
+            task.save(1, ["1", "2", "3"], 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert task.statuses()[:2] == ["done", "open"]
+    task.save(1, ["1", "2", "3"], 1)
+    assert len(read_labels(read_run(folder), "anna", RankingLabel)) == 2
+
+
+def test_one_more_system_opens_a_row_again_and_keeps_what_was_said(folder: Path) -> None:
+    open_task(folder).save(0, ["1", "2", "3"], 1)
+    write_run(folder, make_comparison(make_rows(6), {**CONTESTANTS, "newcomer": "model"}))
+    task = open_task(folder)
+    assert task.statuses()[0] == "open" and len(task.items[0].answers) == 4
+    assert len(read_labels(read_run(folder), "anna", RankingLabel)) == 1
+
+
+def test_more_systems_than_letters_are_refused(folder: Path) -> None:
+    write_run(folder, make_comparison(make_rows(1), {f"s{number}": "model" for number in range(27)}))
+    with pytest.raises(SettingsError, match="at most 26"):
+        open_task(folder)
