@@ -182,8 +182,9 @@ def _build_page(folder: Path, recipe: Mapping[str, Any], construction: dict[str,
     from rolellm.judging.records import read_run
     from rolellm.reporting.build import ReportSources, build_report
 
+    judged = read_run(folder / _JUDGED)
     return replace(
-        build_report(ReportSources([read_run(folder / _JUDGED)])).content,
+        build_report(ReportSources([judged])).content,
         title="RoleLLM demo",
         summary=(
             "A tiny LLaMA, built from the embedded sample, before and after role-conditioned tuning. The sample's "
