@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import rolellm
 from rolellm import load_rolebench, rewards
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.records import Row
@@ -186,10 +185,6 @@ def test_a_judge_without_a_model_says_how_to_name_one(monkeypatch: pytest.Monkey
         asyncio.run(rewards.judge(completions=["Aye."], **ABOUT))
     with pytest.raises(SettingsError, match="ranks lists"):
         rewards.make_judge(WORDS, "out", "role-list")
-
-
-def test_the_front_door_has_the_rewards() -> None:
-    assert rolellm.rewards.in_character is rewards.in_character
 
 
 @pytest.mark.realdata

@@ -53,11 +53,6 @@ GROUPS: dict[str, dict[str, Case]] = {
         "parse Chinese": Case(
             "role parse lu.txt --role 鲁智深 --out lu.jsonl --json", left=("lu.jsonl",), exact=("*",)
         ),
-        "parse into the layout of the release": Case(
-            f"role parse queen.txt --role {QUEEN} --alias King --set layout=release --out released.jsonl --json",
-            left=("released.jsonl",),
-            exact=("*",),
-        ),
         "build": Case(
             f"role build queen.jsonl --role {QUEEN} --out queen --llm rules.yaml --json",
             after=("parse",),
@@ -84,7 +79,7 @@ GROUPS: dict[str, dict[str, Case]] = {
             "role card tobin --out again.json --json", after=("import a card",), left=("again.json",), exact=("*",)
         ),
         "write a card as a picture": Case(
-            "role card queen --out queen.png --spec v3 --json", after=("build",), left=("queen.png",)
+            "role card queen --out queen.png --json", after=("build",), left=("queen.png",)
         ),
         "show a character": Case("role card tobin --json", after=("import a card",)),
         "instruct": Case(

@@ -343,14 +343,6 @@ def test_restored_a_model_is_as_it_was_and_can_share_again(attention: str) -> No
 # What is refused
 
 
-def test_a_model_shares_once() -> None:
-    model = new_model("Llama", VOCABULARY)
-    share_prefixes(model)
-    for again in (model, with_adapter(model)):
-        with pytest.raises(ModelError, match="the model shares prefixes already; call share_prefixes once"):
-            share_prefixes(again)
-
-
 def test_a_model_that_attends_by_itself_fails_in_words() -> None:
     model = new_model("Llama", VOCABULARY)
     share_prefixes(model)

@@ -34,22 +34,6 @@ def test_the_record_survives_its_file_and_tells_rows_apart(trained: Any, asked: 
         assert ("instruction" in parts) == (" ".join(row.question.split()).casefold() in folded)
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        pytest.param({}, {"role", "instruction"}, id="the-same-row"),
-        pytest.param({"question": "  NAME a\n colour. "}, {"role", "instruction"}, id="other-spacing-and-case"),
-        pytest.param({"question": "Name a color."}, {"role"}, id="another-word"),
-        pytest.param({"role": "Gull"}, {"instruction"}, id="another-role"),
-        pytest.param({"role": " keeper"}, {"role", "instruction"}, id="the-role-otherwise-written"),
-        pytest.param({"role": "Gull", "question": "Why?"}, set(), id="nothing-of-it"),
-        pytest.param({"question": "Name a colour.\ud83d"}, {"role"}, id="half-a-surrogate-pair"),
-    ],
-)
-def test_parts_of_a_row(changes: dict[str, str], expected: set[str]) -> None:
-    assert TrainedOn.of([ROW]).find_parts([replace(ROW, **changes)]) == [expected]
-
-
 def test_two_trainings_count_together() -> None:
     other = replace(ROW, role="Gull", question="Why?")
     assert TrainedOn.of([ROW]) | TrainedOn.of([other]) == TrainedOn.of([ROW, other])
@@ -60,9 +44,6 @@ def test_a_runs_manifest_is_read(tmp_path: Path) -> None:
     write_json(tmp_path / MANIFEST, {"kind": "rocit", "data": data, "trained_on": TrainedOn.of([ROW]).to_dict()})
     instructions = frozenset({hash_instruction("name a colour.")})
     assert read_manifest(tmp_path / MANIFEST) == TrainedOn(frozenset({"Keeper"}), instructions, "sample", "train", "ab")
-
-
-HASH = "0" * 16
 
 
 @pytest.mark.parametrize(

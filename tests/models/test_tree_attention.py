@@ -125,13 +125,6 @@ def test_the_block_mask_skips_no_pair_that_is_seen_and_takes_none_for_whole_that
     assert mask.make_block_mask(window) is table
 
 
-def test_most_pairs_of_blocks_are_skipped_between_branches() -> None:
-    mask = mask_of(role_tree(questions=8))
-    blocks = -(-len(mask.ends) // 128)
-    assert blocks >= 8
-    assert int(mask.make_block_mask(None).to_dense().sum()) < 0.75 * blocks * (blocks + 1) / 2
-
-
 @HEADS
 @pytest.mark.parametrize("window", [None, 30], ids=["whole", "window"])
 @pytest.mark.parametrize("softcap", [None, 1.5], ids=["plain", "softcap"])
@@ -187,13 +180,6 @@ def test_queries_and_keys_wider_than_values_become_as_these_are(attention: str) 
     mixed = attend_tree(query, key, value.bfloat16(), mask)
     assert mixed.dtype == torch.bfloat16
     assert torch.equal(mixed, attend_tree(query.bfloat16(), key.bfloat16(), value.bfloat16(), mask))
-
-
-def test_on_a_cpu_attention_runs_in_blocks_unless_told_otherwise() -> None:
-    query, key, _ = random_inputs(10, 2)
-    wanted = {"auto": False, "blocks": False, "flex": True}
-    tree = role_tree()
-    assert {name: mask_of(tree, name).uses_flex(query, key, 0.0) for name in wanted} == wanted
 
 
 def test_options_reach_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,21 +61,6 @@ def test_launch_reads_what_is_meant(name: str, expected: dict[str, object], root
     assert {key: getattr(found, key) for key in expected} == expected
 
 
-def test_fsdp_takes_the_values_as_version_2(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from accelerate.utils import FullyShardedDataParallelPlugin
-    from accelerate.utils.launch import prepare_multi_gpu_env
-
-    args = launched(root / "recipes" / "accelerate" / "fsdp2.yaml")
-    args.main_process_port = 0
-    for key, value in prepare_multi_gpu_env(args).items():
-        monkeypatch.setenv(key, value)
-    plugin = FullyShardedDataParallelPlugin()
-    assert (plugin.fsdp_version, plugin.reshard_after_forward) == (2, True)
-    assert plugin.state_dict_type.name == "FULL_STATE_DICT"
-    assert plugin.cpu_ram_efficient_loading and not plugin.activation_checkpointing
-    assert plugin.auto_wrap_policy is not None
-
-
 @pytest.mark.slow
 def test_two_processes_meet_on_a_cpu(root: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
     script = tmp_path / "show.py"

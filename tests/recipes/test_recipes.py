@@ -54,16 +54,6 @@ def test_it_is_found_by_its_name_and_loads(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_a_step_is_on_128_replies_in_4_bits(name: str) -> None:
-    recipe = load_recipe(FILES[name])
-    assert recipe.training.replies_per_step == 128
-    assert recipe.training.per_device_train_batch_size == 32
-    held = recipe.method.quantization
-    assert (recipe.method.name, held.bnb_4bit_quant_type, held.bnb_4bit_use_double_quant) == ("qlora", "nf4", True)
-    assert recipe.training.gradient_checkpointing
-
-
-@pytest.mark.parametrize("name", LARGE)
 def test_a_twin_changes_what_a_cpu_needs_and_nothing_else(name: str) -> None:
     twin = load_recipe(FILES[f"smoke-cpu-{name}"])
     family = "glm" if "glm" in name else "llama"
@@ -85,11 +75,6 @@ def test_a_twin_changes_what_a_cpu_needs_and_nothing_else(name: str) -> None:
 )
 def test_a_variant_differs_from_rolellama_in_what_its_name_says(name: str, keys: set[str]) -> None:
     assert changed(name, "rolellama-7b-qlora") == keys | {"output.dir"}
-
-
-def test_the_converted_base_lies_beside_the_recipes() -> None:
-    path = load_recipe(FILES["roleglm2-6b-qlora"]).base.path
-    assert path.resolve() == ROOT / "models" / "chatglm2-6b"
 
 
 def test_the_docs_name_every_recipe_and_only_keys_that_there_are() -> None:

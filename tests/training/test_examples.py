@@ -1,15 +1,8 @@
 """Examples: their tokens, the hash that names them, and the memory that they take."""
 
-import sys
-from array import array
-
 import pytest
 
-from rolellm.core.records import Row
 from rolellm.training.examples import Example, hash_examples
-
-from .examples import sample_examples
-from .tokenizers import make_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -33,12 +26,3 @@ def test_the_hash_is_of_what_is_read_and_what_is_trained(
     assert first == make_hash([(1, 2), (3,)], [(4,), (5, 6)])
     assert make_hash(prompts, replies) != first
     assert hash_examples([Example("a", (1,), (2,))]) != hash_examples([Example("a", (1,), (2,), row={"label": True})])
-
-
-def test_a_token_takes_four_bytes_and_a_shared_prompt_none(sample_rows: list[Row]) -> None:
-    rows = [row for row in sample_rows if len(row.references) > 1]
-    examples = sample_examples(rows, make_tokenizer("bytes"))
-    for example in examples:
-        assert isinstance(example.reply_ids, array)
-        assert sys.getsizeof(example.reply_ids) <= 80 + 4 * len(example.reply_ids)
-    assert len({id(example.prompt_ids) for example in examples}) == len({example.row_id for example in examples})

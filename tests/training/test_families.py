@@ -88,12 +88,6 @@ def read_config(config: Any, folder: Path) -> Any:
     return AutoConfig.from_pretrained(folder)
 
 
-@pytest.mark.parametrize(("family", "sizes"), EXACT)
-def test_exact_families_are_known_by_their_configuration(family: str, sizes: dict[str, Any], tmp_path: Path) -> None:
-    """Exact they are in tests/models/test_prefix_sharing.py."""
-    assert explain_not_shared(read_config(new_model(family, VOCABULARY, **sizes).config, tmp_path), 512) is None
-
-
 def test_positions_that_depend_on_a_text_s_length_are_exact_up_to_the_length_where_they_change(tmp_path: Path) -> None:
     import torch
 

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +59,6 @@ def test_a_second_run_is_refused_at_once_and_touches_nothing(
         train(recipe, **options)
     assert time.monotonic() - began < 5
     assert state_of(recipe.output.dir) == before
-
-
-def test_the_first_run_goes_on_unharmed(recipe: Recipe, holder: Any, tmp_path: Path) -> None:
-    for options in ({"resume": True}, {"overwrite": True}):
-        with pytest.raises(RunInUseError):
-            train(recipe, **options)
-    os.kill(holder.pid, signal.SIGCONT)
-    holder.join()
-    assert holder.exitcode == 0
-    assert not (recipe.output.dir / ".lock").exists()
-    alone = train(replace(recipe, output=replace(recipe.output, dir=tmp_path / "alone")))
-    assert (recipe.output.dir / "model.safetensors").read_bytes() == (alone.out / "model.safetensors").read_bytes()
 
 
 def test_a_kill_lets_go_of_the_folder(recipe: Recipe, holder: Any) -> None:

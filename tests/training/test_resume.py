@@ -168,15 +168,6 @@ def test_killed_at_any_moment_and_resumed_a_run_is_the_one_that_was_never_stoppe
     assert len(list(run.glob("checkpoint-*"))) == 2
 
 
-def test_the_dropout_of_these_runs_is_at_work(whole: Recipe, recipe_of: MakeRecipe) -> None:
-    """Otherwise nothing above would tell whether the state of the random numbers is kept."""
-    other = recipe_of(seed=7)
-    calm = replace(other, method=replace(other.method, lora=replace(other.method.lora, lora_dropout=0.0)))
-    train(replace(other, training=replace(other.training, max_steps=3)))
-    train(replace(calm, training=replace(calm.training, max_steps=3)), out=(out := calm.output.dir.parent / "calm"))
-    assert [loss for _, loss, *_ in numbers_of(other.output.dir)] != [loss for _, loss, *_ in numbers_of(out)]
-
-
 def flip_a_byte(file: Path) -> None:
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
@@ -344,15 +335,3 @@ def test_what_is_no_run_to_go_on_with_is_refused(whole: Recipe, cut: Callable[..
         (unfinished.output.dir / "recipe.json").write_text(content, encoding="utf-8")
         with pytest.raises(SettingsError, match=r"recipe\.json cannot be read"):
             train(unfinished, resume=True)
-
-
-def test_a_folder_with_no_run_in_it_is_not_resumed(recipe_of: MakeRecipe) -> None:
-    recipe = recipe_of(max_steps=1)
-    for _ in range(2):
-        with pytest.raises(SettingsError, match="holds no run to resume; run it without --resume to start one"):
-            train(recipe, resume=True)
-        assert not (recipe.output.dir / "recipe.json").exists()
-        recipe.output.dir.mkdir(exist_ok=True)
-        (recipe.output.dir / "notes.txt").write_text("mine", encoding="utf-8")
-    train(recipe)
-    assert (recipe.output.dir / "notes.txt").read_text(encoding="utf-8") == "mine"

@@ -73,12 +73,6 @@ def test_prompts_that_begin_with_one_system_instruction_are_of_one_family(
     assert len(pairs) == len({role for role, _ in pairs}) == len({family for _, family in pairs})
 
 
-def test_rows_of_a_role_hold_one_system_instruction(sample_rows: list[Row]) -> None:
-    chats = list(make_conversations(sample_rows, make_messages))
-    texts = [chat.messages[0]["content"] for chat in chats]
-    assert len({id(text) for text in texts}) == len(set(texts)) < len(texts)
-
-
 def test_a_prompt_that_fills_the_context_is_refused_by_row_even_where_replies_are_cut(tokenizer: Any) -> None:
     (whole,) = examples([row("short")], tokenizer)
     read = len(whole.prompt_ids)

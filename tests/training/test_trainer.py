@@ -1,7 +1,6 @@
 """Training from a recipe: what a run leaves, and what is refused before any work."""
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from rolellm.core import progress
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Row
@@ -47,16 +45,6 @@ def lora_run(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe
     """The mini recipe with an adapter, and dropout, which must not be left on."""
     method = {"name": "lora", "lora": {"r": 4, "lora_dropout": 0.3}}
     return train(load_recipe(write_recipe(tmp_path_factory.mktemp("lora"), method=method)))
-
-
-def test_redirected_training_shows_where_it_is(
-    tmp_path: Path, write_recipe: WriteRecipe, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(progress, "_DELAY", 0.0)
-    train(load_recipe(write_recipe(tmp_path)))
-    shown = capsys.readouterr().err
-    # It may follow a bar of transformers on the same line.
-    assert re.search(r"tuning: 100%.* 3/3 .*loss \d\.\d{3}, lr \d\.\de-\d\d, epoch 0\.20, \d+ tokens/s", shown), shown
 
 
 def loaded(folder: Path) -> Any:
@@ -312,19 +300,6 @@ def test_a_base_half_built_by_a_run_that_was_killed_is_built_anew(full_recipe: R
     assert list(loaded(base).parameters())
     assert not (base / "strange.bin").exists()
     assert not (tmp_path / f".{name}.part").exists()
-
-
-def test_threads_of_the_recipe_are_those_of_torch(full_recipe: Recipe, tmp_path: Path) -> None:
-    import torch
-
-    before = torch.get_num_threads()
-    try:
-        for threads in (2, 1):
-            training = replace(full_recipe.training, threads=threads, max_steps=1)
-            train(replace(full_recipe, training=training), out=tmp_path / str(threads))
-            assert torch.get_num_threads() == threads
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_rows_without_a_plain_answer_cannot_warm_a_base(mini: Recipe, sample_rows: list[Row], tmp_path: Path) -> None:

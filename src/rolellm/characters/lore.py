@@ -81,8 +81,14 @@ def compile_key(key: str) -> Any:
 
 def list_refused_keys(keys: Iterable[str]) -> list[str]:
     """List the patterns among keys that RE2 refuses, each with its reason; none where ``re2`` is not installed."""
-    reasons = {key: _compile(key) for key in keys} if importlib.util.find_spec("re2") else {}
-    return [f"{key[:60]} ({reason})" for key, reason in reasons.items() if isinstance(reason, str)]
+    refused: list[str] = []
+    if importlib.util.find_spec("re2") is None:
+        return refused
+    for key in dict.fromkeys(keys):
+        reason = _compile(key)
+        if isinstance(reason, str):
+            refused.append(f"{key[:60]} ({reason})")
+    return refused
 
 
 @functools.lru_cache(maxsize=1000)
@@ -98,9 +104,12 @@ def _compile(key: str) -> Any:
     options.max_mem, options.log_errors = _MEMORY, False
     # Nobody asks what a group matched, and a thousand groups cost megabytes.
     options.never_capture = True
-    flags = "".join(sorted({*parts[2]} & {*"ims"}))
-    pattern = _CODE_POINT.sub(lambda code: rf"{code[1]}\x{{{code[2] or code[3]}}}", replace_surrogates(parts[1]))
+    pattern = replace_surrogates(parts[1])
+    pattern = _CODE_POINT.sub(lambda code: rf"{code[1]}\x{{{code[2] or code[3]}}}", pattern)
+    flags = "".join(sorted(set(parts[2]) & set("ims")))
+    if flags:
+        pattern = f"(?{flags}){pattern}"
     try:
-        return re2.compile(f"(?{flags}){pattern}" if flags else pattern, options)
+        return re2.compile(pattern, options)
     except re2.error as error:
         return str(error.args[0].decode(errors="replace"))[:100]

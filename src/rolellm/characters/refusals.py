@@ -53,7 +53,8 @@ def list_training_prompts() -> Iterator[Prompt]:
     """Yield our own prompts for training, none of which measures."""
     for language in LANGUAGES:
         texts = load_texts("safety/training", language)
-        yield from (Prompt(text, "", harmful, language) for harmful in (True, False) for text in texts[KINDS[harmful]])
+        for harmful, kind in KINDS.items():
+            yield from (Prompt(text, "", harmful, language) for text in texts[kind])
 
 
 def list_own_prompts(languages: Iterable[Language]) -> Iterator[Prompt]:
@@ -71,29 +72,32 @@ def read_prompts(source: str) -> Iterator[Prompt]:
         SettingsError: For a name that is neither.
         DataError: For a file that cannot be read, or has no column of prompts.
     """
-    sets, path = read_packaged_yaml("rolellm.models.prompts", "safety/prompt_sets.yaml"), Path(source)
+    sets = read_packaged_yaml("rolellm.models.prompts", "safety/prompt_sets.yaml")
+    path = Path(source)
     if path.is_file():
-        splits = {path.stem: [row for _, row in read_rows(path, most_rows=_MOST_PROMPTS, most_bytes=_MOST_BYTES)]}
+        rows = read_rows(path, most_rows=_MOST_PROMPTS, most_bytes=_MOST_BYTES)
+        splits = {path.stem: [row for _, row in rows]}
     elif source in sets["hub"]:
         splits = _load_public_set(source, sets["hub"][source])
     else:
         alternatives = describe_alternatives(source, sets["hub"])
         raise SettingsError(f"prompts: {source!r} is neither a file nor a public set{alternatives}")
-    for name, rows in splits.items():
-        names = list(dict.fromkeys(str(key) for row in rows for key in row))
-        columns = next((one for one in sets["columns"] if _list_columns(one) <= {*names}), None)
-        if columns is None:
-            raise DataError(f"{source} has no known column of prompts; it has {', '.join(names)}; name one `prompt`")
-        for row in rows:
-            given = (str(row.get(columns.get(key)) or "").strip() for key in ("context", "prompt"))
-            text = sets["join"].join(filter(None, given))
+    for name, split in splits.items():
+        columns = _find_columns(source, split, sets["columns"])
+        for row in split:
+            if not row.get(columns["prompt"]):
+                continue
+            texts = [str(row.get(columns.get(key, "")) or "").strip() for key in ("context", "prompt")]
+            text = sets["join"].join(filter(None, texts))
             harmful = "benign" not in name.lower()
             if "harmful" in columns:
-                harmful = re.fullmatch(columns["pattern"], str(row.get(columns["harmful"]))) is not None
-            if row.get(columns["prompt"]) and text:
-                category = str(row.get(columns.get("category", ""), ""))
-                if problem := find_surrogate(text, category):
-                    raise DataError(f"{source}: the prompt {text[:_SHOWN]!r} has {problem}")
+                label = str(row.get(columns["harmful"]))
+                harmful = re.fullmatch(columns["pattern"], label) is not None
+            category = str(row.get(columns.get("category", ""), ""))
+            problem = find_surrogate(text, category)
+            if problem:
+                raise DataError(f"{source}: the prompt {text[:_SHOWN]!r} has {problem}")
+            if text:
                 yield Prompt(text, category, harmful, detect_language(text))
 
 
@@ -101,7 +105,8 @@ def _load_public_set(name: str, location: Mapping[str, str]) -> dict[str, list[M
     import datasets
 
     try:
-        return {split: list(table) for split, table in datasets.load_dataset(**location).items()}
+        splits = datasets.load_dataset(**location)
+        return {split: list(table) for split, table in splits.items()}
     except Exception as error:
         # What datasets and the Hub's client raise has no one base.
         reason = hide_hub_token(error).splitlines()[0]
@@ -111,8 +116,18 @@ def _load_public_set(name: str, location: Mapping[str, str]) -> dict[str, list[M
         ) from error
 
 
-def _list_columns(columns: Mapping[str, str]) -> set[str]:
-    return {columns[key] for key in ("prompt", "harmful") if key in columns}
+def _find_columns(
+    source: str, rows: Iterable[Mapping[str, Any]], sets: Iterable[Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Find which set of columns the rows have."""
+    names: dict[str, None] = {}
+    for row in rows:
+        names |= dict.fromkeys(map(str, row))
+    for columns in sets:
+        required = {columns[key] for key in ("prompt", "harmful") if key in columns}
+        if required <= names.keys():
+            return columns
+    raise DataError(f"{source} has no known column of prompts; it has {', '.join(names)}; name one `prompt`")
 
 
 def is_refusal(reply: str) -> bool:

@@ -32,15 +32,19 @@ def load_rules(language: Language) -> Mapping[str, Mapping[str, re.Pattern[str]]
     ``machine`` and ``first_person``, which are no rules, are among them.
     """
     rules = read_packaged_patterns("rolellm.characters", "reply_rules.yaml", language)
-    return {
-        rule: {kind: re.compile("|".join(texts), re.IGNORECASE) for kind, texts in kinds.items()}
-        for rule, kinds in rules.items()
-    }
+    compiled: dict[str, dict[str, re.Pattern[str]]] = {}
+    for rule, kinds in rules.items():
+        compiled[rule] = {kind: re.compile("|".join(texts), re.IGNORECASE) for kind, texts in kinds.items()}
+    return compiled
+
+
+def _breaks(rule: str, text: str, language: Language) -> bool:
+    return any(pattern.search(text) for pattern in load_rules(language)[rule].values())
 
 
 def speaks_of_itself(text: str, language: Language) -> bool:
     """Tell whether a text has a word by which a speaker means itself; the plural is also a king's."""
-    return any(pattern.search(text) for pattern in load_rules(language)["first_person"].values())
+    return _breaks("first_person", text, language)
 
 
 #: The rules in the order in which they are checked, and what is said of a reply that breaks one.
@@ -70,12 +74,17 @@ def find_breaches(
             that it is a language model.
         own: Words of the role's own, such as catchphrases, that break nothing: "I'm afraid I can't do that".
     """
-    breaches: dict[Rule, str] = {} if _is_complete(reply, finish) else {"complete": reply.strip()[-30:]}
+    breaches: dict[Rule, str] = {}
+    if not _is_complete(reply, finish):
+        breaches["complete"] = reply.strip()[-30:]
     text = _remove_phrases(reply, own, language)
     for rule in _TEXT_RULES:
         for kind, pattern in load_rules(language)[rule].items():
-            if not (machine and kind == "spares_machines") and (hit := pattern.search(text)):
-                breaches.setdefault(rule, " ".join(hit.group().split()))
+            if machine and kind == "spares_machines":
+                continue
+            match = pattern.search(text)
+            if match:
+                breaches.setdefault(rule, " ".join(match.group().split()))
     return breaches
 
 
@@ -92,9 +101,10 @@ def make_reply_acceptor(character: Profile, rules: Collection[Rule] = tuple(RULE
     """
     language, own = character.language, character.catchphrases
     machine = is_machine(character.full_description, language)
-    lore_texts = [item.content for item in character.lore]
-    prompt_texts = [character.full_description or "", *(turn.content for turn in character.turns), *lore_texts]
-    leak = make_leak_check(language, "\n".join(prompt_texts))
+    material = [character.full_description or ""]
+    material += [turn.content for turn in character.turns]
+    material += [item.content for item in character.lore]
+    leak = make_leak_check(language, "\n".join(material))
 
     def accept(request: Request, reply: Reply) -> str:
         text = accept_speech(request, reply)
@@ -110,7 +120,7 @@ def make_reply_acceptor(character: Profile, rules: Collection[Rule] = tuple(RULE
 
 def is_machine(description: str | None, language: Language) -> bool:
     """Tell whether a description says that the role is an AI, a robot or a computer."""
-    return any(pattern.search(description or "") for pattern in load_rules(language)["machine"].values())
+    return _breaks("machine", description or "", language)
 
 
 def _is_complete(reply: str, finish: Finish) -> bool:
@@ -119,7 +129,7 @@ def _is_complete(reply: str, finish: Finish) -> bool:
     if _STARRED.search(reply.rstrip()):
         return True
     end = len(reply.rstrip(_TRAILING))
-    while end and (reply[end - 1].isspace() or unicodedata.category(reply[end - 1]) in _PICTURES):
+    while end and _is_unread(reply[end - 1]):
         end -= 1
     text = reply[:end]
     if not text:
@@ -130,10 +140,17 @@ def _is_complete(reply: str, finish: Finish) -> bool:
     # The bare name of a category, a number, the last item of a list: answers that need no full stop.
     line = text.rpartition("\n")[2]
     item = _ITEM.match(line)
-    if text[-1] in _GOES_ON or text.count('"') % 2 or (item is None and len(text) > len(line)):
+    if text[-1] in _GOES_ON or text.count('"') % 2:
         return False
-    item_text = line[item.end() :] if item else line
-    return len(item_text.split()) <= _SHORT_WORDS and len(HAN.findall(item_text)) <= _SHORT_CHARACTERS
+    if item is not None:
+        line = line[item.end() :]
+    elif len(text) > len(line):
+        return False
+    return len(line.split()) <= _SHORT_WORDS and len(HAN.findall(line)) <= _SHORT_CHARACTERS
+
+
+def _is_unread(character: str) -> bool:
+    return character.isspace() or unicodedata.category(character) in _PICTURES
 
 
 def _is_quotation(reply: str) -> bool:
@@ -156,7 +173,7 @@ def _remove_phrases(text: str, own: Collection[str], language: Language) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _breaks_rule(phrase: str, language: Language) -> bool:
-    return any(pattern.search(phrase) for rule in _TEXT_RULES for pattern in load_rules(language)[rule].values())
+    return any(_breaks(rule, phrase, language) for rule in _TEXT_RULES)
 
 
 _ENDS: Final = frozenset(".!?…。！？．~～♪")

@@ -38,7 +38,6 @@ def run_role_parse(
     language: Language | None = None,
     encoding: Advanced[str | None] = None,
     columns: Advanced[str | None] = None,
-    layout: Advanced[Literal["turns", "release"]] = "turns",
 ) -> Result:
     """Read a script for one role: who says what, in which scene, and where in the source.
 
@@ -53,7 +52,6 @@ def run_role_parse(
         language: Detected by default.
         encoding: Text encoding, such as gb18030; detected by default.
         columns: A table's columns, such as speaker=name,text=line; usual names are detected.
-        layout: release: the layout of RoleBench's profiles.
     """
     from rolellm.characters.scripts.parse import clean_names, read_script, select_role, summarize_script
     from rolellm.characters.scripts.turns import write_turns
@@ -72,9 +70,9 @@ def run_role_parse(
         check_novel(reading)
         run = run_or_estimate(context, Attribute(reading, names), llm, out.with_suffix(".attribution"))
         parsed, _ = run.result
-        attribution = {**run.summary, "requests": run.asked, "failed": run.failed, "spent": run.manifest["spent"]}
-    speakers = dict(enumerate(parsed.speakers))
-    write_turns(out, parsed.turns, parsed.role, speakers=speakers, layout=layout, language=parsed.language)
+        attribution = dict(run.summary)
+        attribution |= {"requests": run.asked, "failed": run.failed, "spent": run.manifest["spent"]}
+    write_turns(out, parsed.turns, parsed.role, speakers=dict(enumerate(parsed.speakers)))
     return summarize_script(parsed, out, attribution)
 
 

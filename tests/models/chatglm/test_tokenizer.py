@@ -42,23 +42,6 @@ def test_every_text_is_cut_as_the_original_cuts_it(
     assert tokenizer.decode(bare) == original_tokenizer.pieces.decode(bare)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("a philosopher and two people", id="sop and eop inside words"),
-        pytest.param("a sop, eop", id="sop and eop as words"),
-        pytest.param("def main():\n    print('hello')\t# greeting", id="code"),
-        pytest.param("  two spaces, then one ", id="spaces at the ends"),
-        pytest.param("𠮷 👋🏽 é", id="bytes"),
-        pytest.param("", id="empty"),
-    ],
-)
-def test_plain_calls_open_as_the_original_does(
-    tokenizer: Any, original_tokenizer: ReferenceTokenizer, text: str
-) -> None:
-    assert tokenizer(text)["input_ids"] == original_tokenizer.text(text)
-
-
 def test_special_tokens_have_the_ids_of_the_original(
     tokenizer: Any, original_tokenizer: ReferenceTokenizer, family: str
 ) -> None:

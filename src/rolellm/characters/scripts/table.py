@@ -177,4 +177,4 @@ def _read_objects(text: str) -> Iterator[_TableRow]:
 
 
 def _read_fields(value: Mapping[str, Any]) -> dict[str, str]:
-    return {name: "" if item is None else replace_surrogates(str(item)) for name, item in value.items()}
+    return {name: replace_surrogates(str(item)) for name, item in value.items() if item is not None}

@@ -38,7 +38,8 @@ def read_label(line: str) -> Cue | None:
     match = _LABEL.match(line)
     if match is None:
         return None
-    name, after = match["name"], line[match.end() : match.end() + 1]
+    name = match["name"]
+    after = line[match.end() : match.end() + 1]
     # "10:30" and "http://" are no labels; Chinese leaves no space behind a colon of either width.
     opens = match["mark"] or after.isupper() or after in "\"“'‘([…."
     is_tight = match["colon"] == ":" and after.strip() != ""
@@ -72,9 +73,9 @@ def find_speakers(text: str, names: Sequence[str]) -> tuple[Mapping[int, Cue], s
             likely.append((line.start, line.end))
     speakers = select_names((label.name for label in labels.values()), names)
     # Nobody says numbers again and again, as behind ``Updated:``.
-    spoken = {name for name, count in counts.items() if not data[name] * 2 > count > 2}
-    speakers &= spoken | requested
-    best: Mapping[int, Cue] = {offset: label for offset, label in labels.items() if _names_all(label, speakers)}
+    numbers = {name for name, count in counts.items() if data[name] * 2 > count > 2}
+    speakers &= (counts.keys() - numbers) | requested
+    best = {offset: label for offset, label in labels.items() if _names_all(label, speakers)}
     count = _count_repeated(best, requested)
     log_format = None
     if len(likely) <= count:
@@ -96,7 +97,8 @@ def _names_all(label: Cue, speakers: set[str]) -> bool:
     """Tell whether a label names speakers only: several may speak at once."""
     if normalize_name(label.name) in speakers:
         return True
-    return "、" in label.name and all(normalize_name(part) in speakers for part in label.name.split("、"))
+    parts = label.name.split("、")
+    return len(parts) > 1 and speakers.issuperset(map(normalize_name, parts))
 
 
 def _count_repeated(labels: Mapping[int, Cue], requested: set[str]) -> int:
