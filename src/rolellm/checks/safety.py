@@ -554,7 +554,7 @@ def _ask_guard(guard: Guard, replies: Iterable[CheckedReply]) -> Plan[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyPair:
+class PairedReplies:
     """Two replies to one prompt in one place, before tuning and after, and what a measure says of them."""
 
     before: CheckedReply
@@ -562,7 +562,7 @@ class ReplyPair:
     values: tuple[float, float]
 
 
-def pair_replies(replies: Iterable[CheckedReply], measure: str) -> list[ReplyPair]:
+def pair_replies(replies: Iterable[CheckedReply], measure: str) -> list[PairedReplies]:
     """Pair the replies of both models by role, prompt and sample; those without a verdict are left out."""
     label, is_of_harmful, *_ = MEASURES[measure]
     base: dict[tuple[Any, ...], CheckedReply] = {}
@@ -575,7 +575,7 @@ def pair_replies(replies: Iterable[CheckedReply], measure: str) -> list[ReplyPai
     for place, after in tuned.items():
         before = base.get(place)
         if before is not None:
-            pairs.append(ReplyPair(before, after, (float(before.verdict[label]), float(after.verdict[label]))))
+            pairs.append(PairedReplies(before, after, (float(before.verdict[label]), float(after.verdict[label]))))
     return pairs
 
 
@@ -619,7 +619,7 @@ def _adjust(changes: Sequence[Change]) -> list[Change]:
     return [change if change.p is None else replace(change, p_adjusted=next(adjusted)) for change in changes]
 
 
-def _compare(pairs: Sequence[ReplyPair], measure: str, contrast: str, role: str | None = None) -> Iterator[Change]:
+def _compare(pairs: Sequence[PairedReplies], measure: str, contrast: str, role: str | None = None) -> Iterator[Change]:
     """Yield the change over some pairs, unless there are none."""
     if not pairs:
         return

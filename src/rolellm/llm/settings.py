@@ -104,7 +104,7 @@ def find_key(base_url: str, named: str | None, *, plain_http: bool = False) -> s
 
 #: Names of fields whose values are secrets, in lower case and without marks.
 _SECRET = re.compile(
-    r"(.*(apikey|secret|password|passwd|authorization|bearer|accesstoken|authtoken|apitoken|hftoken)|token|key|auth)"
+    r"(.*(apikey|secret|password|passwd|credential|authorization|bearer|accesstoken|authtoken|apitoken|hftoken)s?|token|key|auth)"
 )
 #: Fields that a request decides, or that change what a call costs behind its back.
 _DECIDED = frozenset(

@@ -170,10 +170,8 @@ def _view_questions(questions: Sequence[QuestionSet], file: str) -> dict[str, An
     }
 
 
-#: Rows shown for each of the two systems (our choice).
+#: Rows shown in favor of each of the two systems.
 _EACH = 2
-#: Rows whose Rouge-L differs by less are not shown as examples (our choice).
-_LEAST = 0.1
 
 
 def pick_contrasts(part: QuestionSet) -> list[dict[str, Any]]:
@@ -192,8 +190,8 @@ def pick_contrasts(part: QuestionSet) -> list[dict[str, Any]]:
     shared = first.keys() & second.keys()
     gains = [(first[row.id] - second[row.id], row) for row in part.rows if row.id in shared]
     gains.sort(key=lambda pair: pair[0], reverse=True)
-    chosen = [row for gain, row in gains[:_EACH] if gain >= _LEAST]
-    chosen += [row for gain, row in gains[: -_EACH - 1 : -1] if gain <= -_LEAST]
+    chosen = [row for gain, row in gains[:_EACH] if gain > 0]
+    chosen += [row for gain, row in gains[: -_EACH - 1 : -1] if gain < 0]
     return [{"row": row, "replies": [_describe_reply(part, name, row.id) for name in names[:2]]} for row in chosen]
 
 

@@ -91,8 +91,9 @@ def sign(name: str, series: int) -> dict[str, Any]:
 
 
 def _mark(series: int) -> dict[str, str]:
-    at = series % len(SERIES)
-    return {"shape": list(MARKERS.values())[series % len(MARKERS)], "fill": f"var(--series-{at + 1}, {SERIES[at]})"}
+    color = series % len(SERIES)
+    shapes = list(MARKERS.values())
+    return {"shape": shapes[series % len(MARKERS)], "fill": f"var(--series-{color + 1}, {SERIES[color]})"}
 
 
 def _draw(template: str, title: str, high: float, **parts: Any) -> str:
@@ -240,10 +241,9 @@ def standing_plots(judged: JudgingResult) -> list[str]:
         "win_rate": half,
         "lc_win_rate": replace(half, title="The same, length-controlled", axis="percent; at the baseline’s length"),
         "list_win_rate": replace(half, title=f"Ranked above {base}", axis="percent of lists; ties half"),
-        "average_rank": Scale(
-            "Average rank", f"from 1 (best) to {last}", low=1, high=last, digits=2, center=(1 + ranked) / 2
-        ),
     }
+    words = f"from 1 (best) to {last}"
+    scales["average_rank"] = Scale("Average rank", words, low=1, high=last, digits=2, center=(1 + ranked) / 2)
     return _plot_measures(judged, scales)
 
 
@@ -261,11 +261,11 @@ def habit_plots(judged: JudgingResult) -> list[str]:
     words = f"rank; {middle:g} everywhere means no bias"
     ranks = Scale("Mean rank by position in the list", words, middle - 0.5, middle + 0.5, digits=2, center=middle)
     by_place = [(f"shown at position {at}", Interval(mean)) for at, mean in enumerate(mean_ranks, start=1)]
-    return [
-        *_plot([Dot(name, score, 5) for name, score in preferred if score], half),
-        *_plot_measures(judged, {"consistency": agree}),
-        *_plot([Dot(name, score, 5) for name, score in by_place if len(mean_ranks) > 1], ranks),
-    ]
+    pictures = _plot([Dot(name, score, 5) for name, score in preferred if score], half)
+    pictures += _plot_measures(judged, {"consistency": agree})
+    if len(mean_ranks) > 1:
+        pictures += _plot([Dot(name, score, 5) for name, score in by_place], ranks)
+    return pictures
 
 
 def _plot_measures(judged: JudgingResult, scales: Mapping[str, Scale]) -> list[str]:

@@ -51,13 +51,9 @@ class QuestionSet:
         for system, replies in self.answers.items():
             if row.id not in replies:
                 continue
+            answer: dict[str, Any] = {"text": replies[row.id], "kind": self.kinds.get(system, "model")}
+            answer["rouge_l"] = self.rouge.get(system, {}).get(row.id)
             outcome = self.outcomes.get(row.id, {}).get(system, _UNJUDGED)
-            answers[system] = {
-                "text": replies[row.id],
-                "kind": self.kinds.get(system, "model"),
-                "rouge_l": self.rouge.get(system, {}).get(row.id),
-                "win": outcome.win,
-                "rank": outcome.rank,
-                "reasons": list(outcome.reasons),
-            }
+            answer |= {"win": outcome.win, "rank": outcome.rank, "reasons": list(outcome.reasons)}
+            answers[system] = answer
         return answers

@@ -31,8 +31,8 @@ from rolellm.scoring.score_report import METRICS, ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 
 _OPEN_TESTS = 24
-# Of the tables that the page holds as files, in rows and characters (our choice).
-_LONGEST, _LARGEST = 100, 50_000
+# Characters of a table's CSV that the page holds as a file, so that a page of all 130 roles stays below 1 MB.
+_LARGEST = 50_000
 _LATEX = "application/x-tex"
 
 
@@ -141,16 +141,13 @@ class Section:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the section reports on, as one JSON object."""
-        judged = self.judged
-        return {
-            "title": self.title,
-            "config": self.config,
-            "protocol": self.options and self.options.protocol,
-            "systems": list(dict.fromkeys([*self.series, *self.reports])),
-            "published": self.published is not None,
-            "valid": None if judged is None else judged.valid,
-            "problems": [] if judged is None else list(judged.problems),
-        }
+        described: dict[str, Any] = {"title": self.title, "config": self.config}
+        described["protocol"] = self.options and self.options.protocol
+        described["systems"] = list(dict.fromkeys([*self.series, *self.reports]))
+        described["published"] = self.published is not None
+        described["valid"] = self.judged and self.judged.valid
+        described["problems"] = list(self.judged.problems) if self.judged else []
+        return described
 
     def summary_table(self) -> Table:
         """Build the small table of the page's head: each system's mean score, win rate, and how it stands."""
@@ -214,10 +211,13 @@ class Section:
         judged, tables = self.judged, self.tables()
         roles = {*roles_of(self.reports.values())}
         heats = [plots.rouge_heat(self.reports, metric, self.series) for metric in ("CUS", "SPE")]
+        standing_plots, habit_plots = [], []
         if judged:
             roles |= {*judged.list_groups("pairwise", "by_role")}
             heats = [plots.role_heat(judged, "pairwise"), plots.role_heat(judged, "listwise"), *heats]
-        scored = [name for name in METRICS if any(report.metrics.get(name) for report in self.reports.values())]
+            standing_plots = plots.standing_plots(judged)
+            habit_plots = plots.habit_plots(judged)
+        scored = {name for report in self.reports.values() for name, metric in report.metrics.items() if metric}
         return {
             "part": self,
             "prefix": prefix,
@@ -231,17 +231,15 @@ class Section:
             "open_tests": _OPEN_TESTS,
             "roles_shown": min(len(roles), plots.MAX_ROLES),
             "roles_found": len(roles),
-            "score_plots": [plots.intervals_svg(self.reports, metric) for metric in scored],
+            "score_plots": [plots.intervals_svg(self.reports, metric) for metric in METRICS if metric in scored],
             "role_plots": [heat for heat in heats if heat is not None],
-            "standing_plots": plots.standing_plots(judged) if judged else [],
-            "habit_plots": plots.habit_plots(judged) if judged else [],
+            "standing_plots": standing_plots,
+            "habit_plots": habit_plots,
         }
 
     def _encode_tables(self) -> Iterator[tuple[str, str, Markup, Markup]]:
         """Yield each table that is short enough to be in the page: name, title, CSV and LaTeX."""
         for name, table in self.named_tables().items():
-            if len(table.rows) > _LONGEST:
-                continue
             sheet = table.to_csv()
             if len(sheet) < _LARGEST:
                 yield name, table.title, encode_file(sheet, "text/csv"), encode_file(table.to_latex(label=name), _LATEX)

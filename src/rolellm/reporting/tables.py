@@ -233,12 +233,12 @@ def judges_table(judged: JudgingResult) -> Table:
     """Build a table of who judged, with which prompts, and whose family they share."""
     rows = []
     for judge in judged.judges:
-        prompts = "; ".join(
-            f"{design}: {prompt.get('name')} {prompt.get('version')} ({str(prompt.get('hash'))[:12]})"
-            for design, prompt in judge.prompts.items()
-        )
+        prompts = []
+        for design, prompt in judge.prompts.items():
+            digest = str(prompt.get("hash"))[:12]
+            prompts.append(f"{design}: {prompt.get('name')} {prompt.get('version')} ({digest})")
         count = f"{judged.diagnostics.unscored.by_judge.get(judge.name, 0):,}"
-        cells = (judge.family, ", ".join(judge.flagged), count, prompts)
+        cells = (judge.family, ", ".join(judge.flagged), count, "; ".join(prompts))
         rows.append(TableRow((judge.name,), tuple(make_visible(cell) if cell else None for cell in cells)))
     heads = ("Family", "Systems of its family", "No verdict", "Prompts")
     return Table("Judges", ("Judge",), heads, tuple(rows), left=heads)

@@ -72,4 +72,7 @@ def compute_column_means(report: ScoreReport) -> dict[str, float | int]:
     """Rouge-L of every row against its own references: means of the value that counts and of its parts, and n."""
     scores = [item for item in report.scores if item.metric != "RAW"]
     names = {"rougeL": "value", "precision": "precision", "recall": "recall", "f1": "f1"}
-    return {name: fmean(getattr(item, field) for item in scores) for name, field in names.items()} | {"n": len(scores)}
+    means: dict[str, float | int] = {}
+    for name, field in names.items():
+        means[name] = fmean(getattr(item, field) for item in scores)
+    return means | {"n": len(scores)}

@@ -46,7 +46,7 @@ _ABSENT: Final = {
     ROLEGPT: "the rows have none of its replies",
     REFERENCE: "no row has two different references",
 }
-#: What fewer of a metric's rows have says little of the others (our choice).
+#: A position holds for most of a metric's rows, or is not told.
 _LEAST: Final = 0.5
 
 

@@ -223,7 +223,8 @@ def _explain_no_match(rows: Sequence[Row], predictions: Predictions, where: str)
     items = predictions.items
     lines = [f"none of the predictions ({len(items):,}) matches any of the {len(rows):,} rows of {where}."]
     for file in predictions.files:
-        made_for = "/".join(str(file.meta[key]) for key in ("config", "split") if file.meta and key in file.meta)
+        meta = file.meta or {}
+        made_for = "/".join(str(meta[key]) for key in ("config", "split") if key in meta)
         if made_for not in ("", where):
             lines.append(f"{file.path} was generated for {made_for}.")
     prediction_roles, row_roles = {item.role for item in items} - {None}, {row.role for row in rows}

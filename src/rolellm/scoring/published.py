@@ -41,10 +41,9 @@ class PublishedTable:
 
 
 #: The paper's tables, by the config of this library that holds their rows.
-PUBLISHED: Mapping[str, PublishedTable] = {
-    config: read_as(PublishedTable, table, config)
-    for config, table in read_packaged_yaml("rolellm.scoring", "published.yaml").items()
-}
+PUBLISHED: Mapping[str, PublishedTable] = read_as(
+    dict[str, PublishedTable], read_packaged_yaml("rolellm.scoring", "published.yaml"), "published.yaml"
+)
 
 
 def published_for(config: str | None, split: str | None, rows: Iterable[Row]) -> PublishedTable | None:

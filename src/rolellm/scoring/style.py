@@ -51,7 +51,7 @@ COST: Final = 0.1
 MOST: Final = 40_000
 #: The same for a meter that is a reward, which stays in memory.
 MOST_LEARNED: Final = 20_000
-#: Of the curve from a lead, in the classifier's units, to a share (our choice).
+#: Of the curve from a lead, in the classifier's units, to a share; the order of replies is the same for any.
 _STEEPNESS: Final = 2.0
 _BINS: Final = 10
 _LONG_WORD: Final = re.compile(r"\w{4,}")

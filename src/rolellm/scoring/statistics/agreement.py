@@ -58,7 +58,10 @@ class CorrectedAgreement:
         value_roles = [roles[item] for item in self.items] if roles else ()
         share = estimate_share(ClusteredSample(self.values, value_clusters, value_roles))
         interval = Interval(self.value, n=len(set(self.items)), clusters=share.clusters)
-        ends = [(self._correct(low), self._correct(high)) for low, high in filter(None, (share.ends, share.new_roles))]
+        ends = []
+        for pair in (share.ends, share.new_roles):
+            if pair is not None:
+                ends.append((self._correct(pair[0]), self._correct(pair[1])))
         if not ends:
             return interval
         return add_ends(interval, ends, f"{share.method}, corrected for chance")
