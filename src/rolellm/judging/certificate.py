@@ -126,8 +126,10 @@ class Certificate(Result):
             "unfit": "is unfit",
             "undecided": "is not shown to be fit; examine it with more rows",
         }[self.verdict]
-        problems = "".join(f" {problem[:1].upper()}{problem[1:]}." for problem, _ in self._list_problems())
-        return f"The judge {self.judge} {phrase}: {self._describe_figures()}.{problems}"
+        sentences = [f"The judge {self.judge} {phrase}: {self._describe_figures()}."]
+        for problem, _ in self._list_problems():
+            sentences.append(f"{problem[:1].upper()}{problem[1:]}.")
+        return " ".join(sentences)
 
     def remarks(self) -> tuple[str, ...]:
         """Return the verdict in words, and where it is kept."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,14 +54,11 @@ def make_known_pairs(rows: Sequence[Row], size: int, seed: int, limit: int) -> C
     canaries = {system.name: texts for system, texts in make_canaries(selected)}
     fillers = canaries[NULL_MODEL]
     shuffled = {row.id: _shuffle(row, own[row.id]) for row in selected}
-    answers = {
-        OWN: own,
-        **canaries,
-        OTHER_ROLE: plant_losers(rows, replies, selected, size),
-        OTHER_QUESTION: plant_other_replies(rows, replies, selected),
-        SHUFFLED: {row: text for row, text in shuffled.items() if text != own[row]},
-        PADDED: {row: f"{text}\n\n{fillers[row]}" for row, text in own.items()},
-    }
+    answers = {OWN: own, **canaries}
+    answers[OTHER_ROLE] = plant_losers(rows, replies, selected, size)
+    answers[OTHER_QUESTION] = plant_other_replies(rows, replies, selected)
+    answers[SHUFFLED] = {row: text for row, text in shuffled.items() if text != own[row]}
+    answers[PADDED] = {row: f"{text}\n\n{fillers[row]}" for row, text in own.items()}
     # Of one role alone, nobody else said anything.
     answers = {name: texts for name, texts in answers.items() if texts}
     systems = [System(name, "baseline" if name == OWN else "canary") for name in answers]
@@ -102,10 +100,9 @@ def plant_other_replies(rows: Sequence[Row], replies: Mapping[str, str], among: 
 
 def _shuffle(row: Row, text: str) -> str:
     """Shuffle the words of a text, or its pairs of characters in Chinese."""
-    if row.language == "en":
-        units, joiner = text.split(), " "
-    else:
-        units, joiner = [text[start : start + 2] for start in range(0, len(text), 2)], ""
+    joiner, units = " ", text.split()
+    if row.language == "zh":
+        joiner, units = "", re.findall("(?s)..?", text)
     random.Random(row.id).shuffle(units)
     return joiner.join(units)
 
@@ -140,22 +137,27 @@ class Certifying(Judging):
     def make_certificate(self, outcome: JudgingOutcome) -> Certificate:
         """Make the certificate of the judge's verdicts."""
         tally = Tally(self.comparison, outcome.judgements)
-        pairs = tally.verdicts.pairs
-        canaries = self.comparison.canaries
-        missing = [item for item in outcome.judgements if item.ranks is None and item.copied not in canaries]
+        names = self.comparison.canaries
+        canaries = {name: tally.estimate(tally.values(name, "win").items()) for name in sorted(names)}
+        wins, agreement = [], []
+        for pair in tally.verdicts.pairs:
+            wins.append((pair.row, pair.mean))
+            agreement.append((pair.row, float(pair.agrees)))
+        missing = [item for item in outcome.judgements if item.ranks is None and item.copied not in names]
+        unscored = len(missing) / len(outcome.judgements)
         (judge,) = outcome.result.judges
         return Certificate(
             judge.name,
-            canaries={name: tally.estimate(tally.values(name, "win").items()) for name in sorted(canaries)},
-            together=tally.estimate((pair.row, pair.mean) for pair in pairs),
-            consistency=tally.estimate((pair.row, float(pair.agrees)) for pair in pairs),
-            unscored=len(missing) / len(outcome.judgements),
-            max_unscored=self.settings.max_unscored,
-            models=tuple(judge.model),
-            prompts=judge.prompts,
-            config=self.data.config,
-            split=self.data.split,
-            rows=len(self.comparison.rows),
+            canaries,
+            tally.estimate(wins),
+            tally.estimate(agreement),
+            unscored,
+            self.settings.max_unscored,
+            tuple(judge.model),
+            judge.prompts,
+            self.data.config,
+            self.data.split,
+            len(self.comparison.rows),
         )
 
     def records(self, outcome: JudgingOutcome) -> Records:

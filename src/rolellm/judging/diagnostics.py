@@ -91,7 +91,8 @@ def _measure_consistency(tally: Tally) -> Biases:
     if not tally.verdicts.pairs:
         return {}
     canaries = tally.comparison.canaries
-    agreement: dict[str, list[tuple[str, float]]] = {judge: [] for judge in tally.verdicts.judges["pairwise"]}
+    judges = tally.verdicts.judges["pairwise"]
+    agreement: dict[str, list[tuple[str, float]]] = {judge: [] for judge in judges}
     for pair in tally.verdicts.pairs:
         # Pairs that are judged by odds need not agree.
         if pair.lead is None and pair.system not in canaries:
@@ -186,7 +187,8 @@ def _measure_jury_agreement(tally: Tally) -> Interval | None:
 
 
 def _iter_pair_votes(tally: Tally) -> Iterator[tuple[str, Sequence[float]]]:
-    for (row, _), pairs in groupby(sorted(tally.verdicts.pairs), key=lambda pair: (pair.row, pair.system)):
+    ordered = sorted(tally.verdicts.pairs)
+    for (row, _), pairs in groupby(ordered, key=lambda pair: (pair.row, pair.system)):
         yield row, [pair.mean for pair in pairs]
 
 

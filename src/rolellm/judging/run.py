@@ -355,18 +355,11 @@ def build_requests(comparison: Comparison, asks: Iterable[VerdictRequest], max_c
 
 def _describe_failure(judgement: Judgement, failure: Failure) -> dict[str, Any]:
     """Describe a request without a verdict, with its transcript."""
-    return {
-        "row": judgement.row,
-        "judge": judgement.judge,
-        "design": judgement.design,
-        "order": judgement.order,
-        "kind": failure.kind,
-        "reason": failure.reason,
-        "attempts": failure.attempts,
-        "refused": failure.refused,
-        "messages": [asdict(message) for message in failure.request.messages],
-        "reply": failure.reply and failure.reply.text,
-    }
+    line: dict[str, Any] = {name: getattr(judgement, name) for name in ("row", "judge", "design", "order")}
+    line |= {name: getattr(failure, name) for name in ("kind", "reason", "attempts", "refused")}
+    line["messages"] = [asdict(message) for message in failure.request.messages]
+    line["reply"] = failure.reply and failure.reply.text
+    return line
 
 
 def make_judgement(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Final
+from typing import Any, Final
 
 from rolellm.judging.diagnostics import measure_diagnostics
 from rolellm.judging.records import Comparison, DatasetName, Judgement
@@ -91,13 +91,9 @@ def _measure_pairs(tally: Tally, name: str) -> Pairwise:
         rate = tally.estimate((pair.row, pair.mean) for pair in pairs if pair.judge == judge)
         if rate is not None:
             by_judge[judge] = rate
-    lengths, base_lengths = tally.lengths[name], tally.lengths[tally.verdicts.baseline or ""]
-    control = fit_length_control(
-        list(wins.values()),
-        [lengths[row] for row in wins],
-        [base_lengths[row] for row in wins],
-        *tally.look_up(list(wins)),
-    )
+    lengths = [tally.lengths[name][row] for row in wins]
+    base_lengths = [tally.lengths[tally.verdicts.baseline or ""][row] for row in wins]
+    control = fit_length_control(list(wins.values()), lengths, base_lengths, *tally.look_up(list(wins)))
     by_role, by_category = tally.estimate_groups(wins, SHARE)
     return Pairwise(
         win_rate=tally.estimate(wins.items()),
@@ -151,13 +147,21 @@ def _test_pairs(tally: Tally, measure: str, values: Mapping[str, Mapping[str, fl
         paired = tally.compare_values(values[first], values[second])
         if paired is not None:
             tests.append(SystemTest(measure, first, second, paired.difference, paired.p, paired.p_new_roles))
-    tested = [index for index, test in enumerate(tests) if test.p is not None]
-    for index, p in zip(tested, adjust_p_values([tests[index].p or 0.0 for index in tested]), strict=True):
-        tests[index] = replace(tests[index], p_adjusted=p)
-    tested = [index for index, test in enumerate(tests) if test.p_new_roles is not None]
-    for index, p in zip(tested, adjust_p_values([tests[index].p_new_roles or 0.0 for index in tested]), strict=True):
-        tests[index] = replace(tests[index], p_adjusted_new_roles=p)
-    return tests
+    tests = _adjust(tests, "p", "p_adjusted")
+    return _adjust(tests, "p_new_roles", "p_adjusted_new_roles")
+
+
+def _adjust(tests: Sequence[SystemTest], source: str, target: str) -> list[SystemTest]:
+    """Fill a field of the tests with a p value by Holm; tests without one stay as they are."""
+    values = [getattr(test, source) for test in tests]
+    adjusted = iter(adjust_p_values([value for value in values if value is not None]))
+    filled = []
+    for test in tests:
+        changes: dict[str, Any] = {}
+        if getattr(test, source) is not None:
+            changes[target] = next(adjusted)
+        filled.append(replace(test, **changes))
+    return filled
 
 
 def _is_valid(result: JudgingResult, tally: Tally) -> bool:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from rolellm.characters.cards.card import parse_card
 from rolellm.characters.cards.convert import (
     CardNames,
-    clean_name,
     fill,
     format_block,
     join_blocks,
@@ -101,18 +100,6 @@ def test_template_syntax_stays_text_and_a_name_is_filled_in_once() -> None:
     assert "SECRET" not in repr(character)
 
 
-@given(
-    st.text(max_size=20),
-    st.text(max_size=20),
-    st.lists(st.sampled_from(["{{char}}", "{{USER}}", "<bot>", "x", "{", "}"])),
-)
-def test_filling_is_one_pass(char: str, user: str, parts: list[str]) -> None:
-    values = {"{{char}}": char, "{{USER}}": user, "<bot>": char}
-    # Braces beside each other can make a placeholder; then it is one.
-    text = " ".join(parts)
-    assert fill(text, CardNames("R", char, user)) == " ".join(values.get(part, part) for part in parts)
-
-
 def test_comments_go_and_other_template_syntax_is_named_once() -> None:
     reading = read(
         make_card(
@@ -142,12 +129,6 @@ def test_names_and_texts_have_nothing_that_cannot_be_seen() -> None:
     assert {turn.content for turn in reading.character.turns if turn.content[0] == "a"} == {"a[2Jbcd\ne\ufffdf"}
     assert any("extra spaces were removed" in note for note in reading.notes)
     assert all(note.isprintable() for note in reading.notes)
-
-
-@given(st.text())
-def test_a_clean_name_is_one_line(name: str) -> None:
-    cleaned = clean_name(name)
-    assert clean_name(cleaned) == cleaned and "\n" not in cleaned
 
 
 @pytest.mark.parametrize("name", ["", "\u202e\u200b", None, "x" * 10_000])

@@ -105,15 +105,6 @@ def test_a_link_in_the_folder_is_replaced_not_followed(card_file: Path, tmp_path
     assert other.read_text() == "mine"
 
 
-def test_a_card_that_cannot_be_read_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "bad.json").write_text("{}")
-    (tmp_path / "nameless.json").write_bytes(make_card(name=""))
-    for name in ("bad.json", "nameless.json", "none.json"):
-        with pytest.raises(CardError, match=name):
-            import_card(tmp_path / name, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
     ("out", "options", "says"),
     [

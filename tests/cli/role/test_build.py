@@ -96,16 +96,6 @@ def test_a_cards_own_description_is_kept_unless_asked(card: Path, call: Command)
     assert call("card", "ada", "--out", "again.json").code == 0
 
 
-def test_a_card_that_lacks_nothing_needs_no_model(card: Path, call: Command) -> None:
-    done = call("build", "ada.json", "--catchphrases", "none", "--out", "mine")
-    assert done.code == 0 and not card.with_name("ada").exists(), done.err
-    assert call("build", "ada.json", "--catchphrases", "none", "--out", "mine").code == 0
-    card.write_text(json.dumps({**CARD, "mes_example": ""}), encoding="utf-8")
-    done = call("build", "ada.json", "--out", "mine")
-    assert done.code == 2 and "mine holds a character already" in done.err and "role card ada.json" in done.err
-    assert call("build", "ada.json", "--out", "mine", "--overwrite").code == 0
-
-
 @pytest.mark.parametrize("ending", ["json", "png", "charx"])
 def test_a_card_is_taken_wherever_a_folder_is(card: Path, command: Command, ending: str) -> None:
     file = f"card.{ending}"

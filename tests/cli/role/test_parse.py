@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rolellm.cli.app import app
-from rolellm.core.errors import RoleLLMError, ScriptError, SettingsError
+from rolellm.core.errors import SettingsError
 
 SCRIPT = """\
 ACT I
@@ -77,16 +77,6 @@ def test_named_rather_than_found_out(tmp_path: Path) -> None:
     assert (summary["encoding"], summary["own"]) == ("big5", {"Jo": 2})
 
 
-def test_columns(tmp_path: Path) -> None:
-    file = tmp_path / "lines.csv"
-    file.write_text("wer;was\nJo;Eins.\nA;Zwei.\nJo;Drei.\n", encoding="utf-8")
-    out = tmp_path / "turns.jsonl"
-    shown = run(file, "--role", "Jo", "--out", out, "--set", "columns=speaker=wer,text=was")
-    assert "table (score 1.00)" in shown
-    with pytest.raises(SettingsError, match="expected pairs such as speaker=name,text=line"):
-        run(file, "--role", "Jo", "--out", out, "--set", "columns=wer,was")
-
-
 def test_open_quotations_are_counted_and_a_model_is_named(tmp_path: Path) -> None:
     file, out = tmp_path / "novel.txt", tmp_path / "turns.jsonl"
     file.write_text('"Any news?" asked Ann.\n\n"None," said Tom.\n\n"Then we wait."\n', encoding="utf-8")
@@ -101,25 +91,6 @@ def test_terminal_codes_in_scripts_and_names_are_inert(tmp_path: Path) -> None:
         file, "--role", "\x1b]0;x\x07Jo", "--alias", "Jo", "--out", tmp_path / "turns.jsonl", "--format", "transcript"
     )
     assert not any(character in shown for character in "\x1b\x07\u202e")
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "words"),
-    [
-        pytest.param(["--role", "Hamlet"], ScriptError, ["'Hamlet' never speaks", "KING (5)"], id="a role not there"),
-        pytest.param(["--role", "…"], SettingsError, ["is not a name"], id="no name"),
-        pytest.param(["--role", "King", "--set", "encoding=klingon"], ScriptError, ["klingon"], id="an encoding"),
-        pytest.param(["--role", "King", "--format", "novel"], ScriptError, ["never speaks"], id="another format"),
-    ],
-)
-def test_what_goes_wrong_is_said(
-    script: Path, tmp_path: Path, options: list[str], error: type[RoleLLMError], words: list[str]
-) -> None:
-    out = tmp_path / "turns.jsonl"
-    with pytest.raises(error) as caught:
-        run(script, "--out", out, *options)
-    assert all(word in str(caught.value) for word in words)
-    assert not out.exists()
 
 
 def test_the_script_is_not_written_over(script: Path, tmp_path: Path) -> None:

@@ -136,11 +136,6 @@ def test_the_best_exchange_comes_first(
     assert "You are a fox." not in system["content"]
 
 
-def test_a_question_without_a_known_word_gets_the_first_exchanges(sample: list[Profile]) -> None:
-    queen = next(profile for profile in sample if profile.role == "Queen of Hearts")
-    assert RetrievalPrompts(sample, count=3).find_examples(row("12 * 7?", queen.role)) == find_exchanges(queen)[:3]
-
-
 def test_the_two_forms_say_the_same_but_for_the_profile() -> None:
     """So that the ablation compares profiles and nothing else."""
     question = row("Why?")
@@ -166,12 +161,6 @@ def test_a_role_without_exchanges_is_asked_without_any(profiles: list[Profile]) 
         if "{examples}" not in part
     )
     assert "story" not in system
-
-
-def test_braces_in_a_script_stay_text() -> None:
-    profile = Profile(FOX, "en", (say("{examples}", "{role}"), say(FOX, "{description} {0}")))
-    system = RetrievalPrompts([profile])(row("Why?"))[0]["content"]
-    assert "{examples}: {role}\nFox: {description} {0}" in system
 
 
 def test_a_template_of_the_users_own(tmp_path: Path) -> None:

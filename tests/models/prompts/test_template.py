@@ -52,16 +52,6 @@ def test_a_part_goes_with_the_slot_that_it_names() -> None:
     assert template.fill(role="A", words=" b ") == "A, A.\nYou: b\nStay {x y} {other}."
 
 
-def test_the_hash_follows_the_text() -> None:
-    assert Template("a").hash != Template("b").hash
-    assert Template("a", "x").hash == Template("a", "y").hash
-
-
-def test_a_name_that_does_not_ship() -> None:
-    with pytest.raises(SettingsError, match=r"no prompt template en/profile_fourth\.txt ships"):
-        load_template("en", "profile_fourth")
-
-
 def test_both_languages_have_the_same_templates_with_the_same_slots() -> None:
     root = resources.files("rolellm.models.prompts")
     names = [{item.name for item in root.joinpath(language).iterdir()} for language in LANGUAGES]
