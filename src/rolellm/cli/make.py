@@ -39,10 +39,10 @@ def run_make(
 
     wait_briefly()
     defaults = dump(MakeSettings())
-    given = {name: value for name, value in dump(options).items() if value != defaults[name]}
+    changed = {name: value for name, value in dump(options).items() if value != defaults[name]}
     with resumable(context):
         from rolellm.journeys.making import estimate_make, make
 
         if dry_run:
-            return estimate_make(source, llm, out, **given)
-        return make(source, llm, out, budget=budget, **given)
+            return estimate_make(source, llm, out, **changed)
+        return make(source, llm, out, budget=budget, **changed)

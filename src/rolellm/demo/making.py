@@ -170,11 +170,11 @@ def _pick_verdicts(result: InstructResult) -> list[Verdict]:
     picked = []
     for kind in ("script_agnostic", "script_based"):
         picked += [verdict for verdict in result.kept if verdict.candidate.type == kind][:1]
-    dropped = sorted(
-        result.dropped,
-        key=lambda verdict: (verdict.candidate.segment.start < 0, _TELLING.index(verdict.by or "form")),
-    )
-    return picked + dropped[:1]
+
+    def rank(verdict: Verdict) -> tuple[bool, int]:
+        return verdict.candidate.segment.start < 0, _TELLING.index(verdict.by or "form")
+
+    return picked + sorted(result.dropped, key=rank)[:1]
 
 
 def _describe_pair(verdict: Verdict, language: Language, script: str, source: str) -> dict[str, Any]:
@@ -211,5 +211,9 @@ def _find_fullest(
     """Find the few lines in a row that have most of the words, the first of equals."""
     shared = [words.intersection(extract_content_words(line, language)) for _, line in numbered]
     starts = range(max(len(numbered) - _LINES, 0) + 1)
-    fullest = max(starts, key=lambda start: len(frozenset().union(*shared[start : start + _LINES])))
+
+    def count_words(start: int) -> int:
+        return len(frozenset().union(*shared[start : start + _LINES]))
+
+    fullest = max(starts, key=count_words)
     return list(numbered[fullest : fullest + _LINES])

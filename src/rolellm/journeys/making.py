@@ -275,7 +275,8 @@ class _Journey:
             if earlier.get("guard"):
                 earlier["guard"] = str(folder / earlier["guard"])
         changed = {name: value for name, value in options.items() if value not in (None, ())}
-        chosen = read(MakeSettings, earlier | changed, str(file) if earlier else "")
+        source_name = str(file) if earlier else ""
+        chosen = read(MakeSettings, earlier | changed, source_name)
         llm_file = llm if isinstance(llm, str | Path) else None
         if llm is None and chosen.base is not None:
             llm = {"endpoints": [{"backend": "local", "model": chosen.base}]}
@@ -315,7 +316,8 @@ class _Journey:
         if tokenizer is not None:
             self._check_room(tokenizer, character)
         instructed = run_step(self._plan_questions(character), self._share_budget("instruct"), self.folder / "instruct")
-        self.stages["questions"] = f"{len(instructed.result.kept)} kept of {instructed.summary['counts']['candidates']}"
+        candidates = instructed.summary["counts"]["candidates"]
+        self.stages["questions"] = f"{len(instructed.result.kept)} kept of {candidates}"
         responded = run_step(self._plan_replies(character), self._share_budget("respond"), self.folder / "respond")
         outcome = f"{responded.summary['replies']:,} to {responded.summary['instructions']} instructions"
         self.stages["replies"] = f"{outcome}, {responded.failed} missing" if responded.failed else outcome

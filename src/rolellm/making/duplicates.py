@@ -49,9 +49,8 @@ def find_repeats(texts: Sequence[str], language: Language, similarity: float) ->
             kept, _ = matches.get(same, (same, 1.0))
             matches[position] = kept, 1.0
             continue
-        alike = [
-            (value, -earlier) for earlier, value in scorer.find_near(position, similarity) if earlier in kept_positions
-        ]
+        near = scorer.find_near(position, similarity)
+        alike = [(value, -earlier) for earlier, value in near if earlier in kept_positions]
         if alike:
             value, earlier = max(alike)
             matches[position] = -earlier, min(value, 1.0)
@@ -78,16 +77,15 @@ class _Scorer:
             return
         ahead = self._score_all(position)[:position]
         for earlier in np.flatnonzero(ahead >= similarity).tolist():
-            value = min(float(ahead[earlier]), float(self._score_all(earlier)[position]))
-            if value >= similarity:
-                yield earlier, value
+            back = self._score_all(earlier)[position]
+            if back >= similarity:
+                yield earlier, float(min(ahead[earlier], back))
 
     def _compute_scores(self, position: int) -> npt.NDArray[np.float32]:
         """Score every text for one as the query, over its own score."""
         assert self._index is not None
-        scores: npt.NDArray[np.float32] = self._index.get_scores_from_ids(
-            self._index.get_tokens_ids(self._words[position])
-        )
+        query = self._index.get_tokens_ids(self._words[position])
+        scores: npt.NDArray[np.float32] = self._index.get_scores_from_ids(query)
         own = float(scores[position])
         return scores / own if own > 0 else np.zeros_like(scores)
 

@@ -114,11 +114,10 @@ def gather(folder: str | Path) -> RoleData:
     models = {}
     for run in (path.parent for path in files):
         if (run / MANIFEST).is_file():
-            models[run.name] = (read_json(run / MANIFEST).get("models") or {}).get("endpoints", [])
-    receipt: dict[str, Any] = {
-        "sources": {path.relative_to(root).as_posix(): hash_file(path) for path in files},
-        "models": models,
-    }
+            models_of_run = read_json(run / MANIFEST).get("models") or {}
+            models[run.name] = models_of_run.get("endpoints", [])
+    sources = {path.relative_to(root).as_posix(): hash_file(path) for path in files}
+    receipt: dict[str, Any] = {"sources": sources, "models": models}
     part = find_part(root)
     if part.context or part.system or part.after:
         receipt["talk"] = {"system": part.system_turn(load_system_template(character.language)), "after": part.after}
@@ -162,8 +161,9 @@ def select_held_out_roles(rule: SplitRule, roles: Collection[str]) -> frozenset[
 def _draw_names(seed: int, kind: str, names: list[str], share: float) -> list[str]:
     if len(names) < 2:
         return []
+    rounded = math.floor(share * len(names) + 0.5)
     # At least one on each side.
-    count = min(max(math.floor(share * len(names) + 0.5), 1), len(names) - 1)
+    count = min(max(rounded, 1), len(names) - 1)
     return sorted(names, key=lambda name: hash_json([seed, kind, name]))[:count]
 
 
@@ -382,9 +382,8 @@ class _Draft:
                 )
             if character.turns:
                 name = f"{folder}/{folder}-{make_safe_name(role.role)}.jsonl"
-                self.rows[name] = write_turns(
-                    self.root / name, character.turns, role.role, layout="release", language=language
-                )
+                path = self.root / name
+                self.rows[name] = write_turns(path, character.turns, role.role, layout="release", language=language)
         write_json(self.root / folder / "desc.json", descriptions)
         if scripts:
             write_json(self.root / folder / "scripts.json", scripts)

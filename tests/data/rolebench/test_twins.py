@@ -13,7 +13,6 @@ from rolellm.data.rolebench.release import Release, iter_rows
 from rolellm.data.rolebench.schema import ANONYMOUS, get_config
 from rolellm.data.rolebench.source import MissingFilesWarning, sample_folder
 from rolellm.data.rolebench.twins import Names, get_world_names, load_names, make_twin
-from rolellm.scoring.score import score
 
 EN = Names("en", {"Robin Hood": "Martin Pell", "Robin": "Martin", "Hood": "Pell", "Marian": "Lilian", "HAL": "MEL"})
 
@@ -151,15 +150,3 @@ def test_a_release_without_any_reviewed_names_is_built_without_twins(write_relea
     names = [item.config.name for item in built.configs]
     assert "instruction-generalization-eng" in names
     assert "instruction-generalization-eng-anonymous" not in names
-
-
-def test_the_gap_between_named_and_anonymous_answers():
-    """A model that knows the named role by heart and says one thing to its twin."""
-    scores = []
-    for config, know in (("sample-anonymous", False), ("sample", True)):
-        rows = load_dataset("rolebench", config, split="test")
-        answers = [row["references"][0] if know else "I do not know." for row in rows]
-        scores.append(score(answers, rows).metrics["SPE"])
-    anonymous, named = scores
-    assert named.n == anonymous.n == 32
-    assert named.mean - anonymous.mean > 0.8

@@ -286,7 +286,8 @@ class _Push:
         self.api = HfApi(endpoint=options.endpoint)
         self.repo, self.options = repo, options
         self.target: dict[str, Any] = {"repo_id": repo, "repo_type": options.kind}
-        files = {file.relative_to(folder).as_posix(): file for file in sorted(folder.rglob("*")) if file.is_file()}
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        files = {path.relative_to(folder).as_posix(): path for path in paths}
         if not files:
             raise HubError(f"{folder} contains nothing to publish")
         card_file = files.pop(README, None)
@@ -377,8 +378,9 @@ class _Push:
             content = CommitOperationAdd(name, text.encode("utf-8"))
             if not _is_there(content, hub_files.get(name)):
                 added[name] = content
-        outdated = hub_files.keys() & set(before.files) - self.contents.keys() - own_texts.keys()
-        return _Changes(head, dict(sorted(added.items())), tuple(sorted(outdated)))
+        outdated = set(before.files).intersection(hub_files).difference(self.contents, own_texts)
+        ordered = {name: added[name] for name in sorted(added)}
+        return _Changes(head, ordered, tuple(sorted(outdated)))
 
     def _read_record(self, head: str) -> Record:
         text = self._download_text(RECORD, head)

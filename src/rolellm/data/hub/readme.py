@@ -96,12 +96,14 @@ def _put_block(body: str, block: str, newline: str) -> str:
     if not begins and not ends:
         gap = newline * 2 if body.strip() else newline
         return f"{body.rstrip()}{gap}{block}{newline}"
-    if len(begins) != 1 or len(ends) != 1 or begins[0].start() > ends[0].start():
+    is_one_part = len(begins) == len(ends) == 1 and begins[0].start() < ends[0].start()
+    if not is_one_part:
         raise HubError(
             "the README.md there does not have exactly one `rolellm:begin` comment with a `rolellm:end` after it, so "
             "your part and ours cannot be told apart; restore the pair, or remove both"
         )
-    return body[: begins[0].start()] + block + body[ends[0].end() :]
+    before, after = body[: begins[0].start()], body[ends[0].end() :]
+    return before + block + after
 
 
 def _merge_data(our_data: Mapping[str, Any], hub_data: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:

@@ -269,7 +269,8 @@ def _write_config(folder: Path, config: Config, source: Source, *, skip_bad: boo
     skipped = {(error.path, error.line): error for error in release.skipped}
     if left_out:
         warnings.warn(f"rolebench {config.name!r}{left_out}", RoleLLMWarning, stacklevel=2)
-    return BuiltConfig(config, source, splits, [*skipped.values()], source.missing(config), tuple(release.left_out))
+    missing = source.missing(config)
+    return BuiltConfig(config, source, splits, [*skipped.values()], missing, tuple(release.left_out))
 
 
 def _warn_missing(config: Config, source: Source) -> None:

@@ -82,7 +82,9 @@ def _wrap(module: ModuleType, name: str, handler: Callable[..., Any]) -> None:
 
     @functools.wraps(original)
     def wrapped(path: Any, *args: Any, **kwargs: Any) -> Any:
-        return handler(original, *args, **kwargs) if path == NAME else original(path, *args, **kwargs)
+        if path == NAME:
+            return handler(original, *args, **kwargs)
+        return original(path, *args, **kwargs)
 
     setattr(wrapped, _MARK, True)
     setattr(module, name, wrapped)

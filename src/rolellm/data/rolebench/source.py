@@ -152,7 +152,8 @@ def _download(config: Config, revision: str, token: str | bool | None) -> Source
             REPO_ID, repo_type="dataset", revision=revision, allow_patterns=config.patterns(), token=token
         )
     except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
-        reason = (hide_hub_token(error, token).strip().splitlines() or [type(error).__name__])[0]
+        first_line = hide_hub_token(error, token).strip().partition("\n")[0]
+        reason = first_line or type(error).__name__
         raise ReleaseNotFoundError(
             f"the release could not be fetched from the Hub ({REPO_ID} at {revision}: {reason}). {_PLACES}"
         ) from None

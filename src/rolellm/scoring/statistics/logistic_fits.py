@@ -107,21 +107,20 @@ def fit_length_control(
     if problem is not None:
         return LengthControl(None, None, problem)
     values, influences = _fit_length(data)
-    theta, phi = (
-        _estimate(float(value), ClusteredSample(influence.tolist(), data.clusters, data.roles))
-        for value, influence in zip(values, influences, strict=True)
-    )
+    theta = _estimate(values[0], influences[0], data)
+    phi = _estimate(values[1], influences[1], data)
     rate = theta._replace(mean=_compute_sigmoid(theta.mean))
     ends = [_compute_sigmoid_ends(*both) for both in (theta.ends, theta.new_roles) if both is not None]
     return LengthControl(add_ends(rate, ends, _METHOD), phi, None)
 
 
-def _estimate(value: float, influence: ClusteredSample) -> Interval:
+def _estimate(fitted: Any, influence: Floats, data: LengthData) -> Interval:
     """An estimate whose error is that of the mean of how far each row moves it."""
-    spreads = compute_spreads([influence])
-    ends = [(value - spread.compute_reach(), value + spread.compute_reach()) for spread in spreads]
-    interval = Interval(round(value, _DIGITS), n=len(influence.values), clusters=len(set(influence.clusters)))
-    return add_ends(interval, ends, _METHOD)
+    value = float(fitted)
+    spreads = compute_spreads([ClusteredSample(influence.tolist(), data.clusters, data.roles)])
+    reaches = [spread.compute_reach() for spread in spreads]
+    interval = Interval(round(value, _DIGITS), n=len(influence), clusters=len(set(data.clusters)))
+    return add_ends(interval, [(value - reach, value + reach) for reach in reaches], _METHOD)
 
 
 def _read_columns(
@@ -131,13 +130,14 @@ def _read_columns(
     clusters: Sequence[Hashable],
     roles: Sequence[Hashable],
 ) -> tuple[LengthData, Floats]:
-    won, own, baseline = (np.asarray(column, float) for column in (outcomes, lengths, baseline_lengths))
-    codes, differences = number_clusters(clusters), own - baseline
+    won, codes = np.asarray(outcomes, float), number_clusters(clusters)
+    differences = np.asarray(lengths, float) - np.asarray(baseline_lengths, float)
     order = np.lexsort((differences, won, codes))
     differences = differences[order]
     # Rows in another order are summed with other rounding errors; these are in one order.
-    spread = float(differences.std(ddof=1)) if len(differences) > 1 else 0.0
-    terms = np.tanh(differences / spread) if spread > 0 else np.zeros_like(differences)
+    terms = np.zeros_like(differences)
+    if np.ptp(differences) > 0:
+        terms = np.tanh(differences / float(differences.std(ddof=1)))
     ordered_roles = [roles[row] for row in order] if roles else []
     return LengthData(won[order], terms, codes[order].tolist(), ordered_roles), differences
 
