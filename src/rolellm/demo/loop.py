@@ -23,7 +23,7 @@ CONFIG, SPLIT = "sample", "test"
 UNTUNED = "untuned"
 TUNED = "tuned"
 BASELINE = "RoleGPT (sample)"
-#: Half of the recipe's processor time, and scores in the same order: see dev/decisions.md.
+#: Half of the recipe's processor time. CUS ends at 0.324 instead of 0.351, and what is said of the systems stays.
 _SHORTER = ("base.warm.alone=20", "base.warm.in_role=3", "training.num_train_epochs=1.5")
 _SUMMARY = "summary.json"
 _JUDGED = "judged"

@@ -10,7 +10,7 @@ __all__ = ["dataset_fingerprint", "load_rolebench"]
 
 
 def dataset_fingerprint(config: str | None = None, data_dir: str | Path | None = None) -> str:
-    """The content hash of a config's rows: goes with every score (our choice: SHA-256 over the release files read).
+    """The content hash of a config's rows: SHA-256 over the release files read; it goes with every score.
 
     Args:
         config: A config's name, as for :func:`load_rolebench`.

@@ -232,7 +232,7 @@ def iter_rows(release: Release, config: Config, split: str) -> Iterator[dict[str
 
 
 def _read_strict(release: Release, config: Config, split: str) -> Iterator[dict[str, Any]]:
-    """Rows of a ``-strict`` config (our choice of rule).
+    """Rows of a ``-strict`` config.
 
     Test keeps each question once a role (white space aside). Train loses every row whose question (or role) is in
     test, so test rows, and scores on them, stay comparable with the released baseline.
