@@ -248,6 +248,7 @@ def read_as_character(
     if card.assets:
         notes.append(f"{format_count(len(card.assets), 'asset')} kept in the card; none was fetched")
     limited = limit_notes(notes)
+    aliases = dict.fromkeys(alias for alias in names.labels if alias != names.role)
     origin = {
         "spec": card.spec,
         "sha256": hash_bytes(card.text.encode("utf-8")),
@@ -265,7 +266,7 @@ def read_as_character(
         turns=tuple(turns),
         description=description or None,
         lore=lore,
-        aliases=tuple(dict.fromkeys(alias for alias in names.labels if alias != names.role)),
+        aliases=tuple(aliases),
         script=clean_text(file or "") or None,
         made={"card": origin},
     )
@@ -404,10 +405,11 @@ def _read_entry(entry: Mapping[str, Any], content: str, names: CardNames) -> Lor
     case = extensions.get("case_sensitive")
     if case is None:
         case = entry.get("case_sensitive", False)
+    name = entry.get("name") or entry.get("comment", "")
     return Lore(
         content,
         read_keys("keys"),
-        clean_name(fill(entry.get("name") or entry.get("comment", ""), names)),
+        clean_name(fill(name, names)),
         read_keys("secondary_keys") if entry.get("selective") else (),
         LOGICS[logic],
         constant=entry.get("constant", False),
@@ -491,10 +493,12 @@ def export_character(character: Profile, card: Card | None = None) -> ExportedCa
 
 
 def _make_fields(character: Profile, notes: list[str]) -> dict[str, Any]:
-    names = CardNames(character.role, character.role, choose_user_name(character.language, character.role))
-    texts, lines = _select_examples(_group_scenes(character.turns).values(), character, names)
+    role = character.role
+    names = CardNames(role, role, choose_user_name(character.language, role))
+    scenes = _group_scenes(character.turns)
+    texts, lines = _select_examples(scenes.values(), character, names)
     description = character.full_description or character.background or ""
-    fields: dict[str, Any] = {"name": character.role, "description": description, "mes_example": join_blocks(texts)}
+    fields: dict[str, Any] = {"name": role, "description": description, "mes_example": join_blocks(texts)}
     if character.lore:
         entries = [_make_entry(item, order) for order, item in enumerate(character.lore)]
         fields["character_book"] = {"extensions": {}, "entries": entries}
@@ -527,7 +531,8 @@ def _find_changes(character: Profile, card: Card, notes: list[str]) -> dict[str,
             changes["personality"] = ""
     if is_talk_new or moves_talk:
         changes |= _change_greetings(card, reading, old, new)
-        changes |= _change_examples(replace(character, role=original.role), reading, old, new, notes)
+        renamed = replace(character, role=original.role)
+        changes |= _change_examples(renamed, reading, old, new, notes)
     if character.lore != original.lore:
         changes["character_book"] = _change_book(character, card, reading)
     return changes
@@ -583,11 +588,15 @@ def _change_greetings(card: Card, reading: CardReading, old: _Scenes, new: _Scen
 
 def _read_greeting(turns: Sequence[Turn], role: str) -> tuple[str, str]:
     """Read the narration before a greeting, and the greeting; both empty where the scene is something else."""
-    narration = [turn.content for turn in turns if turn.kind == "narration"]
-    speech = [turn.content for turn in turns if turn.kind == "speech" and turn.speaker == role]
-    if len(narration) + len(speech) != len(turns) or len(narration) > 1 or len(speech) > 1:
-        return "", ""
-    return "".join(narration), "".join(speech)
+    narration = greeting = ""
+    for turn in turns:
+        if turn.kind == "narration" and not narration:
+            narration = turn.content
+        elif turn.kind == "speech" and turn.speaker == role and not greeting:
+            greeting = turn.content
+        else:
+            return "", ""
+    return narration, greeting
 
 
 def _change_examples(
@@ -637,7 +646,8 @@ def _group_scenes(turns: Iterable[Turn], names: Mapping[str, str] | None = None)
     scenes: _Scenes = {}
     for turn in turns:
         speaker = (names or {}).get(turn.speaker, turn.speaker)
-        scenes.setdefault(turn.scene, []).append(Turn(speaker, turn.content, turn.kind))
+        scene = scenes.setdefault(turn.scene, [])
+        scene.append(Turn(speaker, turn.content, turn.kind))
     return scenes
 
 

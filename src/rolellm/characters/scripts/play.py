@@ -114,11 +114,13 @@ def _read_marked_cue(line: str, match: re.Match[str]) -> Cue | None:
     way: Way
     if not match["stop"]:
         # Shaw's way: HIGGINS [loudly] Well?
-        way, is_cue = "bracket", name.isupper() and match["aside"] is not None
+        way = "bracket"
+        is_cue = name.isupper() and match["aside"] is not None
         if is_alone:
             has_case = name != name.lower()
             is_loud = name == name.upper() and (has_case or HAN.match(name) is not None)
-            way, is_cue = ("bare" if is_loud else "small"), is_loud or name[0].isupper()
+            way = "bare" if is_loud else "small"
+            is_cue = is_loud or name[0].isupper()
     elif match["stop"] == ".":
         # In French, what is said to whom follows a comma: ORGON, à Dorine.
         head, comma, tail = name.partition(", ")
@@ -245,19 +247,27 @@ def _keep_names(
     """The names, if this is the way: who is named often, and who but once in a manner that is surely a name's."""
     # A line of verse, too, has no stop now and then, and a refrain comes again.
     least = _REFRAIN if way == "small" else 2
-    often = {name for name, lines in occurrences.items() if name in requested or len(lines) >= least}
-    once = {name for name, lines in occurrences.items() if _is_plain(lines[0][1].name, way)}
+    often: set[str] = set()
+    once: set[str] = set()
+    for name, lines in occurrences.items():
+        if name in requested or len(lines) >= least:
+            often.add(name)
+        _, cue = lines[0]
+        if _is_plain(cue.name, way):
+            once.add(name)
     indent = None
     if way == "capital":
         indents = Counter(line.indent for lines in occurrences.values() for line, _ in lines)
         indent, count = indents.most_common(1)[0]
         # Where only the lines with names are so indented, a word is a name there.
-        if not indent or sum(line.indent == indent for line in iterate_lines(text)) >= 2 * count:
+        indented = sum(line.indent == indent for line in iterate_lines(text))
+        if not indent or indented >= 2 * count:
             named_elsewhere = set(_PATTERNS["named"].findall(text))
             once &= directed.union(map(normalize_name, named_elsewhere))
             # One that now and then is a whole sentence, such as "Silence.".
             small = Counter(_SMALL.findall(text))
-            often = {name for name in often if name in requested or small[name] <= _AS_WORD * len(occurrences[name])}
+            words = {name for name in often if small[name] > _AS_WORD * len(occurrences[name])}
+            often -= words - requested
     if not often:
         return None
     names = frozenset(often | once)
@@ -308,7 +318,8 @@ def _find_lists(text: str) -> dict[int, int]:
 
 def _accept_cue(cue: Cue, cast: Cast, requested: frozenset[str], line: _LikelyLine) -> bool:
     name = normalize_name(cue.name)
-    is_same = cue.way == cast.way or (cue.way, cast.way) == ("bare", "gap")
+    ways = [cast.way, "bare"] if cast.way == "gap" else [cast.way]
+    is_same = cue.way in ways
     if cue.way in ("bare", "small", "capital", "gap", "run") and not is_same:
         # A line of the persons of the play, a short sentence, a table.
         return False
