@@ -48,7 +48,8 @@ def write_character(character: Profile, folder: str | Path) -> Path:
 def dump_fields(character: Profile) -> dict[str, Any]:
     """A character's fields but for its turns, as JSON has them."""
     values = asdict(replace(character, turns=()))
-    return {item.name: values[item.name] for item in fields(Profile) if item.name != "turns"}
+    names = [item.name for item in fields(Profile) if item.name != "turns"]
+    return {name: values[name] for name in names}
 
 
 def read_character(folder: str | Path) -> Profile:

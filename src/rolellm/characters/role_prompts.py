@@ -59,7 +59,8 @@ class Retrieved:
 
 def _list_shared(index: TextIndex, question: str, text: str) -> tuple[str, ...]:
     text_words = set(index.words(text))
-    return tuple(dict.fromkeys(word for word in index.words(question) if word in text_words))
+    shared = [word for word in index.words(question) if word in text_words]
+    return tuple(dict.fromkeys(shared))
 
 
 _PROMPT, _DIALOGUE, _LORE = "rolegpt_prompt", "rolegpt_dialogue", "rolegpt_lore"
@@ -106,7 +107,8 @@ class RolePrompts:
         self.settings = settings or PromptSettings()
         self.counter = counter or TokenCounter()
         self._exchanges = find_exchanges(character)
-        self._spoken = TextIndex([item.text for item in self._exchanges], character.language, extra="llm")
+        exchange_texts = [exchange.text for exchange in self._exchanges]
+        self._spoken = TextIndex(exchange_texts, character.language, extra="llm")
         lore_texts = [f"{item.name}\n{' '.join(item.keys)}\n{item.content}" for item in character.lore]
         self._told = TextIndex(lore_texts, character.language, extra="llm")
         self._system = load_system_template(character.language, self.settings.system_template)
@@ -115,7 +117,10 @@ class RolePrompts:
     @property
     def hashes(self) -> dict[str, str]:
         """SHA-256 of each template by its name: what decides the wording."""
-        return {"system": self._system.hash, **{name: item.hash for name, item in self._templates.items()}}
+        hashes = {"system": self._system.hash}
+        for name, template in self._templates.items():
+            hashes[name] = template.hash
+        return hashes
 
     def demonstrations(self, question: str, count: int) -> list[Retrieved]:
         """The best exchanges for a question, best first; those that share no word with it come last, as in the script.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Collection, Mapping
-from typing import Final, get_args
+from typing import Final
 
 from rapidfuzz.distance import Indel
 
@@ -20,14 +20,14 @@ from rolellm.models.prompts.render import load_texts
 #: What ends a session's time in character.
 BREAKS: Final = ("says_ai", "says_role", "refuses", "assists", "for_user", "third_person", "other_language", "repeats")
 _BREACHES: Final = {"hides_ai": "says_ai", "hides_role": "says_role", "answers": "refuses"}
-#: Words in a row, in Chinese characters, that count as said again (our choice).
+#: Words in a row, in Chinese characters, that count as said again.
 AGAIN: Final[Mapping[Language, int]] = {"en": 4, "zh": 6}
 _SAME: Final = 0.9
 #: Characters of a reply too short to tell whether it is language (of `is_noise`).
 _SHORT: Final = 40
 LANGUAGES: Final[tuple[Language, ...]] = ("en", "zh")
 #: How an assistant offers its help. What a shopkeeper may say as well ("What can I do for you?") is not in here: of the
-#: release's 81,730 replies, 47 have such words, most of them an assistant's and not the role's (our choice).
+#: release's 81,730 replies, 47 have such words, most of them an assistant's and not the role's.
 _ASSISTS: Final = re.compile(
     r"(?i)\bhow (?:can|may|could) I (?:assist you(?! in)|(?:help|be of (?:help|service))(?: to)? you today)\b"
     r"|\b(?:can't|can ?not) assist (?:you )?with (?:that|this)\b"
@@ -40,7 +40,7 @@ _ASSISTS: Final = re.compile(
     r"|如果?[您你](?:还)?有(?:任何|其他)[^，。！？\n]{0,6}(?:问题|疑问|需要)"
 )
 #: How a program denies an inner life or a skill: of the release's 81,730 replies 65 do, all but two of them those of
-#: machines, or of an assistant that shows through (our choice).
+#: machines, or of an assistant that shows through.
 _DENIES: Final = re.compile(
     r"(?i)\b(?:do not|don't|cannot|can't) (?:have|feel|experience) (?:any |human |personal |real |the )*"
     r"(?:feelings?|emotions?|opinions|personal (?:\w+ )?(?:life|experiences?|relationships?)"
@@ -64,21 +64,24 @@ def find_breaks(reply: str, sheet: Profile, message: str = "") -> dict[str, str]
     # A role that breaks may do so in the other language.
     words_by_kind: dict[str, str] = {}
     for language in LANGUAGES:
-        for rule, words in find_breaches(reply, language, machine=machine, own=sheet.catchphrases).items():
-            if rule in _BREACHES:
-                words_by_kind.setdefault(_BREACHES[rule], words)
+        breaches = find_breaches(reply, language, machine=machine, own=sheet.catchphrases)
+        for rule, kind in _BREACHES.items():
+            if rule in breaches:
+                words_by_kind.setdefault(kind, breaches[rule])
     straight = reply.replace("’", "'")
-    if not machine and (denied := _DENIES.search(straight)):
-        words_by_kind.setdefault("says_ai", denied.group())
-    if offered := _ASSISTS.search(straight):
-        words_by_kind["assists"] = offered.group()
-    users = "|".join((*(re.escape(choose_user_name(code, sheet.role)) for code in LANGUAGES), "Human"))
-    if spoken := re.search(rf"(?mi)^[\W_]*(?:{users})[*_\s]*[:：].*", reply):
-        words_by_kind["for_user"] = spoken.group().strip()[:60]
-    plain = _QUOTED.sub(" ", reply)
-    named = re.search(sheet.name_pattern, plain)
-    if named and not any(speaks_of_itself(reply, language) for language in get_args(Language)):
-        words_by_kind["third_person"] = named.group()
+    denial, offer = _DENIES.search(straight), _ASSISTS.search(straight)
+    if denial and not machine:
+        words_by_kind.setdefault("says_ai", denial.group())
+    if offer:
+        words_by_kind["assists"] = offer.group()
+    users = [choose_user_name(language, sheet.role) for language in LANGUAGES]
+    pattern = "|".join(map(re.escape, (*users, "Human")))
+    line = re.search(rf"(?mi)^[\W_]*(?:{pattern})[*_\s]*[:：].*", reply)
+    if line:
+        words_by_kind["for_user"] = line.group().strip()[:60]
+    name = re.search(sheet.name_pattern, _QUOTED.sub(" ", reply))
+    if name and not any(speaks_of_itself(reply, language) for language in LANGUAGES):
+        words_by_kind["third_person"] = name.group()
     if LETTER.search(reply) and detect_language(reply) != sheet.language:
         words_by_kind["other_language"] = reply.strip()[:60]
     if is_echo(reply, message) and any(list_word_runs(reply, AGAIN[sheet.language])):
@@ -94,7 +97,7 @@ def find_noise(replies: Collection[str]) -> set[str]:
 
 
 def is_echo(reply: str, message: str) -> bool:
-    """Tell whether a reply is the message that it replies to, or nearly: 90 % of the characters (our choice).
+    """Tell whether a reply is the message that it replies to, or nearly: 90 % of the characters.
 
     >>> is_echo("What do you read, my lord!", "What do you read, my lord?")
     True

@@ -120,7 +120,8 @@ def keep_nucleus(top_p: float, scores: torch.Tensor) -> torch.Tensor:
     rising = torch.from_numpy(np.sort(scores.numpy())) if on_cpu else scores.sort(dim=-1).values
     out = rising.softmax(dim=-1).cumsum(dim=-1) <= 1 - top_p
     out[:, -1] = False
-    return scores.masked_fill(scores < rising.gather(1, out.sum(dim=-1, keepdim=True)), -torch.inf)
+    least = rising.gather(1, out.sum(dim=-1, keepdim=True))
+    return scores.masked_fill(scores < least, -torch.inf)
 
 
 Finish = Literal["stop", "length"]
@@ -221,7 +222,8 @@ class LocalModel:
         """The text form of prompts: ``form`` (``rolellama``, or ``tokenizer`` for one of its own) and ``form_hash``."""
         default = load_chat_template("rolellama")
         used = self.tokenizer.chat_template or default
-        return {"form": "rolellama" if str(used).strip() == default else "tokenizer", "form_hash": hash_json(used)}
+        form = "rolellama" if str(used).strip() == default else "tokenizer"
+        return {"form": form, "form_hash": hash_json(used)}
 
     @property
     def vocabulary(self) -> int:
@@ -295,9 +297,9 @@ class LocalModel:
             shared = find_shared_lengths(prompts)
         replies: list[list[int]] = []
         while len(replies) < len(prompts):
-            part = slice(len(replies), len(replies) + (self._most or len(prompts)))
-            tokens = self._try_replies(prompts[part], decoding, keys[part], shared[part])
-            replies += tokens or []
+            count = self._most or len(prompts)
+            part = slice(len(replies), len(replies) + count)
+            replies += self._try_replies(prompts[part], decoding, keys[part], shared[part]) or []
         return [self._make_completion(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
 
     def _try_replies(
@@ -327,7 +329,8 @@ class LocalModel:
         if decoding.num_beams > 1:
             return self._generate(prompts, decoding, keys)
         longest = max(map(len, prompts)) + decoding.max_new_tokens
-        if reason := explain_not_shared(self._model.config, longest) or _find_prompt_learning(self._model):
+        reason = explain_not_shared(self._model.config, longest) or _find_prompt_learning(self._model)
+        if reason:
             text = f"what prompts have in common is computed for each of them anew: the base is {reason}"
             warnings.warn(text, RoleLLMWarning, stacklevel=5)
             return self._generate(prompts, decoding, keys)
@@ -379,8 +382,9 @@ class LocalModel:
         is_abandoned = threading.Event()
 
         def run_generation() -> None:
+            streamer = _Pieces(self._text, pieces, is_abandoned)
             try:
-                (reply,) = self._generate([prompt], decoding, [key], streamer=_Pieces(self._text, pieces, is_abandoned))
+                (reply,) = self._generate([prompt], decoding, [key], streamer=streamer)
                 if ended is not None:
                     ended(self._make_completion(prompt, reply).finish)
                 pieces.put(None)
@@ -390,10 +394,12 @@ class LocalModel:
         thread = threading.Thread(target=run_generation, daemon=True)
         thread.start()
         try:
-            while (piece := pieces.get()) is not None:
+            piece = pieces.get()
+            while piece is not None:
                 if isinstance(piece, Exception):
                     raise piece
                 yield piece
+                piece = pieces.get()
         finally:
             is_abandoned.set()
             thread.join()
@@ -413,10 +419,13 @@ class LocalModel:
         from transformers import GenerationConfig, LogitsProcessorList
 
         self.load()
-        longest = max(len(prompt) for prompt in prompts)
+        longest = max(map(len, prompts))
         padding = self._padding
-        ids = [[padding] * (longest - len(prompt)) + list(prompt) for prompt in prompts]
-        mask = [[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        ids, mask = [], []
+        for prompt in prompts:
+            count = longest - len(prompt)
+            ids.append([padding] * count + list(prompt))
+            mask.append([0] * count + [1] * len(prompt))
         config = GenerationConfig(
             max_new_tokens=decoding.max_new_tokens,
             do_sample=False,
@@ -426,18 +435,21 @@ class LocalModel:
             pad_token_id=padding,
         )
         choose, rows = _make_chooser(decoding, keys), range(len(prompts))
+        processors = LogitsProcessorList()
 
         def leave_chosen(so_far: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
             """Leave one token a row with a finite score, so that greedy decoding after it is sampling."""
             chosen = choose(scores, rows, so_far.shape[1] - longest)
             return torch.full_like(scores, -torch.inf).scatter(1, chosen[:, None], 0.0)
 
+        if decoding.temperature > 0:
+            processors.append(leave_chosen)
         with torch.inference_mode():
             return self._model.generate(
                 input_ids=torch.tensor(ids, device=self.device),
                 attention_mask=torch.tensor(mask, device=self.device),
                 generation_config=config,
-                logits_processor=LogitsProcessorList([leave_chosen] * (decoding.temperature > 0)),
+                logits_processor=processors,
                 **more,
             )
 
@@ -448,19 +460,19 @@ class LocalModel:
         return self._end if padding is None or padding >= self.vocabulary else int(padding)
 
     def _make_completion(self, prompt: Sequence[int], reply: list[int]) -> Completion:
-        ends = [position for position, token in enumerate(reply) if token in self._stops]
-        tokens = reply[: ends[0] + 1] if ends else reply
-        return Completion(
-            text=self._text(tokens),
-            finish="stop" if ends else "length",
-            prompt_tokens=len(prompt),
-            new_tokens=len(tokens),
-        )
+        end = self._find_end(reply)
+        finish: Finish = "length" if end == len(reply) else "stop"
+        tokens = reply[: end + 1]
+        return Completion(self._text(tokens), finish, prompt_tokens=len(prompt), new_tokens=len(tokens))
+
+    def _find_end(self, reply: list[int]) -> int:
+        """Find the index of the end token; the number of tokens where there is none."""
+        return next((index for index, token in enumerate(reply) if token in self._stops), len(reply))
 
     def _text(self, reply: list[int]) -> str:
         """The text of a reply's tokens, up to the end token where there is one."""
-        end = next((index for index, token in enumerate(reply) if token in self._stops), len(reply))
-        text: str = self.tokenizer.decode(reply[:end], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        tokens = reply[: self._find_end(reply)]
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return text.strip()
 
 

@@ -56,7 +56,7 @@ from rolellm.playing.settings import PlaySettings
 
 #: The share of the context that lore may fill: SillyTavern's default.
 _SHARE = 4
-#: Maximum characters of a talk's end that are searched for lore's keys (our choice).
+#: Maximum characters of a talk's end that are searched for lore's keys: more than most contexts hold.
 _SCANNED = 40_000
 #: What is said of replies that are not whole.
 NOTES: dict[Finish, str] = {

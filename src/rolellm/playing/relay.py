@@ -24,12 +24,10 @@ from rolellm.core.typed_json import map_strings
 from rolellm.llm.endpoint import Endpoint, find_proxy
 from rolellm.llm.openai_format import UNREADABLE, encode_body, parse_body
 
-#: The longest answer of the other server that is read, and the longest line of a stream, in bytes (our choice).
+#: The longest answer of the other server that is read, and the longest line of a stream, in bytes.
 _MOST_BYTES: Final = 8 << 20
-#: The longest error of the other server that is read, in bytes, and the seconds that it may take (our choice).
-_MOST_ERROR: Final = 1 << 20
-_ERROR_SECONDS: Final = 15.0
-_CONNECT_SECONDS: Final = 15.0
+#: Seconds to connect, and those that an error may take.
+_SECONDS: Final = 15.0
 _PASSED = ("retry-after", "retry-after-ms")
 _MODEL = re.compile(r'"model"\s*:\s*"(?:[^"\\]|\\.)*"')
 
@@ -74,7 +72,7 @@ class Upstream:
 
     def open_session(self) -> aiohttp.ClientSession:
         """Open the HTTP session; once, within the loop that uses it."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_SECONDS)
         connector, jar = aiohttp.TCPConnector(limit=0), aiohttp.DummyCookieJar()
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, timeout=timeout)
         return self._session
@@ -141,7 +139,7 @@ _FAILURES: Final[Mapping[type[Exception], str]] = {
     aiohttp.ClientHttpProxyError: "the proxy refused the connection",
     aiohttp.ClientConnectorDNSError: "the host name is unknown",
     aiohttp.ClientConnectorError: "nothing answers at the address",
-    TimeoutError: f"no connection within {_CONNECT_SECONDS:g} seconds",
+    TimeoutError: f"no connection within {_SECONDS:g} seconds",
     aiohttp.ClientResponseError: "the answer is not HTTP",
     aiohttp.ClientError: "the connection broke before the answer was complete",
 }
@@ -207,8 +205,8 @@ class Relay:
     async def _make_error(self, response: aiohttp.ClientResponse) -> Response:
         content = b""
         with suppress(TimeoutError, aiohttp.ClientError, AnswerError):
-            async with asyncio.timeout(_ERROR_SECONDS):
-                content = await _read(response, _MOST_ERROR)
+            async with asyncio.timeout(_SECONDS):
+                content = await _read(response, _MOST_BYTES)
         headers: dict[str, str] = {}
         for name in _PASSED:
             value = response.headers.get(name, "")

@@ -39,9 +39,9 @@ from rolellm.models.prompts.render import ONWARD, OPENING, format_turn
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.relay import Relay, Upstream, build_error
 
-#: The longest request that is read, in bytes (our choice).
+#: The longest request that is read, in bytes: more than a long novel has.
 MAX_BODY: Final = 8 << 20
-#: Seconds in which a request's headers have to arrive, and then its body (our choice).
+#: Seconds in which a request's headers have to arrive, and then its body.
 _PATIENCE = 15.0
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _LIMITS = ("max_completion_tokens", "max_tokens")

@@ -163,7 +163,8 @@ def format_block(turns: Iterable[Turn], names: CardNames) -> str:
 
     Everyone but the role speaks as ``{{user}}``: a card knows no third. Narration comes at the beginning only.
     """
-    label_breaks = re.compile(rf"\n(?={_compile_label(names).pattern[1:]}|[ \t]*<START>)", re.IGNORECASE)
+    label = _compile_label(names).pattern.removeprefix("^")
+    label_breaks = re.compile(rf"\n(?={label}|[ \t]*<START>)", re.IGNORECASE)
     lines: list[str] = []
     for turn in turns:
         content = label_breaks.sub(" ", turn.content)
@@ -176,8 +177,8 @@ def format_block(turns: Iterable[Turn], names: CardNames) -> str:
 
 
 def _compile_label(names: CardNames) -> re.Pattern[str]:
-    own_names = dict.fromkeys(filter(None, (names.role, names.char, *names.labels)))
-    own = "|".join(map(re.escape, own_names))
+    own_names = filter(None, (names.role, names.char, *names.labels))
+    own = "|".join(map(re.escape, dict.fromkeys(own_names)))
     role = rf"\{{\{{char\}}\}}|<bot>|<char>|{own}"
     user = rf"\{{\{{user\}}\}}|<user>|you|{re.escape(names.user)}"
     return re.compile(rf"^[ \t]*(?:(?P<role>{role})|(?P<user>{user}))[ \t]*[:：]", re.IGNORECASE | re.MULTILINE)
@@ -227,13 +228,13 @@ def read_as_character(
     names, language = _choose_names(card, role, language, notes)
     turns, greetings, examples = _read_turns(card, names, notes)
     lore, lore_sources = _read_lore(card, names, notes)
-    parts = [separate_talk(clean_text(text), names) for text in (card.description, card.personality)]
-    blocks = [block for _, talk in parts for block in talk]
+    own_description, talk = separate_talk(clean_text(card.description), names)
+    personality, more_talk = separate_talk(clean_text(card.personality), names)
     last_scene = max((turn.scene for turn in turns), default=-1)
-    embedded = dict(enumerate(blocks, start=last_scene + 1))
+    embedded = dict(enumerate([*talk, *more_talk], start=last_scene + 1))
     for scene, block in embedded.items():
         turns += parse_block(block, names, scene)
-    texts = [text for text, _ in parts if text]
+    texts = filter(None, (own_description, personality))
     description = fill("\n\n".join(texts), names)
     if embedded:
         notes.append(f"example talk in the description was made into scenes ({len(embedded):,})")
@@ -248,6 +249,7 @@ def read_as_character(
     if card.assets:
         notes.append(f"{format_count(len(card.assets), 'asset')} kept in the card; none was fetched")
     limited = limit_notes(notes)
+    aliases = dict.fromkeys(alias for alias in names.labels if alias != names.role)
     origin = {
         "spec": card.spec,
         "sha256": hash_bytes(card.text.encode("utf-8")),
@@ -265,7 +267,7 @@ def read_as_character(
         turns=tuple(turns),
         description=description or None,
         lore=lore,
-        aliases=tuple(dict.fromkeys(alias for alias in names.labels if alias != names.role)),
+        aliases=tuple(aliases),
         script=clean_text(file or "") or None,
         made={"card": origin},
     )
@@ -333,7 +335,8 @@ def _read_turns(card: Card, names: CardNames, notes: list[str]) -> tuple[list[Tu
     if scenario:
         turns.append(Turn(_NARRATOR, scenario, "narration", 0))
     scene = 0
-    for index, greeting in enumerate((card.first_mes, *card.alternate_greetings), start=FIRST_GREETING):
+    texts = (card.first_mes, *card.alternate_greetings)
+    for index, greeting in enumerate(texts, start=FIRST_GREETING):
         content = fill(clean_text(greeting), names).strip()
         if content:
             turns.append(Turn(names.role, content, "speech", scene))
@@ -404,10 +407,11 @@ def _read_entry(entry: Mapping[str, Any], content: str, names: CardNames) -> Lor
     case = extensions.get("case_sensitive")
     if case is None:
         case = entry.get("case_sensitive", False)
+    name = entry.get("name") or entry.get("comment", "")
     return Lore(
         content,
         read_keys("keys"),
-        clean_name(fill(entry.get("name") or entry.get("comment", ""), names)),
+        clean_name(fill(name, names)),
         read_keys("secondary_keys") if entry.get("selective") else (),
         LOGICS[logic],
         constant=entry.get("constant", False),
@@ -491,10 +495,12 @@ def export_character(character: Profile, card: Card | None = None) -> ExportedCa
 
 
 def _make_fields(character: Profile, notes: list[str]) -> dict[str, Any]:
-    names = CardNames(character.role, character.role, choose_user_name(character.language, character.role))
-    texts, lines = _select_examples(_group_scenes(character.turns).values(), character, names)
+    role = character.role
+    names = CardNames(role, role, choose_user_name(character.language, role))
+    scenes = _group_scenes(character.turns)
+    texts, lines = _select_examples(scenes.values(), character, names)
     description = character.full_description or character.background or ""
-    fields: dict[str, Any] = {"name": character.role, "description": description, "mes_example": join_blocks(texts)}
+    fields: dict[str, Any] = {"name": role, "description": description, "mes_example": join_blocks(texts)}
     if character.lore:
         entries = [_make_entry(item, order) for order, item in enumerate(character.lore)]
         fields["character_book"] = {"extensions": {}, "entries": entries}
@@ -527,7 +533,8 @@ def _find_changes(character: Profile, card: Card, notes: list[str]) -> dict[str,
             changes["personality"] = ""
     if is_talk_new or moves_talk:
         changes |= _change_greetings(card, reading, old, new)
-        changes |= _change_examples(replace(character, role=original.role), reading, old, new, notes)
+        renamed = replace(character, role=original.role)
+        changes |= _change_examples(renamed, reading, old, new, notes)
     if character.lore != original.lore:
         changes["character_book"] = _change_book(character, card, reading)
     return changes
@@ -583,11 +590,15 @@ def _change_greetings(card: Card, reading: CardReading, old: _Scenes, new: _Scen
 
 def _read_greeting(turns: Sequence[Turn], role: str) -> tuple[str, str]:
     """Read the narration before a greeting, and the greeting; both empty where the scene is something else."""
-    narration = [turn.content for turn in turns if turn.kind == "narration"]
-    speech = [turn.content for turn in turns if turn.kind == "speech" and turn.speaker == role]
-    if len(narration) + len(speech) != len(turns) or len(narration) > 1 or len(speech) > 1:
-        return "", ""
-    return "".join(narration), "".join(speech)
+    narration = greeting = ""
+    for turn in turns:
+        if turn.kind == "narration" and not narration:
+            narration = turn.content
+        elif turn.kind == "speech" and turn.speaker == role and not greeting:
+            greeting = turn.content
+        else:
+            return "", ""
+    return narration, greeting
 
 
 def _change_examples(
@@ -637,7 +648,8 @@ def _group_scenes(turns: Iterable[Turn], names: Mapping[str, str] | None = None)
     scenes: _Scenes = {}
     for turn in turns:
         speaker = (names or {}).get(turn.speaker, turn.speaker)
-        scenes.setdefault(turn.scene, []).append(Turn(speaker, turn.content, turn.kind))
+        scene = scenes.setdefault(turn.scene, [])
+        scene.append(Turn(speaker, turn.content, turn.kind))
     return scenes
 
 

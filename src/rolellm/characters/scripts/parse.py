@@ -71,11 +71,12 @@ def detect_spoken_language(text: str) -> str | None:
 
     # It takes no character that cannot be printed.
     printable = "".join(char if char.isprintable() else " " for char in text[:_ENOUGH])
-    is_sure, _, [(_, code, *_), *_] = pycld2.detect(printable)
+    is_sure, _, languages = pycld2.detect(printable)
+    code = str(languages[0][1])
     if not is_sure or code == "un":
         return None
     # "zh-Hant"
-    return str(code).split("-")[0]
+    return code.split("-")[0]
 
 
 def is_noise(text: str) -> bool:
@@ -112,26 +113,21 @@ def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tu
     is_named_so = path is not None and path.suffix.lower() in _TABLES
     if hints.columns or is_named_so or table.is_table(table_text):
         return "table", {name: float(name == "table") for name in FORMATS}
-    evidence: dict[Format, Sequence[int]] = {
-        "subtitles": [line.start for line in iterate_lines(sample) if subtitles.TIMES.match(line.text)],
-        "play": _locate_play_cues(sample, hints),
-        "screenplay": _locate_cues(sample),
-        "transcript": _locate_labels(sample, hints),
-        "novel": [match.start() for match in _QUOTED.finditer(sample)],
-    }
+    evidence = _collect_evidence(sample, hints)
     starts = [line.start for line in iterate_lines(sample) if not line.blank]
     scores: dict[Format, float] = dict.fromkeys(FORMATS, 0.0)
     block_count = max(1, math.ceil(len(starts) / _BLOCK))
     for name, places in evidence.items():
         blocks = {(bisect_right(starts, place) - 1) // _BLOCK for place in places}
         scores[name] = len(blocks) / block_count
-    often: dict[Format, float] = {name: len(places) for name, places in evidence.items()}
-    # Verses that end in a colon, too, look like a transcript's lines.
-    often["transcript"] *= 0.8
 
     def rank(name: Format) -> tuple[bool, int, float, float]:
         kind = {"subtitles": 2, "novel": 0}.get(name, 1)
-        return scores[name] >= _LEAST, kind, round(scores[name], 1), often[name]
+        count = float(len(evidence[name]))
+        if name == "transcript":
+            # Verses that end in a colon, too, look like a transcript's lines.
+            count *= 0.8
+        return scores[name] >= _LEAST, kind, round(scores[name], 1), count
 
     best = max(evidence, key=rank)
     if scores[best] >= _LEAST:
@@ -152,6 +148,18 @@ def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tu
     raise ScriptError(message, path=path)
 
 
+def _collect_evidence(sample: str, hints: ReaderHints) -> Mapping[Format, Sequence[int]]:
+    """Collect the places in a text that speak for each format."""
+    times = [line.start for line in iterate_lines(sample) if subtitles.TIMES.match(line.text)]
+    return {
+        "subtitles": times,
+        "play": _locate_play_cues(sample, hints),
+        "screenplay": _locate_cues(sample),
+        "transcript": _locate_labels(sample, hints),
+        "novel": [match.start() for match in _QUOTED.finditer(sample)],
+    }
+
+
 def _sample_text(text: str) -> str:
     """Two pieces: front matter tells little of what follows."""
     middle = len(text) // 2
@@ -166,7 +174,8 @@ def _keep_dialogue(cues: Sequence[tuple[str, int]], requested: Set[str], least: 
     Of one who is asked for, once and alone is enough.
     """
     counts = Counter(name for name, _ in cues)
-    turns = sum(name != next_name for (name, _), (next_name, _) in pairwise(cues))
+    names = [name for name, _ in cues]
+    turns = sum(name != next_name for name, next_name in pairwise(names))
     is_dialogue = len(counts) > 1 and turns * _MONOLOGUE >= len(cues)
     if requested & counts.keys() or (is_dialogue and max(counts.values()) >= least):
         return [start for _, start in cues]
@@ -190,7 +199,8 @@ def _locate_play_cues(text: str, hints: ReaderHints) -> list[int]:
         needs_acts = any(is_slug(line.text) for line in iterate_lines(text))
     if needs_acts and not _has_acts(text, cast.way):
         return []
-    return _keep_dialogue([(normalize_name(cue.name), start) for start, cue in cast.cues.items()], requested)
+    cues = [(normalize_name(cue.name), start) for start, cue in cast.cues.items()]
+    return _keep_dialogue(cues, requested)
 
 
 def _has_acts(text: str, way: play.Way) -> bool:
@@ -382,23 +392,27 @@ class ScriptSummary(Result):
         speakers = [f"{name} {count:,}" for name, count in self.others.items()]
         if len(speakers) > _LISTED:
             speakers[_LISTED:] = [f"{len(speakers) - _LISTED} more"]
-        rows: list[tuple[str, str | int]] = [
-            ("read as", f"{self.format} ({score})"),
-            ("encoding, language", f"{self.encoding}, {self.language}"),
-            ("scenes", self.scenes),
-            *self.turns.items(),
-            (f"{self.role}'s", sum(self.own.values())),
-            *((f"  as {name}", count) for name, count in self.own.items()),
-            ("other speakers", ", ".join(speakers) or "none"),
-            ("speaker not found", self.unattributed),
-            ("names without words", self.empty),
-        ]
-        title = "" if self.script is None else str(self.script)
-        tables = [Table.from_rows(title, ("", "turns"), rows)]
+        rows: dict[str, str | int] = {
+            "read as": f"{self.format} ({score})",
+            "encoding, language": f"{self.encoding}, {self.language}",
+            "scenes": self.scenes,
+        }
+        for kind, count in self.turns.items():
+            rows[kind] = count
+        rows[f"{self.role}'s"] = sum(self.own.values())
+        for name, count in self.own.items():
+            rows[f"  as {name}"] = count
+        rows["other speakers"] = ", ".join(speakers) or "none"
+        rows["speaker not found"] = self.unattributed
+        rows["names without words"] = self.empty
+        tables = [Table.from_rows(str(self.script or ""), ("", "turns"), list(rows.items()))]
         for title, turns in (("Speaker not found", self.first_unattributed), ("Empty", self.first_empty)):
-            places = [(label(turn.content or turn.speaker, 70), f"{turn.start:,}–{turn.end:,}") for turn in turns]
+            places: list[tuple[str, str]] = []
+            for turn in turns:
+                places.append((label(turn.content or turn.speaker, 70), f"{turn.start:,}–{turn.end:,}"))
             if places:
-                tables.append(Table.from_rows(f"{title}, first {len(places)}", ("text", "characters"), places))
+                title = f"{title}, first {len(places)}"
+                tables.append(Table.from_rows(title, ("text", "characters"), places))
         return tables
 
     def remarks(self) -> list[str]:
@@ -589,7 +603,8 @@ def _explain_silence(parsed: ParsedScript) -> str:
             f"nobody is named as a speaker, so {requested} never speaks; it was read with --format {parsed.format}"
             f"{language}. If it is something else, name its format"
         )
-    most = ", ".join(f"{name} ({count})" for name, count in list(speakers.items())[:_LISTED])
+    frequent = [f"{name} ({count})" for name, count in speakers.items()]
+    most = ", ".join(frequent[:_LISTED])
     similar: dict[str, None] = {}
     for name in names:
         similar |= dict.fromkeys(find_similar(name, speakers))

@@ -86,8 +86,10 @@ def _read_cues(line: str) -> Sequence[Cue]:
     # Tried only where it can match: names in front of gaps are in capitals, or in a script that has none.
     if "\t" in line or not line.lstrip()[1:2].islower():
         gap = _PATTERNS["gap"].match(line)
-        if gap and ("\t" in gap["gap"] or not any(map(str.islower, gap["name"]))):
-            cues.append(read_cue(gap, "gap"))
+        if gap:
+            has_small = any(map(str.islower, gap["name"]))
+            if "\t" in gap["gap"] or not has_small:
+                cues.append(read_cue(gap, "gap"))
     run = _PATTERNS["run"].match(line)
     if run and run["name"].isupper():
         cues.append(read_cue(run, "run"))
@@ -114,22 +116,26 @@ def _read_marked_cue(line: str, match: re.Match[str]) -> Cue | None:
     way: Way
     if not match["stop"]:
         # Shaw's way: HIGGINS [loudly] Well?
-        way, is_cue = "bracket", name.isupper() and match["aside"] is not None
+        way = "bracket"
+        is_cue = name.isupper() and match["aside"] is not None
         if is_alone:
             has_case = name != name.lower()
             is_loud = name == name.upper() and (has_case or HAN.match(name) is not None)
-            way, is_cue = ("bare" if is_loud else "small"), is_loud or name[0].isupper()
+            way = "bare" if is_loud else "small"
+            is_cue = is_loud or name[0].isupper()
     elif match["stop"] == ".":
         # In French, what is said to whom follows a comma: ORGON, à Dorine.
         head, comma, tail = name.partition(", ")
         if comma and head.isupper() and tail[:1].islower() and not match["aside"]:
-            start = line.index(tail.split()[0], match.start("name") + len(head))
+            first_word = tail.split()[0]
+            start = line.index(first_word, match.start("name") + len(head))
             name, aside = head, (start, match.end("name"))
         way, is_cue = "stop alone", True
         if not is_alone:
             is_loud = name.isupper() or match["mark"] != ""
             way = "stop" if is_loud else "capital"
-            is_cue = is_loud or (after[0].isspace() and not after.lstrip()[0].islower())
+            goes_on_small = after.lstrip()[0].islower()
+            is_cue = is_loud or (after[0].isspace() and not goes_on_small)
     else:
         way = "colon alone" if is_alone else "colon"
         is_cue = is_alone or match["stop"] == "：" or after[0].isspace() or name.isupper()
@@ -195,7 +201,8 @@ def detect_cast(text: str, requested: frozenset[str]) -> Cast | None:
             if not _is_possible(cue, line):
                 continue
             if key in requested or is_name(cue.name, loose=cue.way in ("small", "gap")):
-                ways.setdefault(cue.way, {}).setdefault(key, []).append((line, cue))
+                occurrences_by_name = ways.setdefault(cue.way, {})
+                occurrences_by_name.setdefault(key, []).append((line, cue))
                 if cue.opens or cue.aside[1]:
                     directed.add(key)
     if len(ways.get("gap", ())) * 10 > len(ways.get("bare", ())) > 0:
@@ -245,19 +252,27 @@ def _keep_names(
     """The names, if this is the way: who is named often, and who but once in a manner that is surely a name's."""
     # A line of verse, too, has no stop now and then, and a refrain comes again.
     least = _REFRAIN if way == "small" else 2
-    often = {name for name, lines in occurrences.items() if name in requested or len(lines) >= least}
-    once = {name for name, lines in occurrences.items() if _is_plain(lines[0][1].name, way)}
+    often: set[str] = set()
+    once: set[str] = set()
+    for name, lines in occurrences.items():
+        if name in requested or len(lines) >= least:
+            often.add(name)
+        _, cue = lines[0]
+        if _is_plain(cue.name, way):
+            once.add(name)
     indent = None
     if way == "capital":
         indents = Counter(line.indent for lines in occurrences.values() for line, _ in lines)
         indent, count = indents.most_common(1)[0]
         # Where only the lines with names are so indented, a word is a name there.
-        if not indent or sum(line.indent == indent for line in iterate_lines(text)) >= 2 * count:
+        indented = sum(line.indent == indent for line in iterate_lines(text))
+        if not indent or indented >= 2 * count:
             named_elsewhere = set(_PATTERNS["named"].findall(text))
             once &= directed.union(map(normalize_name, named_elsewhere))
             # One that now and then is a whole sentence, such as "Silence.".
             small = Counter(_SMALL.findall(text))
-            often = {name for name in often if name in requested or small[name] <= _AS_WORD * len(occurrences[name])}
+            words = {name for name in often if small[name] > _AS_WORD * len(occurrences[name])}
+            often -= words - requested
     if not often:
         return None
     names = frozenset(often | once)
@@ -308,7 +323,8 @@ def _find_lists(text: str) -> dict[int, int]:
 
 def _accept_cue(cue: Cue, cast: Cast, requested: frozenset[str], line: _LikelyLine) -> bool:
     name = normalize_name(cue.name)
-    is_same = cue.way == cast.way or (cue.way, cast.way) == ("bare", "gap")
+    ways = [cast.way, "bare"] if cast.way == "gap" else [cast.way]
+    is_same = cue.way in ways
     if cue.way in ("bare", "small", "capital", "gap", "run") and not is_same:
         # A line of the persons of the play, a short sentence, a table.
         return False
@@ -385,7 +401,7 @@ class Dialogue(Collector):
         """Tell whether a line in a speech is a direction. Brackets inside a line are left to `find_asides`."""
         if first and _PATTERNS["enter"].match(text):
             return True
-        if text[:1] == text[-1:] == "_" and text.count("_") == 2:
+        if text.count("_") == 2 and text.startswith("_") and text.endswith("_"):
             return True
         if not _LEAVES.match(text):
             return False
@@ -417,6 +433,8 @@ class Dialogue(Collector):
         bracketed = self.text[aside.start : aside.end]
         inner = self.text[aside.inner_start : aside.inner_end].strip()
         # In italics, or a sentence of its own: (She goes to the door.)
-        if "_" in bracketed or (inner[:1].isupper() and inner[-1:] == "."):
+        if "_" in bracketed or bracketed[0] in "[【［〔":
             return True
-        return bracketed[0] in "[【［〔" or not self.text[start : aside.start].strip()
+        if inner[:1].isupper() and inner.endswith("."):
+            return True
+        return not self.text[start : aside.start].strip()

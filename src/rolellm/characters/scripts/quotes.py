@@ -109,12 +109,10 @@ _MarkSide = Literal["open", "close", "either"]
 # Texts mix curly and straight marks, so these close each other.
 _PAIRED: Final = ("“”", "「」", "『』", "﹁﹂", "«»")
 _STRAIGHT: Final[tuple[str, _MarkSide]] = ("“", "either")
-_FAMILIES: Final[dict[str, tuple[str, _MarkSide]]] = {
-    **{pair[0]: (pair[0], "open") for pair in _PAIRED},
-    **{pair[1]: (pair[0], "close") for pair in _PAIRED},
-    '"': _STRAIGHT,
-    "＂": _STRAIGHT,
-}
+_FAMILIES: Final[dict[str, tuple[str, _MarkSide]]] = {'"': _STRAIGHT, "＂": _STRAIGHT}
+for _opening, _closing in _PAIRED:
+    _FAMILIES[_opening] = _opening, "open"
+    _FAMILIES[_closing] = _opening, "close"
 _DOUBLE_OPENING: Final = re.compile(r"(?:(?<=[\s(\[—–-])|^)[\"“«](?=\w)", re.MULTILINE)
 _SINGLE_OPENING: Final = re.compile(r"(?:(?<=[\s(\[—–-])|^)['‘](?=[A-Z“\"])", re.MULTILINE)
 # Words that lose their beginning in print, such as 'tis.
@@ -280,6 +278,8 @@ def get_narration(
             # ``George replied:`` is a paragraph of its own.
             start = previous.start
     before = text[start : quotation.opening]
-    following = quotations[index + 1].opening if index + 1 < len(quotations) else len(text)
-    end = paragraphs[bisect_left(paragraphs, quotation.closing_end, key=lambda paragraph: paragraph.end)].end
-    return before, text[quotation.closing_end : min(end, following)], follows
+    last = bisect_left(paragraphs, quotation.closing_end, key=lambda paragraph: paragraph.end)
+    end = paragraphs[last].end
+    if index + 1 < len(quotations):
+        end = min(end, quotations[index + 1].opening)
+    return before, text[quotation.closing_end : end], follows

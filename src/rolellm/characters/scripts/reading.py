@@ -39,8 +39,11 @@ class ScriptSource:
 
     def place(self, start: int, end: int) -> tuple[int, int]:
         """A span of `text` (end exclusive) as a span of the decoded source."""
-        first = self._span(start)[0]
-        return first, self._span(end - 1)[1] if end > start else first
+        first, _ = self._span(start)
+        if end <= start:
+            return first, first
+        _, last = self._span(end - 1)
+        return first, last
 
     def _span(self, offset: int) -> tuple[int, int]:
         number = bisect_right(self.at, offset) - 1
@@ -347,4 +350,7 @@ def is_foreign_act(line: ScriptLine) -> bool:
 
 def is_slug(line: str) -> bool:
     """Tell whether a line is a screenplay's heading, such as ``INT. KITCHEN - DAY``."""
-    return len(line) < 300 and HEADINGS["slug"].match(line.strip().removeprefix(".")) is not None
+    if len(line) >= 300:
+        return False
+    text = line.strip().removeprefix(".")
+    return HEADINGS["slug"].match(text) is not None

@@ -398,16 +398,19 @@ def measure_agreement(run: JudgeRun) -> AgreementResult:
         if pair.rows < ENOUGH_ROWS:
             few = f"with fewer than {ENOUGH_ROWS}, agreement says little"
             warnings.append(f"{pair.a} and {pair.b} share {pair.rows} rows; {few}")
-    are_several = len(people) > 2
+    alike: dict[str, dict[Which, Measured] | None] = {"fleiss_kappa": None, "krippendorff_alpha": None}
+    if len(people) > 2:
+        alike["fleiss_kappa"] = measures.measure_people(people, compute_fleiss_kappa)
+        alike["krippendorff_alpha"] = measures.measure_people(people, compute_krippendorff_alpha)
+    ranked_rows = set().union(*(person.ranks for person in people))
     return AgreementResult(
         run=str(run.folder),
-        rows=len(set().union(*(person.ranks for person in people))),
+        rows=len(ranked_rows),
         baseline=baseline,
         annotators=tuple(LabelCount.of(name, items) for name, items in labels.items()),
         judge_human=judge_human,
         human_human=human_human,
-        fleiss_kappa=measures.measure_people(people, compute_fleiss_kappa) if are_several else None,
-        krippendorff_alpha=measures.measure_people(people, compute_krippendorff_alpha) if are_several else None,
+        **alike,
         audit=measures.summarize_audit(audits) if audits else None,
         warnings=tuple(warnings),
     )
@@ -432,7 +435,8 @@ class AgreementMeasures(RowClusters):
             other_ranks = second.ranks.get(row, {})
             if len(ranks) > 2 and ranks.keys() == other_ranks.keys():
                 names = sorted(ranks)
-                orders[row] = ([ranks[name] for name in names], [other_ranks[name] for name in names])
+                first_order = [ranks[name] for name in names]
+                orders[row] = (first_order, [other_ranks[name] for name in names])
         correlations: list[tuple[str, float]] = []
         for row, order in orders.items():
             correlation = compute_spearman(*order)
@@ -459,11 +463,12 @@ class AgreementMeasures(RowClusters):
         widest = max(names.values(), key=len)
         rows = [row for row in orders if names[row] == widest]
         # Averages that are equal on paper differ by the order in which they were summed.
-        averages = [np.mean([orders[row][side] for row in rows], axis=0).round(9) for side in (0, 1)]
-        correlation = compute_spearman(*averages)
+        firsts, seconds = zip(*(orders[row] for row in rows), strict=True)
+        correlation = compute_spearman(np.mean(firsts, axis=0).round(9), np.mean(seconds, axis=0).round(9))
         if correlation is None:
             return None
-        return Interval(correlation, n=len(rows), clusters=len({self.questions[row] for row in rows}))
+        questions = {self.questions[row] for row in rows}
+        return Interval(correlation, n=len(rows), clusters=len(questions))
 
     def _measure_kappas(self, first: Rater, second: Rater, which: Which) -> Kappas | None:
         first_signs, second_signs = first.verdicts[which], second.verdicts[which]
@@ -471,11 +476,14 @@ class AgreementMeasures(RowClusters):
         if not keys:
             return None
         rows, directions = [key[0] for key in keys], _DIRECTIONS[which]
-        verdicts = [_direct([signs[key] for key in keys], directions) for signs in (first_signs, second_signs)]
+        first_verdicts = _direct([first_signs[key] for key in keys], directions)
+        second_verdicts = _direct([second_signs[key] for key in keys], directions)
+        kappa = compute_cohen_kappa(first_verdicts, second_verdicts)
+        weighted = compute_cohen_kappa(first_verdicts, second_verdicts, weights="linear")
         same = [(key[0], float(first_signs[key] == second_signs[key])) for key in keys]
         return Kappas(
-            self._estimate_agreement(compute_cohen_kappa(*verdicts), rows, directions),
-            self._estimate_agreement(compute_cohen_kappa(*verdicts, weights="linear"), rows, directions),
+            self._estimate_agreement(kappa, rows, directions),
+            self._estimate_agreement(weighted, rows, directions),
             self.estimate(same),
         )
 
@@ -486,9 +494,14 @@ class AgreementMeasures(RowClusters):
         measures: dict[Which, Measured] = {}
         for which, directions in _DIRECTIONS.items():
             votes = _collect_votes([person.verdicts[which] for person in people], 2)
-            directed = [[way * vote for vote in item_votes] for item_votes in votes.values() for way in directions]
+            if not votes:
+                measures[which] = None
+                continue
+            directed: list[list[int]] = []
+            for item_votes in votes.values():
+                directed += [[way * vote for vote in item_votes] for way in directions]
             rows = [key[0] for key in votes]
-            measures[which] = self._estimate_agreement(measure(directed), rows, directions) if votes else None
+            measures[which] = self._estimate_agreement(measure(directed), rows, directions)
         return measures
 
     def _estimate_agreement(

@@ -193,8 +193,10 @@ def read_config(src: Path, family: Family | None = None) -> Published:
     config = _read_json(path)
     _check_config(config, path)
     sizes = {native: _get_positive(config, key, path) for key, native in _SIZES.items()}
-    heads, shared = sizes["num_attention_heads"], bool(config.get("multi_query_attention", False))
-    groups = _get_positive(config, "multi_query_group_num", path) if shared else heads
+    heads = groups = sizes["num_attention_heads"]
+    is_shared = bool(config.get("multi_query_attention", False))
+    if is_shared:
+        groups = _get_positive(config, "multi_query_group_num", path)
     if heads % groups:
         raise ModelError(f"{path}: {heads} attention heads cannot be shared out over {groups} multi_query_group_num")
     kind = family or _find_family(src, config)
@@ -213,7 +215,7 @@ def read_config(src: Path, family: Family | None = None) -> Published:
         "tie_word_embeddings": False,
         **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
     }
-    return Published(kind, not shared, sizes | native)
+    return Published(kind, not is_shared, sizes | native)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

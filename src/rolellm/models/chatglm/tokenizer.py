@@ -79,8 +79,8 @@ def convert_tokenizer(src: Path, family: Family) -> PreTrainedTokenizerFast:
 
 def find_stop_tokens(tokenizer: PreTrainedTokenizerFast) -> list[int]:
     """Find the ids that end a reply: the end token, and for ChatGLM3 those that open another's turn."""
-    ids = [tokenizer.convert_tokens_to_ids(token) for token in _STOPS if token in tokenizer.added_tokens_encoder]
-    return [int(tokenizer.eos_token_id), *ids]
+    stops = [token for token in _STOPS if token in tokenizer.added_tokens_encoder]
+    return [int(tokenizer.eos_token_id), *tokenizer.convert_tokens_to_ids(stops)]
 
 
 def compare_tokenizers(src: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[int, list[str]]:
@@ -98,16 +98,22 @@ def compare_tokenizers(src: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[i
     from sentencepiece import SentencePieceProcessor
 
     original = SentencePieceProcessor(model_file=str(src / "tokenizer.model"))
-    texts = _make_probes([piece.piece for piece in _read(src).pieces if piece.type in _TEXT])
+    pieces = [piece.piece for piece in _read(src).pieces if piece.type in _TEXT]
+    texts = _make_probes(pieces)
     actual = tokenizer(texts, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-    expected = original.encode(texts)
-    return len(texts), [text for text, ids, right in zip(texts, actual, expected, strict=True) if ids != right]
+    differing = []
+    for text, ids, expected in zip(texts, actual, original.encode(texts), strict=True):
+        if ids != expected:
+            differing.append(text)
+    return len(texts), differing
 
 
 def _make_probes(pieces: Sequence[str]) -> list[str]:
     choose = random.Random(0)
     singles = [piece.replace(_SPACE, " ") for piece in pieces]
-    joined = ["".join(choose.choices(singles, k=_PIECES_EACH)) for _ in range(_JOINED if singles else 0)]
+    joined = []
+    if singles:
+        joined = ["".join(choose.choices(singles, k=_PIECES_EACH)) for _ in range(_JOINED)]
     return [*singles, *joined, *_WHITE_SPACE]
 
 

@@ -97,7 +97,8 @@ def check_time(tokenizer: PreTrainedTokenizerBase) -> None:
 @cache
 def _render_once(template: str, tokens: str) -> None:
     system, *pair = TURNS
-    run_limited(render_talks, template, json.loads(tokens), [TURNS[:2], TURNS, [system, *pair * _PAIRS]])
+    talks = [TURNS[:2], TURNS, [system, *pair * _PAIRS]]
+    run_limited(render_talks, template, json.loads(tokens), talks)
 
 
 @cache
@@ -329,13 +330,14 @@ class TurnEncoder:
         for key in keys:
             bare = {name: value for name, value in turn.items() if name != key}
             try:
-                texts = [_render(self._tokenizer, [*before, last], **options) for last in (turn, bare)]
+                text = _render(self._tokenizer, [*before, turn], **options)
+                bare_text = _render(self._tokenizer, [*before, bare], **options)
             except ModelError:
                 # It reads what it refuses a turn without; some refuse a conversation that is not whole.
                 continue
-            if key == "tool_calls" and _has_quoted_arguments(turn[key], texts[0]):
+            if key == "tool_calls" and _has_quoted_arguments(turn[key], text):
                 raise ModelError("the chat template puts the arguments of tool_calls in quotes; give them as an object")
-            if texts[0] == texts[1]:
+            if text == bare_text:
                 shape = f"{turn['role']} turns that have {', '.join(keys)}"
                 raise ModelError(f"the chat template ignores {key} of {shape}; {_WAY_OUT}")
         self._taken.add((turn["role"], *keys))
@@ -353,8 +355,11 @@ class TurnEncoder:
 
 def _has_quoted_arguments(calls: Sequence[dict[str, Any]], text: str) -> bool:
     """Tell if arguments that are JSON already were written as JSON again."""
-    arguments = [call.get("function", call).get("arguments") for call in calls]
-    return any(isinstance(item, str) and json.dumps(item, ensure_ascii=False) in text for item in arguments)
+    for call in calls:
+        arguments = call.get("function", call).get("arguments")
+        if isinstance(arguments, str) and json.dumps(arguments, ensure_ascii=False) in text:
+            return True
+    return False
 
 
 def encode_replies(tokenizer: PreTrainedTokenizerBase, replies: Sequence[str]) -> list[list[int]]:

@@ -71,13 +71,17 @@ def _spell_hidden(text: str) -> str:
     """Spell out every hidden character of a text."""
     if text.isascii() and text.replace("\n", " ").replace("\t", " ").isprintable():
         return text
-    text = _STRAY_FORM.sub(lambda match: f"⟨U+{ord(match.group()):04X}⟩", text)
+    text = _STRAY_FORM.sub(lambda match: _spell(match.group()), text)
     return text.translate({ord(character): _escape(character) for character in set(text)})
+
+
+def _spell(character: str) -> str:
+    return f"⟨U+{ord(character):04X}⟩"
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _escape(character: str) -> str:
-    return f"⟨U+{ord(character):04X}⟩" if _BLANK.match(character) else make_visible(character)
+    return _spell(character) if _BLANK.match(character) else make_visible(character)
 
 
 def draw_nonce(*parts: str) -> str:
@@ -156,7 +160,8 @@ _COMPATIBLE: Final = (
 )
 
 _PATTERNS = read_packaged_yaml("rolellm.models.prompts", "quote_guard.yaml")
-_TOKENS, _BRACKETED = ("|".join(_PATTERNS[name]) for name in ("tokens", "bracketed"))
+_TOKENS: Final = "|".join(_PATTERNS["tokens"])
+_BRACKETED: Final = "|".join(_PATTERNS["bracketed"])
 _TOKEN: Final = re.compile(
     rf"<(?=\|)|</?(?:{_TOKENS})>|<</?sys>>|\[/?(?:{_BRACKETED})\]|\|\|\|[a-z_]{{1,24}}\|\|\||"
     r">>(?:title|abstract|introduction|summary|comment|answer|question|domain|prefix|suffix|middle)<<|"

@@ -156,8 +156,9 @@ def make_messages(row: Row, template: Template | None = None) -> list[dict[str, 
         template: The system instruction; by default the one that ships, in the row's language.
     """
     chosen = template or load_system_template(row.language)
+    system = chosen.fill(role=row.role, description=row.role_description)
     return [
-        {"role": "system", "content": chosen.fill(role=row.role, description=row.role_description)},
+        {"role": "system", "content": system},
         {"role": "user", "content": row.question},
     ]
 

@@ -126,7 +126,9 @@ class Exchange:
 
     def format(self, language: Language, *, is_full: bool = False) -> str:
         """Both as a prompt shows them, a line each; shortened unless `is_full`."""
-        return "\n".join(format_turn(turn, language, is_full=is_full) for turn in (self.before, self.line))
+        before = format_turn(self.before, language, is_full=is_full)
+        line = format_turn(self.line, language, is_full=is_full)
+        return f"{before}\n{line}"
 
 
 def join_parted_turns(turns: Iterable[Turn], language: Language) -> list[Turn]:
@@ -217,7 +219,8 @@ class RetrievalPrompts(DescriptionPrompts):
     def __call__(self, row: Row) -> list[dict[str, str]]:
         """One system turn, one user turn, as `rolellm.models.prompts.render.make_messages` makes them."""
         examples = "\n\n".join(item.format(row.language) for item in self.find_examples(row))
+        system = self.templates[row.language].fill(role=row.role, examples=examples)
         return [
-            {"role": "system", "content": self.templates[row.language].fill(role=row.role, examples=examples)},
+            {"role": "system", "content": system},
             {"role": "user", "content": row.question},
         ]

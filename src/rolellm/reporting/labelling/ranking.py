@@ -55,12 +55,10 @@ class LabelPage:
                 save = gr.Button("Save", variant="primary")
             outputs = [index, started, progress, *texts.values(), *radios]
             event: dict[str, Any] = {"outputs": outputs, "show_progress": "hidden", "api_visibility": "private"}
-            page.load(lambda: self._show(self._find_open(0)), None, **event)
-            back.click(lambda index: self._show(max(index - 1, 0)), [index], **event)
-            skip.click(lambda index, started: self._save(index, started, None), [index, started], **event)
-            save.click(
-                lambda index, started, *values: self._save(index, started, values), [index, started, *radios], **event
-            )
+            page.load(self._begin, None, **event)
+            back.click(self._go_back, [index], **event)
+            skip.click(self._skip, [index, started], **event)
+            save.click(self._save, [index, started, *radios], **event)
         return page
 
     def _find_open(self, start: int) -> int:
@@ -69,7 +67,20 @@ class LabelPage:
         order = [*range(start, len(statuses)), *range(start)]
         return next((index for index in order if statuses[index] == "open"), min(start, len(statuses) - 1))
 
-    def _save(self, index: int, started: float, values: tuple[str | None, ...] | None) -> list[Any]:
+    def _begin(self) -> list[Any]:
+        return self._show(self._find_open(0))
+
+    def _go_back(self, index: int) -> list[Any]:
+        return self._show(max(index - 1, 0))
+
+    def _skip(self, index: int, started: float) -> list[Any]:
+        return self._keep(index, started, None)
+
+    def _save(self, index: int, started: float, *values: str | None) -> list[Any]:
+        return self._keep(index, started, values)
+
+    def _keep(self, index: int, started: float, values: tuple[str | None, ...] | None) -> list[Any]:
+        """Save a label, and show the next item."""
         try:
             self._task.save(index, values, time.time() - started)
         except (RoleLLMError, OSError) as error:
