@@ -222,8 +222,8 @@ class BuildProfile(Step[Profile]):
             models = ", ".join(model.name for model in llm.models)
             raise error(
                 f"no usable reply for the {label} of {self.start.role} after {outcome.attempts} attempts of "
-                f"{models}: {reason}. Fix the model's settings and retry with --set retry_failed=true, use another model, or give "
-                "your own (--description FILE; --catchphrases none)"
+                f"{models}: {reason}. Fix the model's settings and retry with --set retry_failed=true, use another "
+                "model, or give your own (--description FILE; --catchphrases none)"
             )
         name, value = request.tag.rpartition("/")[2], cast(T, outcome.value)
         portrait = value if isinstance(value, Portrait) else Portrait("")
