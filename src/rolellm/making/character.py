@@ -40,6 +40,7 @@ from rolellm.core.folders import use_working_folder
 from rolellm.core.records import Language, Profile
 from rolellm.core.result import Result
 from rolellm.core.sanitize import label
+from rolellm.core.settings import dump
 from rolellm.core.table import Table
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench.release import Release, iter_rows, list_splits
@@ -363,13 +364,6 @@ class BuiltCharacter(Result):
     Attributes:
         out: Its folder.
         character: The character.
-        role: Its name.
-        language: Its language.
-        description: In the second person.
-        background: The description in the third person.
-        catchphrases: Its catchphrases.
-        aliases: Its other names.
-        counts: The number of each of its parts.
         spent: Calls and tokens.
         warnings: What the user should know.
         asked: Number of requests.
@@ -380,13 +374,6 @@ class BuiltCharacter(Result):
 
     out: Path
     character: Annotated[Character, Field(exclude=True)]
-    role: str
-    language: Language
-    description: str | None
-    background: str | None
-    catchphrases: tuple[str, ...]
-    aliases: tuple[str, ...]
-    counts: Mapping[str, int]
     spent: Mapping[str, Any]
     warnings: tuple[str, ...]
     asked: int
@@ -414,13 +401,6 @@ class BuiltCharacter(Result):
         return cls(
             folder,
             character,
-            role=character.role,
-            language=character.language,
-            description=character.description,
-            background=character.background,
-            catchphrases=character.catchphrases,
-            aliases=character.aliases,
-            counts=run.summary["counts"],
             spent=run.manifest["spent"],
             warnings=tuple(run.summary["notes"]),
             asked=run.asked,
@@ -428,6 +408,10 @@ class BuiltCharacter(Result):
             remark=remark,
             next_line=next_line,
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the character as `Character.to_dict` has it, and what the run took."""
+        return {**self.character.to_dict(), **dump(self)}
 
     def tables(self) -> tuple[Table]:
         """Build the character's table."""
