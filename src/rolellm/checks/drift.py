@@ -164,7 +164,8 @@ def measure(talk: Talk) -> Iterator[MeasuredReply]:
         breaks = find_breaks(reply, talk.sheet, prompt)
         text = fold(reply)
         times[text] += 1
-        is_recited = len(runs) + size > _LONG[talk.language] and repeated >= _MOST_REPEATED * len(runs)
+        is_long = len(runs) + size > _LONG[talk.language]
+        is_recited = is_long and repeated >= _MOST_REPEATED * len(runs)
         if is_recited or times[text] >= _TIMES:
             breaks["repeats"] = reply.strip()[:60]
         is_unbroken = is_unbroken and not breaks

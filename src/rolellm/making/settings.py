@@ -93,7 +93,6 @@ class InstructSettings(SamplingSettings):
         rounds: Maximum rounds of requests.
         chunk_tokens: Script tokens per prompt.
         overlap_tokens: Tokens that a chunk repeats of the one before.
-        asked_tokens: Maximum prompt tokens that list earlier questions.
         seed: Random seed for the order of the script's chunks.
     """
 
@@ -107,7 +106,6 @@ class InstructSettings(SamplingSettings):
     # Ours: instructions, examples, description, chunk and reply come to about 5,000 tokens.
     chunk_tokens: Advanced[int] = Field(default=1000, ge=50)
     overlap_tokens: Advanced[int] = Field(default=100, ge=0)
-    asked_tokens: int = Field(default=400, ge=0, json_schema_extra={"cli": False})
     seed: Advanced[int] = 0
     filters: FilterSettings = Field(default_factory=FilterSettings)
 
