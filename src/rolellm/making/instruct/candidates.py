@@ -163,7 +163,8 @@ def parse_candidate(
         if fold(rating.reason) in example_reasons:
             rating = replace(rating, reason="")
         ratings.append(rating)
-    return Candidate(name, *texts.values(), *ratings, segment, receipt, problem)
+    complete, factual = ratings
+    return Candidate(name, texts["question"], texts["answer"], complete, factual, segment, receipt, problem)
 
 
 def parse_rating(value: Any) -> Rating:
