@@ -66,8 +66,7 @@ def commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def options(command: Any) -> set[str]:
-    own = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    return own
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
 def scripts() -> dict[str, set[str]]:
