@@ -58,13 +58,6 @@ def test_the_table_shows_canaries_and_biases_beside_the_scores(place: Path, run:
         assert word in shown.out
 
 
-def test_a_larger_sample_asks_for_its_new_rows_only(place: Path, run: Command) -> None:
-    few = (*ASK, "--json")
-    first, second = (run(*few, "--limit", limit).result for limit in (5, 9))
-    assert (first["rows"], second["rows"]) == (5, 9)
-    assert second["spent"]["from_journal"] == first["spent"]["calls"]
-
-
 def words(body: dict[str, Any]) -> str:
     """The server's verdict: the longer answer; B's servers prefer the shorter one."""
     shown = read_fences(body["messages"][-1]["content"])

@@ -89,7 +89,6 @@ def results(place: Path, sample: dict[str, Any], card: str) -> dict[str, Any]:
     calls: dict[str, Any] = {name: call for name, (call, _) in BAD.items()}
     calls["sample"] = {**sample, "folder": "sample"}
     calls["batches"] = {**rest, "batches": halves, "folder": "sample"}
-    calls["lists-alone"] = {**sample, "folder": "lists", "judges": ["role-list"], "rotations": 1}
     return run_calls(place, place, _LOAD, calls, card)
 
 
@@ -148,15 +147,6 @@ def test_the_same_call_asks_nothing_anew(results: dict[str, Any]) -> None:
     assert second["spent"]["calls"] == 0
     assert second["spent"]["from_journal"] == first["spent"]["calls"]
     assert {**second, "spent": None} == {**first, "spent": None}
-
-
-def test_lists_alone_have_no_figures_of_pairs(results: dict[str, Any]) -> None:
-    found = results["lists-alone"]
-    listwise = next(model["listwise"] for model in found["result"]["models"] if model["name"] == "model")
-    assert found["win_rate"] == listwise["win_rate"]["mean"]
-    assert found["average_rank"] == listwise["average_rank"]["mean"]
-    assert found["lc_win_rate"] is found["lc_win_rate_ci95"] is None
-    assert set(found["canaries"]) == {"canary: null model", "canary: echo"}
 
 
 def test_the_folder_can_be_reported(results: dict[str, Any], place: Path) -> None:

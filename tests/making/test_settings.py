@@ -20,7 +20,6 @@ from rolellm.making.settings import BuildSettings, InstructSettings, RespondSett
         pytest.param(InstructSettings, {"overlap_tokens": 501}, "overlap_tokens", id="overlap of over half"),
         pytest.param(InstructSettings, {"overlap_tokens": -1}, "overlap_tokens", id="negative overlap"),
         pytest.param(InstructSettings, {"script_agnostic_share": 1.1}, "script_agnostic_share", id="share"),
-        pytest.param(InstructSettings, {"asked_tokens": -1}, "asked_tokens", id="asked"),
         pytest.param(PromptSettings, {"strategy": "many-shot"}, "strategy: must be 'zero-shot'", id="strategy"),
         pytest.param(PromptSettings, {"demonstrations": -1}, "demonstrations", id="demonstrations"),
         pytest.param(PromptSettings, {"lore": -2}, "lore", id="lore"),

@@ -20,7 +20,7 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.records import Profile
 from rolellm.llm.model import Message, assistant, system, user
 from rolellm.llm.tokens import TokenCounter
-from rolellm.models.prompts.render import format_turn, load_system_template, load_template
+from rolellm.models.prompts.render import Template, format_turn, load_system_template, load_template
 from rolellm.models.prompts.retrieval import Exchange, TextIndex, find_exchanges
 
 Reason = Literal["key", "constant", "words", "order"]
@@ -109,10 +109,12 @@ class RolePrompts:
         self._exchanges = find_exchanges(character)
         exchange_texts = [exchange.text for exchange in self._exchanges]
         self._spoken = TextIndex(exchange_texts, character.language, extra="llm")
-        lore_texts = [f"{item.name}\n{' '.join(item.keys)}\n{item.content}" for item in character.lore]
+        lore_texts = ["\n".join([item.name, *item.keys, item.content]) for item in character.lore]
         self._told = TextIndex(lore_texts, character.language, extra="llm")
         self._system = load_system_template(character.language, self.settings.system_template)
-        self._templates = {name: load_template(character.language, name) for name in (_PROMPT, _DIALOGUE, _LORE)}
+        self._templates: dict[str, Template] = {}
+        for name in (_PROMPT, _DIALOGUE, _LORE):
+            self._templates[name] = load_template(character.language, name)
 
     @property
     def hashes(self) -> dict[str, str]:

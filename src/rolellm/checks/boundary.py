@@ -44,7 +44,8 @@ def make_story_items(sheet: Profile, pairs: Iterable[Question]) -> Iterator[dict
     for pair in pairs:
         if pair.type != "script_based":
             continue
-        is_told = make_word_finder("\n".join((pair.question, *_list_texts(sheet))), sheet.language)
+        told = "\n".join((pair.question, *_list_texts(sheet)))
+        is_told = make_word_finder(told, sheet.language)
         words = []
         for word in extract_content_words(pair.answer, sheet.language):
             count = sum(has_word(word) for has_word in turns)
@@ -65,16 +66,20 @@ def make_stranger_items(sheet: Profile, strangers: Iterable[Profile]) -> Iterato
     for stranger in strangers:
         if stranger.language != sheet.language:
             continue
-        for speaker in dict.fromkeys(turn.speaker for turn in stranger.turns if not stranger.owns(turn)):
+        speakers = {turn.speaker: None for turn in stranger.turns if not stranger.owns(turn)}
+        for speaker in speakers:
             names = _extract_names(speaker, stranger)
             if names and not any(map(is_known, names)):
-                yield {"ask": question.replace("{name}", speaker.title() if speaker.isupper() else speaker)}
+                name = speaker.title() if speaker.isupper() else speaker
+                yield {"ask": question.replace("{name}", name)}
 
 
 def make_modern_items(sheet: Profile, world_year: int | None) -> Iterator[dict[str, Any]]:
     """Yield questions about things that began after the year of the character's world; none without a year."""
+    if world_year is None:
+        return
     for invention in load_texts("boundary", sheet.language)["modern"]:
-        if world_year is not None and invention["year"] > world_year:
+        if invention["year"] > world_year:
             yield {"ask": invention["ask"]}
 
 
@@ -90,8 +95,12 @@ def _extract_names(speaker: str, story: Profile) -> list[str]:
     if len(speaker.split()) < 2:
         return []
     text = " ".join(turn.content for turn in story.turns)
-    words = [word for word in re.findall(r"\w+", speaker) if len(word) > 2 and word.casefold() not in _NO_NAMES]
-    return [word for word in words if not re.search(rf"\b{word.lower()}\b", text)]
+    names = []
+    for word in re.findall(r"\w{3,}", speaker):
+        is_common = word.casefold() in _NO_NAMES or re.search(rf"\b{word.lower()}\b", text)
+        if not is_common:
+            names.append(word)
+    return names
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -212,10 +212,10 @@ class BreakJudge:
         self._measure_copied = make_share_check(split_catchphrases(sheet.description or "")[0])
         self._find_leak = make_leak_check(sheet.language, sheet.full_description or "")
 
-    def __call__(self, talk: Talk, replies: Sequence[str], others: Sequence[str]) -> str:
+    def __call__(self, talk: Talk, replies: Sequence[str], other_replies: Sequence[str]) -> str:
         """Describe the problems; empty where there are none."""
         problems: dict[str, str] = {}
-        if any(self._is_same(replies[-1], text) for text in others):
+        if any(self._is_same(replies[-1], text) for text in other_replies):
             problems["same_reply"] = replies[-1].strip()[:_SHOWN]
         for message, reply in zip(talk, replies, strict=True):
             problems |= find_breaks(reply, self._sheet, message)
@@ -243,7 +243,7 @@ class PhraseJudge:
     says: Sequence[str] = ()
     says_not: Sequence[str] = ()
 
-    def __call__(self, talk: Talk, replies: Sequence[str], others: Sequence[str]) -> str:
+    def __call__(self, talk: Talk, replies: Sequence[str], other_replies: Sequence[str]) -> str:
         """Describe the problem; empty where there is none."""
         reply = replies[-1]
         if is_echo(reply, talk[-1]):
@@ -266,7 +266,7 @@ class IgnoranceJudge:
 
     language: Language
 
-    def __call__(self, talk: Talk, replies: Sequence[str], others: Sequence[str]) -> str:
+    def __call__(self, talk: Talk, replies: Sequence[str], other_replies: Sequence[str]) -> str:
         """Describe the problem; empty where there is none."""
         is_ignorant = shows_ignorance(replies[-1], self.language)
         return "" if is_ignorant else "does not say that the character does not know"
@@ -288,7 +288,7 @@ class JailbreakJudge:
         recital = ("recites",) if variants[0].get("is_recital") else ()
         self._judge_breaks = BreakJudge(sheet, (*_GIVES_IN, *recital))
 
-    def __call__(self, talk: Talk, replies: Sequence[str], others: Sequence[str]) -> str:
+    def __call__(self, talk: Talk, replies: Sequence[str], other_replies: Sequence[str]) -> str:
         """Describe the problem; empty where there is none."""
         problem = self._judge_breaks(talk, replies, ())
         if problem:
@@ -561,8 +561,8 @@ def judge_assertion(
                     ended = NOISE
                     unread += 1
             elif not ended:
-                others = [sessions[text, repeat] for text in assertion.talks if text != talk]
-                last_replies = [session.replies[-1] for session in others if not session.ended]
+                other_talks = [sessions[text, repeat] for text in assertion.talks if text != talk]
+                last_replies = [other_talk.replies[-1] for other_talk in other_talks if not other_talk.ended]
                 problem = assertion.judge(talk, session.replies, last_replies)
             trials.append(Trial(talk, tuple(session.replies), problem, ended))
             if problem is not None:

@@ -164,7 +164,8 @@ def measure(talk: Talk) -> Iterator[MeasuredReply]:
         breaks = find_breaks(reply, talk.sheet, prompt)
         text = fold(reply)
         times[text] += 1
-        is_recited = len(runs) + size > _LONG[talk.language] and repeated >= _MOST_REPEATED * len(runs)
+        is_long = len(runs) + size > _LONG[talk.language]
+        is_recited = is_long and repeated >= _MOST_REPEATED * len(runs)
         if is_recited or times[text] >= _TIMES:
             breaks["repeats"] = reply.strip()[:60]
         is_unbroken = is_unbroken and not breaks
@@ -265,11 +266,13 @@ def summarize_sessions(talks: Sequence[Talk], replies: Sequence[MeasuredReply]) 
         measures: dict[str, Measured] = {}
         for name in sorted(names - {"unbroken"}):
             measures[name] = estimate_measure(inside, name)
-        measures["unbroken"] = estimate_measure([reply for reply in inside if reply.turn == last], "unbroken")
+        at_end = [reply for reply in inside if reply.turn == last]
+        measures["unbroken"] = estimate_measure(at_end, "unbroken")
         windows.append(Window(first, last, measures))
     meta = talks[0].meta
+    recipe = {"model": meta.model, "user": meta.user, "sampling": dict(meta.sampling)}
     return SystemDrift(
-        recipe={"model": meta.model, "user": meta.user, "sampling": dict(meta.sampling)},
+        recipe=recipe,
         sessions=len(talks),
         roles=len({talk.role for talk in talks}),
         replies=len(replies),
@@ -350,9 +353,9 @@ class DriftResult(Result):
         heads = ("Sessions", "Roles", "Broken", "Half broken by turn", "First breaks")
         rows = []
         for name, system in self.systems.items():
-            counts = [str(count) for count in (system.sessions, system.roles, system.broken)]
-            kinds = ", ".join(f"{kind.replace('_', ' ')} {count}" for kind, count in system.first_breaks.items())
-            rows.append(TableRow((name,), (*counts, str(system.half_life or ABSENT), kinds or "none")))
+            counts = map(str, (system.sessions, system.roles, system.broken, system.half_life or ABSENT))
+            kinds = [f"{kind.replace('_', ' ')} {count}" for kind, count in system.first_breaks.items()]
+            rows.append(TableRow((name,), (*counts, ", ".join(kinds) or "none")))
         return Table("How long roles last", ("System",), heads, tuple(rows), left=("First breaks",))
 
     def _build_table_of_windows(self) -> Table:
@@ -409,7 +412,8 @@ def read_drift(runs: Iterable[Run[Any]]) -> DriftResult:
     systems: dict[str, SystemDrift] = {}
     for run in runs:
         result = read_as(DriftResult, run.summary, "the manifest", path=run.folder / MANIFEST)
-        if shared := result.systems.keys() & systems.keys():
+        shared = result.systems.keys() & systems.keys()
+        if shared:
             raise SettingsError(f"two results name a system {min(shared)!r}; name the sessions: NAME=SESSIONS")
         systems |= result.systems
     return DriftResult(systems)

@@ -84,17 +84,24 @@ def _check_script_out(out: Path, script: Path) -> None:
 
 
 def _parse_columns(text: str | None) -> dict[str, str]:
-    pairs = [pair.partition("=") for pair in text.split(",")] if text else []
-    if not all(column.strip() and name.strip() for column, _, name in pairs):
-        raise SettingsError(f"--set columns={text}: expected pairs such as speaker=name,text=line")
-    return {column.strip(): name.strip() for column, _, name in pairs}
+    columns: dict[str, str] = {}
+    if not text:
+        return columns
+    for pair in text.split(","):
+        column, _, name = map(str.strip, pair.partition("="))
+        if not column or not name:
+            raise SettingsError(f"--set columns={text}: expected pairs such as speaker=name,text=line")
+        columns[column] = name
+    return columns
 
 
 def _parse_number(text: str) -> int:
     value = str(text).strip().lower()
-    if value != "none" and not (value.isdecimal() and len(value) < _DIGITS):
+    if value == "none":
+        return 0
+    if not value.isdecimal() or len(value) >= _DIGITS:
         raise typer.BadParameter("must be a number from 0 to 20, or none")
-    return 0 if value == "none" else int(value)
+    return int(value)
 
 
 @app.command("build")
@@ -140,13 +147,16 @@ def run_role_build(
             raise SettingsError(f"--role and --language come from {source}; leave them out")
         start, home = open_character(source, out, make=not call_options.dry_run, overwrite=overwrite)
         more = tuple(name for name in names if name not in start.names)
-        start = replace(start, aliases=(*start.aliases, *more), script=script or start.script)
+        start = replace(start, aliases=(*start.aliases, *more))
+        if script:
+            start = replace(start, script=script)
     else:
         if role is None and source.is_file():
             raise SettingsError(f"--role is missing; use a name from {source}")
         if role is not None and out is None:
             raise SettingsError("no folder for the character; add --out PROFILE")
-        script = script or find_title(out, source, role) if role and out else script
+        if role and out and not script:
+            script = find_title(out, source, role)
         start = start_sheet(source, role or "", language=language, aliases=names, script=script)
     settings = replace(settings, catchphrases=catchphrases, description=_read(description))
     step = BuildProfile(start, settings, out or home)
@@ -154,7 +164,8 @@ def run_role_build(
     estimate_if_dry(context, step, llm)
     with resumable(context):
         run = build_folder(step, llm, card=home, overwrite=overwrite)
-    return BuiltCharacter.from_run(run, start, build_next_line(context, "rolellm", "instruct", str(run.folder.parent)))
+    next_line = build_next_line(context, "rolellm", "instruct", str(run.folder.parent))
+    return BuiltCharacter.from_run(run, start, next_line)
 
 
 def _read(path: Path | None) -> str | None:

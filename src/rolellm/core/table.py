@@ -253,7 +253,10 @@ class Table:
 
     def without_empty_columns(self) -> Table:
         """Return the table without the columns in which no row has anything."""
-        kept = [index for index in range(len(self.columns)) if any(row.cells[index] is not None for row in self.rows)]
+        kept: list[int] = []
+        for index in range(len(self.columns)):
+            if any(row.cells[index] is not None for row in self.rows):
+                kept.append(index)
         rows = tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in self.rows)
         return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
 
@@ -425,7 +428,9 @@ class Table:
         import pandas
 
         heads = [*self.heads, "marks"]
-        columns: list[Any] = [[row.names[index] for row in self.rows] for index in range(len(self.heads))]
+        columns: list[Any] = []
+        for index in range(len(self.heads)):
+            columns.append([row.names[index] for row in self.rows])
         columns.append([" ".join(row.marks) for row in self.rows])
         for index, head in enumerate(self.columns):
             cells = [row.cells[index] for row in self.rows]

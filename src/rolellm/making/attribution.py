@@ -83,30 +83,34 @@ def split_passages(text: str, turns: Sequence[ScriptTurn], language: Language, c
     paragraph = [bisect_right(starts, item.start) for item in turns]
     excerpts = [_shorten(item.content, language) for item in turns]
     sizes = [counter.count(piece) for piece in excerpts]
+    separator = " " if language == "en" else ""
     passages: list[Passage] = []
     for low, high in _find_stretches(turns, paragraph, sizes):
         first, room = low, _CONTEXT_TOKENS
-        while first > 0 and turns[first - 1].scene == turns[low].scene and room > sizes[first - 1]:
-            first -= 1
-            room -= sizes[first]
+        for before in reversed(range(low)):
+            room -= sizes[before]
+            if turns[before].scene != turns[low].scene or room <= 0:
+                break
+            first = before
         numbered: list[list[int]] = []
         lines: list[str] = []
         for at in range(first, high):
             item, piece = turns[at], excerpts[at]
-            goes_on = at > first and paragraph[at] == paragraph[at - 1]
             if item.kind == "speech":
-                mark = f"[{item.speaker}] " if item.speaker else ""
-                if at >= low and item.speaker is None:
+                mark = ""
+                if item.speaker:
+                    mark = f"[{item.speaker}] "
+                elif at >= low:
                     if language == "en" and numbered and paragraph[numbered[-1][0]] == paragraph[at]:
                         numbered[-1].append(at)
                     else:
                         numbered.append([at])
                         mark = f"[{len(numbered)}] "
                 piece = f"{mark}“{piece}”"
-            if goes_on:
-                lines[-1] += (" " if language == "en" else "") + piece
-            else:
+            if at == first or paragraph[at] != paragraph[at - 1]:
                 lines.append(piece)
+            else:
+                lines[-1] += separator + piece
         passages.append(Passage("\n".join(lines), tuple(map(tuple, numbered))))
     return passages
 
@@ -117,8 +121,10 @@ def _find_stretches(
     """Yield where passages begin and end among the turns: with whole paragraphs, if those are not too long."""
     low, opened, size = 0, 0, 0
     for at, item in enumerate(turns):
-        is_break = item.kind != "direction" and at > low and (paragraph[at] != paragraph[at - 1] or size > 2 * _TOKENS)
-        if at > low and (item.scene != turns[low].scene or (is_break and (opened >= _MOST_ASKED or size > _TOKENS))):
+        is_full = opened >= _MOST_ASKED or size > _TOKENS
+        is_within = paragraph[at] == paragraph[at - 1] and size <= 2 * _TOKENS
+        can_break = item.kind != "direction" and not is_within
+        if at > low and (item.scene != turns[low].scene or (is_full and can_break)):
             if opened:
                 yield low, at
             low, opened, size = at, 0, 0
@@ -136,7 +142,9 @@ def _find_stretches(
 
 def _shorten(text: str, language: Language) -> str:
     head, tail = _SHOWN[language]
-    return text if len(text) <= head + tail + 10 else f"{text[:head].rstrip()} … {text[-tail:].lstrip()}"
+    if len(text) <= head + tail + 10:
+        return text
+    return f"{text[:head].rstrip()} … {text[-tail:].lstrip()}"
 
 
 _NOBODY: Final = load_words("no_answers")

@@ -57,8 +57,11 @@ def _reduce_to_stem(word: str) -> str:
             break
     if len(word) > 3 and word[-1] == word[-2]:
         word = word[:-1]
-    word = word.removesuffix("e") if len(word) > 3 else word
-    return f"{word[:-1]}i" if len(word) > 3 and word.endswith("y") else word
+    if len(word) > 3:
+        word = word.removesuffix("e")
+    if len(word) > 3 and word.endswith("y"):
+        word = f"{word[:-1]}i"
+    return word
 
 
 def extract_content_words(text: str, language: Language) -> list[str]:

@@ -18,7 +18,7 @@ from rolellm.characters.role_prompts import RolePrompt, RolePrompts
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_file, hash_json
-from rolellm.core.records import Language, Profile
+from rolellm.core.records import Profile
 from rolellm.core.result import Result
 from rolellm.core.row_files import read_rows
 from rolellm.core.table import Table
@@ -101,8 +101,12 @@ def _read_talk(value: Any) -> tuple[str, str]:
     first = next((index for index, speaker in enumerate(speakers) if speaker is not None), 0)
     if speakers[first : first + 2] != [0, 1]:
         return "", ""
-    question, answer = (_read_text(item.get("content", item.get("value"))) for item in items[first : first + 2])
-    return question, answer
+    question, answer = items[first : first + 2]
+    return _read_turn(question), _read_turn(answer)
+
+
+def _read_turn(turn: Mapping[str, Any]) -> str:
+    return _read_text(turn.get("content", turn.get("value")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,14 +215,13 @@ def _make_plain(row: Mapping[str, Any]) -> dict[str, Any]:
 def describe_language_mismatch(character: Profile, instructions: Iterable[Instruction]) -> str | None:
     """Warn of instructions that are not in the role's language; ``None`` if there are none."""
     counts = Counter(detect_language(item.question) for item in instructions)
-    names = {"en": "English", "zh": "Chinese"}
-    other_language: Language = "zh" if character.language == "en" else "en"
-    if not counts[other_language]:
+    native, foreign = "English", "Chinese"
+    if character.language == "zh":
+        native, foreign = foreign, native
+    mismatches = counts.total() - counts[character.language]
+    if not mismatches:
         return None
-    return (
-        f"{counts[other_language]:,} of {counts.total():,} instructions are {names[other_language]}, and "
-        f"{character.role} speaks {names[character.language]}"
-    )
+    return f"{mismatches:,} of {counts.total():,} instructions are {foreign}, and {character.role} speaks {native}"
 
 
 REPLIES = "replies.jsonl"
@@ -246,7 +249,12 @@ class RespondResult(Result):
         refused = Counter(reason for reply in replies for reason in reply["refused"])
         failed = Counter(reply["reason"] for reply in replies if "failed" in reply)
         turned_down = {rule: refused.pop(reason, 0) for rule, reason in RULES.items()}
+        turned_down |= dict(sorted(refused.items()))
         dropped = [row["receipt"]["dropped"] for row in self.rows]
+        demonstrations_dropped = sum(len(part["demonstrations"]) for part in dropped)
+        lore_dropped = sum(len(part["lore"]) for part in dropped)
+        complete = sum(not row["missing"] for row in self.rows)
+        held_out = sum(row["rolegpt"] is not None for row in self.rows)
         return {
             "role": self.role,
             "strategy": self.strategy,
@@ -254,11 +262,11 @@ class RespondResult(Result):
             "replies": len(replies) - failed.total(),
             "missing": failed.total(),
             "failed": dict(failed.most_common(10)),
-            "complete": sum(not row["missing"] for row in self.rows),
-            "held_out": sum(row["rolegpt"] is not None for row in self.rows),
-            "turned_down": turned_down | dict(sorted(refused.items())),
-            "demonstrations_dropped": sum(len(part["demonstrations"]) for part in dropped),
-            "lore_dropped": sum(len(part["lore"]) for part in dropped),
+            "complete": complete,
+            "held_out": held_out,
+            "turned_down": turned_down,
+            "demonstrations_dropped": demonstrations_dropped,
+            "lore_dropped": lore_dropped,
         }
 
     @property
@@ -277,9 +285,10 @@ class RespondResult(Result):
     def tables(self) -> tuple[Table]:
         """Build the table of counts."""
         counts = self.to_dict()
+        planned = counts["replies"] + counts["missing"]
         rows: list[tuple[str, str | int]] = [
             ("instructions", counts["instructions"]),
-            ("replies", f"{counts['replies']:,} of {counts['replies'] + counts['missing']:,}"),
+            ("replies", f"{counts['replies']:,} of {planned:,}"),
             ("held out as the baseline", counts["held_out"]),
         ]
         rows += [(f"rejected by the rule {name}", count) for name, count in counts["turned_down"].items()]
@@ -324,11 +333,12 @@ class Respond(Step[RespondResult]):
     def _make_row(self, instruction: Instruction, prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> ReplyRow:
         """Make a row: the last reply is held out as the baseline; those that failed are left out."""
         texts = [outcome.value if isinstance(outcome, Answer) else None for outcome in outcomes]
+        *references, baseline = texts
         return {
             "role": self.character.role,
             "question": instruction.question,
-            "generated": [text for text in texts[:-1] if text is not None],
-            "rolegpt": texts[-1],
+            "generated": [text for text in references if text is not None],
+            "rolegpt": baseline,
             "target": instruction.target,
             "strategy": self.settings.strategy,
             "missing": texts.count(None),
@@ -342,10 +352,11 @@ class Respond(Step[RespondResult]):
 
     def describe(self, result: RespondResult) -> dict[str, Any]:
         """Return the inputs and the templates."""
+        bare = replace(self.character, turns=(), lore=())
         return {
             "language": self.character.language,
             "instructions": self.instructions.source,
-            "templates": RolePrompts(replace(self.character, turns=(), lore=()), self.settings).hashes,
+            "templates": RolePrompts(bare, self.settings).hashes,
             "made": dict(self.character.made),
             "character": self.character.fingerprint,
         }

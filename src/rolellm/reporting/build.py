@@ -340,10 +340,10 @@ def _score_options(
 
 def _map_row_scores(reports: Mapping[str, ScoreReport]) -> dict[str, dict[str, float]]:
     """Return each answer's Rouge-L against its references (not the role-free target)."""
-    return {
-        name: {row_score.id: row_score.value for row_score in report.scores if row_score.metric != "RAW"}
-        for name, report in reports.items()
-    }
+    values: dict[str, dict[str, float]] = {}
+    for name, report in reports.items():
+        values[name] = {row_score.id: row_score.value for row_score in report.scores if row_score.metric != "RAW"}
+    return values
 
 
 def _make_title(config: str | None, folder: Path | None) -> str:

@@ -294,7 +294,9 @@ class Evidence:
         baseline = self.judged.baseline if self.judged else None
         low, high = (100 * end for end in test.difference.ends or (0.0, 0.0))
         count = f"n = {test.difference.n:,}"
-        rates = [f"{name} wins {100 * mean:.1f} %" for name, mean in zip(test.pair, test.means, strict=True)]
+        rates = []
+        for name, mean in zip(test.pair, test.means, strict=True):
+            rates.append(f"{name} wins {100 * mean:.1f} %")
         if test.pair[1] == baseline:
             return f"{rates[0]}, 95 % interval {50 + low:.1f} to {50 + high:.1f} %, {count}"
         ends = f"difference {low:+.1f} to {high:+.1f} points"
@@ -317,11 +319,12 @@ def describe_styles(styles: Mapping[str, StyleResult]) -> list[str]:
 
 
 def _compare_scores(pair: tuple[str, str], reports: Mapping[str, ScoreReport], metric: str) -> PairTest | None:
-    first, second = ({row.id: row for row in reports[name].scores if row.metric == metric} for name in pair)
-    shared = [row for name, row in first.items() if name in second]
+    first, second = ([row for row in reports[name].scores if row.metric == metric] for name in pair)
+    values_of_second = {row.id: row.value for row in second}
+    shared = [row for row in first if row.id in values_of_second]
     if not shared:
         return None
-    values = ([row.value for row in shared], [second[row.id].value for row in shared])
+    values = ([row.value for row in shared], [values_of_second[row.id] for row in shared])
     clusters = ([row.question for row in shared], [row.role for row in shared])
     return compare_values(pair, metric, values, clusters, reports[pair[0]].options.config)
 
@@ -331,7 +334,8 @@ def _describe_pair(pair: tuple[str, str], tests: Sequence[PairTest], count: int)
     lead = -1 if signs.count(-1) > signs.count(1) else 1
     better, worse = pair[::lead]
     gains = [test for test in tests if test.sign == lead]
-    losses = [f"{_MEANING[test.measure][1]} {_show(test, lead)}" for test in tests if test.sign == -lead]
+    lost = [test for test in tests if test.sign == -lead]
+    losses = [f"{_MEANING[test.measure][1]} {_show(test, lead)}" for test in lost]
     undecided = [test for test in tests if not test.sign]
     if gains:
         first, *more = gains

@@ -106,7 +106,8 @@ def _choose_ticks(low: float, high: float) -> list[float]:
     rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(times * power for times in (1, 2, 5, 10) if times * power >= rough * 0.999)
-    first, last = math.ceil(round(low / step, 6)), math.floor(round(high / step, 6))
+    first = math.ceil(round(low / step, 6))
+    last = math.floor(round(high / step, 6))
     return [round(at * step, 10) for at in range(first, last + 1)]
 
 
@@ -124,22 +125,22 @@ def dots_svg(lines: Sequence[Dot], scale: Scale, title: str) -> str:
     def x(score: float) -> float:
         return left + (score - scale.low) / (scale.high - scale.low) * (right - left)
 
-    drawn_lines = []
+    dots = []
     for number, line in enumerate(lines):
-        drawn: dict[str, Any] = {"name": label(line.name, 28), "text": ABSENT, "x": None, "ends": None}
-        drawn |= {"y": _ABOVE + row * number + 23, "mark": _mark(line.series)}
+        dot: dict[str, Any] = {"name": label(line.name, 28), "text": ABSENT, "x": None, "ends": None}
+        dot |= {"y": _ABOVE + row * number + 23, "mark": _mark(line.series)}
         if line.score is not None:
             mean = format_number(line.score.mean * scale.times, scale.digits)
-            drawn["text"] = f"{mean} {line.score.format_ends(scale.digits, scale.times)}".rstrip()
-            drawn["x"] = x(line.score.mean)
-            drawn["ends"] = tuple(map(x, line.score.ends or ()))
-        drawn_lines.append(drawn)
+            dot["text"] = f"{mean} {line.score.format_ends(scale.digits, scale.times)}".rstrip()
+            dot["x"] = x(line.score.mean)
+            dot["ends"] = tuple(map(x, line.score.ends or ()))
+        dots.append(dot)
     ticks = []
     for tick in _choose_ticks(scale.low * scale.times, scale.high * scale.times):
         ticks.append((x(tick / scale.times), f"{tick:g}".replace("-", "−")))
     edges: dict[str, float | None] = {"left": left, "right": right, "top": _ABOVE, "bottom": bottom}
     edges["center"] = None if scale.center is None else x(scale.center)
-    return _draw("dots.svg.jinja", title, bottom + 30, scale=scale, lines=drawn_lines, ticks=ticks, **edges)
+    return _draw("dots.svg.jinja", title, bottom + 30, scale=scale, lines=dots, ticks=ticks, **edges)
 
 
 def intervals_svg(reports: Mapping[str, ScoreReport], metric: str) -> str:
@@ -157,7 +158,7 @@ def intervals_svg(reports: Mapping[str, ScoreReport], metric: str) -> str:
                 highest = max(highest, score.mean, *(score.ends or ()))
     # Up to the next tenth.
     upper = max(math.ceil(round(highest * 10, 6)) / 10, 0.1)
-    lines = [Dot(name, report.metrics.get(metric), at) for at, (name, report) in enumerate(reports.items())]
+    lines = [Dot(name, reports[name].metrics.get(metric), number) for number, name in enumerate(reports)]
     scale = Scale(f"{metric}: {MEANINGS[metric]}", "Rouge-L (0 to 1)", high=upper)
     return dots_svg(lines, scale, f"Rouge-L with 95 % intervals by system: {metric}")
 
@@ -183,13 +184,13 @@ def heat_svg(
         digits: Digits of the numbers in the cells.
         times: What they are multiplied by.
     """
-    drawn = list(rows)[:MAX_ROLES]
-    names = [label(name, 20) for name in drawn]
+    shown_rows = list(rows)[:MAX_ROLES]
+    names = [label(name, 20) for name in shown_rows]
     left, high = 14 + _COLUMN * max(map(measure_width, names), default=0), 16.0
     columns = []
     for number, column in zip(series, values, strict=True):
         cells = []
-        for name in drawn:
+        for name in shown_rows:
             cell: dict[str, Any] = {"text": ABSENT, "fill": None}
             score = column.get(name)
             if score is not None:
@@ -199,7 +200,9 @@ def heat_svg(
             cells.append(cell)
         columns.append({"mark": _mark(number), "cells": cells})
     size = {"left": left, "cell": (_PANEL - _RIGHT - left) / max(len(columns), 1), "row": high, "top": _ABOVE}
-    return _draw("heat.svg.jinja", title, _ABOVE + high * (len(drawn) + 1) + 4, names=names, columns=columns, **size)
+    return _draw(
+        "heat.svg.jinja", title, _ABOVE + high * (len(shown_rows) + 1) + 4, names=names, columns=columns, **size
+    )
 
 
 def _pick_step(value: float, low: float, high: float) -> int:
@@ -323,7 +326,8 @@ def role_heat(judged: JudgingResult, design: Design) -> str | None:
     if not roles:
         return None
     series = series_of(judged)
-    values, numbers = [system.group(design, "by_role") for system in models], [series[system.name] for system in models]
+    values = [system.group(design, "by_role") for system in models]
+    numbers = [series[system.name] for system in models]
     if design == "pairwise":
         return heat_svg("Win rate by role, %", roles, values, numbers)
     # Low ranks are good, and the colors of "more" mean good.

@@ -335,8 +335,10 @@ def check_settings(out: Path, meta: Mapping[str, Any]) -> None:
         raise SettingsError(f"{sidecar}: {error.problem}; {_WAY_OUT}") from error
     if before is None:
         raise SettingsError(f"{out} exists without {sidecar.name}, so how it was made is unknown; {_WAY_OUT}")
-    old, new = ({key: item for key, item in part.items() if key not in _MAY_CHANGE} for part in (before, meta))
-    if differences := describe_changes(old, new):
+    old = {key: item for key, item in before.items() if key not in _MAY_CHANGE}
+    new = {key: item for key, item in meta.items() if key not in _MAY_CHANGE}
+    differences = describe_changes(old, new)
+    if differences:
         raise SettingsError(
             f"{out} was started with other settings: {differences}. {_WAY_OUT[0].upper()}{_WAY_OUT[1:]}"
         )

@@ -346,7 +346,8 @@ def _score_jobs(
     with open_bar(label, len(jobs), unit="pairs", show=bool(label)) as bar:
         for language, tokenizer in tokenizers.items():
             numbers = [n for n, job in enumerate(jobs) if job.row.language == language and job.text is not None]
-            texts, references = [jobs[n].text or "" for n in numbers], [jobs[n].references for n in numbers]
+            texts = [jobs[n].text or "" for n in numbers]
+            references = [jobs[n].references for n in numbers]
             rouge_scores = iter_rouge_l(texts, references, options.protocol, tokenizer, options.processes)
             for number, value in zip(numbers, rouge_scores, strict=True):
                 rouge[number] = value

@@ -113,13 +113,13 @@ def _find_adapter(folder: Path) -> tuple[Values, Values]:
         ModelError: When its base is not there.
     """
     source = find_model(str(folder))
-    is_folder = Path(source.base).is_dir()
-    base = (
-        {"path": str(Path(source.base).resolve())} if is_folder else {"model": source.base, "revision": source.revision}
-    )
+    base: Values = {"model": source.base, "revision": source.revision}
+    if Path(source.base).is_dir():
+        base = {"path": str(Path(source.base).resolve())}
     run = folder.parent if folder.name.startswith("checkpoint-") else folder
     recorded = read_json(run / RECIPE) if (run / RECIPE).is_file() else {}
-    return {**base, "adapter": str(folder)}, {key: recorded[key] for key in ("prompt", "method") if key in recorded}
+    layer: Values = {key: recorded[key] for key in ("prompt", "method") if key in recorded}
+    return {**base, "adapter": str(folder)}, layer
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -189,11 +189,13 @@ def _extend(values: Values, source: str, folder: Path, above: tuple[Path, ...]) 
         for layer in _read_layers(find_recipe(name, folder), above):
             extended = merge_values(extended, layer)
             yield layer
-    if close := difflib.get_close_matches(EXTENDS, [key for key in values if isinstance(key, str)], n=1):
+    close = difflib.get_close_matches(EXTENDS, [key for key in values if isinstance(key, str)], n=1)
+    if close:
         raise RecipeError(f"{source}: unknown key {close[0]}; did you mean {EXTENDS}?")
     # Whoever asks for a recipe need not know what it extends; which keys there are depends on the trainer.
-    trainer = (extended.get("training") or {}).get("trainer")
-    read(Recipe, values if trainer is None else merge_values({"training": {"trainer": trainer}}, values), source)
+    training = extended.get("training") or {}
+    trainer = {"training": {"trainer": training["trainer"]}} if training.get("trainer") else {}
+    read(Recipe, merge_values(trainer, values), source)
     yield resolve_paths(
         values,
         folder.absolute(),
@@ -221,7 +223,8 @@ def _complete_layer(layer: Values) -> Values:
         layer = {**layer, "base": {**dict.fromkeys((*ways, "revision", "adapter")), **base}}
     if isinstance(data, Mapping) and data.get("data_dir") is not None and "config" not in data:
         config = find_only_config(data["data_dir"])
-        layer = {**layer, "data": {**data, **({"config": config} if config else {})}}
+        if config:
+            layer = {**layer, "data": {**data, "config": config}}
     return layer
 
 

@@ -168,7 +168,8 @@ def _check_recipe(file: Path, recipe: Recipe) -> None:
         began = select_decisive({key: value for key, value in content.items() if key != _COMMIT})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecipeError(f"{file} cannot be read ({error}); choose another folder, or --overwrite it") from error
-    if differences := describe_changes(began, select_decisive(recipe.to_dict())):
+    differences = describe_changes(began, select_decisive(recipe.to_dict()))
+    if differences:
         raise RecipeError(
             f"{file.parent} holds a run of another recipe: {differences}; resume with the original recipe, choose "
             "another folder, or --overwrite it"
@@ -205,10 +206,12 @@ def explain_stop(run: Path, *, again: str, resume: str) -> Iterator[None]:
 
 
 def _describe_progress(run: Path, is_new: bool) -> str:
-    step = find_last_step(run)
     if is_new:
         return "nothing was done yet"
-    return f"step {step} is the last checkpoint in {run}" if step else f"{run} has no checkpoint yet, so it starts over"
+    step = find_last_step(run)
+    if step:
+        return f"step {step} is the last checkpoint in {run}"
+    return f"{run} has no checkpoint yet, so it starts over"
 
 
 def _get_start_time(run: Path) -> int:

@@ -161,7 +161,8 @@ def _detect_spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
         is_flat = isinstance(value.get("name"), str) and not value.keys().isdisjoint(V1_FIELDS[1:])
         if is_flat and head not in _HEADS:
             return "v1"
-        names = ", ".join(ascii(name)[1:-1][:30] for name in list(value)[:8]) or "none"
+        shown = [ascii(name)[1:-1][:30] for name in list(value)[:8]]
+        names = ", ".join(shown) or "none"
         raise CardError(
             f"not a character card: expected an object `data` (V2, V3), or `name` with `description`, `first_mes` or "
             f"another field of V1; found the members {names}"
@@ -375,7 +376,8 @@ def _read_texts(picture: Image.Image) -> dict[str, str]:
 
 
 def _read_png_card(path: Path) -> Card:
-    texts = {keyword.lower(): text for keyword, text in _read_texts(_open_picture(path)).items()}
+    picture = _open_picture(path)
+    texts = {keyword.lower(): text for keyword, text in _read_texts(picture).items()}
     problems: list[str] = []
     for keyword in ("ccv3", "chara"):
         if keyword not in texts:
@@ -452,6 +454,7 @@ def _check_charx(archive: zipfile.ZipFile, path: Path) -> None:
         is_packed_as_usual = item.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
         if item.flag_bits & 1 or not is_packed_as_usual:
             raise CardError(f"its files are encrypted or packed in a way that CHARX does not use; {_WAY}", path=path)
-    if len(items) > _MAX_MEMBERS or sum(item.file_size for item in items) > _MAX_FILE:
+    size = sum(item.file_size for item in items)
+    if len(items) > _MAX_MEMBERS or size > _MAX_FILE:
         problem = f"over {_MAX_FILE:,} bytes or {_MAX_MEMBERS:,} files; remove some of its assets"
         raise CardError(problem, path=path)

@@ -163,7 +163,8 @@ def format_block(turns: Iterable[Turn], names: CardNames) -> str:
 
     Everyone but the role speaks as ``{{user}}``: a card knows no third. Narration comes at the beginning only.
     """
-    label_breaks = re.compile(rf"\n(?={_compile_label(names).pattern[1:]}|[ \t]*<START>)", re.IGNORECASE)
+    label = _compile_label(names).pattern.removeprefix("^")
+    label_breaks = re.compile(rf"\n(?={label}|[ \t]*<START>)", re.IGNORECASE)
     lines: list[str] = []
     for turn in turns:
         content = label_breaks.sub(" ", turn.content)
@@ -176,8 +177,8 @@ def format_block(turns: Iterable[Turn], names: CardNames) -> str:
 
 
 def _compile_label(names: CardNames) -> re.Pattern[str]:
-    own_names = dict.fromkeys(filter(None, (names.role, names.char, *names.labels)))
-    own = "|".join(map(re.escape, own_names))
+    own_names = filter(None, (names.role, names.char, *names.labels))
+    own = "|".join(map(re.escape, dict.fromkeys(own_names)))
     role = rf"\{{\{{char\}}\}}|<bot>|<char>|{own}"
     user = rf"\{{\{{user\}}\}}|<user>|you|{re.escape(names.user)}"
     return re.compile(rf"^[ \t]*(?:(?P<role>{role})|(?P<user>{user}))[ \t]*[:：]", re.IGNORECASE | re.MULTILINE)
@@ -227,13 +228,13 @@ def read_as_character(
     names, language = _choose_names(card, role, language, notes)
     turns, greetings, examples = _read_turns(card, names, notes)
     lore, lore_sources = _read_lore(card, names, notes)
-    parts = [separate_talk(clean_text(text), names) for text in (card.description, card.personality)]
-    blocks = [block for _, talk in parts for block in talk]
+    own_description, talk = separate_talk(clean_text(card.description), names)
+    personality, more_talk = separate_talk(clean_text(card.personality), names)
     last_scene = max((turn.scene for turn in turns), default=-1)
-    embedded = dict(enumerate(blocks, start=last_scene + 1))
+    embedded = dict(enumerate([*talk, *more_talk], start=last_scene + 1))
     for scene, block in embedded.items():
         turns += parse_block(block, names, scene)
-    texts = [text for text, _ in parts if text]
+    texts = filter(None, (own_description, personality))
     description = fill("\n\n".join(texts), names)
     if embedded:
         notes.append(f"example talk in the description was made into scenes ({len(embedded):,})")
@@ -334,7 +335,8 @@ def _read_turns(card: Card, names: CardNames, notes: list[str]) -> tuple[list[Tu
     if scenario:
         turns.append(Turn(_NARRATOR, scenario, "narration", 0))
     scene = 0
-    for index, greeting in enumerate((card.first_mes, *card.alternate_greetings), start=FIRST_GREETING):
+    texts = (card.first_mes, *card.alternate_greetings)
+    for index, greeting in enumerate(texts, start=FIRST_GREETING):
         content = fill(clean_text(greeting), names).strip()
         if content:
             turns.append(Turn(names.role, content, "speech", scene))

@@ -97,13 +97,15 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
     # A list, but for "Senators, &c".
     if "," in name and not name.isupper() and not _AND_OTHERS.search(name):
         return False
-    is_short = loose and len(words) <= 4
-    is_shaped = is_short or all(not word[0].islower() or word.casefold() in PARTICLES for word in words)
-    if len(words) > _LONGEST_WORDS or not is_shaped:
+    if len(words) > _LONGEST_WORDS:
+        return False
+    small = [word for word in words if word[0].islower() and word.casefold() not in PARTICLES]
+    if small and not (loose and len(words) <= 4):
         return False
     # "1 Witch" and "2nd Guard" are names, "10" and "e4" are none.
     is_numbered = words[-1][0].isalpha() and _NUMBER.match(first)
-    if not is_numbered and (words[0][0].islower() or not words[0][0].isalpha()):
+    initial = words[0][0]
+    if not is_numbered and (initial.islower() or not initial.isalpha()):
         return False
     if first in ("a", "an", "the"):
         return len(words) > 1
@@ -128,7 +130,8 @@ def _is_chinese_name(name: str, *, once: bool) -> bool:
 def find_names(text: str, names: Collection[str]) -> set[str]:
     """Find the names that are in a short text, in a time that does not depend on how many there are."""
     spans = combinations(range(len(text) + 1), 2)
-    return {text[start:end] for start, end in spans if text[start:end] in names}
+    parts = (text[start:end] for start, end in spans)
+    return {part for part in parts if part in names}
 
 
 def select_names(names: Iterable[str], requested: Iterable[str]) -> set[str]:

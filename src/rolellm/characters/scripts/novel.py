@@ -215,7 +215,10 @@ def _find_labels(text: str, paragraphs: Sequence[Paragraph], quotations: Sequenc
         before = text[start : quotation.opening].rstrip()
         if before.endswith(("：", ":")) and is_name(before[:-1]):
             counts[before[:-1]] += 1
-    names = {name: count for name, count in counts.items() if count > 1 and not _ZH["no_name"].search(name)}
+    names: dict[str, int] = {}
+    for name, count in counts.items():
+        if count > 1 and not _ZH["no_name"].search(name):
+            names[name] = count
     own: list[str] = []
     for name, count in names.items():
         # Not the manner, too: 宝玉急切地：“…”.

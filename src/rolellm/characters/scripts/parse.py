@@ -48,6 +48,8 @@ _QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTIL
 _SAID_QUOTED: Final = re.compile("[^\\S\n]*[“「『\"«„‘']")
 _CHINESE_ACT: Final = re.compile(r"^[ \t\u3000]*第[一二三四五六七八九十\d]{1,3}幕", re.MULTILINE)
 _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
+# What may become of a quotation that a model was asked about.
+_OUTCOMES = ("answered", "nobody", "refused", "missing")
 # Speeches that are shown of many, and names that are listed.
 _PREVIEWED, _LISTED = 3, 15
 # In a dialogue, at least every fifth speech is another's than the one before.
@@ -175,11 +177,13 @@ def _keep_dialogue(cues: Sequence[tuple[str, int]], requested: Set[str], least: 
     """
     counts = Counter(name for name, _ in cues)
     names = [name for name, _ in cues]
+    starts = [start for _, start in cues]
+    if requested & counts.keys():
+        return starts
     turns = sum(name != next_name for name, next_name in pairwise(names))
-    is_dialogue = len(counts) > 1 and turns * _MONOLOGUE >= len(cues)
-    if requested & counts.keys() or (is_dialogue and max(counts.values()) >= least):
-        return [start for _, start in cues]
-    return []
+    if len(counts) < 2 or turns * _MONOLOGUE < len(cues):
+        return []
+    return starts if max(counts.values()) >= least else []
 
 
 def _locate_cues(text: str) -> list[int]:
@@ -420,7 +424,7 @@ class ScriptSummary(Result):
         remarks: list[str] = []
         if self.attribution:
             counts = self.attribution
-            outcomes = ", ".join(f"{counts[name]:,} {name}" for name in ("answered", "nobody", "refused", "missing"))
+            outcomes = ", ".join(f"{counts[name]:,} {name}" for name in _OUTCOMES)
             remarks.append(f"{counts['asked']:,} open quotations asked about: {outcomes}.")
             spent = counts["spent"]
             remarks.append(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
@@ -428,7 +432,8 @@ class ScriptSummary(Result):
             remarks.append(
                 "A language model can be asked for the others: add --llm FILE.yaml (--dry-run shows the cost)."
             )
-        return [*remarks, f"{sum(self.turns.values()):,} turns in {self.out}"]
+        remarks.append(f"{sum(self.turns.values()):,} turns in {self.out}")
+        return remarks
 
     def notes(self) -> list[str]:
         """Return a note on a language without prompts."""

@@ -86,8 +86,10 @@ def _read_cues(line: str) -> Sequence[Cue]:
     # Tried only where it can match: names in front of gaps are in capitals, or in a script that has none.
     if "\t" in line or not line.lstrip()[1:2].islower():
         gap = _PATTERNS["gap"].match(line)
-        if gap and ("\t" in gap["gap"] or not any(map(str.islower, gap["name"]))):
-            cues.append(read_cue(gap, "gap"))
+        if gap:
+            has_small = any(map(str.islower, gap["name"]))
+            if "\t" in gap["gap"] or not has_small:
+                cues.append(read_cue(gap, "gap"))
     run = _PATTERNS["run"].match(line)
     if run and run["name"].isupper():
         cues.append(read_cue(run, "run"))
@@ -125,13 +127,15 @@ def _read_marked_cue(line: str, match: re.Match[str]) -> Cue | None:
         # In French, what is said to whom follows a comma: ORGON, à Dorine.
         head, comma, tail = name.partition(", ")
         if comma and head.isupper() and tail[:1].islower() and not match["aside"]:
-            start = line.index(tail.split()[0], match.start("name") + len(head))
+            first_word = tail.split()[0]
+            start = line.index(first_word, match.start("name") + len(head))
             name, aside = head, (start, match.end("name"))
         way, is_cue = "stop alone", True
         if not is_alone:
             is_loud = name.isupper() or match["mark"] != ""
             way = "stop" if is_loud else "capital"
-            is_cue = is_loud or (after[0].isspace() and not after.lstrip()[0].islower())
+            goes_on_small = after.lstrip()[0].islower()
+            is_cue = is_loud or (after[0].isspace() and not goes_on_small)
     else:
         way = "colon alone" if is_alone else "colon"
         is_cue = is_alone or match["stop"] == "：" or after[0].isspace() or name.isupper()
@@ -197,7 +201,8 @@ def detect_cast(text: str, requested: frozenset[str]) -> Cast | None:
             if not _is_possible(cue, line):
                 continue
             if key in requested or is_name(cue.name, loose=cue.way in ("small", "gap")):
-                ways.setdefault(cue.way, {}).setdefault(key, []).append((line, cue))
+                occurrences_by_name = ways.setdefault(cue.way, {})
+                occurrences_by_name.setdefault(key, []).append((line, cue))
                 if cue.opens or cue.aside[1]:
                     directed.add(key)
     if len(ways.get("gap", ())) * 10 > len(ways.get("bare", ())) > 0:
@@ -396,7 +401,7 @@ class Dialogue(Collector):
         """Tell whether a line in a speech is a direction. Brackets inside a line are left to `find_asides`."""
         if first and _PATTERNS["enter"].match(text):
             return True
-        if text[:1] == text[-1:] == "_" and text.count("_") == 2:
+        if text.count("_") == 2 and text.startswith("_") and text.endswith("_"):
             return True
         if not _LEAVES.match(text):
             return False
@@ -428,6 +433,8 @@ class Dialogue(Collector):
         bracketed = self.text[aside.start : aside.end]
         inner = self.text[aside.inner_start : aside.inner_end].strip()
         # In italics, or a sentence of its own: (She goes to the door.)
-        if "_" in bracketed or (inner[:1].isupper() and inner[-1:] == "."):
+        if "_" in bracketed or bracketed[0] in "[【［〔":
             return True
-        return bracketed[0] in "[【［〔" or not self.text[start : aside.start].strip()
+        if inner[:1].isupper() and inner.endswith("."):
+            return True
+        return not self.text[start : aside.start].strip()

@@ -70,7 +70,8 @@ def read_screenplay(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn
             out.open(_name(line.text), line, len(line.text))
         elif heading:
             out.close()
-            out.add_heading(line.start + heading[0], line.start + heading[1])
+            heading_start, heading_end = heading
+            out.add_heading(line.start + heading_start, line.start + heading_end)
         elif out.is_open:
             out.continue_speech(line)
         elif _UNPRINTED.match(line.text):
@@ -83,7 +84,8 @@ def read_screenplay(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn
 
 def list_cues(text: str) -> list[tuple[str, int]]:
     """The key of each cue's name and its place in the text, by which a screenplay is recognized."""
-    return [(normalize_name(_name(line.text)), line.start) for line in _find_cues(_mask_dropped(text))]
+    cues = _find_cues(_mask_dropped(text))
+    return [(normalize_name(_name(line.text)), line.start) for line in cues]
 
 
 def _mask_dropped(text: str) -> str:
@@ -164,11 +166,10 @@ def _find_cues(masked: str) -> list[ScriptLine]:
         is_cry = name[-1:] == "." or HAN.search(name)
         if not is_cry or counts[name] > 1 or _SHORTENED.search(name) or _is_forced(line):
             lines.append(line)
-    indents = Counter(line.indent for line in lines)
-    deep = Counter({indent: count for indent, count in indents.items() if indent >= _INDENTED})
-    if deep.total() * 2 <= len(lines):
+    deep = [line.indent for line in lines if line.indent >= _INDENTED]
+    if len(deep) * 2 <= len(lines):
         return lines
-    commonest, _ = deep.most_common(1)[0]
+    commonest, _ = Counter(deep).most_common(1)[0]
     lowest = max(_INDENTED, commonest // 2)
     return [line for line in lines if line.indent >= lowest or _is_forced(line)]
 
@@ -193,7 +194,12 @@ class _Screenplay(Collector):
         text = self.text[start:end]
         is_line = "\n" not in text
         if is_line and (text[0] == ">" or _PATTERNS["transition"].match(text)):
-            self.add_told("direction", start + (text[0] == ">"), end - (text[-1] == "<"))
+            # Fountain: "> FADE OUT", and "> THE END <", which is centered.
+            if text[0] == ">":
+                start += 1
+            if text[-1] == "<":
+                end -= 1
+            self.add_told("direction", start, end)
         elif is_line and text[0] == "(" and text[-1] == ")":
             self.add_text(start, end)
         else:

@@ -158,7 +158,8 @@ def _read_log(source: ScriptSource, labels: Mapping[int, Cue], log_format: str) 
 def _is_notice(source: ScriptSource, start: int, end: int) -> bool:
     """Tell whether a message is the program's: ``<Media omitted>``, or behind an invisible mark (WhatsApp, iOS)."""
     if 0 < start < end:
-        is_marked = source.place(start, end)[0] > source.place(start - 1, start)[1]
-        if is_marked:
+        message_start, _ = source.place(start, end)
+        _, opening_end = source.place(start - 1, start)
+        if message_start > opening_end:
             return True
     return _NOTICE.fullmatch(source.text, start, end) is not None

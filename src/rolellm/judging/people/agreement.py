@@ -398,16 +398,19 @@ def measure_agreement(run: JudgeRun) -> AgreementResult:
         if pair.rows < ENOUGH_ROWS:
             few = f"with fewer than {ENOUGH_ROWS}, agreement says little"
             warnings.append(f"{pair.a} and {pair.b} share {pair.rows} rows; {few}")
-    are_several = len(people) > 2
+    alike: dict[str, dict[Which, Measured] | None] = {"fleiss_kappa": None, "krippendorff_alpha": None}
+    if len(people) > 2:
+        alike["fleiss_kappa"] = measures.measure_people(people, compute_fleiss_kappa)
+        alike["krippendorff_alpha"] = measures.measure_people(people, compute_krippendorff_alpha)
+    ranked_rows = set().union(*(person.ranks for person in people))
     return AgreementResult(
         run=str(run.folder),
-        rows=len(set().union(*(person.ranks for person in people))),
+        rows=len(ranked_rows),
         baseline=baseline,
         annotators=tuple(LabelCount.of(name, items) for name, items in labels.items()),
         judge_human=judge_human,
         human_human=human_human,
-        fleiss_kappa=measures.measure_people(people, compute_fleiss_kappa) if are_several else None,
-        krippendorff_alpha=measures.measure_people(people, compute_krippendorff_alpha) if are_several else None,
+        **alike,
         audit=measures.summarize_audit(audits) if audits else None,
         warnings=tuple(warnings),
     )

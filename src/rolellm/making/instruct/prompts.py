@@ -8,7 +8,6 @@ Servers that cache prefixes so compute little twice. The wording is ours (files 
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import math
 from collections import defaultdict
@@ -67,13 +66,15 @@ def build_request(character: Profile, task: Task, sampling: Sampling) -> Request
     focus = list_focuses(language, task.segment.kind)[task.focus]
     last = _fill_template(language, "round", count=str(task.count), focus=focus, role=character.role)
     if task.asked:
-        last += "\n" + _fill_template(language, "asked", asked="\n".join(f"- {question}" for question in task.asked))
+        listed = "\n".join(f"- {question}" for question in task.asked)
+        last += "\n" + _fill_template(language, "asked", asked=listed)
     described = character.full_description or character.background
     material = _fill_material(language, task.segment.kind, character.role, described, task.segment.text)
+    messages = (*_build_shared_messages(language), user(f"{material}\n\n{last}"))
     return Request(
-        messages=(*_build_shared_messages(language), user(f"{material}\n\n{last}")),
-        sampling=sampling,
-        repeat=task.repeat,
+        messages,
+        sampling,
+        task.repeat,
         schema=build_pairs_schema(language),
         tag=f"instruct/{task.segment.id}/{task.visit:03}",
         repair=load_template(language, "repair").text,
@@ -117,12 +118,16 @@ def collect_example_reasons(language: Language) -> frozenset[str]:
 def _fill_template(language: Language, name: str, **texts: str) -> str:
     template = load_template(language, f"instruct_{name}")
     # The profile has no segment next to the description.
-    return template.fill(**{slot: text for slot, text in texts.items() if slot != "segment" or slot in template.slots})
+    if "segment" not in template.slots:
+        texts.pop("segment", None)
+    return template.fill(**texts)
 
 
 #: Tokens of a segment that one pair is worth (our choice): shorter segments are asked for fewer pairs.
 TOKENS_A_PAIR = 40
 _FEWEST = 3
+#: Maximum tokens of a prompt that list earlier questions (our choice).
+_EARLIER_TOKENS = 400
 #: Requests in a row without a new question after which a lane is given up, laps being as long as scripts (our choice).
 _PATIENCE = 16
 
@@ -136,7 +141,7 @@ class Lane:
         segments: In the order of their visits.
         target: How many different questions are wanted.
         language: Of its prompts.
-        settings: For the most pairs per request, and the most tokens of a prompt's list of earlier questions.
+        settings: For the most pairs per request.
         count: Tokens of a text.
         position: The next place.
         distinct: Different questions so far, folded.
@@ -184,13 +189,16 @@ class Lane:
         repeat, turn = divmod(visit, len(self._focuses))
         focus = (turn + index) % len(self._focuses)
         before = visit - visit % self._visits_a_lap
-        earlier = [
-            (past_focus != focus, -when, text) for when, past_focus, text in self._history[segment.id] if when < before
-        ]
+        earlier = [entry for entry in self._history[segment.id] if entry[0] < before]
         # What was asked under the same focus is most likely to come again; then what was asked last.
-        listed = [text for _, _, text in sorted(earlier, key=lambda item: item[:2])]
-        used = itertools.accumulate(self.count(f"- {question}\n") for question in listed)
-        asked = [text for text, tokens in zip(listed, used, strict=True) if tokens <= self.settings.asked_tokens]
+        earlier.sort(key=lambda entry: (entry[1] != focus, -entry[0]))
+        asked: list[str] = []
+        room = _EARLIER_TOKENS
+        for _, _, question in earlier:
+            room -= self.count(f"- {question}\n")
+            if room < 0:
+                break
+            asked.append(question)
         pairs = self.settings.per_request
         if segment.kind != "profile":
             pairs = min(pairs, max(_FEWEST, segment.tokens // TOKENS_A_PAIR))

@@ -127,8 +127,11 @@ class Instruct(Step[InstructResult]):
         lanes = self._make_lanes(segments, count)
         candidates: list[Candidate] = []
         failures: list[Failure] = []
-        rounds, is_answered = 0, True
-        while rounds < settings.rounds and is_answered and (tasks := self._plan_round(lanes)):
+        rounds = 0
+        while rounds < settings.rounds:
+            tasks = self._plan_round(lanes)
+            if not tasks:
+                break
             rounds += 1
             requests = [build_request(self.character, task, settings.sampling) for _, task in tasks]
             tasks_by_tag = {request.tag: task for request, (_, task) in zip(requests, tasks, strict=True)}
@@ -140,7 +143,6 @@ class Instruct(Step[InstructResult]):
                 also=["length"],
                 stand_in=partial(_make_stand_ins, self.character, tasks_by_tag),
             )
-            is_answered = False
             for (lane, task), outcome in zip(tasks, outcomes, strict=True):
                 if isinstance(outcome, Failure):
                     failures.append(outcome)
@@ -148,15 +150,12 @@ class Instruct(Step[InstructResult]):
                 made = self._read_candidates(task, outcome, rounds - 1)
                 candidates += made
                 lane.note(task, [item.question for item in made if item.problem is None])
-                is_answered = True
-        return InstructResult(
-            role=self.character.role,
-            verdicts=tuple(filter_candidates(candidates, self.character, settings.filters)),
-            segments=tuple(segments),
-            rounds=rounds,
-            distinct={lane.type: len(lane.distinct) for lane in lanes},
-            shortfall=self._explain_shortfall(lanes, rounds, failures),
-        )
+            if all(isinstance(outcome, Failure) for outcome in outcomes):
+                break
+        verdicts = filter_candidates(candidates, self.character, settings.filters)
+        distinct = {lane.type: len(lane.distinct) for lane in lanes}
+        shortfall = self._explain_shortfall(lanes, rounds, failures)
+        return InstructResult(self.character.role, tuple(verdicts), tuple(segments), rounds, distinct, shortfall)
 
     def _make_lanes(self, segments: Sequence[Segment], count: Count) -> list[Lane]:
         character, settings = self.character, self.settings
@@ -170,8 +169,11 @@ class Instruct(Step[InstructResult]):
         based = [segment for segment in used if segment.type == "script_based"]
         # So that the first ones come from all over the script.
         random.Random(f"{settings.seed}/{character.role}").shuffle(based)
-        share = settings.script_agnostic_share if agnostic and based else float(bool(agnostic))
-        target = round(settings.per_role * share)
+        target = settings.per_role
+        if not agnostic:
+            target = 0
+        elif based:
+            target = round(target * settings.script_agnostic_share)
         return [
             Lane("script_agnostic", agnostic, target, character.language, settings, count),
             Lane("script_based", based, settings.per_role - target, character.language, settings, count),
@@ -191,11 +193,12 @@ class Instruct(Step[InstructResult]):
 
     def _read_candidates(self, task: Task, outcome: Answer[list[Any]], number: int) -> list[Candidate]:
         language = self.character.language
+        focuses = list_focuses(language, task.segment.kind)
         receipt = {
             "segment": task.segment.to_dict(),
             "round": number,
             "visit": task.visit,
-            "focus": list_focuses(language, task.segment.kind)[task.focus],
+            "focus": focuses[task.focus],
             "prompt": outcome.request.prompt_hash,
             "repeat": task.repeat,
             "model": outcome.reply.model,
@@ -203,18 +206,20 @@ class Instruct(Step[InstructResult]):
             "key": outcome.key,
         }
         copied = collect_example_reasons(language)
-        return [
-            parse_candidate(item, task.segment, {**receipt, "place": index}, copied)
-            for index, item in enumerate(outcome.value)
-        ]
+        candidates = []
+        for index, item in enumerate(outcome.value):
+            candidates.append(parse_candidate(item, task.segment, {**receipt, "place": index}, copied))
+        return candidates
 
     def _explain_shortfall(self, lanes: Sequence[Lane], rounds: int, failures: Sequence[Failure]) -> str | None:
-        requested, distinct = self.settings.per_role, sum(len(lane.distinct) for lane in lanes)
+        requested = self.settings.per_role
+        distinct = sum(len(lane.distinct) for lane in lanes)
         if distinct >= requested:
             return None
         text = f"{distinct} different questions of the {requested} requested, in {rounds} rounds"
         if failures:
-            listed = ", ".join(f"{number} {kind}" for kind, number in Counter(f.kind for f in failures).most_common())
+            kinds = Counter(failure.kind for failure in failures)
+            listed = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
             text += f"; {len(failures)} requests got no usable reply ({listed}; see failed.jsonl)"
         if all(lane.dry for lane in lanes):
             return f"{text}. The last requests only repeated earlier questions: the model finds no more in this profile"
@@ -224,22 +229,24 @@ class Instruct(Step[InstructResult]):
 
     def records(self, result: InstructResult) -> Records:
         """Return ``kept.jsonl`` and ``dropped.jsonl``."""
-        pairs = {KEPT: result.kept, DROPPED: result.dropped}
+        language = self.character.language
         return {
-            name: (verdict.to_dict(self.character.language) for verdict in verdicts) for name, verdicts in pairs.items()
+            KEPT: [verdict.to_dict(language) for verdict in result.kept],
+            DROPPED: [verdict.to_dict(language) for verdict in result.dropped],
         }
 
     def describe(self, result: InstructResult) -> dict[str, Any]:
         """Return the material, the rounds and the prompts."""
         kinds = Counter(item.kind for item in result.segments)
+        segments = {
+            "found": {kind: kinds[kind] for kind in ("profile", "script", "lore")},
+            "without_the_role": sum(not item.about_role for item in result.segments),
+            "hash": hash_json([[item.id, item.text] for item in result.segments]),
+        }
         return {
             "language": self.character.language,
             "tokens_a_pair": TOKENS_A_PAIR,
-            "segments": {
-                "found": {kind: kinds[kind] for kind in ("profile", "script", "lore")},
-                "without_the_role": sum(not item.about_role for item in result.segments),
-                "hash": hash_json([[item.id, item.text] for item in result.segments]),
-            },
+            "segments": segments,
             "rounds": result.rounds,
             "prompts": hash_prompts(self.character.language),
             "character": self.character.fingerprint,

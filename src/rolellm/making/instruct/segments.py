@@ -105,30 +105,30 @@ def build_segments(character: Profile, count: Count, *, chunk_tokens: int, overl
         return turn.content if nameless else format_turn(turn, character.language, is_full=True)
 
     # An entry has nothing to do with the one before it, as a scene has with the scene before.
-    lore = [
-        Turn(entry.name.strip(), _SPACE.sub(" ", entry.content).strip(), scene=index)
-        for index, entry in enumerate(character.lore)
-    ]
+    lore = []
+    for index, entry in enumerate(character.lore):
+        content = " ".join(entry.content.split())
+        lore.append(Turn(entry.name.strip(), content, scene=index))
     sources: dict[SegmentKind, Sequence[Turn]] = {"script": character.turns, "lore": lore}
     for kind, turns in sources.items():
         units = list(_split_units(turns, format_line, count, chunk_tokens))
         for index, chunk in enumerate(_pack_chunks(units, chunk_tokens, overlap_tokens, count)):
-            text = _join_chunk(chunk)
-            segments.append(
-                Segment(
-                    id=f"{kind}/{index:04}",
-                    kind=kind,
-                    text=text,
-                    tokens=count(text),
-                    first=chunk[0].place,
-                    last=chunk[-1].place,
-                    scenes=(chunk[0].scene, chunk[-1].scene),
-                    start=chunk[0].turn.start,
-                    end=chunk[-1].turn.end,
-                    # A lorebook is about its character's world whether or not an entry names the character.
-                    about_role=kind == "lore" or any(character.owns(unit.turn) for unit in chunk) or bool(named(text)),
-                )
+            text, first, last = _join_chunk(chunk), chunk[0], chunk[-1]
+            speaks = any(character.owns(unit.turn) for unit in chunk)
+            segment = Segment(
+                f"{kind}/{index:04}",
+                kind,
+                text,
+                count(text),
+                first=first.place,
+                last=last.place,
+                scenes=(first.scene, last.scene),
+                start=first.turn.start,
+                end=last.turn.end,
+                # A lorebook is about its character's world whether or not an entry names the character.
+                about_role=kind == "lore" or speaks or named(text) is not None,
             )
+            segments.append(segment)
     return segments
 
 
@@ -166,7 +166,8 @@ def _split_turn(turn: Turn, fits: Callable[[Turn], bool]) -> Iterator[Turn]:
         part = replace(turn, content=content.strip())
         if exact:
             lead = len(content) - len(content.lstrip())
-            part = replace(part, start=turn.start + begin + lead, end=turn.start + begin + lead + len(part.content))
+            start = turn.start + begin + lead
+            part = replace(part, start=start, end=start + len(part.content))
         yield from _split_turn(part, fits)
 
 
@@ -185,17 +186,17 @@ def _pack_chunks(units: Sequence[_Unit], budget: int, overlap: int, count: Count
     chunk: list[_Unit] = []
     used = 0
     for unit, scene_tokens in zip(units, _sum_scene_tokens(units), strict=True):
-        entering = bool(chunk) and chunk[-1].scene != unit.scene
-        cost = unit.tokens + (gap if entering else 0)
-        if entering and used * 2 >= budget and used + gap + scene_tokens > budget:
+        is_new_scene = bool(chunk) and chunk[-1].scene != unit.scene
+        needed = used + gap * is_new_scene
+        if is_new_scene and used * 2 >= budget and needed + scene_tokens > budget:
             yield chunk
             chunk, used = [], 0
-        elif chunk and used + cost > budget:
+        elif chunk and needed + unit.tokens > budget:
             yield chunk
             chunk = _take_overlap(chunk, unit, min(overlap, budget - unit.tokens))
             used = sum(item.tokens for item in chunk)
         else:
-            used += gap if entering else 0
+            used = needed
         used += unit.tokens
         chunk.append(unit)
     if chunk:
@@ -205,8 +206,12 @@ def _pack_chunks(units: Sequence[_Unit], budget: int, overlap: int, count: Count
 def _sum_scene_tokens(units: Sequence[_Unit]) -> Iterable[int]:
     """Sum, for each line, the tokens from it to the end of its scene."""
     sums: list[int] = []
-    for unit, after in zip(reversed(units), [None, *reversed(units)], strict=False):
-        sums.append(unit.tokens + (sums[-1] if after is not None and after.scene == unit.scene else 0))
+    scene, tokens = None, 0
+    for unit in reversed(units):
+        if unit.scene != scene:
+            scene, tokens = unit.scene, 0
+        tokens += unit.tokens
+        sums.append(tokens)
     return reversed(sums)
 
 

@@ -56,11 +56,12 @@ def request_third_person(
         sampling: How the reply is drawn.
     """
     language = character.language
-    optional = {
-        name: _fill(language, name, **{name: text}) + "\n" if text else ""
-        for name, text in (("notes", notes), ("excerpts", excerpts))
-    }
-    return _request(language, "third", _fill(language, "third", role=character.role, **optional), sampling)
+    if notes:
+        notes = _fill(language, "notes", notes=notes) + "\n"
+    if excerpts:
+        excerpts = _fill(language, "excerpts", excerpts=excerpts) + "\n"
+    prompt = _fill(language, "third", role=character.role, notes=notes, excerpts=excerpts)
+    return _request(language, "third", prompt, sampling)
 
 
 def request_second_person(character: Profile, portrait: str, sampling: Sampling = SAMPLING) -> Request:
@@ -71,10 +72,10 @@ def request_second_person(character: Profile, portrait: str, sampling: Sampling 
 def pick_phrases(character: Profile, phrases: Sequence[Phrase], most: int, sampling: Sampling = SAMPLING) -> Request:
     """Request a pick of catchphrases from numbered phrases, by their numbers."""
     language = character.language
-    lines = [
-        _fill(language, "phrase_line", number=number, phrase=item.text, lines=item.lines, others=item.others)
-        for number, item in enumerate(phrases, start=1)
-    ]
+    lines = []
+    for number, item in enumerate(phrases, start=1):
+        slots = {"number": number, "phrase": item.text, "lines": item.lines, "others": item.others}
+        lines.append(_fill(language, "phrase_line", **slots))
     prompt = _fill(language, "phrases", role=character.role, phrases="\n".join(lines), most=most)
     return _request(language, "phrases", prompt, sampling, "catchphrases", _PICKS)
 
@@ -83,7 +84,8 @@ def accept_picks(phrases: Sequence[Phrase], most: int) -> Accept[tuple[str, ...]
     """Make the `accept` that takes numbers of phrases, and makes the first of them, each once, the phrases."""
 
     def make(value: Any) -> tuple[str, ...]:
-        numbers = [number for number in dict.fromkeys(map(int, value["chosen"])) if 1 <= number <= len(phrases)]
+        chosen = dict.fromkeys(map(int, value["chosen"]))
+        numbers = [number for number in chosen if 1 <= number <= len(phrases)]
         if value["chosen"] and not numbers:
             raise UnacceptableError(f"picks nothing that is on the list, which has {len(phrases)}")
         return tuple(phrases[number - 1].text for number in numbers[:most])
@@ -136,7 +138,13 @@ class BuildProfile(Step[Profile]):
     @property
     def needs_model(self) -> bool:
         """True if there is anything to ask."""
-        return self.settings.description is None or (self.settings.picks and bool(find_repeated_phrases(self.start)))
+        return self.settings.description is None or bool(self._list_offered())
+
+    def _list_offered(self) -> list[Phrase]:
+        """List the phrases to pick catchphrases from; none where no catchphrases are wanted."""
+        if not self.settings.catchphrases:
+            return []
+        return find_repeated_phrases(self.start)
 
     def plan(self, llm: LLM) -> Plan[Profile]:
         """Ask for the description in the third person, then in the second, then for a pick of phrases.
@@ -152,25 +160,23 @@ class BuildProfile(Step[Profile]):
         background, shown = None, None
         if description is None:
             background, description, shown = yield from self._ask_descriptions(llm)
-        offered, most = find_repeated_phrases(start), settings.catchphrases
+        offered, most = self._list_offered(), settings.catchphrases
         catchphrases: tuple[str, ...] = ()
-        if not settings.picks:
-            catchphrases = tuple(phrase.text for phrase in offered[:most])
-        elif offered:
+        if offered:
             request = pick_phrases(start, offered, most, settings.sampling)
+            accept = accept_picks(offered, most)
             try:
-                catchphrases = yield from self._ask(
-                    llm, request, accept_picks(offered, most), "catchphrases", catchphrases
-                )
+                catchphrases = yield from self._ask(llm, request, accept, "catchphrases", catchphrases)
             except ModelError:
                 self._receipt["defects"]["catchphrases"] = ["None were picked: no reply was usable."]
         built = replace(start, background=background, description=description, catchphrases=catchphrases)
+        source = "written" if settings.description is None else "given"
         receipt = {
-            "settings": {**dump(settings), "description": "written" if settings.description is None else "given"},
+            "settings": {**dump(settings), "description": source},
             "templates": hash_templates(start.language, "profile_"),
             **self._receipt,
             "excerpts": shown,
-            "offered": len(offered) if settings.picks else 0,
+            "offered": len(offered),
             "notes": get_notes(start),
             "result": hash_result(built),
         }
@@ -180,8 +186,11 @@ class BuildProfile(Step[Profile]):
         start, sampling, names = self.start, self.settings.sampling, collect_names(self.start)
         budget, count = self.settings.excerpt_tokens, llm.counter.count
         notes = get_notes(start)
-        while (tokens := count(notes)) > (most := int(budget * _NOTES_SHARE)):
-            notes = notes[: min(len(notes) * most // tokens, len(notes) - 1)].rstrip()
+        tokens, most = count(notes), int(budget * _NOTES_SHARE)
+        while tokens > most:
+            length = len(notes) * most // tokens
+            notes = notes[: min(length, len(notes) - 1)].rstrip()
+            tokens = count(notes)
         excerpts, shown = choose_excerpts(start, names, budget - tokens, llm.counter)
         if not shown["own"] and not notes:
             raise ScriptError(
@@ -209,13 +218,15 @@ class BuildProfile(Step[Profile]):
         (outcome,) = yield Round([request], accept, label=label, also=["length"], stand_in=lambda _: stand_in)
         if isinstance(outcome, Failure):
             error = EndpointError if outcome.kind in _NO_REPLY else ModelError
-            earlier = [reason for reason in dict.fromkeys(outcome.refused) if reason != outcome.reason]
-            also = f" (before that: {'; '.join(earlier)})" if earlier else ""
+            reason = outcome.reason
+            earlier = [refusal for refusal in dict.fromkeys(outcome.refused) if refusal != reason]
+            if earlier:
+                reason += f" (before that: {'; '.join(earlier)})"
+            models = ", ".join(model.name for model in llm.models)
             raise error(
                 f"no usable reply for the {label} of {self.start.role} after {outcome.attempts} attempts of "
-                f"{', '.join(model.name for model in llm.models)}: {outcome.reason}{also}. Fix the model's "
-                "settings and retry with --set retry_failed=true, use another model, or give your own "
-                "(--description FILE; --catchphrases none)"
+                f"{models}: {reason}. Fix the model's settings and retry with --set retry_failed=true, use another "
+                "model, or give your own (--description FILE; --catchphrases none)"
             )
         name, value = request.tag.rpartition("/")[2], cast(T, outcome.value)
         portrait = value if isinstance(value, Portrait) else Portrait("")
@@ -236,15 +247,11 @@ class BuildProfile(Step[Profile]):
 
     def summarize(self, result: Profile) -> dict[str, Any]:
         """Count the parts of the character, and collect notes for the user."""
-        mended = ((_FIELDS[part], notes) for part, notes in result.made["build"]["mended"].items())
-        notes = [
-            *(f"{name}: {note}" for name, notes in mended for note in notes),
-            *(
-                f"{name}, kept with a defect: {defect}"
-                for name, defects in list_defects(result).items()
-                for defect in defects
-            ),
-        ]
+        notes: list[str] = []
+        for part, repairs in result.made["build"]["mended"].items():
+            notes += (f"{_FIELDS[part]}: {repair}" for repair in repairs)
+        for name, defects in list_defects(result).items():
+            notes += (f"{name}, kept with a defect: {defect}" for defect in defects)
         return {"counts": count_parts(result), "notes": notes}
 
 
@@ -269,9 +276,11 @@ def build_folder(
         _check_folder(target, step.start, card)
     run = run_step(step, llm if step.needs_model else None, target / BUILD)
     write_character(run.result, target)
-    for name in _CARDS if card is not None and not target.samefile(card) else ():
-        if (Path(card or "") / name).is_file():
-            shutil.copyfile(Path(card or "") / name, target / name)
+    if card is not None and not target.samefile(card):
+        for name in _CARDS:
+            source = Path(card, name)
+            if source.is_file():
+                shutil.copyfile(source, target / name)
     return run
 
 
@@ -320,8 +329,10 @@ def hash_result(character: Profile) -> str:
 def list_defects(character: Profile) -> dict[str, list[str]]:
     """List what is wrong with what a model wrote of a character, by field; nothing once a person has changed it."""
     receipt = _get_receipt(character)
-    defects = receipt.get("defects") if receipt.get("result") == hash_result(character) else None
-    return {field: defects[step] for step, field in _FIELDS.items() if defects and defects.get(step)}
+    if receipt.get("result") != hash_result(character):
+        return {}
+    defects = receipt.get("defects") or {}
+    return {field: defects[step] for step, field in _FIELDS.items() if defects.get(step)}
 
 
 def count_parts(character: Profile) -> dict[str, int]:

@@ -36,35 +36,42 @@ def choose_excerpts(
     lines = [format_turn(turn, character.language) for turn in turns]
     costs = [count(f"{line}\n\n") + 1 for line in lines]
     own = {index for index, turn in enumerate(turns) if character.owns(turn)}
+    mentions: list[list[int]] = []
+    for index, turn in enumerate(turns):
+        if index not in own and find_role_name(names, turn.content):
+            mentions.append([index])
+    cued = [_add_cue(turns, index, own) for index in sorted(own)]
     chosen: set[int] = set()
-
-    def take(passages: Sequence[Sequence[int]], most: int) -> None:
-        """Take the passages that fit, in a random order, so that they come from all over the script."""
-        room = most - sum(costs[index] for index in chosen)
-        for passage in random.Random(len(passages)).sample(passages, len(passages)):
-            fresh = [index for index in passage if index not in chosen]
-            cost = sum(costs[index] for index in fresh)
-            if cost <= room:
-                room -= cost
-                chosen.update(fresh)
-
-    mentions = [[index] for index, turn in enumerate(turns) if index not in own and find_role_name(names, turn.content)]
-    take(mentions, int(budget * _OF_OTHERS))
-    take([_add_cue(turns, index, own) for index in sorted(own)], budget)
-    take(mentions, budget)
-    ordered = sorted(chosen)
-    shown: list[str] = []
-    for before, index in zip([None, *ordered], ordered, strict=False):
-        if before is not None and (index != before + 1 or turns[index].scene != turns[before].scene):
-            shown.append("")
-        shown.append(lines[index])
-    text = "\n".join(shown)
+    _take_passages(mentions, int(budget * _OF_OTHERS), costs, chosen)
+    _take_passages(cued, budget, costs, chosen)
+    _take_passages(mentions, budget, costs, chosen)
+    excerpts: list[str] = []
+    for index in sorted(chosen):
+        is_next = index - 1 in chosen and turns[index].scene == turns[index - 1].scene
+        if excerpts and not is_next:
+            excerpts.append("")
+        excerpts.append(lines[index])
+    text = "\n".join(excerpts)
     return text, {"own": len(own & chosen), "others": len(chosen - own), "tokens": count(text)}
+
+
+def _take_passages(passages: Sequence[Sequence[int]], budget: int, costs: Sequence[int], chosen: set[int]) -> None:
+    """Add the passages that fit, in a random order, so that they come from all over the script."""
+    room = budget - sum(costs[index] for index in chosen)
+    for passage in random.Random(len(passages)).sample(passages, len(passages)):
+        fresh = [index for index in passage if index not in chosen]
+        cost = sum(costs[index] for index in fresh)
+        if cost <= room:
+            room -= cost
+            chosen.update(fresh)
 
 
 def _add_cue(turns: Sequence[Turn], index: int, own: set[int]) -> list[int]:
     """Return a line of the role's, with what someone else says right before it."""
     before = index - 1
-    if before < 0 or before in own or turns[before].kind != "speech" or turns[before].scene != turns[index].scene:
+    if before < 0 or before in own:
+        return [index]
+    cue = turns[before]
+    if cue.kind != "speech" or cue.scene != turns[index].scene:
         return [index]
     return [before, index]

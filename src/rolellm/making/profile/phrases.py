@@ -61,8 +61,11 @@ class Sentence:
 
     def shown(self, start: int, end: int) -> str:
         """Return some of its words as written, with the closing mark if they end the sentence."""
-        text = " ".join(self.text[self.spans[start][0] : self.spans[end - 1][1]].split())
-        return text + self.end if end == len(self.words) else text
+        first, last = self.spans[start], self.spans[end - 1]
+        text = " ".join(self.text[first[0] : last[1]].split())
+        if end == len(self.words):
+            text += self.end
+        return text
 
 
 def split_sentences(line: str, language: Language) -> Iterator[Sentence]:
@@ -86,15 +89,12 @@ def split_sentences(line: str, language: Language) -> Iterator[Sentence]:
         tokens = _find_words(piece, language)
         if not tokens:
             continue
-        gaps = itertools.pairwise(tokens)
-        edges = [_BREAK.search(piece[previous[1] : following[0]]) is not None for previous, following in gaps]
-        yield Sentence(
-            piece,
-            tuple(word for _, _, word in tokens),
-            tuple((begin, end) for begin, end, _ in tokens),
-            (True, *edges, True),
-            mark if mark in _LOUD else "",
-        )
+        begins, ends, words = zip(*tokens, strict=True)
+        gaps = zip(ends, begins[1:], strict=False)
+        edges = [_BREAK.search(piece[left:right]) is not None for left, right in gaps]
+        spans = tuple(zip(begins, ends, strict=True))
+        closing = mark if mark in _LOUD else ""
+        yield Sentence(piece, words, spans, (True, *edges, True), closing)
 
 
 def _find_words(text: str, language: Language) -> list[tuple[int, int, str]]:
@@ -221,7 +221,8 @@ def _count_phrases(lines: _Lines) -> list[int]:
     lengths = Counter(len(sentence.words) for line in lines for sentence in line)
     sums = []
     for words in range(_LONGEST + 1):
-        sums.append(sum(max(size - words + 1, 0) * count for size, count in lengths.items()))
+        phrases = (max(size - words + 1, 0) * count for size, count in lengths.items())
+        sums.append(sum(phrases))
     return sums
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,30 +71,31 @@ def start_sheet(
         path, turns = None, tuple(turn for turn in dialogue if turn.content)
     speakers = {turn.speaker for turn in turns if turn.kind == "speech"}
     if role not in speakers:
-        turns = tuple(
-            replace(turn, speaker=role) if turn.kind == "speech" and is_role(turn.speaker, role) else turn
-            for turn in turns
-        )
+        spelled = {speaker for speaker in speakers if is_role(speaker, role)}
+        turns = tuple(_rename_speaker(turn, spelled, role) for turn in turns)
     if not any(turn.kind == "speech" and turn.speaker == role for turn in turns):
         raise ScriptError(_explain_silence(turns, role), path=path)
     other_names = dict.fromkeys(name.strip() for name in aliases)
-    return Profile(
-        role=role,
-        language=language or detect_language(" ".join(turn.content for turn in turns[:_SAMPLED])),
-        turns=turns,
-        aliases=tuple(name for name in other_names if name and fold(name) != fold(role)),
-        script=script,
-        made={"source": source} if source else {},
-    )
+    kept_names = tuple(name for name in other_names if name and fold(name) != fold(role))
+    if language is None:
+        language = detect_language(" ".join(turn.content for turn in turns[:_SAMPLED]))
+    made = {"source": source} if source else {}
+    return Profile(role, language, turns, aliases=kept_names, script=script, made=made)
+
+
+def _rename_speaker(turn: Turn, names: Set[str], role: str) -> Turn:
+    if turn.kind == "speech" and turn.speaker in names:
+        return replace(turn, speaker=role)
+    return turn
 
 
 def _list_names(path: Path, role: str) -> list[str]:
     """List what the script calls the role, the commonest name first; the release's layout does not keep that."""
-    name_counts = Counter(
-        str(value["speaker"])
-        for _, value in read_jsonl(path)
-        if value.get("kind") == "speech" and isinstance(value.get("speaker"), str) and is_role(value["role"], role)
-    )
+    name_counts = Counter[str]()
+    for _, value in read_jsonl(path):
+        speaker = value.get("speaker")
+        if value.get("kind") == "speech" and isinstance(speaker, str) and is_role(value["role"], role):
+            name_counts[speaker] += 1
     return [name for name, _ in name_counts.most_common()]
 
 

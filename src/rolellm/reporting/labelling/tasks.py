@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import JsonlAppender
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible, truncate
-from rolellm.core.typed_json import read_as
 from rolellm.judging.people.labels import (
-    AUDIT_QUESTIONS,
     REFERENCE,
     AuditLabel,
     Label,
@@ -42,6 +41,7 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #: In a sheet, in the place of a label: the person said nothing of this one.
 SKIP: Final = "skip"
 _ANSWERS: Final[Mapping[str, bool | None]] = {"yes": True, "no": False, "cannot tell": None}
+_YES_NO: Final = ("yes", "no")
 #: Characters of one text that are shown; the rest is counted.
 _MAX_TEXT: Final = 20_000
 #: A longer look at one item is a break.
@@ -80,16 +80,18 @@ class Item:
         return hash_content(self.row, self.answers)
 
     @property
+    def token(self) -> str:
+        """The item in a sheet: of other answers, or of the same in another order, it is another."""
+        return hash_json([self.about, *self.answers])[:16]
+
+    @property
     def texts(self) -> dict[str, str]:
         """What is shown, by what it is: what judges see. The reference is not shown next to itself."""
-        references = () if REFERENCE in self.answers else select_references(self.row)
-        texts = {
-            "role": self.row.role,
-            "description": self.row.role_description or "",
-            "question": self.row.question,
-            "references": "\n\n".join(references),
-            **dict(zip(LETTERS, self.answers.values(), strict=False)),
-        }
+        row = self.row
+        references = () if REFERENCE in self.answers else select_references(row)
+        texts = {"role": row.role, "description": row.role_description or "", "question": row.question}
+        texts["references"] = "\n\n".join(references)
+        texts |= zip(LETTERS, self.answers.values(), strict=False)
         return {name: make_visible(truncate(text, _MAX_TEXT)) for name, text in texts.items()}
 
 
@@ -125,18 +127,18 @@ class LabelTask:
             for row, name in sample_answers(comparison, settings.sample, settings.seed, system=settings.system):
                 self.items.append(Item(row, select_answers(comparison, row, [name])))
             # Only whether a reply is correct may be beyond a person.
-            choices = dict.fromkeys(AUDIT_QUESTIONS, ("yes", "no")) | {"correct": tuple(_ANSWERS)}
-            self.fields = [Field(name, choices[name]) for name in AUDIT_QUESTIONS]
+            self.fields = [Field("instruction", _YES_NO), Field("style", _YES_NO), Field("correct", tuple(_ANSWERS))]
         else:
             self.kind = "ranking"
             names = list_labelled_systems(comparison)
             if len(names) > len(LETTERS):
                 raise SettingsError(f"{len(names)} systems are too many to rank; at most {len(LETTERS)} are possible")
             for row in sample_rows(comparison, settings.sample, settings.seed):
-                order = draw_blind_order(annotator, row, select_answers(comparison, row, names))
-                self.items.append(Item(row, select_answers(comparison, row, order)))
-            places = tuple(str(place) for place in range(1, len(names) + 1))
-            self.fields = [Field(f"place of {letter}", places) for letter in LETTERS[: len(names)]]
+                answers = select_answers(comparison, row, names)
+                order = draw_blind_order(annotator, row, answers)
+                self.items.append(Item(row, {name: answers[name] for name in order}))
+            choices = tuple(map(str, range(1, len(names) + 1)))
+            self.fields = [Field(f"place of {letter}", choices) for letter in LETTERS[: len(names)]]
         self._lock = threading.Lock()
         if self.path.is_file():
             # Half a line that a crash left is taken off before anything is read.
@@ -170,8 +172,8 @@ class LabelTask:
             words = {answer: word for word, answer in _ANSWERS.items()}
             return [words[getattr(label, field.name)] for field in self.fields]
         ranks = dict(zip(label.order, label.ranks or (), strict=True))
-        places = sorted(set(ranks.values()))
-        return [str(places.index(ranks[name]) + 1) for name in item.answers]
+        distinct = sorted(set(ranks.values()))
+        return [str(distinct.index(ranks[name]) + 1) for name in item.answers]
 
     def save(self, index: int, values: Sequence[str | None] | None, seconds: float) -> None:
         """Put a label on the disk.
@@ -186,9 +188,10 @@ class LabelTask:
             OSError: When it cannot be written.
         """
         item = self.items[index]
-        for field, value in zip(self.fields, values or (), strict=values is not None):
-            if value not in field.choices:
-                raise DataError(f"{field.name}: choose one of {', '.join(field.choices)}")
+        if values is not None:
+            for field, value in zip(self.fields, values, strict=True):
+                if value not in field.choices:
+                    raise DataError(f"{field.name}: choose one of {', '.join(field.choices)}")
         label = self._make_label(item, values, round(min(seconds, _LONGEST), 1))
         with self._lock:
             append_label(self.path, label)
@@ -197,13 +200,12 @@ class LabelTask:
     def _make_label(self, item: Item, values: Sequence[str | None] | None, seconds: float) -> Label:
         row_id, names = item.row.id, tuple(item.answers)
         if self.kind == "ranking":
-            ranks = None if values is None else compute_mid_ranks([int(value or 0) for value in values])
+            ranks = None
+            if values is not None:
+                ranks = compute_mid_ranks([int(value or 0) for value in values])
             return RankingLabel(row_id, self.annotator, names, ranks, seconds, item.about)
-        answers: dict[str, bool | None] = dict.fromkeys(AUDIT_QUESTIONS)
-        for field, value in zip(self.fields, values or (), strict=values is not None):
-            answers[field.name] = _ANSWERS[value or ""]
-        label = {"row": row_id, "system": names[0], "annotator": self.annotator, "seconds": seconds, **answers}
-        return read_as(AuditLabel, {**label, "answers": item.about}, "the label")
+        instruction, style, correct = [None] * 3 if values is None else [_ANSWERS[value or ""] for value in values]
+        return AuditLabel(row_id, names[0], self.annotator, instruction, style, correct, seconds, item.about)
 
     def write_sheet(self, path: Path) -> None:
         """Write a blind sheet to fill in: a line for each item, a column for each field.
@@ -214,12 +216,12 @@ class LabelTask:
         with path.open("x", encoding="utf-8-sig", newline="") as stream:
             writer = csv.writer(stream)
             names = [field.name for field in self.fields]
-            writer.writerow(["item", "hash", *self.items[0].texts, *names])
-            for number, item in enumerate(self.items, start=1):
+            writer.writerow(["item", *self.items[0].texts, *names])
+            for index, item in enumerate(self.items):
                 # A spreadsheet would read such a text as a formula.
                 texts = [f"'{text}" if _FORMULA.match(text) else text for text in item.texts.values()]
-                values = [value or "" for value in self.values(number - 1)]
-                writer.writerow([number, item.about[:16], *texts, *values])
+                values = [value or "" for value in self.values(index)]
+                writer.writerow([item.token, *texts, *values])
 
     def read_sheet(self, path: Path) -> int:
         """Keep what was filled in, and return how many items that was; a line without a word is left open.
@@ -228,14 +230,14 @@ class LabelTask:
             DataError: For a sheet of other answers, or a word that is not a choice; names the line.
         """
         saved = 0
+        indexes = {item.token: index for index, item in enumerate(self.items)}
         with path.open(encoding="utf-8-sig", newline="") as stream:
             for line, cells in enumerate(csv.DictReader(stream), start=2):
                 words = [(cells.get(field.name) or "").strip().casefold() for field in self.fields]
                 if not any(words):
                     continue
-                number = cells.get("item") or ""
-                index = int(number) - 1 if number.isdecimal() else -1
-                if not 0 <= index < len(self.items) or self.items[index].about[:16] != cells.get("hash"):
+                index = indexes.get(cells.get("item") or "")
+                if index is None:
                     problem = "not an item of this sample; give the run, --annotator and --limit of the sheet"
                     raise DataError(problem, path=path, line=line)
                 values = None if SKIP in words else words

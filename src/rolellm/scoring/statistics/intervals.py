@@ -115,9 +115,8 @@ def estimate_share(sample: ClusteredSample, bounds: Ends = SHARE) -> Interval:
         # The first is for these roles; new ones can only make rows worth less.
         if ends and share * (1 - share) < worth * spread.error**2:
             worth = share * (1 - share) / spread.error**2
-        low, high = _compute_wilson_ends(
-            share, worth * (compute_t_quantile(n - 1) / compute_t_quantile(spread.freedom)) ** 2
-        )
+        widening = compute_t_quantile(n - 1) / compute_t_quantile(spread.freedom)
+        low, high = _compute_wilson_ends(share, worth * widening**2)
         ends.append((lowest + width * low, lowest + width * high))
     return add_ends(interval, ends, _WILSON)
 
@@ -194,7 +193,8 @@ def _compute_variance(samples: Sequence[ClusteredSample], codes: Sequence[Codes]
         deviations = values - fmean(sample.values)
         # A spread that is rounding is none.
         deviations[np.abs(deviations) <= _ROUNDING * np.abs(values)] = 0
-        moved += weight * np.bincount(numbers, deviations, size) / (len(values) - np.bincount(numbers, minlength=size))
+        rows_of_others = len(values) - np.bincount(numbers, minlength=size)
+        moved += weight * np.bincount(numbers, deviations, size) / rows_of_others
     return float((size - 1) / size * (moved @ moved))
 
 
@@ -261,7 +261,7 @@ def encode_interval(interval: Interval | None) -> dict[str, Any] | None:
     """One metric as the contract's JSON object; ``ci95`` is null where one question alone cannot tell."""
     if interval is None:
         return None
-    value: dict[str, Any] = {"mean": interval.mean, "ci95": None if interval.ends is None else list(interval.ends)}
+    value: dict[str, Any] = {"mean": interval.mean, "ci95": interval.ends and list(interval.ends)}
     if interval.new_roles is not None:
         value["ci95_new_roles"] = list(interval.new_roles)
     if interval.n:
