@@ -172,8 +172,8 @@ def _attend_blocks(
     both = torch.cat([key, value], dim=1).transpose(1, 2)
     gathered = functional.embedding(tree.seen, both[0].flatten(1))
     lengths = [len(block.keys) for block in tree.blocks]
-    pairs = gathered.view(1, -1, *both.shape[2:]).split(lengths, dim=1)
-    queries = query.split(_BLOCK, dim=2)
+    pairs = torch.split(gathered.view(1, -1, *both.shape[2:]), lengths, dim=1)
+    queries = torch.split(query, _BLOCK, dim=2)
     parts = []
     for block, own, pair in zip(tree.blocks, queries, pairs, strict=True):
         keys, values = pair.transpose(1, 2).chunk(2, dim=1)
