@@ -12,7 +12,7 @@ import pytest
 import typer.core
 
 import rolellm
-from rolellm.cli.app import _COMMANDS, _VARIANTS
+from rolellm.cli.app import _COMMANDS
 
 from ..commands import exit_code
 from .golden import check
@@ -66,8 +66,7 @@ def commands(group: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def options(command: Any) -> set[str]:
-    own = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-    return own | set(_VARIANTS.get(command.name, ())) | set(re.findall(r"--\w+", command.name))
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
 def scripts() -> dict[str, set[str]]:

@@ -60,8 +60,7 @@ GROUPS: dict[str, dict[str, Case]] = {
             exact=("*/dialogue.jsonl",),
         ),
         "build without a model": Case(
-            f"role build queen.jsonl --role {QUEEN} --out own --description description.txt"
-            " --set picked_by=count --json",
+            f"role build queen.jsonl --role {QUEEN} --out own --description description.txt --catchphrases none --json",
             after=("parse",),
             left=("own",),
             exact=("*/dialogue.jsonl",),

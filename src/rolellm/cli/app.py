@@ -28,8 +28,8 @@ from rolellm.version import __version__
 _INTERRUPTED = 130
 
 
-#: The module of each command, by the titles of the list; it is imported when the command runs. The function of
-#: ``rolellm label --agreement`` is `run_label_agreement` there, a group's ``app``.
+#: The module of each command, by the titles of the list; it is imported when the command runs. The command is its
+#: function ``run_NAME``, a group its ``app``.
 _GROUPS = {
     "Start": {"demo": "demo", "make": "make", "eval": "evaluate", "chat": "play", "serve": "play"},
     "Make": {"role": "role", "instruct": "instruct", "respond": "respond", "prefer": "prefer"},
@@ -44,10 +44,7 @@ _GROUPS = {
     },
     "Data": {"data": "data"},
 }
-#: Options that turn a command into another one, with options of its own.
-_VARIANTS = {"label": ("--agreement",)}
 _COMMANDS = {name: module for commands in _GROUPS.values() for name, module in commands.items()}
-_COMMANDS |= {f"{name} {flag}": _COMMANDS[name] for name, flags in _VARIANTS.items() for flag in flags}
 
 
 class _Command(TyperCommand):
@@ -67,7 +64,7 @@ class _Command(TyperCommand):
             raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options in sections, then the variants of the command."""
+        """Write the options in sections."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -80,8 +77,6 @@ class _Command(TyperCommand):
             text = re.sub(r"; x>=?[01]\]$", "]", record[1])
             text = re.sub(r"(  \[)? ?x>=?[01]\]$", "", text)
             sections.setdefault(title, []).append((record[0], text))
-        for flag in _VARIANTS.get(str(self.name), ()):
-            sections.setdefault("Instead", []).append((flag, _read_summary(f"{self.name} {flag}").partition("\n")[0]))
         advanced = getattr(self.callback, "advanced", {})
         if advanced and ctx.meta["help_all"]:
             sections["With --set KEY=VALUE"] = [*advanced.items()]
@@ -110,18 +105,14 @@ class _Commands(TyperGroup):
                 formatter.write_dl([(name, _read_summary(name).partition("\n")[0]) for name in commands])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command, or its variant, that the arguments name; suggest the nearest for an unknown one."""
-        name, *arguments = args
-        for flag in _VARIANTS.get(name, ()):
-            if flag in arguments:
-                args = [f"{name} {flag}", *(word for word in arguments if word != flag)]
+        """Find the command that the arguments name; suggest the nearest for an unknown one."""
         self.commands = {name: TyperCommand(name) for name in self.list_commands(ctx)}
         return super().resolve_command(ctx, args)
 
 
 def _import_command(name: str) -> Any:
     module = importlib.import_module(f"rolellm.cli.{_COMMANDS[name]}")
-    command = getattr(module, _name_function(name), None) or module.app
+    command = getattr(module, f"run_{name}", None) or module.app
     holder = typer.Typer(callback=lambda: None, rich_markup_mode=None)
     if isinstance(command, typer.Typer):
         for inner in command.registered_commands:
@@ -132,15 +123,14 @@ def _import_command(name: str) -> Any:
     return get_group(holder).commands[name]
 
 
-def _name_function(name: str) -> str:
-    return f"run_{name.replace(' --', '_')}"
-
-
 def _read_summary(name: str) -> str:
     """Read what a command does from its function's docstring; a group's is its module's."""
-    tree = ast.parse(resources.files("rolellm.cli").joinpath(f"{_COMMANDS[name]}.py").read_text(encoding="utf-8"))
-    functions = (item for item in tree.body if isinstance(item, ast.FunctionDef) and item.name == _name_function(name))
-    return ast.get_docstring(next(functions, tree)) or ""
+    source = resources.files("rolellm.cli").joinpath(f"{_COMMANDS[name]}.py").read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    for item in tree.body:
+        if isinstance(item, ast.FunctionDef) and item.name == f"run_{name}":
+            return ast.get_docstring(item) or ""
+    return ast.get_docstring(tree) or ""
 
 
 app = typer.Typer(

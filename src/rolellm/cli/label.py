@@ -66,7 +66,8 @@ def run_label(
     run: RunFolder,
     settings: LabelSettings,
     sheet: Path | None = None,
-) -> LabelResult:
+    agreement: bool = False,
+) -> Result:
     """Rank a sample of a judging run's answers yourself, blind.
 
     On a local page, with names masked and no verdicts shown; or in a spreadsheet (--sheet). Each label is
@@ -74,7 +75,14 @@ def run_label(
 
     Args:
         sheet: A CSV file in the place of the page: written where there is none, else what you filled in is read.
+        agreement: Label nothing; compare judges with people, and people with one another.
     """
+    if agreement:
+        from rolellm.judging.people.agreement import measure_agreement
+        from rolellm.judging.records import read_run
+
+        return measure_agreement(read_run(run))
+
     from rolellm.core.errors import SettingsError
     from rolellm.core.locks import lock_folder
     from rolellm.judging.people.labels import AuditLabel, RankingLabel, label_path
@@ -86,19 +94,19 @@ def run_label(
     judging_run = read_run(run)
     annotator = settings.annotator or get_login()
     path = label_path(run, annotator, AuditLabel if settings.audit else RankingLabel)
-    agreement = shlex.join(["rolellm", "label", "--agreement", str(run)])
+    agreement_line = shlex.join(["rolellm", "label", "--agreement", str(run)])
     is_new_sheet = sheet is not None and not sheet.exists()
     with lock_folder(run / LABELS, f".{path.name}.lock"):
         task = LabelTask(judging_run, annotator, settings)
         if sheet is None:
-            _serve_label_page(task, agreement, settings.port)
+            _serve_label_page(task, agreement_line, settings.port)
         elif is_new_sheet:
             task.write_sheet(sheet)
         else:
             task.read_sheet(sheet)
     statuses = task.statuses()
     counts: Any = {status: statuses.count(status) for status in ("done", "skipped", "open")}
-    next_line = build_resume_line(context) if counts["open"] else agreement
+    next_line = build_resume_line(context) if counts["open"] else agreement_line
     new_sheet = sheet if is_new_sheet else None
     return LabelResult(annotator, task.kind, len(statuses), **counts, labels=path, next_line=next_line, sheet=new_sheet)
 
@@ -139,15 +147,3 @@ def get_login() -> str:
     except (OSError, KeyError):
         # A container may run under a number that has no name.
         return "annotator"
-
-
-@with_options
-def run_label_agreement(run: RunFolder) -> Result:
-    """Compare judges with people, and people with one another.
-
-    Agreement beyond chance and the audit, with 95 % intervals.
-    """
-    from rolellm.judging.people.agreement import measure_agreement
-    from rolellm.judging.records import read_run
-
-    return measure_agreement(read_run(run))

@@ -40,6 +40,7 @@ from rolellm.core.folders import use_working_folder
 from rolellm.core.records import Language, Profile
 from rolellm.core.result import Result
 from rolellm.core.sanitize import label
+from rolellm.core.settings import dump
 from rolellm.core.table import Table
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench.release import Release, iter_rows, list_splits
@@ -237,17 +238,15 @@ class Character(Profile, Result):
 
         config = get_config(INSTRUCTION_CONFIGS[self.language])
         features = Features.from_arrow_schema(get_schema(config))
+        splits = DatasetDict()
+        material, split_rule = gather(self._ensure_folder()), make_settings(SplitRule, rule)
         with tempfile.TemporaryDirectory(prefix="rolellm-") as scratch:
-            root = write_release(
-                [gather(self._ensure_folder())], Path(scratch) / "release", make_settings(SplitRule, rule)
-            ).out
-            release = Release(root)
-            return DatasetDict(
-                {
-                    split: Dataset.from_list(list(iter_rows(release, config, split)), features=features)
-                    for split in list_splits(release, config)
-                }
-            )
+            written = write_release([material], Path(scratch) / "release", split_rule)
+            release = Release(written.out)
+            for split in list_splits(release, config):
+                rows = list(iter_rows(release, config, split))
+                splits[split] = Dataset.from_list(rows, features=features)
+        return splits
 
     def to_card(self, path: str | Path, **options: Any) -> Path:
         """Write the character as a card V3.
@@ -294,29 +293,30 @@ class Character(Profile, Result):
 
         A stage is ``done``, ``begun``, ``outdated`` (made from an earlier profile), or null.
         """
-        folder = self.folder
-        profile_fields = {name: value for name, value in dump_fields(self).items() if name != "made"}
-        return {
-            **profile_fields,
-            "folder": None if folder is None else str(folder),
-            "counts": count_parts(self),
-            "defects": list_defects(self),
-            "stages": {name: None if folder is None else _get_stage_state(folder / name, self) for name in _STAGES},
-            "card": folder is not None and (folder / CARD).is_file(),
-        }
+        overview = dump_fields(self)
+        del overview["made"]
+        overview |= {"folder": None, "counts": count_parts(self), "defects": list_defects(self)}
+        overview |= {"stages": dict.fromkeys(_STAGES), "card": False}
+        if self.folder is not None:
+            overview["folder"] = str(self.folder)
+            overview["stages"] = {name: _get_stage_state(self.folder / name, self) for name in _STAGES}
+            overview["card"] = (self.folder / CARD).is_file()
+        return overview
 
     def __repr__(self) -> str:
-        done = [name for name, state in self.to_dict()["stages"].items() if state]
+        stages = self.to_dict()["stages"]
+        done = ", ".join(name for name, state in stages.items() if state) or "no stage yet"
         where = "not in a folder yet" if self.folder is None else repr(str(self.folder))
-        return f"<Character {self.role!r}: {len(self.turns):,} turns; {', '.join(done) or 'no stage yet'}; {where}>"
+        return f"<Character {self.role!r}: {len(self.turns):,} turns; {done}; {where}>"
 
     def tables(self) -> tuple[Table]:
         """Build the table of the character's parts and stages."""
         overview = self.to_dict()
+        aliases = ", ".join(self.aliases) or "–"
         rows: list[tuple[str, str | int]] = [
             ("language", self.language),
             ("script", label(self.script or "–", _WIDTH)),
-            ("also called", label(", ".join(self.aliases) or "–", _WIDTH)),
+            ("also called", label(aliases, _WIDTH)),
         ]
         rows += [(name.replace("_", " "), count) for name, count in overview["counts"].items()]
         rows += [(name, state or "not yet") for name, state in overview["stages"].items()]
@@ -337,11 +337,12 @@ class Character(Profile, Result):
             sections["Lore"].append(f"{label(name, _WIDTH // 2)}: {label(item.content, _WIDTH)}")
         if len(self.lore) > _MOST_LORE:
             sections["Lore"].append(f"and {len(self.lore) - _MOST_LORE:,} more")
-        return [
-            "\n".join([title, *(textwrap.indent(line, "  ") for line in lines)])
-            for title, lines in sections.items()
-            if lines
-        ]
+        remarks = []
+        for title, lines in sections.items():
+            if lines:
+                indented = textwrap.indent("\n".join(lines), "  ")
+                remarks.append(f"{title}\n{indented}")
+        return remarks
 
     def _ensure_folder(self) -> Path:
         """Return the character's folder; create a temporary one if it has none."""
@@ -363,13 +364,6 @@ class BuiltCharacter(Result):
     Attributes:
         out: Its folder.
         character: The character.
-        role: Its name.
-        language: Its language.
-        description: In the second person.
-        background: The description in the third person.
-        catchphrases: Its catchphrases.
-        aliases: Its other names.
-        counts: The number of each of its parts.
         spent: Calls and tokens.
         warnings: What the user should know.
         asked: Number of requests.
@@ -380,13 +374,6 @@ class BuiltCharacter(Result):
 
     out: Path
     character: Annotated[Character, Field(exclude=True)]
-    role: str
-    language: Language
-    description: str | None
-    background: str | None
-    catchphrases: tuple[str, ...]
-    aliases: tuple[str, ...]
-    counts: Mapping[str, int]
     spent: Mapping[str, Any]
     warnings: tuple[str, ...]
     asked: int
@@ -414,13 +401,6 @@ class BuiltCharacter(Result):
         return cls(
             folder,
             character,
-            role=character.role,
-            language=character.language,
-            description=character.description,
-            background=character.background,
-            catchphrases=character.catchphrases,
-            aliases=character.aliases,
-            counts=run.summary["counts"],
             spent=run.manifest["spent"],
             warnings=tuple(run.summary["notes"]),
             asked=run.asked,
@@ -428,6 +408,10 @@ class BuiltCharacter(Result):
             remark=remark,
             next_line=next_line,
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the character as `Character.to_dict` has it, and what the run took."""
+        return {**self.character.to_dict(), **dump(self)}
 
     def tables(self) -> tuple[Table]:
         """Build the character's table."""

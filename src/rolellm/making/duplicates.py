@@ -87,7 +87,9 @@ class _Scorer:
         query = self._index.get_tokens_ids(self._words[position])
         scores: npt.NDArray[np.float32] = self._index.get_scores_from_ids(query)
         own = float(scores[position])
-        return scores / own if own > 0 else np.zeros_like(scores)
+        if own <= 0:
+            return np.zeros_like(scores)
+        return scores / own
 
 
 def list_words(text: str, language: Language) -> list[str]:

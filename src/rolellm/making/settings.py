@@ -42,7 +42,6 @@ class BuildSettings(SamplingSettings):
 
     Attributes:
         catchphrases: Maximum catchphrases.
-        picked_by: Who picks catchphrases; count takes the phrases said most often and asks no model.
         description: Your own description, in the second person.
         rewrite: Have the model describe the character anew where a card or a person did.
         excerpt_tokens: Script tokens in the prompt.
@@ -50,9 +49,6 @@ class BuildSettings(SamplingSettings):
 
     # No role of the release has more than 3; `--catchphrases` also takes "none".
     catchphrases: int = Field(default=3, ge=0, le=20, json_schema_extra={"cli": False})
-    picked_by: Advanced[Literal["model", "count"]] = Field(
-        default="model", json_schema_extra={"flag": "catchphrases-by"}
-    )
     description: str | None = Field(default=None, json_schema_extra={"cli": False})
     rewrite: bool = False
     excerpt_tokens: Advanced[int] = Field(default=6000, ge=200)
@@ -60,11 +56,6 @@ class BuildSettings(SamplingSettings):
     def __post_init__(self) -> None:
         if self.description is not None and not self.description.strip():
             raise SettingsError("the description is empty; leave it out to have one written")
-
-    @property
-    def picks(self) -> bool:
-        """True if a model picks catchphrases."""
-        return self.catchphrases > 0 and self.picked_by == "model"
 
 
 @settings

@@ -64,10 +64,11 @@ def test_without_a_model(here: Path, call: Command) -> None:
     own = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--description", "own.txt")
     done = call(*own)
     assert done.code == 2 and "no model is named" in done.err
-    assert call(*own, "--set", "picked_by=count", "--dry-run", "--json").json["requests"] == 0
-    done = call(*own, "--set", "picked_by=count", "--json")
+    own = (*own, "--catchphrases", "none", "--json")
+    assert call(*own, "--dry-run").json["requests"] == 0
+    done = call(*own)
     assert done.result["description"] == "You are Aunt to a child named Rose and keep the light."
-    assert done.json["catchphrases"] == ["Count the steps, child!"]
+    assert done.json["catchphrases"] == []
     assert done.json["spent"]["calls"] == 0
 
 

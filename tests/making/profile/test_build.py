@@ -106,8 +106,6 @@ def test_nobody_is_asked_where_all_is_given(tmp_path: Path, keeper: Profile) -> 
     assert not step.needs_model
     found = run_step(step, None, tmp_path).result
     assert (found.description, found.background, found.catchphrases) == ("You are mine.", None, ())
-    step = BuildProfile(keeper, replace(settings, catchphrases=2, picked_by="count"))
-    assert run_step(step, None, tmp_path).result.catchphrases == ("Count the steps, child!",)
     with pytest.raises(SettingsError, match="a model is needed"):
         run_step(BuildProfile(keeper), None, tmp_path)
 

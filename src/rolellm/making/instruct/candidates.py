@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, Final
 
 from rolellm.core.records import Language
@@ -22,12 +21,14 @@ from rolellm.making.settings import Level
 
 LEVELS: Final[tuple[Level, ...]] = ("low", "medium", "high")
 #: The levels as prompts name them.
-WORDS: Final = MappingProxyType[Language, Mapping[Level, str]](
-    {"en": {"high": "high", "medium": "medium", "low": "low"}, "zh": {"high": "高", "medium": "中", "low": "低"}}
-)
-_LABELS: Final = MappingProxyType[Language, tuple[str, str, str]](
-    {"en": ("Completeness: {}.", "Factualness: {}.", " {}"), "zh": ("完整度：{}。", "真实度：{}。", "理由：{}")}
-)
+WORDS: Final[Mapping[Language, Mapping[Level, str]]] = {
+    "en": {"high": "high", "medium": "medium", "low": "low"},
+    "zh": {"high": "高", "medium": "中", "low": "低"},
+}
+_LABELS: Final[Mapping[Language, tuple[str, str, str]]] = {
+    "en": ("Completeness: {}.", "Factualness: {}.", " {}"),
+    "zh": ("完整度：{}。", "真实度：{}。", "理由：{}"),
+}
 #: How models write a level, at the beginning of what they write.
 _SPELLINGS: Final[tuple[tuple[Level, str], ...]] = (
     ("low", "very low|low|none|incomplete|insufficient|unlikely|poor|not |不完整|不足|[很较极]?低|差"),
@@ -89,7 +90,10 @@ class Candidate:
         parts = []
         for label, rating in zip(labels, (self.completeness, self.factualness), strict=True):
             level_word = WORDS[language][rating.level] if rating.level else rating.said or "?"
-            parts.append(label.format(level_word) + (reason.format(rating.reason) if rating.reason else ""))
+            part = label.format(level_word)
+            if rating.reason:
+                part += reason.format(rating.reason)
+            parts.append(part)
         return ("" if language == "zh" else " ").join(parts)
 
 
@@ -98,7 +102,8 @@ def build_pairs_schema(language: Language) -> Schema:
     text, level = {"type": "string"}, {"type": "string", "enum": list(WORDS[language].values())}
     rating = {"type": "object", "properties": {"level": level, "reason": text}}
     parts = {"question": text, "answer": text, "completeness": rating, "factualness": rating}
-    return make_object_schema("pairs", pairs={"type": "array", "items": {"type": "object", "properties": parts}})
+    pair = {"type": "object", "properties": parts}
+    return make_object_schema("pairs", pairs={"type": "array", "items": pair})
 
 
 def parse_pairs(request: Request, reply: Reply) -> list[Any]:
@@ -113,9 +118,10 @@ def parse_pairs(request: Request, reply: Reply) -> list[Any]:
     try:
         return parse_items(reply.text, "pairs")
     except UnacceptableError:
-        if (items := _find_misplaced_items(reply.text)) is not None:
-            return items
-        raise
+        items = _find_misplaced_items(reply.text)
+        if items is None:
+            raise
+        return items
 
 
 def _find_misplaced_items(text: str) -> list[Any] | None:
@@ -126,7 +132,8 @@ def _find_misplaced_items(text: str) -> list[Any] | None:
         return None
     if "question" in value:
         return [value]
-    return next((list(item) for item in value.values() if isinstance(item, list) and item), None)
+    lists = (item for item in value.values() if isinstance(item, list) and item)
+    return next(lists, None)
 
 
 def parse_candidate(
@@ -143,15 +150,21 @@ def parse_candidate(
     name = f"{segment.id}/{receipt['visit']:03}/{receipt['place']:02}"
     if not isinstance(item, Mapping):
         item = {}
-    question, answer = _read_text(item.get("question")), _read_text(item.get("answer"))
-    missing = next((key for key, text in (("question", question), ("answer", answer)) if not text), None)
-    keys = ", ".join(map(str, list(item)[:8])) or "nothing"
-    problem = f"no text `{missing}` (found: {keys})"[:200] if missing else None
-    ratings = [parse_rating(item.get(key)) for key in ("completeness", "factualness")]
-    complete, factual = (
-        replace(rating, reason="") if fold(rating.reason) in example_reasons else rating for rating in ratings
-    )
-    return Candidate(name, question, answer, complete, factual, segment, receipt, problem)
+    texts = {key: _read_text(item.get(key)) for key in ("question", "answer")}
+    problem = None
+    for key, text in texts.items():
+        if not text:
+            keys = ", ".join(map(str, list(item)[:8])) or "nothing"
+            problem = f"no text `{key}` (found: {keys})"[:200]
+            break
+    ratings = []
+    for key in ("completeness", "factualness"):
+        rating = parse_rating(item.get(key))
+        if fold(rating.reason) in example_reasons:
+            rating = replace(rating, reason="")
+        ratings.append(rating)
+    complete, factual = ratings
+    return Candidate(name, texts["question"], texts["answer"], complete, factual, segment, receipt, problem)
 
 
 def parse_rating(value: Any) -> Rating:
@@ -162,7 +175,8 @@ def parse_rating(value: Any) -> Rating:
     """
     if isinstance(value, Mapping):
         wording = _read_text(value.get("level", value.get("rating", value.get("score"))))
-        return Rating(parse_level(wording), wording, _read_text(value.get("reason", value.get("rationale"))))
+        reason_text = _read_text(value.get("reason", value.get("rationale")))
+        return Rating(parse_level(wording), wording, reason_text)
     wording, *reason = _REASON.split(_read_text(value), maxsplit=1)
     return Rating(parse_level(wording), wording.strip(), "".join(reason).strip())
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal
 
@@ -67,12 +67,13 @@ class Verdict:
     def to_dict(self, language: Language) -> dict[str, Any]:
         """Return a line of ``kept.jsonl`` or ``dropped.jsonl``."""
         pair = self.candidate
-        verdict = "kept" if self.kept else "dropped"
-        receipt = {
-            **pair.receipt,
-            "templates": hash_prompts(language),
-            "filter": {"verdict": verdict, "by": self.by, "reason": self.reason, "overlap": self.overlap},
+        decision = {
+            "verdict": "kept" if self.kept else "dropped",
+            "by": self.by,
+            "reason": self.reason,
+            "overlap": self.overlap,
         }
+        receipt = {**pair.receipt, "templates": hash_prompts(language), "filter": decision}
         return {
             "id": pair.id,
             "question": pair.question,
@@ -117,9 +118,10 @@ def _drop_duplicates(verdicts: list[Verdict], part: str, language: Language, sim
     ranked = sorted(texts, key=lambda index: -_score_confidence(verdicts[index].candidate))
     repeats = find_repeats([texts[index] for index in ranked], language, similarity)
     for repeat, (first, value) in repeats.items():
-        verdict, original = verdicts[ranked[repeat]], ranked[first]
-        reason = f'the same {part} as {verdicts[original].candidate.id} ("{texts[original]}"): similarity {value:.2f}'
-        verdicts[ranked[repeat]] = Verdict(verdict.candidate, "duplicate", reason, verdict.overlap)
+        original, index = ranked[first], ranked[repeat]
+        name = verdicts[original].candidate.id
+        reason = f'the same {part} as {name} ("{texts[original]}"): similarity {value:.2f}'
+        verdicts[index] = replace(verdicts[index], by="duplicate", reason=reason)
 
 
 class _CandidateJudge:
@@ -165,8 +167,8 @@ def find_form_problem(question: str, answer: str, language: Language) -> str | N
     >>> find_form_problem("Owl, who are you?", "Owl, who are you?", "en")
     'the answer repeats the question'
     """
-    longest_question, longest_answer = LONGEST[language]
-    for name, text, longest in (("question", question, longest_question), ("answer", answer, longest_answer)):
+    texts = {"question": question, "answer": answer}
+    for (name, text), longest in zip(texts.items(), LONGEST[language], strict=True):
         length = _measure_length(text, language)
         if length > longest:
             unit = "characters" if language == "zh" else "words"

@@ -138,7 +138,13 @@ class BuildProfile(Step[Profile]):
     @property
     def needs_model(self) -> bool:
         """True if there is anything to ask."""
-        return self.settings.description is None or (self.settings.picks and bool(find_repeated_phrases(self.start)))
+        return self.settings.description is None or bool(self._list_offered())
+
+    def _list_offered(self) -> list[Phrase]:
+        """List the phrases to pick catchphrases from; none where no catchphrases are wanted."""
+        if not self.settings.catchphrases:
+            return []
+        return find_repeated_phrases(self.start)
 
     def plan(self, llm: LLM) -> Plan[Profile]:
         """Ask for the description in the third person, then in the second, then for a pick of phrases.
@@ -154,16 +160,13 @@ class BuildProfile(Step[Profile]):
         background, shown = None, None
         if description is None:
             background, description, shown = yield from self._ask_descriptions(llm)
-        offered, most = find_repeated_phrases(start), settings.catchphrases
+        offered, most = self._list_offered(), settings.catchphrases
         catchphrases: tuple[str, ...] = ()
-        if not settings.picks:
-            catchphrases = tuple(phrase.text for phrase in offered[:most])
-        elif offered:
+        if offered:
             request = pick_phrases(start, offered, most, settings.sampling)
+            accept = accept_picks(offered, most)
             try:
-                catchphrases = yield from self._ask(
-                    llm, request, accept_picks(offered, most), "catchphrases", catchphrases
-                )
+                catchphrases = yield from self._ask(llm, request, accept, "catchphrases", catchphrases)
             except ModelError:
                 self._receipt["defects"]["catchphrases"] = ["None were picked: no reply was usable."]
         built = replace(start, background=background, description=description, catchphrases=catchphrases)
@@ -173,7 +176,7 @@ class BuildProfile(Step[Profile]):
             "templates": hash_templates(start.language, "profile_"),
             **self._receipt,
             "excerpts": shown,
-            "offered": len(offered) if settings.picks else 0,
+            "offered": len(offered),
             "notes": get_notes(start),
             "result": hash_result(built),
         }
