@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from rolellm.core.records import Profile
 from rolellm.data.rolebench.release import load_profiles
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Request, RunOptions, Sampling, system, user
+from rolellm.llm.model import Sampling
 from rolellm.making.instruct.prompts import Task, build_request
 from rolellm.making.instruct.run import Instruct
 from rolellm.making.instruct.segments import Segment
@@ -19,8 +18,6 @@ from rolellm.making.profile.build import BuildProfile
 from rolellm.making.scripted import generate_scripted_reply, scripted_model
 from rolellm.making.settings import InstructSettings
 from rolellm.runs import run_step
-
-QUIET = RunOptions(show_progress=False)
 
 
 def test_filters_keep_what_says_something_new_and_each_has_something_to_do(tmp_path: Path) -> None:
@@ -49,17 +46,6 @@ def test_any_segment_is_read(text: str) -> None:
         for asked in ((), ("Ada, who?",)):
             request = build_request(character, Task(segment, 5, 2, asked=asked), Sampling())
             assert isinstance(json.loads(generate_scripted_reply(request))["pairs"], list)
-
-
-def test_the_same_request_gets_the_same_reply_and_another_tag_none() -> None:
-    request = Request((system("You are she."), user("What is rain?")), tag="respond/Queen/3")
-    assert generate_scripted_reply(request) == generate_scripted_reply(request)
-    with pytest.raises(ValueError, match="cannot answer 'judge/1'"):
-        generate_scripted_reply(replace(request, tag="judge/1"))
-    with pytest.raises(ValueError, match=r"cannot answer 'What is rain\?'"):
-        generate_scripted_reply(replace(request, tag=""))
-    with pytest.raises(ValueError, match="cannot answer"):
-        generate_scripted_reply(replace(request, tag="instruct/profile/000"))
 
 
 @pytest.mark.parametrize("role", ["Queen of Hearts", "Long John Silver", "鲁智深", "诸葛亮"])

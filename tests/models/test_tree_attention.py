@@ -83,14 +83,14 @@ def test_blocks_are_what_each_token_sees_and_nothing_more(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tree_attention, "_BLOCK", size)
         blocks = mask.blocks
-    for block in blocks:
-        keys, before = block.keys, len(block.keys) - (block.stop - block.start)
+    starts = list(range(0, length, size))
+    for start, block in zip(starts, blocks, strict=True):
+        keys, own = block.keys, slice(start, start + size)
         assert torch.equal(block.positions, mask.positions[keys])
-        seen[block.start : block.stop, keys] = block.mask[0, 0]
-        near[block.start : block.stop, keys] = block.apply_window(window)[0, 0]
+        seen[own, keys] = block.mask[0, 0]
+        near[own, keys] = block.apply_window(window)[0, 0]
         # Nothing is multiplied for nothing: the first token sees all that comes before the block.
-        assert block.mask[0, 0, 0, :before].all()
-    assert [block.start for block in blocks] == list(range(0, length, size))
+        assert block.mask[0, 0, 0, keys < start].all()
     assert torch.equal(seen, visible(mask))
     assert torch.equal(near, visible(mask, window))
 
@@ -227,8 +227,9 @@ class TestComparisonBeforeUse:
             assert not self.agrees(monkeypatch, fail)
 
     def test_a_kernel_that_ignores_the_mask_is_not_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def ignore(*inputs: torch.Tensor, enable_gqa: bool, **_: Any) -> torch.Tensor:
-            return torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=True, enable_gqa=enable_gqa)
+        def ignore(*inputs: Any, enable_gqa: bool, **_: Any) -> torch.Tensor:
+            attend = torch.nn.functional.scaled_dot_product_attention
+            return attend(*inputs[:3], is_causal=True, enable_gqa=enable_gqa)
 
         with pytest.warns(RoleLLMWarning, match=r"a relative error of \d\.\de[+-]\d\d"):
             assert not self.agrees(monkeypatch, ignore)

@@ -14,11 +14,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from rolellm.core.errors import ModelError
 from rolellm.models.families import explain_not_shared
-from rolellm.models.prefix_tree import fold_rows
+from rolellm.models.prefix_tree import Index, fold_rows
 from rolellm.models.tree_attention import Attention, TreeMask, attend_tree
 
 _NAME: Final = "rolellm_tree_over_{}"
@@ -56,8 +57,10 @@ def share_prefixes(
             padding, a label on padding, rows longer than the model's positions, noise on embeddings (NEFTune), and
             activated LoRA (aLoRA).
     """
-    model = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if reason := explain_not_shared(model.config, 0):
+    if hasattr(model, "get_base_model"):
+        model = model.get_base_model()
+    reason = explain_not_shared(model.config, 0)
+    if reason:
         raise ModelError(f"prefixes cannot be shared: the model is {reason}")
     if model.base_model is model:
         name = type(model).__name__
@@ -76,7 +79,9 @@ class PrefixSharing:
     """
 
     def __init__(self, model: Any, attention: Attention, kernel_options: Mapping[str, Any] | None) -> None:
-        self._model, self._attention, self._kernel_options = model, attention, kernel_options
+        self._model = model
+        self._attention = attention
+        self._kernel_options = kernel_options
         self._config = model.config.get_text_config()
         self.padded_tokens = self.folded_tokens = 0
         self._previous = _set_attention(model)
@@ -100,9 +105,14 @@ class PrefixSharing:
 
     def fold(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], torch.Tensor]:
         """The keyword arguments of a pass over the tree of its rows, and where each token of the rows is in it."""
-        rows, mask = inputs["input_ids"], inputs.get("attention_mask")
-        is_token = torch.ones_like(rows, dtype=torch.bool) if mask is None else mask.bool()
-        if bool((is_token[:, 1:] > is_token[:, :-1]).sum(1).add(is_token[:, 0]).gt(1).any()):
+        rows = inputs["input_ids"]
+        mask = inputs.get("attention_mask")
+        if mask is None:
+            mask = torch.ones_like(rows)
+        is_token = mask.bool()
+        begins = is_token[:, 1:] > is_token[:, :-1]
+        runs = begins.sum(1) + is_token[:, 0]
+        if runs.max() > 1:
             raise ModelError("a row has padding between its tokens; pad on one side, or on both")
         _check_positions(inputs.get("position_ids"), is_token)
         self._check_layers()
@@ -111,18 +121,15 @@ class PrefixSharing:
         except ValueError as error:
             raise ModelError(str(error)) from error
         self._check_length(int(tree.positions.max()) + 1)
-        if (attention := self._model.config._attn_implementation) != _NAME.format(self._previous):
+        attention = self._model.config._attn_implementation
+        if attention != _NAME.format(self._previous):
             raise ModelError(f"the model's attention was set to {attention} after share_prefixes; call restore() first")
         self.padded_tokens += rows.numel()
         self.folded_tokens += len(tree.ids)
-        # Kernels of GPUs want whole blocks. A token of padding sees itself alone, and nothing sees it.
-        extra = -len(tree.ids) % _BLOCK if rows.device.type == "cuda" else 0
-        length = len(tree.ids) + extra
-        ids, positions = (
-            torch.nn.functional.pad(torch.from_numpy(values), (0, extra)).to(rows.device)
-            for values in (tree.ids, tree.positions)
-        )
-        ends = torch.cat([torch.from_numpy(tree.ends), torch.arange(length - extra + 1, length + 1)]).to(rows.device)
+        table = np.stack([tree.ids, tree.positions, tree.ends])
+        if rows.is_cuda:
+            table = _pad_blocks(table)
+        ids, positions, ends = torch.from_numpy(table).to(rows.device)
         folded = {
             **inputs,
             "input_ids": ids[None],
@@ -144,7 +151,8 @@ class PrefixSharing:
             )
         if inputs.get("use_cache") is None:
             # A cache is of no use while gradients are taken.
-            inputs = {**inputs, "use_cache": not (backbone.training and torch.is_grad_enabled())}
+            takes_gradients = backbone.training and torch.is_grad_enabled()
+            inputs = {**inputs, "use_cache": not takes_gradients}
         if len(args) > 1 or not self._is_foldable(inputs):
             return None
         folded, index = self.fold(inputs)
@@ -167,7 +175,8 @@ class PrefixSharing:
         targets = labels[:, 1:]
         is_scored = targets != _IGNORED
         tree = inputs["prefix_tree"]
-        tree.states, tree.is_scored = index[:, :-1][is_scored], is_scored
+        tree.states = index[:, :-1][is_scored][None]
+        tree.is_scored = is_scored
         return (), {**inputs, "labels": None, "shift_labels": targets[is_scored][None]}
 
     def _unfold_states(self, _backbone: Any, _args: Any, kwargs: dict[str, Any], output: Any) -> Any:
@@ -180,14 +189,16 @@ class PrefixSharing:
                 "rows. The model has an attention of its own; call restore() on what share_prefixes returned"
             )
         states = output.last_hidden_state[0].index_select(0, tree.states.flatten())
-        shape = tree.states.shape if tree.is_scored is None else (1, len(tree.states))
-        output.last_hidden_state = states.view(*shape, states.shape[-1])
+        output.last_hidden_state = states.unflatten(0, tree.states.shape)
         return output
 
     def _is_foldable(self, inputs: Mapping[str, Any]) -> bool:
         """Tell whether a pass is over several rows of tokens, keeps no cache and asks for nothing layer by layer."""
-        rows, mask = inputs.get("input_ids"), inputs.get("attention_mask")
-        if rows is None or rows.ndim != 2 or len(rows) < 2 or (mask is not None and mask.ndim != 2):
+        rows = inputs.get("input_ids")
+        if rows is None or rows.ndim != 2 or len(rows) < 2:
+            return False
+        mask = inputs.get("attention_mask")
+        if mask is not None and mask.ndim != 2:
             return False
         if inputs.get("use_cache") or inputs.get("past_key_values"):
             return False
@@ -213,7 +224,8 @@ class PrefixSharing:
         limit = getattr(self._config, "max_position_embeddings", None)
         if limit is not None and longest > limit:
             raise ModelError(f"a row has {longest} tokens, but the model has positions for {limit}")
-        if reason := explain_not_shared(self._config, longest):
+        reason = explain_not_shared(self._config, longest)
+        if reason:
             raise ModelError(f"prefixes cannot be shared: the model is {reason}")
 
 
@@ -236,8 +248,7 @@ def _attend(
         # Eager attention is each model's own.
         plain = plain or sys.modules[type(module).__module__].eager_attention_forward
         return plain(module, query, key, value, mask, **options)
-    names = ("scaling", "dropout", "softcap", "sliding_window")
-    return attend_tree(query, key, value, tree, **{name: options[name] for name in names if name in options}), None
+    return attend_tree(query, key, value, tree, **options), None
 
 
 def _set_attention(model: Any) -> str:
@@ -250,12 +261,26 @@ def _set_attention(model: Any) -> str:
     previous = str(model.config._attn_implementation).removeprefix(_NAME.format(""))
     name = _NAME.format(previous)
     AttentionInterface.register(name, partial(_attend, previous, ALL_ATTENTION_FUNCTIONS.get(previous)))
-    if (mask := ALL_MASK_ATTENTION_FUNCTIONS.get(previous)) is not None:
+    mask = ALL_MASK_ATTENTION_FUNCTIONS.get(previous)
+    if mask is not None:
         AttentionMaskInterface.register(name, mask)
     model.set_attn_implementation(name)
     if model.config._attn_implementation != name:
         raise ModelError(f"prefixes cannot be shared: {type(model).__name__} takes no attention function")
     return previous
+
+
+def _pad_blocks(table: Index) -> Index:
+    """Pad a tree to whole blocks, which kernels of GPUs want: a token of padding sees itself alone, and none sees it.
+
+    Args:
+        table: ``(3, length)``: tokens, positions and ends.
+    """
+    length = table.shape[1]
+    extra = -length % _BLOCK
+    padding = np.zeros((3, extra), np.int64)
+    padding[2] = np.arange(extra) + length + 1
+    return np.hstack([table, padding])
 
 
 def _name_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -267,8 +292,8 @@ def _check_positions(positions: torch.Tensor | None, is_token: torch.Tensor) -> 
     if positions is None:
         return
     is_pair = is_token[:, 1:] & is_token[:, :-1]
-    is_jump = positions.diff(dim=-1) != 1
-    if bool((is_jump & is_pair).any()):
+    is_jump = positions.diff() != 1
+    if (is_jump & is_pair).any():
         raise ModelError(
             "position_ids do not count the tokens of a row one by one, as where rows are packed; leave them out, and "
             "set packing and padding_free to false"
@@ -284,15 +309,18 @@ def _check_labels(inputs: Mapping[str, Any]) -> None:
     if mask is None:
         return
     is_token = mask.bool()
-    if bool(((labels[:, 1:] != _IGNORED) & ~(is_token[:, 1:] & is_token[:, :-1])).any()):
+    is_pair = is_token[:, 1:] & is_token[:, :-1]
+    is_scored = labels[:, 1:] != _IGNORED
+    if (is_scored & ~is_pair).any():
         raise ModelError("a label is on padding, or on the token after it, which nothing predicts; set both to -100")
 
 
 def _is_packed(inputs: Mapping[str, Any]) -> bool:
-    rows, positions = inputs.get("input_ids"), inputs.get("position_ids")
-    if rows is None or positions is None or inputs.get("attention_mask") is not None or positions.ndim != 2:
+    """Tell whether several texts are in one row, each with positions from 0 on."""
+    positions = inputs.get("position_ids")
+    if positions is None or inputs.get("attention_mask") is not None:
         return False
-    return len(rows) == 1 and bool((positions[:, 1:] <= positions[:, :-1]).any())
+    return len(positions) == 1 and bool((positions.diff() <= 0).any())
 
 
 def _unfold_scores(_model: Any, _args: Any, kwargs: dict[str, Any], output: Any) -> Any:
@@ -303,6 +331,7 @@ def _unfold_scores(_model: Any, _args: Any, kwargs: dict[str, Any], output: Any)
     for name in _PER_TOKEN:
         scores = getattr(output, name)
         if scores is not None:
-            output[name] = scores.new_zeros(tree.is_scored.shape).masked_scatter(tree.is_scored, scores[0])
+            rows = scores.new_zeros(tree.is_scored.shape)
+            output[name] = rows.masked_scatter(tree.is_scored, scores[0])
     output["label_mask"] = tree.is_scored
     return output

@@ -47,34 +47,32 @@ def fold_rows(ids: Index, mask: npt.NDArray[np.bool_]) -> PrefixTree:
     """
     lengths = mask.sum(axis=1)
     if not lengths.all():
-        raise ValueError(f"row {int(np.flatnonzero(lengths == 0)[0])} of the batch is all padding")
-    rows, longest = len(ids), int(lengths.max())
-    columns = np.arange(longest)
-    tokens = np.full((rows, longest), -1, np.int64)
-    tokens[columns < lengths[:, None]] = ids[mask]
-    # Big-endian bytes sort like the numbers; a row that another begins with comes first.
-    order = np.argsort((tokens + 1).astype(">i8").view(f"V{8 * longest}").ravel(), kind="stable")
-    tokens, lengths = tokens[order], lengths[order]
-    shared = np.zeros(rows, np.int64)
-    differs = (tokens[1:] != tokens[:-1]) | (tokens[1:] < 0)
-    shared[1:] = np.where(differs.any(axis=1), differs.argmax(axis=1), longest)
-    starts = np.concatenate([[0], np.cumsum(lengths - shared)])
+        raise ValueError(f"row {lengths.argmin()} of the batch is all padding")
+    # One more column, all padding: there, if nowhere before, two rows differ.
+    columns = np.arange(lengths.max() + 1)
     is_token = columns < lengths[:, None]
-    is_new = is_token & (columns >= shared[:, None])
+    tokens = np.full(is_token.shape, -1, np.int64)
+    tokens[is_token] = ids[mask]
+    rows, width = tokens.shape
+    # Big-endian bytes sort like the numbers; a row that another begins with comes first.
+    keys = (tokens + 1).astype(">i8").view(f"V{8 * width}")
+    order = keys.ravel().argsort(kind="stable")
+    tokens = tokens[order]
+    later = tokens[1:]
+    differs = (later != tokens[:-1]) | (later < 0)
+    shared = np.append(0, differs.argmax(axis=1))
+    is_own = columns >= shared[:, None]
+    is_new = is_own & is_token[order]
+    starts = np.append(0, is_new.sum(axis=1).cumsum())
     numbers = np.arange(rows)[:, None]
     # A token that a row shares is the one of the nearest row before that does not share it.
-    owners = np.maximum.accumulate(np.where(columns >= shared[:, None], numbers, 0), axis=0)
+    owners = np.maximum.accumulate(is_own * numbers)
     index = starts[owners] + columns - shared[owners]
     # A token is seen up to the next row that shares less.
-    closing = np.where(columns >= shared[:, None], numbers, rows)
-    closing = np.minimum.accumulate(np.vstack([closing, np.full((1, longest), rows)])[::-1], axis=0)[::-1][1:]
+    closing = np.full_like(owners, rows)
+    closing[:-1] = np.where(is_own, numbers, rows)[1:]
+    closing = np.minimum.accumulate(closing[::-1])[::-1]
     unsorted = np.zeros(ids.shape, np.int64)
-    in_order = np.zeros(ids.shape, np.int64)
-    in_order[mask[order]] = index[is_token]
-    unsorted[order] = in_order
-    return PrefixTree(
-        ids=tokens[is_new],
-        positions=np.broadcast_to(columns, is_new.shape)[is_new],
-        ends=starts[closing[is_new]],
-        index=unsorted,
-    )
+    unsorted[mask] = index[order.argsort()][is_token]
+    positions = is_new.nonzero()[1]
+    return PrefixTree(tokens[is_new], positions, starts[closing[is_new]], unsorted)

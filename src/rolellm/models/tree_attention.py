@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Any, Final, Literal
 
 import torch
+from torch.nn import functional
 
 from rolellm.core.errors import RoleLLMWarning
 
@@ -28,15 +29,11 @@ class TreeBlock:
     """Neighboring tokens of a tree, and all that they see.
 
     Attributes:
-        start: The first of them.
-        stop: Where they end.
         keys: ``(seen,)``: tokens that one of them sees: those on the path of the first, then their own.
-        mask: ``(1, 1, stop - start, seen)`` booleans: which token sees which of these.
+        mask: ``(1, 1, tokens, seen)`` booleans: which token sees which of these.
         positions: ``(seen,)``: the position of each of these in its row.
     """
 
-    start: int
-    stop: int
     keys: torch.Tensor
     mask: torch.Tensor
     positions: torch.Tensor
@@ -45,7 +42,9 @@ class TreeBlock:
         """The mask under a sliding window of that many tokens, a token itself included; with ``None``, under none."""
         if window is None:
             return self.mask
-        return self.mask & (self.positions[self.start - self.stop :, None] - self.positions < window)
+        own = self.positions[-self.mask.shape[2] :]
+        distances = own[:, None] - self.positions
+        return self.mask & (distances < window)
 
 
 class TreeMask:
@@ -59,7 +58,7 @@ class TreeMask:
 
     Attributes:
         calls: How often a layer attended.
-        states: Which hidden states leave the backbone, ``(rows, columns)`` or, of scored tokens, ``(scored,)``.
+        states: Which hidden states leave the backbone, ``(rows, columns)`` or, of scored tokens, ``(1, scored)``.
         is_scored: ``(rows, columns - 1)``: which tokens are followed by a label; ``None`` where all states are wanted.
     """
 
@@ -70,7 +69,8 @@ class TreeMask:
         attention: Attention = "auto",
         kernel_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.ends, self.positions = ends, positions
+        self.ends = ends
+        self.positions = positions
         self.kernel_options = dict(kernel_options or {})
         self.calls = 0
         self.states = ends.new_zeros(0)
@@ -87,10 +87,11 @@ class TreeMask:
             queries = columns[start : start + _BLOCK]
             before = (self.ends[:start] > start).nonzero().flatten()
             keys = torch.cat([before, queries])
-            is_before = keys[None, :] <= queries[:, None]
-            is_open = queries[:, None] < self.ends[keys][None, :]
+            rows = queries[:, None]
+            is_before = keys <= rows
+            is_open = rows < self.ends[keys]
             mask = (is_before & is_open)[None, None]
-            blocks.append(TreeBlock(start, start + len(queries), keys, mask, self.positions[keys]))
+            blocks.append(TreeBlock(keys, mask, self.positions[keys]))
         return blocks
 
     @cached_property
@@ -114,7 +115,7 @@ class TreeMask:
             return False
         if self._attention == "flex":
             return True
-        if query.device.type != "cuda":
+        if not query.is_cuda:
             return False
         _, heads, _, width = query.shape
         return _check_flex(query.device, query.dtype, heads, key.shape[1], width)
@@ -130,8 +131,9 @@ def attend_tree(
     dropout: float = 0.0,
     softcap: float | None = None,
     sliding_window: int | None = None,
+    **_unused: Any,
 ) -> torch.Tensor:
-    """Attention over one tree.
+    """Attention over one tree; what else transformers hands to an attention is ignored.
 
     Args:
         query: ``(1, heads, length, width)``.
@@ -148,7 +150,8 @@ def attend_tree(
     """
     tree.calls += 1
     # Under autocast, rotated queries and keys of float32 weights come in float32 next to values in bfloat16.
-    query, key = query.to(value.dtype), key.to(value.dtype)
+    query = query.to(value.dtype)
+    key = key.to(value.dtype)
     if tree.uses_flex(query, key, dropout):
         return _attend_flex(query, key, value, tree, scaling, softcap, sliding_window)
     return _attend_blocks(query, key, value, tree, scaling, dropout, softcap, sliding_window)
@@ -164,21 +167,22 @@ def _attend_blocks(
     softcap: float | None,
     window: int | None,
 ) -> torch.Tensor:
-    _, key_heads, _, width = key.shape
-    repeats = query.shape[1] // key_heads
+    repeats = query.shape[1] // key.shape[1]
     # One gather for all blocks: the gradient of each slice would be as long as the tree.
-    table = torch.cat([key, value], dim=1).transpose(1, 2).flatten(2)[0]
-    pairs = torch.nn.functional.embedding(tree.seen, table).view(1, -1, 2 * key_heads, width)
-    pairs_of_blocks = torch.split(pairs, [len(block.keys) for block in tree.blocks], dim=1)
-    queries = torch.split(query, [block.stop - block.start for block in tree.blocks], dim=2)
+    both = torch.cat([key, value], dim=1).transpose(1, 2)
+    gathered = functional.embedding(tree.seen, both[0].flatten(1))
+    lengths = [len(block.keys) for block in tree.blocks]
+    pairs = torch.split(gathered.view(1, -1, *both.shape[2:]), lengths, dim=1)
+    queries = torch.split(query, _BLOCK, dim=2)
     parts = []
-    for block, own, pair in zip(tree.blocks, queries, pairs_of_blocks, strict=True):
-        keys, values = torch.split(pair.transpose(1, 2), key_heads, dim=1)
+    for block, own, pair in zip(tree.blocks, queries, pairs, strict=True):
+        keys, values = pair.transpose(1, 2).chunk(2, dim=1)
         if repeats > 1:
-            keys, values = keys.repeat_interleave(repeats, 1), values.repeat_interleave(repeats, 1)
+            keys = keys.repeat_interleave(repeats, 1)
+            values = values.repeat_interleave(repeats, 1)
         mask = block.apply_window(window)
         if softcap is None:
-            part = torch.nn.functional.scaled_dot_product_attention(own, keys, values, mask, dropout, scale=scaling)
+            part = functional.scaled_dot_product_attention(own, keys, values, mask, dropout, scale=scaling)
         else:
             part = _attend_capped(own, keys, values, mask, scaling, dropout, softcap)
         parts.append(part)
@@ -199,9 +203,10 @@ def _attend_capped(
         scaling = query.shape[3] ** -0.5
     scores = query @ key.transpose(-1, -2) * scaling
     scores = (scores / softcap).tanh() * softcap
-    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    weights = scores.softmax(dim=-1, dtype=torch.float32)
-    return torch.nn.functional.dropout(weights.to(query.dtype), dropout) @ value
+    lowest = torch.finfo(scores.dtype).min
+    scores = scores.masked_fill(~mask, lowest)
+    weights = scores.softmax(dim=-1, dtype=torch.float32).to(query.dtype)
+    return functional.dropout(weights, dropout) @ value
 
 
 def _attend_flex(
@@ -213,16 +218,10 @@ def _attend_flex(
     softcap: float | None,
     window: int | None,
 ) -> torch.Tensor:
-    attention = _compile_flex() if query.device.type == "cuda" else _import_flex()
+    attention = _compile_flex() if query.is_cuda else _import_flex()
+    mask = tree.make_block_mask(window)
     attended: torch.Tensor = attention(
-        query,
-        key,
-        value,
-        score_mod=None if softcap is None else _cap(softcap),
-        block_mask=tree.make_block_mask(window),
-        scale=scaling,
-        enable_gqa=query.shape[1] != key.shape[1],
-        kernel_options=tree.kernel_options or None,
+        query, key, value, _cap(softcap), mask, scaling, enable_gqa=True, kernel_options=tree.kernel_options
     )
     return attended.transpose(1, 2)
 
@@ -240,7 +239,10 @@ def _compile_flex() -> Any:
 
 
 @lru_cache
-def _cap(bound: float) -> Callable[..., torch.Tensor]:
+def _cap(bound: float | None) -> Callable[..., torch.Tensor] | None:
+    if bound is None:
+        return None
+
     def cap(score: torch.Tensor, _batch: Any, _head: Any, _query: Any, _key: Any) -> torch.Tensor:
         return torch.tanh(score / bound) * bound
 
@@ -252,7 +254,8 @@ def _make_block_mask(ends: torch.Tensor, positions: torch.Tensor, window: int | 
 
     length = len(ends)
     count = -(-length // _BLOCK)
-    padded = torch.nn.functional.pad(torch.stack([ends, positions]), (0, count * _BLOCK - length))
+    table = torch.stack([ends, positions])
+    padded = functional.pad(table, (0, -length % _BLOCK))
     of_blocks = padded.view(2, count, _BLOCK)
     # Zeros of padding change no maximum, and no least of a block that is seen whole.
     last_end, last_position = of_blocks.amax(2)
@@ -270,21 +273,20 @@ def _make_block_mask(ends: torch.Tensor, positions: torch.Tensor, window: int | 
     # FlexAttention does not mask what it takes for whole; a last block that is cut off is left to its kernels.
     def is_visible(_batch: Any, _head: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
         on_path = (key <= query) & (query < ends[key])
-        return on_path if window is None else on_path & (positions[query] - positions[key] < window)
+        if window is None:
+            return on_path
+        return on_path & (positions[query] - positions[key] < window)
 
-    return BlockMask.from_kv_blocks(
-        *_list_pairs(is_seen & ~is_whole),
-        *_list_pairs(is_seen & is_whole),
-        BLOCK_SIZE=_BLOCK,
-        mask_mod=is_visible,
-        seq_lengths=(length, length),
-    )
+    masked = _list_pairs(is_seen & ~is_whole)
+    whole = _list_pairs(is_seen & is_whole)
+    return BlockMask.from_kv_blocks(*masked, *whole, _BLOCK, is_visible, (length, length))
 
 
 def _list_pairs(pairs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """List pairs of blocks: how many there are for each query block, and which, those first."""
-    order = pairs.int().argsort(dim=1, descending=True, stable=True)
-    return pairs.sum(dim=1, dtype=torch.int32)[None, None], order.int()[None, None]
+    pairs = pairs[None, None].int()
+    order = pairs.argsort(descending=True, stable=True)
+    return pairs.sum(-1).int(), order.int()
 
 
 @lru_cache
@@ -304,12 +306,13 @@ def _check_flex(device: torch.device, dtype: torch.dtype, heads: int, key_heads:
         with torch.enable_grad():
             flex = _attend_with_gradients(inputs, TreeMask(ends, positions, "flex"))
             blocks = _attend_with_gradients(inputs, TreeMask(ends, positions, "blocks"))
-        pairs = zip(flex, blocks, strict=True)
-        error = max(float((actual - expected).norm() / expected.norm()) for actual, expected in pairs)
+        errors = [(actual - expected).norm() / expected.norm() for actual, expected in zip(flex, blocks, strict=True)]
+        error = float(max(errors))
         reason = f"a relative error of {error:.1e}"
         agrees = error < tolerance
     except Exception as failure:  # Whatever a compiler may raise.
-        reason, agrees = f"{type(failure).__name__}: {str(failure)[:200]}", False
+        reason = f"{type(failure).__name__}: {str(failure)[:200]}"
+        agrees = False
     if not agrees:
         warnings.warn(
             f"FlexAttention fails its comparison with plain attention on {device} ({reason}), so attention runs in "
@@ -326,4 +329,5 @@ def _attend_with_gradients(inputs: list[torch.Tensor], tree: TreeMask) -> list[t
     with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, lambda saved: saved):
         attended = attend_tree(query, key, value, tree)
         loss = attended.float().square().sum()
-        return [attended.detach(), *torch.autograd.grad(loss, [query, key, value])]
+        gradients = torch.autograd.grad(loss, [query, key, value])
+        return [attended.detach(), *gradients]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import ModelError, ScriptError, SettingsError
+from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.records import Profile
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import RunOptions
@@ -108,11 +108,6 @@ def test_nobody_is_asked_where_all_is_given(tmp_path: Path, keeper: Profile) -> 
     assert (found.description, found.background, found.catchphrases) == ("You are mine.", None, ())
     with pytest.raises(SettingsError, match="a model is needed"):
         run_step(BuildProfile(keeper), None, tmp_path)
-
-
-def test_nothing_to_go_by(tmp_path: Path) -> None:
-    with pytest.raises(ScriptError, match="nothing to describe Ada from"):
-        built(tmp_path, scripted(), Profile("Ada", "en"))
 
 
 def test_a_card_is_described_by_its_own_description(tmp_path: Path) -> None:
