@@ -203,7 +203,9 @@ def _find_name(passage: str, name: str) -> str | None:
     stripped = " ".join(name.strip(" []“”\"'.").split())
     if not any(map(str.isalpha, stripped)) or stripped.casefold() in _NOBODY:
         return None
-    pattern = re.escape(stripped) if HAN.search(stripped) else rf"(?<!\w){re.escape(stripped)}(?!\w)"
+    pattern = re.escape(stripped)
+    if not HAN.search(stripped):
+        pattern = rf"(?<!\w){pattern}(?!\w)"
     match = re.search(pattern, passage, re.IGNORECASE)
     return re.sub("^The ", "the ", match[0]) if match else None
 

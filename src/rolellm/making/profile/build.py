@@ -99,12 +99,14 @@ _PICKS: Final = make_object_schema("catchphrases", chosen={"type": "array", "ite
 def _request(
     language: Language, name: str, prompt: str, sampling: Sampling, tag: str = "", schema: Schema | None = None
 ) -> Request:
-    messages, repair = (system(_fill(language, f"{name}_rules")), user(prompt)), load_template(language, "repair").text
-    return Request(messages, sampling, schema=schema, tag=f"profile/{tag or name}", repair=repair)
+    rules = _fill(language, f"{name}_rules")
+    repair = load_template(language, "repair").text
+    return Request((system(rules), user(prompt)), sampling, schema=schema, tag=f"profile/{tag or name}", repair=repair)
 
 
 def _fill(language: Language, name: str, **slots: object) -> str:
-    return load_template(language, f"profile_{name}").fill(**{slot: str(value) for slot, value in slots.items()})
+    texts = {slot: str(value) for slot, value in slots.items()}
+    return load_template(language, f"profile_{name}").fill(**texts)
 
 
 _NOTES_SHARE: Final = 0.5
@@ -183,7 +185,8 @@ class BuildProfile(Step[Profile]):
         return replace(built, made={**start.made, "build": receipt})
 
     def _ask_descriptions(self, llm: LLM) -> Plan[tuple[str, str, dict[str, int]]]:
-        start, sampling, names = self.start, self.settings.sampling, collect_names(self.start)
+        start, sampling = self.start, self.settings.sampling
+        names = collect_names(start)
         budget, count = self.settings.excerpt_tokens, llm.counter.count
         notes = get_notes(start)
         tokens, most = count(notes), int(budget * _NOTES_SHARE)
@@ -198,7 +201,8 @@ class BuildProfile(Step[Profile]):
                 "give a script in which it speaks, or a description (--description)"
             )
         request = request_third_person(start, excerpts=excerpts, notes=notes, sampling=sampling)
-        material, longest = f"{excerpts}\n{get_notes(start)}", Portrait("a" * MOST_BYTES)
+        material = f"{excerpts}\n{get_notes(start)}"
+        longest = Portrait("a" * MOST_BYTES)
         accept = accept_portrait("third", start.language, names, material)
         background = (yield from self._ask(llm, request, accept, "description, third person", longest)).text
         request = request_second_person(start, background, sampling)
@@ -228,7 +232,8 @@ class BuildProfile(Step[Profile]):
                 f"{models}: {reason}. Fix the model's settings and retry with --set retry_failed=true, use another "
                 "model, or give your own (--description FILE; --catchphrases none)"
             )
-        name, value = request.tag.rpartition("/")[2], cast(T, outcome.value)
+        name = request.tag.removeprefix("profile/")
+        value = cast(T, outcome.value)
         portrait = value if isinstance(value, Portrait) else Portrait("")
         entries = {
             "models": outcome.reply.model,
