@@ -13,7 +13,6 @@ import rolellm
 from rolellm.characters.scripts.parse import clean_names, read_script
 from rolellm.characters.scripts.source import make_source
 from rolellm.cli.app import app
-from rolellm.core.errors import SettingsError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
@@ -135,12 +134,6 @@ def test_what_the_text_says_is_not_asked() -> None:
     reading = read_script(make_source("“Go,” said Tom. “Now.”\n\n" * 9), format="novel")
     assert {turn.speaker for turn in reading.found if turn.kind == "speech"} == {"Tom"}
     assert plan_requests(Attribute(reading, ("Tom",)), LLM.of(Model())) == []
-
-
-def test_a_play_names_its_speakers(tmp_path: Path) -> None:
-    reading = read_script(make_source("JOHN: Hi.\nMARY: Ho.\nJOHN: Hum.\n"))
-    with pytest.raises(SettingsError, match="read as transcript, which names its speakers; leave the model out"):
-        run_step(Attribute(reading, ("John",)), LLM.of(Model()), tmp_path)
 
 
 @pytest.fixture

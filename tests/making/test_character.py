@@ -4,10 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset
 
 from rolellm.characters.cards.card import load_card
-from rolellm.core.errors import DataError, RoleLLMWarning, ScriptError, SettingsError, StoppedShortError
+from rolellm.core.errors import RoleLLMWarning, SettingsError, StoppedShortError
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.llm.llm import LLM
@@ -82,19 +81,6 @@ def test_a_stage_that_stops_short_names_the_call_that_goes_on(tmp_path: Path) ->
     with pytest.raises(StoppedShortError, match=r"rolellm\.Character\.load\(.*queen'\)\.build\(llm\)"):
         made.build(offline(budget=0.0))
     assert Character.load(tmp_path / "queen").build(offline()).description
-
-
-def test_bad_input_is_named(queen: Character, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"`instruction` or `question` \(keys: text\)"):
-        queen.respond(offline(), Dataset.from_dict({"text": ["Why?"]}))
-    with pytest.raises(SettingsError, match="did you mean per_role"):
-        queen.instruct(offline(), per_rol=3)
-    with pytest.raises(SettingsError, match=r"give a settings file"):
-        queen.instruct(3)
-    with pytest.raises(ScriptError, match="Queen of Spades"):
-        Character.from_script(SCRIPT, role="Queen of Spades")
-    with pytest.raises(DataError, match=r"profile\.json"):
-        Character.load(tmp_path)
 
 
 def test_a_shortfall_is_a_warning(tmp_path: Path) -> None:

@@ -1,26 +1,20 @@
 """The rule-based answers to the stages' prompts: good enough that filters keep most, bad enough that they drop some."""
 
 import json
-import re
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rolellm.core.records import Profile
 from rolellm.data.rolebench.release import load_profiles
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Request, RunOptions, Sampling, system, user
+from rolellm.llm.model import Sampling
 from rolellm.making.instruct.prompts import Task, build_request
 from rolellm.making.instruct.run import Instruct
 from rolellm.making.instruct.segments import Segment
-from rolellm.making.profile.build import BuildProfile
 from rolellm.making.scripted import generate_scripted_reply, scripted_model
 from rolellm.making.settings import InstructSettings
 from rolellm.runs import run_step
-
-QUIET = RunOptions(show_progress=False)
 
 
 def test_filters_keep_what_says_something_new_and_each_has_something_to_do(tmp_path: Path) -> None:
@@ -49,30 +43,3 @@ def test_any_segment_is_read(text: str) -> None:
         for asked in ((), ("Ada, who?",)):
             request = build_request(character, Task(segment, 5, 2, asked=asked), Sampling())
             assert isinstance(json.loads(generate_scripted_reply(request))["pairs"], list)
-
-
-def test_the_same_request_gets_the_same_reply_and_another_tag_none() -> None:
-    request = Request((system("You are she."), user("What is rain?")), tag="respond/Queen/3")
-    assert generate_scripted_reply(request) == generate_scripted_reply(request)
-    with pytest.raises(ValueError, match="cannot answer 'judge/1'"):
-        generate_scripted_reply(replace(request, tag="judge/1"))
-    with pytest.raises(ValueError, match=r"cannot answer 'What is rain\?'"):
-        generate_scripted_reply(replace(request, tag=""))
-    with pytest.raises(ValueError, match="cannot answer"):
-        generate_scripted_reply(replace(request, tag="instruct/profile/000"))
-
-
-@pytest.mark.parametrize("role", ["Queen of Hearts", "Long John Silver", "鲁智深", "诸葛亮"])
-def test_profiles_are_taken(role: str, tmp_path: Any) -> None:
-    (profile,) = load_profiles("sample", roles=[role])
-    start = Profile(role, profile.language, profile.turns)
-    run = run_step(BuildProfile(start), LLM.of(scripted_model()), tmp_path)
-    built = run.result
-    assert run.asked == 2 + bool(built.made["build"]["offered"])
-    assert built.background
-    assert built.made["build"]["defects"] == built.made["build"]["mended"] == {}
-    assert str(built.description).startswith("You are" if profile.language == "en" else "你是")
-    own = " ".join(turn.content for turn in profile.turns if profile.owns(turn))
-    quoted = re.findall(r"“([^”]+)”", str(built.description))
-    assert quoted
-    assert all(item in own for item in quoted)

@@ -117,7 +117,7 @@ class Character(Profile, Result):
                 use_working_folder("attribution", out) as folder,
                 _attach_command(f"rolellm.Character.from_script(…, llm=llm, out={str(folder)!r})"),
             ):
-                parsed, _ = run_step(Attribute(reading, role_names), load_llm(llm), folder).result
+                parsed = run_step(Attribute(reading, role_names), load_llm(llm), folder).result.script
         names = [name for name, count in parsed.own.items() if count]
         sheet = start_sheet(
             parsed.turns, role, language=parsed.language, aliases=[*aliases, *names], script=Path(path).stem
@@ -333,8 +333,8 @@ class Character(Profile, Result):
         for field, defects in list_defects(self).items():
             sections["Defects"] += [f"{field}: {defect}" for defect in defects]
         for item in self.lore[:_MOST_LORE]:
-            name = item.name or ", ".join(item.keys) or "–"
-            sections["Lore"].append(f"{label(name, _WIDTH // 2)}: {label(item.content, _WIDTH)}")
+            name = label(item.name or ", ".join(item.keys) or "–", _WIDTH // 2)
+            sections["Lore"].append(f"{name}: {label(item.content, _WIDTH)}")
         if len(self.lore) > _MOST_LORE:
             sections["Lore"].append(f"and {len(self.lore) - _MOST_LORE:,} more")
         remarks = []

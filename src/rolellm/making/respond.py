@@ -96,7 +96,8 @@ def _read_talk(value: Any) -> tuple[str, str]:
     items = value if isinstance(value, list) else []
     if not all(isinstance(item, Mapping) for item in items):
         return "", ""
-    speakers = [_SIDES.get(str(item.get("role", item.get("from", ""))).casefold()) for item in items]
+    names = [str(item.get("role", item.get("from", ""))) for item in items]
+    speakers = [_SIDES.get(name.casefold()) for name in names]
     # Whatever comes before the first turn of either side is a system message.
     first = next((index for index, speaker in enumerate(speakers) if speaker is not None), 0)
     if speakers[first : first + 2] != [0, 1]:
@@ -369,8 +370,8 @@ class Respond(Step[RespondResult]):
 def _make_receipt(prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> dict[str, Any]:
     demonstrations = []
     for item in prompt.demonstrations:
-        place = {"place": item.place, "start": item.start, "end": item.end, "score": round(item.score, 4)}
-        demonstrations.append(place)
+        score = round(item.score, 4)
+        demonstrations.append({"place": item.place, "start": item.start, "end": item.end, "score": score})
     dropped = {
         "demonstrations": [item.place for item in prompt.dropped],
         "lore": [note.place for note in prompt.dropped_notes],

@@ -65,8 +65,10 @@ def generate_scripted_reply(request: Request) -> str:
     Raises:
         ModelError: For any other request.
     """
-    stage, _, step = request.tag.partition("/")
-    rule = _RULES.get(f"{stage}/{step.partition('/')[0]}" if stage == "profile" else stage)
+    stage = request.tag.partition("/")[0]
+    if stage == "profile":
+        stage = request.tag
+    rule = _RULES.get(stage)
     prompt = request.messages[-1].content
     if rule is None or (stage == "instruct" and "\n\n" not in prompt):
         raise ModelError(
@@ -97,7 +99,8 @@ def _make_pairs(request: Request, prompt: str, language: Language) -> str:
     questions = sorted(answers, key=_hash_to_number)
     count = int(re.findall(r"\d+", task)[0])
     # Requests of one round differ in their focus; each starts elsewhere, so that they bring different pairs.
-    about = [focus in task for focus in (*list_focuses(language, "profile"), *list_focuses(language, "script"))]
+    focuses = (*list_focuses(language, "profile"), *list_focuses(language, "script"))
+    about = [focus in task for focus in focuses]
     start = (about.index(True) + request.repeat) * count % max(len(questions), 1)
     chosen = (questions[start:] + questions[:start])[:count]
     pairs = [_make_pair(question, answers[question], language) for question in chosen]
@@ -143,7 +146,8 @@ def _describe_in_third_person(_: Request, prompt: str, language: Language) -> st
     phrases = _load_sayings(language)
     if not quoted:
         return phrases["third"]
-    return phrases["third"] + phrases["they_say"] + " ".join(f"“{text}”" for text in quoted)
+    quotations = " ".join(f"“{text}”" for text in quoted)
+    return phrases["third"] + phrases["they_say"] + quotations
 
 
 def _convert_to_second_person(_: Request, prompt: str, language: Language) -> str:
@@ -155,7 +159,8 @@ def _convert_to_second_person(_: Request, prompt: str, language: Language) -> st
 def _pick_catchphrases(_: Request, prompt: str, language: Language) -> str:
     """Choose the first exclamations."""
     most = int(re.findall(r"\d+", prompt)[-1])
-    return json.dumps({"chosen": [int(number) for number in _LOUD.findall(prompt)[:most]]})
+    numbers = map(int, _LOUD.findall(prompt)[:most])
+    return json.dumps({"chosen": list(numbers)})
 
 
 def _make_reply(request: Request, prompt: str, language: Language) -> str:
@@ -168,7 +173,9 @@ def _make_reply(request: Request, prompt: str, language: Language) -> str:
     own = own or _QUOTED.findall(request.messages[0].content) or [_load_sayings(language)["default"]]
     sentence = own[_hash_to_number(f"{question}/{request.repeat}") % len(own)]
     word = max(extract_content_words(question, language), key=len, default="").capitalize()
-    return _load_sayings(language)["reply"].format_map({"word": word, "sentence": sentence}) if word else sentence
+    if not word:
+        return sentence
+    return _load_sayings(language)["reply"].format_map({"word": word, "sentence": sentence})
 
 
 _RULES: Final[dict[str, Callable[[Request, str, Language], str]]] = {

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from rolellm.characters.folder import write_character
-from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Lore, Profile, Turn
@@ -18,7 +17,7 @@ from rolellm.data.rolebench.release import load_profiles
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Model, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
-from rolellm.making.instruct.run import Instruct, InstructResult, read_questions
+from rolellm.making.instruct.run import Instruct, InstructResult
 from rolellm.making.settings import FilterSettings, InstructSettings
 from rolellm.runs import Run, plan_requests, run_step
 
@@ -28,23 +27,12 @@ ADA = Profile("Ada", "en", description="You keep the lighthouse.")
 RATED = {"completeness": {"level": "high", "reason": ""}, "factualness": {"level": "high", "reason": ""}}
 
 
-def pairs(request: Request, count: int, *, mark: str | None = None) -> dict[str, Any]:
-    """So many pairs that no other request gets."""
-    unique = mark or hash_json(request.payload())[:8]
-    return {
-        "pairs": [
-            {
-                "question": f"Ada, what of lamp {unique} and bell b{number}{unique}?",
-                "answer": "I keep them lit.",
-                **RATED,
-            }
-            for number in range(count)
-        ]
-    }
-
-
 def full(request: Request) -> dict[str, Any]:
-    return pairs(request, int(request.messages[-1].content.rpartition("Write ")[2].partition(" ")[0]))
+    """As many pairs as are asked for, which no other request gets."""
+    unique = hash_json(request.payload())[:8]
+    count = int(request.messages[-1].content.rpartition("Write ")[2].partition(" ")[0])
+    questions = (f"Ada, what of lamp {unique} and bell b{number}{unique}?" for number in range(count))
+    return {"pairs": [{"question": question, "answer": "I keep them lit.", **RATED} for question in questions]}
 
 
 def model_of(model: Model, options: RunOptions = QUIET) -> LLM:
@@ -99,20 +87,6 @@ def test_what_a_character_lacks_the_other_kind_makes_up_for(
     assert sum(result.distinct.values()) >= 60
 
 
-def test_a_character_without_anything_says_what_to_do(tmp_path: Path) -> None:
-    nobody = Profile("Ada", "en", turns=(Turn("Brom", "Nobody here."),))
-    with pytest.raises(DataError, match=r"nothing to ask Ada about.*rolellm role build"):
-        run(tmp_path, nobody, full)
-
-
-def test_a_model_that_repeats_itself_is_given_up_with_a_message(tmp_path: Path) -> None:
-    made = run(tmp_path, with_script(2), lambda request: pairs(request, 5, mark="same"), per_role=100)
-    result = made.result
-    assert sum(result.distinct.values()) == 10
-    assert "the model finds no more in this profile" in str(result.shortfall)
-    assert spent(made) < 60
-
-
 def test_one_request_without_a_usable_reply_does_not_stop_the_rest(tmp_path: Path) -> None:
     def answer(request: Request) -> Any:
         return "I would rather not." if request.tag == "instruct/profile/001" else full(request)
@@ -123,14 +97,6 @@ def test_one_request_without_a_usable_reply_does_not_stop_the_rest(tmp_path: Pat
     assert sum(result.distinct.values()) >= 70
     assert result.shortfall is None
     assert made.failed == 1
-
-
-def test_a_round_of_failures_ends_the_run_with_a_message(tmp_path: Path) -> None:
-    result = run(tmp_path, with_script(2), lambda _: "No.", per_role=100).result
-    assert result.rounds == 1
-    assert result.verdicts == ()
-    assert "malformed; see failed.jsonl" in str(result.shortfall)
-    assert read_questions(tmp_path) == []
 
 
 def test_later_prompts_list_what_the_segment_was_asked_before(tmp_path: Path) -> None:
@@ -188,20 +154,6 @@ def test_the_plan_is_what_a_generous_model_is_asked(tmp_path: Path) -> None:
         if "asked before" not in item.messages[-1].content:
             assert item == real[item.tag]
         assert item.messages[:-1] == real[item.tag].messages[:-1]
-
-
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        pytest.param({"id": "a", "question": "Q?", "answer": "A."}, "type", id="no type"),
-        pytest.param({"id": "a", "question": " ", "answer": "A.", "type": "script_based"}, "question", id="blank"),
-        pytest.param({"question": "Q?", "answer": "A.", "type": "script_based"}, "id", id="no id"),
-    ],
-)
-def test_a_line_that_is_no_pair_is_named(tmp_path: Path, line: dict[str, Any], problem: str) -> None:
-    (tmp_path / "kept.jsonl").write_text(json.dumps(line), encoding="utf-8")
-    with pytest.raises(DataError, match=f"kept.jsonl:1: the pair is not valid at {problem}"):
-        read_questions(tmp_path)
 
 
 def test_the_docs_example_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

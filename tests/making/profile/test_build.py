@@ -1,11 +1,10 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rolellm.core.errors import ModelError, ScriptError, SettingsError
+from rolellm.core.errors import ModelError
 from rolellm.core.records import Profile
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import RunOptions
@@ -33,7 +32,6 @@ def test_third_person_then_second_then_catchphrases(tmp_path: Path, keeper: Prof
     assert found.background is not None and found.background.startswith("A lighthouse keeper who")
     assert found.description is not None and found.description.startswith("You are a lighthouse keeper")
     assert found.catchphrases == ("Count the steps, child!",)
-    assert found.full_description == f'{found.description} Your catchphrase is: "Count the steps, child!"'
     assert [request.tag for request in model.asked] == ["profile/third", "profile/second", "profile/catchphrases"]
     (third,) = model.prompts("third")
     assert "Rose: Aunt Ada, is it late?\nAda: Count the steps, child! Nine past eight." in third
@@ -41,12 +39,8 @@ def test_third_person_then_second_then_catchphrases(tmp_path: Path, keeper: Prof
     assert found.background in model.prompts("second")[0]
     assert (found.turns, found.role, found.aliases) == (keeper.turns, "Ada", ("Keeper",))
     receipt = found.made["build"]
-    assert receipt["models"] == dict.fromkeys(("third", "second", "catchphrases"), "scripted")
     assert receipt["prompts"]["third"] == model.asked[0].prompt_hash
-    assert receipt["settings"]["max_tokens"] == 2000
-    assert receipt["excerpts"]["own"] == 3
     assert receipt["result"] == hash_result(found)
-    json.dumps(found.made)
 
 
 def test_a_reply_with_a_defect_is_sent_back_with_what_is_wrong(tmp_path: Path, keeper: Profile) -> None:
@@ -98,21 +92,6 @@ def test_when_nothing_is_usable_the_error_says_why_and_what_to_do(tmp_path: Path
         built(tmp_path, model, keeper, options=replace(QUIET, max_attempts=2))
     assert "retry_failed=true" in str(caught.value) and "--description" in str(caught.value)
     assert (tmp_path / "failed.jsonl").is_file()
-
-
-def test_nobody_is_asked_where_all_is_given(tmp_path: Path, keeper: Profile) -> None:
-    settings = BuildSettings(description=" You are mine. ", catchphrases=0)
-    step = BuildProfile(keeper, settings)
-    assert not step.needs_model
-    found = run_step(step, None, tmp_path).result
-    assert (found.description, found.background, found.catchphrases) == ("You are mine.", None, ())
-    with pytest.raises(SettingsError, match="a model is needed"):
-        run_step(BuildProfile(keeper), None, tmp_path)
-
-
-def test_nothing_to_go_by(tmp_path: Path) -> None:
-    with pytest.raises(ScriptError, match="nothing to describe Ada from"):
-        built(tmp_path, scripted(), Profile("Ada", "en"))
 
 
 def test_a_card_is_described_by_its_own_description(tmp_path: Path) -> None:

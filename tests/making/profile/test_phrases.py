@@ -1,7 +1,5 @@
 import math
 import random
-import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -89,15 +87,3 @@ def test_any_lines(lines: list[tuple[str, str]], language: Language) -> None:
     for phrase in phrases:
         assert phrase.text.strip() == phrase.text != ""
         assert any(phrase.text.rstrip("!?！") in line for line in own)
-
-
-@pytest.mark.realdata
-def test_coriolanus(real_release: Path) -> None:
-    text = (real_release.parent / "scripts" / "coriolanus.txt").read_text(encoding="utf-8")
-    lines = []
-    for block in re.split(r"\n\s*\n", text):
-        head, _, speech = block.strip().partition("\n")
-        if head.endswith(":") and speech:
-            lines.append(("Ann" if head[:-1] in ("CORIOLANUS", "MARCIUS") else head[:-1], speech))
-    phrases = found(find_repeated_phrases(character(lines))[:3])
-    assert phrases["hang 'em!"] == (3, 0)

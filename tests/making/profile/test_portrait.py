@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.records import Language, Profile, Turn
-from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
+from rolellm.llm.model import Reply, Request, Sampling, UnacceptableError, Usage, user
 from rolellm.making.profile.build import request_second_person
 from rolellm.making.profile.portrait import (
     LENGTHS,
@@ -154,45 +154,27 @@ def test_what_is_too_long_is_cut_at_a_sentence(person: Person, language: Languag
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("person", "language", "text", "expected"),
     [
-        pytest.param(f"{THIRD} 'I am no one,' she says, 'and you know it.'", {}, id="single quotes"),
-        pytest.param(f"{THIRD} In the reign of Elizabeth I she was born.", {}, id="a numeral"),
-        pytest.param(f"{THIRD} Ada counts.", {"named": "Ada"}, id="named"),
-        pytest.param(SECOND, {"third": ""}, id="second person"),
-        pytest.param(f"{THIRD} I know her.", {"third": ""}, id="first person"),
+        pytest.param("third", "en", f"{THIRD} 'I am no one,' she says, 'and you know it.'", {}, id="single quotes"),
+        pytest.param("third", "en", f"{THIRD} In the reign of Elizabeth I she was born.", {}, id="a numeral"),
+        pytest.param("third", "en", f"{THIRD} Ada counts.", {"named": "Ada"}, id="named"),
+        pytest.param("third", "en", SECOND, {"third": ""}, id="second person"),
+        pytest.param("third", "en", f"{THIRD} I know her.", {"third": ""}, id="first person"),
+        pytest.param("second", "en", THIRD, {"second": ""}, id="third person"),
+        pytest.param("third", "zh", SECOND_ZH, {"third": ""}, id="zh: second person"),
+        pytest.param("third", "zh", THIRD_ZH + "我从小就喜欢他。", {"third": ""}, id="zh: first person"),
+        pytest.param("third", "zh", THIRD, {"language": ""}, id="zh: English"),
+        pytest.param("third", "zh", THIRD_ZH + "人称大圣。", {"named": "大圣"}, id="zh: alias"),
+        pytest.param("second", "zh", THIRD_ZH, {"second": ""}, id="zh: third person"),
     ],
 )
-def test_defects_in_the_third_person(text: str, expected: dict[str, str]) -> None:
-    assert defects(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param(THIRD, {"second"}, id="third person"),
-        pytest.param(SECOND.replace("keeper who", "keeper, Ada Fenn, who"), {"named"}, id="named"),
-    ],
-)
-def test_defects_in_the_second_person(text: str, expected: set[str]) -> None:
-    assert set(defects(text, "second")) == expected
-
-
-@pytest.mark.parametrize(
-    ("person", "text", "expected"),
-    [
-        pytest.param("third", SECOND_ZH, {"third"}, id="second person"),
-        pytest.param("third", THIRD_ZH + "我从小就喜欢他。", {"third"}, id="first person"),
-        pytest.param("third", THIRD, {"language"}, id="English"),
-        pytest.param("third", THIRD_ZH + "人称大圣。", {"named"}, id="alias"),
-        pytest.param("second", THIRD_ZH, {"second"}, id="third person"),
-    ],
-)
-def test_defects_in_chinese(person: Person, text: str, expected: set[str]) -> None:
-    assert set(defects(text, person, "zh")) == expected
+def test_defects(person: Person, language: Language, text: str, expected: dict[str, str]) -> None:
+    assert defects(text, person, language) == expected
 
 
 LEAKED = "Leave nothing out, add nothing, give no opinion."
+ECHO_ZH = request_second_person(WUKONG, "好", Sampling()).messages[0].content
 LEAKED_ZH = "不遗漏，不添加，不评论。"
 
 
@@ -207,7 +189,11 @@ LEAKED_ZH = "不遗漏，不添加，不评论。"
         pytest.param("second", "en", f"{SECOND} {LEAKED}", "repeats the instructions", id="instructions"),
         pytest.param("second", "zh", SECOND_ZH + LEAKED_ZH, "repeats the instructions", id="instructions, zh"),
         pytest.param(
-            "second", "zh", request_second_person(WUKONG, "好").messages[0].content, "instructions", id="echo, zh"
+            "second",
+            "zh",
+            request_second_person(WUKONG, "好", Sampling()).messages[0].content,
+            "instructions",
+            id="echo, zh",
         ),
         pytest.param("third", "zh", "他是猴王。", "has 5 characters", id="five characters"),
     ],

@@ -1,21 +1,15 @@
 import pytest
 
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage
-from rolellm.making.profile.build import (
-    accept_picks,
-)
+from rolellm.making.profile.build import accept_picks
 from rolellm.making.profile.phrases import Phrase
 
 PHRASES = [Phrase("Count the steps!", 3, 0, 2.0), Phrase("{role} {most}", 2, 1, 1.0), Phrase("Nine.", 1, 0, 0.0)]
 
 
-def reply(text: str) -> Reply:
-    return Reply(text, "stop", Usage(), "m", "e", {})
-
-
 def picked(text: str, most: int = 2) -> tuple[str, ...]:
-    request = Request(())
-    return accept_picks(PHRASES, most)(request, reply(text))
+    reply = Reply(text, "stop", Usage(), "m", "e", {})
+    return accept_picks(PHRASES, most)(Request(()), reply)
 
 
 @pytest.mark.parametrize(
@@ -31,16 +25,6 @@ def test_picks_by_number(text: str, expected: tuple[str, ...]) -> None:
     assert picked(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "reason", "kind"),
-    [
-        pytest.param('{"chosen": [4]}', "on the list, which has 3", "unacceptable", id="beyond"),
-        pytest.param('{"chosen": ["Count the steps!"]}', "chosen", "malformed", id="words"),
-        pytest.param('{"chosen": [true]}', "chosen", "malformed", id="boolean"),
-        pytest.param('{"chosen": [1], "also": "My own!"}', "also", "malformed", id="something of its own"),
-    ],
-)
-def test_what_is_not_on_the_list_is_refused(text: str, reason: str, kind: str) -> None:
-    with pytest.raises(UnacceptableError, match=reason) as caught:
-        picked(text)
-    assert caught.value.kind == kind
+def test_a_pick_of_nothing_on_the_list_is_refused() -> None:
+    with pytest.raises(UnacceptableError, match="on the list, which has 3"):
+        picked('{"chosen": [4]}')

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import DataError, ScriptError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Turn
 from rolellm.making.profile.start import start_sheet
@@ -51,22 +50,3 @@ def test_another_spelling_of_the_role_is_taken(tmp_path: Path, spoken: str, aske
 def test_a_role_that_speaks_to_the_letter_is_not_mixed_with_another() -> None:
     found = start_sheet([Turn("Ada", "Nine."), Turn("ADA", "Ten.")], "Ada")
     assert [turn.speaker for turn in found.turns] == ["Ada", "ADA"]
-
-
-@pytest.mark.parametrize(
-    ("turns", "message"),
-    [
-        pytest.param([Turn("Rose", "Nine."), Turn("Brom", "X")], r"who does: Rose \(1\), Brom \(1\)", id="others"),
-        pytest.param([Turn(f"P{n}", "X") for n in range(20)], "and 12 more", id="many"),
-    ],
-)
-def test_a_role_that_never_speaks(turns: list[Turn], message: str) -> None:
-    with pytest.raises(ScriptError, match=message):
-        start_sheet(turns, "Ada")
-
-
-def test_a_file_that_is_not_there_or_not_one(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="rolellm role parse"):
-        start_sheet(tmp_path / "no.jsonl", "Ada")
-    with pytest.raises(DataError, match=r"d\.jsonl:1: .*turns were expected"):
-        start_sheet(write(tmp_path / "d.jsonl", [{"role": "Ada", "text": "Nine."}]), "Ada")

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.core.errors import DataError
 from rolellm.core.records import Profile
 from rolellm.making.respond import Instruction, read_instructions
 
@@ -30,29 +29,6 @@ def test_instructions_and_questions(tmp_path: Path) -> None:
         Instruction("Fox, who has the key?", None, {"answer": "The parrot.", "type": "script_based"}),
         Instruction("Why?"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("", "no rows in it", id="empty"),
-        pytest.param('{"ask": "x"}', r":1: expected a text `instruction` or `question` \(keys: ask\)", id="keys"),
-        pytest.param('{"instruction": "a"}\n{"question": {}}', ":2: expected a text `question`, found {}", id="object"),
-        pytest.param('{"question": "a", "role": "Owl"}', "this line is for 'Owl', and the profile is 'Fox'", id="role"),
-        pytest.param(
-            '{"instruction": "a", "n": ' + "9" * 5000 + "}", ":1: not valid JSON", id="a number of 5,000 digits"
-        ),
-        pytest.param('{"instruction": "a \\ud800"}', r":1: half a surrogate pair \(U\+D800\)", id="half a pair"),
-    ],
-)
-def test_files_that_will_not_do(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        read_instructions(write(tmp_path, text), FOX)
-
-
-def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no such file; .* and Python takes a list of texts or a Dataset"):
-        read_instructions(tmp_path / "none.jsonl", FOX)
 
 
 def test_rows_of_a_dataset_and_a_parquet_file(tmp_path: Path) -> None:

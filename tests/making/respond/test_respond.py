@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Profile
 from rolellm.llm.model import Request
@@ -46,14 +45,6 @@ def respond(character: Profile, tmp_path: Path) -> Respond:
 def numbered(request: Request) -> str:
     """Another reply for each prompt and repeat."""
     return f"To {len(request.messages[-1].content)} I say {request.repeat}."
-
-
-def test_five_are_references_and_the_sixth_is_held_out(respond: Respond) -> None:
-    run = respond(numbered, ASKED)
-    assert [row["question"] for row in run.result.rows] == [item.question for item in ASKED]
-    assert (run.summary["instructions"], run.summary["replies"], run.summary["missing"]) == (3, 18, 0)
-    assert (run.asked, run.failed) == (18, 0)
-    assert run.summary["turned_down"] == {"complete": 0, "hides_ai": 0, "hides_role": 0, "answers": 0}
 
 
 def test_one_reply_is_the_baseline(respond: Respond) -> None:
@@ -113,6 +104,7 @@ def test_a_reply_cut_off_at_its_limit_is_not_complete(respond: Respond) -> None:
 def test_the_row_as_written(respond: Respond) -> None:
     run = respond(numbered, ASKED)
     row, *_ = run.records()
+    assert (run.asked, run.failed) == (18, 0)
     receipt = row.pop("receipt")
     assert row == {
         "role": "Fox",
@@ -139,10 +131,3 @@ def test_catchphrases_and_machines_are_spared(character: Profile, respond: Respo
     reply = "I'm sorry, captain, I'm afraid I can't do that. As an AI, I see further."
     assert respond(lambda _: reply, ["Why?"], character=machine, max_attempts=1).failed == 0
     assert respond(lambda _: reply, ["Why?"], rules_hash="2", max_attempts=1).failed == 6
-
-
-def test_an_instruction_over_the_budget_stops_before_anything_is_asked(respond: Respond) -> None:
-    asked: list[Request] = []
-    with pytest.raises(SettingsError, match="at most 300"):
-        respond(asked.append, ["Why?", "map " * 500], RespondSettings(max_prompt_tokens=300))
-    assert asked == []

@@ -102,11 +102,6 @@ def test_lore_goes_after_the_demonstrations(character: Profile) -> None:
     assert not RolePrompts(character, PromptSettings(max_prompt_tokens=bare))(question).notes
 
 
-def test_a_question_that_is_too_long_is_no_prompt(character: Profile) -> None:
-    with pytest.raises(SettingsError, match=r"has \d+ tokens without any demonstration, and at most 20 .*max_prompt"):
-        RolePrompts(character, PromptSettings(max_prompt_tokens=20))(QUESTION)
-
-
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     question=st.text(min_size=1, max_size=60), limit=st.integers(120, 400), strategy=st.sampled_from(get_args(Strategy))

@@ -89,8 +89,10 @@ class Candidate:
         *labels, reason = _LABELS[language]
         parts = []
         for label, rating in zip(labels, (self.completeness, self.factualness), strict=True):
-            level_word = WORDS[language][rating.level] if rating.level else rating.said or "?"
-            part = label.format(level_word)
+            wording = rating.said or "?"
+            if rating.level:
+                wording = WORDS[language][rating.level]
+            part = label.format(wording)
             if rating.reason:
                 part += reason.format(rating.reason)
             parts.append(part)

@@ -20,7 +20,7 @@ from rolellm.core.records import Language, Profile
 from rolellm.core.text import fold
 from rolellm.making.content_words import measure_overlap
 from rolellm.making.duplicates import find_repeats
-from rolellm.making.instruct.candidates import LEVELS, Candidate, Rating
+from rolellm.making.instruct.candidates import LEVELS, Candidate
 from rolellm.making.instruct.prompts import hash_prompts
 from rolellm.making.settings import FilterSettings, Level
 from rolellm.models.prompts.leaks import make_leak_check
@@ -200,8 +200,8 @@ def _measure_length(text: str, language: Language) -> int:
 
 
 def _find_doubt(pair: Candidate, least: Level) -> str | None:
-    ratings: tuple[tuple[str, Rating], ...] = (("completeness", pair.completeness), ("factualness", pair.factualness))
-    for aspect, rating in ratings:
+    ratings = {"completeness": pair.completeness, "factualness": pair.factualness}
+    for aspect, rating in ratings.items():
         if rating.level is None:
             said = f' ("{rating.said[:40]}")' if rating.said else ""
             return f"no level of {aspect} could be read{said}"

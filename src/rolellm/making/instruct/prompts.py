@@ -51,7 +51,8 @@ class Task:
 def list_focuses(language: Language, kind: SegmentKind) -> tuple[str, ...]:
     """List the focuses that requests about a kind of segment take in turn."""
     name = "profile" if kind == "profile" else "script"
-    return tuple(line for line in _fill_template(language, f"focus_{name}").splitlines() if line.strip())
+    lines = _fill_template(language, f"focus_{name}").splitlines()
+    return tuple(filter(str.strip, lines))
 
 
 @functools.cache
@@ -111,8 +112,11 @@ def load_examples(language: Language) -> list[dict[str, Any]]:
 @functools.cache
 def collect_example_reasons(language: Language) -> frozenset[str]:
     """Collect the reasons of the examples' ratings, folded: a model that copies one gives none."""
-    pairs = [pair for example in load_examples(language) for pair in example["pairs"]]
-    return frozenset(fold(pair[key]["reason"]) for pair in pairs for key in ("completeness", "factualness"))
+    reasons: set[str] = set()
+    for example in load_examples(language):
+        for pair in example["pairs"]:
+            reasons |= {fold(pair[key]["reason"]) for key in ("completeness", "factualness")}
+    return frozenset(reasons)
 
 
 def _fill_template(language: Language, name: str, **texts: str) -> str:

@@ -88,7 +88,8 @@ class InstructResult(Result):
         """Return how many pairs of each type passed."""
         by_type = Counter(verdict.candidate.type for verdict in self.kept)
         counts = ", ".join(f"{by_type[name]:,} {name}" for name in QUESTION_TYPES)
-        return [f"Kept {len(self.kept):,} of {len(self.verdicts):,} pairs for {self.role}: {counts}."]
+        share = f"{len(self.kept):,} of {len(self.verdicts):,}"
+        return [f"Kept {share} pairs for {self.role}: {counts}."]
 
     def tables(self) -> tuple[Table]:
         """Build the table of verdicts, with reasons."""
@@ -96,8 +97,10 @@ class InstructResult(Result):
         for name in FILTERS:
             dropped = [verdict for verdict in self.dropped if verdict.by == name]
             reasons = dict.fromkeys(label(verdict.reason or "", _REASON_WIDTH) for verdict in dropped)
-            rows.append((f"dropped: {name}", len(dropped), "\n".join([*reasons][:_REASONS])))
-        title = f"{len(self.verdicts):,} candidates for {self.role}, {sum(self.distinct.values()):,} different"
+            examples = "\n".join([*reasons][:_REASONS])
+            rows.append((f"dropped: {name}", len(dropped), examples))
+        different = sum(self.distinct.values())
+        title = f"{len(self.verdicts):,} candidates for {self.role}, {different:,} different"
         return (Table.from_rows(title, ("verdict", "pairs", "such as"), rows),)
 
 
@@ -166,6 +169,7 @@ class Instruct(Step[InstructResult]):
                 "of a script in which the role speaks or is named. Build a profile first: rolellm role build"
             )
         agnostic = [segment for segment in used if segment.type == "script_agnostic"]
+        language = character.language
         based = [segment for segment in used if segment.type == "script_based"]
         # So that the first ones come from all over the script.
         random.Random(f"{settings.seed}/{character.role}").shuffle(based)
@@ -175,8 +179,8 @@ class Instruct(Step[InstructResult]):
         elif based:
             target = round(target * settings.script_agnostic_share)
         return [
-            Lane("script_agnostic", agnostic, target, character.language, settings, count),
-            Lane("script_based", based, settings.per_role - target, character.language, settings, count),
+            Lane("script_agnostic", agnostic, target, language, settings, count),
+            Lane("script_based", based, settings.per_role - target, language, settings, count),
         ]
 
     def _plan_round(self, lanes: Sequence[Lane]) -> list[tuple[Lane, Task]]:

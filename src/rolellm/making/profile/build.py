@@ -41,12 +41,8 @@ from rolellm.models.prompts.render import hash_templates, load_template
 from rolellm.models.prompts.retrieval import find_exchanges
 from rolellm.runs import Plan, Round, Run, Step, run_step
 
-SAMPLING: Final = BuildSettings().sampling
 
-
-def request_third_person(
-    character: Profile, *, excerpts: str, notes: str = "", sampling: Sampling = SAMPLING
-) -> Request:
+def request_third_person(character: Profile, excerpts: str, notes: str, sampling: Sampling) -> Request:
     """Request the description in the third person.
 
     Args:
@@ -64,12 +60,12 @@ def request_third_person(
     return _request(language, "third", prompt, sampling)
 
 
-def request_second_person(character: Profile, portrait: str, sampling: Sampling = SAMPLING) -> Request:
+def request_second_person(character: Profile, portrait: str, sampling: Sampling) -> Request:
     """Request a third-person description to be turned into the second person."""
     return _request(character.language, "second", _fill(character.language, "second", portrait=portrait), sampling)
 
 
-def pick_phrases(character: Profile, phrases: Sequence[Phrase], most: int, sampling: Sampling = SAMPLING) -> Request:
+def pick_phrases(character: Profile, phrases: Sequence[Phrase], most: int, sampling: Sampling) -> Request:
     """Request a pick of catchphrases from numbered phrases, by their numbers."""
     language = character.language
     lines = []
@@ -99,12 +95,14 @@ _PICKS: Final = make_object_schema("catchphrases", chosen={"type": "array", "ite
 def _request(
     language: Language, name: str, prompt: str, sampling: Sampling, tag: str = "", schema: Schema | None = None
 ) -> Request:
-    messages, repair = (system(_fill(language, f"{name}_rules")), user(prompt)), load_template(language, "repair").text
-    return Request(messages, sampling, schema=schema, tag=f"profile/{tag or name}", repair=repair)
+    rules = _fill(language, f"{name}_rules")
+    repair = load_template(language, "repair").text
+    return Request((system(rules), user(prompt)), sampling, schema=schema, tag=f"profile/{tag or name}", repair=repair)
 
 
 def _fill(language: Language, name: str, **slots: object) -> str:
-    return load_template(language, f"profile_{name}").fill(**{slot: str(value) for slot, value in slots.items()})
+    texts = {slot: str(value) for slot, value in slots.items()}
+    return load_template(language, f"profile_{name}").fill(**texts)
 
 
 _NOTES_SHARE: Final = 0.5
@@ -183,7 +181,8 @@ class BuildProfile(Step[Profile]):
         return replace(built, made={**start.made, "build": receipt})
 
     def _ask_descriptions(self, llm: LLM) -> Plan[tuple[str, str, dict[str, int]]]:
-        start, sampling, names = self.start, self.settings.sampling, collect_names(self.start)
+        start, sampling = self.start, self.settings.sampling
+        names = collect_names(start)
         budget, count = self.settings.excerpt_tokens, llm.counter.count
         notes = get_notes(start)
         tokens, most = count(notes), int(budget * _NOTES_SHARE)
@@ -197,8 +196,9 @@ class BuildProfile(Step[Profile]):
                 f"nothing to describe {start.role} from: no line of its own that fits, and no notes; "
                 "give a script in which it speaks, or a description (--description)"
             )
-        request = request_third_person(start, excerpts=excerpts, notes=notes, sampling=sampling)
-        material, longest = f"{excerpts}\n{get_notes(start)}", Portrait("a" * MOST_BYTES)
+        request = request_third_person(start, excerpts, notes, sampling)
+        material = f"{excerpts}\n{get_notes(start)}"
+        longest = Portrait("a" * MOST_BYTES)
         accept = accept_portrait("third", start.language, names, material)
         background = (yield from self._ask(llm, request, accept, "description, third person", longest)).text
         request = request_second_person(start, background, sampling)
@@ -228,7 +228,8 @@ class BuildProfile(Step[Profile]):
                 f"{models}: {reason}. Fix the model's settings and retry with --set retry_failed=true, use another "
                 "model, or give your own (--description FILE; --catchphrases none)"
             )
-        name, value = request.tag.rpartition("/")[2], cast(T, outcome.value)
+        name = request.tag.removeprefix("profile/")
+        value = cast(T, outcome.value)
         portrait = value if isinstance(value, Portrait) else Portrait("")
         entries = {
             "models": outcome.reply.model,

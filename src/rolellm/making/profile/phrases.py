@@ -152,7 +152,7 @@ class _Use(NamedTuple):
     form: str
 
 
-def find_repeated_phrases(character: Profile, most: int = OFFERED) -> list[Phrase]:
+def find_repeated_phrases(character: Profile) -> list[Phrase]:
     """Find the phrases that two or more of the role's lines have, the best first; none twice within a longer one.
 
     Nor are speakers' names phrases.
@@ -177,14 +177,16 @@ def find_repeated_phrases(character: Profile, most: int = OFFERED) -> list[Phras
     phrases: list[tuple[Phrase, Words]] = []
     for words in _drop_absorbed(uses):
         length, own_uses = min(len(words), _LONGEST), uses[words]
-        score = _log_odds(len(own_uses), other_counts[words], own_sums[length], other_sums[length])
+        own_count, other_count = len(own_uses), other_counts[words]
+        score = _log_odds(own_count, other_count, own_sums[length], other_sums[length])
         # Where others say nothing of that length there is nothing to compare with, and the score is 0.
-        if score > 0 or not other_counts[words]:
-            form = Counter(use.form for use in own_uses).most_common(1)[0][0]
-            score *= 1 + sum(use.edges == 2 for use in own_uses) / len(own_uses)
-            phrases.append((Phrase(form, len(own_uses), other_counts[words], score), words))
+        if score > 0 or not other_count:
+            ((form, _),) = Counter(use.form for use in own_uses).most_common(1)
+            clauses = sum(use.edges == 2 for use in own_uses)
+            score *= 1 + clauses / own_count
+            phrases.append((Phrase(form, own_count, other_count, score), words))
     phrases.sort(key=lambda item: (-item[0].score, -item[0].lines, item[1]))
-    return [phrase for phrase, _ in phrases[:most]]
+    return [phrase for phrase, _ in phrases[:OFFERED]]
 
 
 def _count_lines(lines: _Lines) -> Counter[Words]:
@@ -193,7 +195,8 @@ def _count_lines(lines: _Lines) -> Counter[Words]:
     for line in lines:
         phrases: set[Words] = set()
         for sentence in line:
-            phrases.update(sentence.words[start:end] for start, end in _find_grams(sentence))
+            for start, end in _find_grams(sentence):
+                phrases.add(sentence.words[start:end])
         counts.update(phrases)
     return counts
 
@@ -266,8 +269,9 @@ def _drop_absorbed(uses: Mapping[Words, Sequence[_Use]]) -> list[Words]:
     """Drop the phrases that are mostly within a longer one."""
     absorbed: set[Words] = set()
     for words, listed in uses.items():
+        most = len(listed) / _ABSORBED
         for start, end in itertools.combinations(range(len(words) + 1), 2):
             part = words[start:end]
-            if part != words and part in uses and len(uses[part]) * _ABSORBED <= len(listed):
+            if part != words and 0 < len(uses.get(part, ())) <= most:
                 absorbed.add(part)
     return [words for words in uses if words not in absorbed]

@@ -80,9 +80,13 @@ def _list_parts(name: str) -> list[str]:
     """List the words of a name that name its bearer alone."""
     runs = _RUN.findall(name)
     parts = []
-    for run in runs if len(runs) > 1 else ():
-        is_long = len(run) > 1 if HAN.match(run) else len(run) >= _LEAST_PART and run[0].isupper()
-        if is_long and run.casefold() not in _COMMON:
+    if len(runs) < 2:
+        return []
+    for run in runs:
+        is_name = len(run) >= _LEAST_PART and run[0].isupper()
+        if HAN.match(run):
+            is_name = len(run) > 1
+        if is_name and run.casefold() not in _COMMON:
             parts.append(run)
     return parts
 
@@ -164,14 +168,12 @@ def accept_portrait(person: Person, language: Language, names: re.Pattern[str], 
         if not defects:
             return portrait
         reasons = tuple(_describe_defects(defects, language, "en"))
-        is_worthless = not defects.keys().isdisjoint(_WORTHLESS)
+        feedback = " ".join(_describe_defects(defects, language, language))
+        usable: Portrait | None = portrait
         is_too_short = _count_units(portrait.text, language) < _LEAST[language]
-        raise UnacceptableError(
-            " ".join(reasons),
-            feedback=" ".join(_describe_defects(defects, language, language)),
-            usable=None if is_worthless or is_too_short else portrait,
-            defects=reasons,
-        )
+        if is_too_short or not defects.keys().isdisjoint(_WORTHLESS):
+            usable = None
+        raise UnacceptableError(" ".join(reasons), feedback=feedback, usable=usable, defects=reasons)
 
     return accept
 
@@ -239,9 +241,14 @@ def flatten_markup(text: str, language: Language) -> str:
 def trim_to_sentences(text: str, language: Language) -> str:
     """Cut a text to its whole sentences, as many as a description may have; what fits of it where none is whole."""
     text = text.encode("utf-8", errors="replace")[:MOST_BYTES].decode("utf-8", errors="ignore")
-    ends = [end.end() for end in _WHOLE.finditer(text)]
-    fitting = [end for end in ends if _count_units(text[:end], language) <= LENGTHS[language][1]]
-    return text[: fitting[-1]] if fitting else text
+    longest = LENGTHS[language][1]
+    whole = text
+    for sentence in _WHOLE.finditer(text):
+        beginning = text[: sentence.end()]
+        if _count_units(beginning, language) > longest:
+            break
+        whole = beginning
+    return whole
 
 
 def _count_units(text: str, language: Language) -> int:
@@ -262,8 +269,10 @@ def replace_names(text: str, names: re.Pattern[str], language: Language) -> str:
     name = f"(?:{names.pattern})"
     if language == "zh":
         # In 齐天大圣, 大圣 alone is not a word.
-        words = sorted({word for word in load_chinese_tokenizer()(text) if names.search(word)}, key=len, reverse=True)
-        name = f"(?:{'|'.join([*map(re.escape, words), names.pattern])})+"
+        words = {word for word in load_chinese_tokenizer()(text) if names.search(word)}
+        longest_first = sorted(words, key=len, reverse=True)
+        patterns = [*map(re.escape, longest_first), names.pattern]
+        name = f"(?:{'|'.join(patterns)})+"
     else:
         name = f"{_TITLED}(?:{name} )*(?-i:(?![a-z])){name}{_SURNAMES}"
     text = re.sub(rf"(?i)\s*[(（]\W*{name}\W*[)）]|(?:(?<=he is )|(?<=[他她]是)){name}[,，]\s*", "", text)
@@ -317,10 +326,15 @@ def _is_in_third(bare: str, language: Language) -> bool:
 
 def _is_in_second(bare: str, language: Language) -> bool:
     """Tell whether a text addresses someone from its beginning and in most sentences, and never speaks of itself."""
-    sentences = [sentence for sentence in _SENTENCE_END.split(bare) if any(map(str.isalnum, sentence))]
-    addressed = [_count_persons(sentence, language)[0] > 0 for sentence in sentences]
-    opens = not _OPENS_AS_THIRD.search(bare) and any(addressed[:1])
-    return opens and 2 * sum(addressed) >= len(addressed) and not _count_persons(bare, language)[1]
+    _, speaks_of_itself = _count_persons(bare, language)
+    if speaks_of_itself or _OPENS_AS_THIRD.search(bare):
+        return False
+    is_addressed = []
+    for sentence in _SENTENCE_END.split(bare):
+        if any(map(str.isalnum, sentence)):
+            addresses, _ = _count_persons(sentence, language)
+            is_addressed.append(addresses > 0)
+    return any(is_addressed[:1]) and 2 * sum(is_addressed) >= len(is_addressed)
 
 
 def _count_persons(text: str, language: Language) -> tuple[int, int]:

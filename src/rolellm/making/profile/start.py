@@ -25,8 +25,9 @@ def find_title(folder: str | Path, dialogue: str | Path, role: str) -> str | Non
         return None
     existing = read_character(folder)
     source = existing.made.get("source")
-    same = isinstance(source, Mapping) and source.get("file") == Path(dialogue).name and existing.role == role
-    return existing.script if same else None
+    if not isinstance(source, Mapping) or existing.role != role:
+        return None
+    return existing.script if source.get("file") == Path(dialogue).name else None
 
 
 _NAMED = 8
@@ -103,5 +104,6 @@ def _explain_silence(turns: Sequence[Turn], role: str) -> str:
     speakers = Counter(turn.speaker for turn in turns if turn.kind == "speech")
     if not speakers:
         return f"nobody speaks in it, including {role}; parse a script that has speech"
-    speaking = join_names((f"{name} ({count})" for name, count in speakers.most_common()), _NAMED)
+    counts = (f"{name} ({count})" for name, count in speakers.most_common())
+    speaking = join_names(counts, _NAMED)
     return f"{role} never speaks in it; who does: {speaking}. Parse the script again for this role, or name another"
