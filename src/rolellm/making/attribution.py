@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from rolellm.characters.scripts.novel import read_novel
 from rolellm.characters.scripts.parse import ParsedScript, ScriptReading, select_role
@@ -166,7 +166,7 @@ def _render_task(language: Language, passage: str, count: int) -> str:
     return load_template(language, "attribution").fill(passage=passage, numbers=numbers, form=f"{{{fields}}}")
 
 
-def request_speakers(passage: Passage, language: Language, number: int = 0) -> Request:
+def request_speakers(passage: Passage, language: Language, number: int) -> Request:
     """Request the speakers of the numbered quotations of a passage; the tag has the passage's own number."""
     count = len(passage.asked)
     example, answer = _load_example(language)
@@ -256,8 +256,15 @@ def check_novel(reading: ScriptReading) -> None:
         )
 
 
+class Attribution(NamedTuple):
+    """A novel as read for one role, and how many of its open quotations became what."""
+
+    script: ParsedScript
+    counts: dict[str, int]
+
+
 @dataclass(frozen=True)
-class Attribute(Step[tuple[ParsedScript, dict[str, int]]]):
+class Attribute(Step[Attribution]):
     """Find who speaks a novel's quotations, and read it for one role.
 
     Attributes:
@@ -270,7 +277,7 @@ class Attribute(Step[tuple[ParsedScript, dict[str, int]]]):
     settings: Mapping[str, Any] = field(default_factory=dict)
     kind: ClassVar[str] = "attribution"
 
-    def plan(self, llm: LLM) -> Plan[tuple[ParsedScript, dict[str, int]]]:
+    def plan(self, llm: LLM) -> Plan[Attribution]:
         """Ask about passages.
 
         Raises:
@@ -283,12 +290,12 @@ class Attribute(Step[tuple[ParsedScript, dict[str, int]]]):
         requests = [request_speakers(passage, language, number) for number, passage in enumerate(passages, start=1)]
         outcomes = yield Round(requests, accept_speakers, label="attributing quotations")
         attributed, counts = apply_speakers(self.reading, passages, outcomes)
-        return select_role(self.names, attributed), counts
+        return Attribution(select_role(self.names, attributed), counts)
 
-    def describe(self, result: tuple[ParsedScript, dict[str, int]]) -> dict[str, Any]:
+    def describe(self, result: Attribution) -> dict[str, Any]:
         """Return the novel and the names."""
         return {"names": list(self.names), "text": hash_json(self.reading.source.text)}
 
-    def summarize(self, result: tuple[ParsedScript, dict[str, int]]) -> dict[str, Any]:
+    def summarize(self, result: Attribution) -> dict[str, Any]:
         """Count what became of the quotations."""
-        return result[1]
+        return result.counts

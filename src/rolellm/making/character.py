@@ -117,7 +117,7 @@ class Character(Profile, Result):
                 use_working_folder("attribution", out) as folder,
                 _attach_command(f"rolellm.Character.from_script(…, llm=llm, out={str(folder)!r})"),
             ):
-                parsed, _ = run_step(Attribute(reading, role_names), load_llm(llm), folder).result
+                parsed = run_step(Attribute(reading, role_names), load_llm(llm), folder).result.script
         names = [name for name, count in parsed.own.items() if count]
         sheet = start_sheet(
             parsed.turns, role, language=parsed.language, aliases=[*aliases, *names], script=Path(path).stem

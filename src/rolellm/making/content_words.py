@@ -43,8 +43,7 @@ def make_word_finder(evidence: str, language: Language) -> Callable[[str], bool]
 
 
 def _split_words(text: str) -> list[str]:
-    words = WORD.findall(text.casefold().replace("’", "'").replace("-", " "))
-    return [word for word in words if word]
+    return WORD.findall(text.casefold().replace("’", "'").replace("-", " "))
 
 
 @functools.lru_cache(maxsize=1 << 16)

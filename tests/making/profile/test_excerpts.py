@@ -13,7 +13,7 @@ COUNT = TokenCounter().count
 
 def excerpts(turns: list[Turn], budget: int = 6000, role: str = "Ann") -> tuple[str, dict[str, int]]:
     character = Profile(role, "en", tuple(turns))
-    return choose_excerpts(character, collect_names(character), budget)
+    return choose_excerpts(character, collect_names(character), budget, TokenCounter())
 
 
 def test_a_short_script_is_shown_whole_but_for_what_is_not_about_the_role() -> None:

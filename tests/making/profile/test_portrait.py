@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.records import Language, Profile, Turn
-from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
+from rolellm.llm.model import Reply, Request, Sampling, UnacceptableError, Usage, user
 from rolellm.making.profile.build import request_second_person
 from rolellm.making.profile.portrait import (
     LENGTHS,
@@ -174,6 +174,7 @@ def test_defects(person: Person, language: Language, text: str, expected: dict[s
 
 
 LEAKED = "Leave nothing out, add nothing, give no opinion."
+ECHO_ZH = request_second_person(WUKONG, "好", Sampling()).messages[0].content
 LEAKED_ZH = "不遗漏，不添加，不评论。"
 
 
@@ -188,7 +189,11 @@ LEAKED_ZH = "不遗漏，不添加，不评论。"
         pytest.param("second", "en", f"{SECOND} {LEAKED}", "repeats the instructions", id="instructions"),
         pytest.param("second", "zh", SECOND_ZH + LEAKED_ZH, "repeats the instructions", id="instructions, zh"),
         pytest.param(
-            "second", "zh", request_second_person(WUKONG, "好").messages[0].content, "instructions", id="echo, zh"
+            "second",
+            "zh",
+            request_second_person(WUKONG, "好", Sampling()).messages[0].content,
+            "instructions",
+            id="echo, zh",
         ),
         pytest.param("third", "zh", "他是猴王。", "has 5 characters", id="five characters"),
     ],

@@ -41,12 +41,8 @@ from rolellm.models.prompts.render import hash_templates, load_template
 from rolellm.models.prompts.retrieval import find_exchanges
 from rolellm.runs import Plan, Round, Run, Step, run_step
 
-SAMPLING: Final = BuildSettings().sampling
 
-
-def request_third_person(
-    character: Profile, *, excerpts: str, notes: str = "", sampling: Sampling = SAMPLING
-) -> Request:
+def request_third_person(character: Profile, excerpts: str, notes: str, sampling: Sampling) -> Request:
     """Request the description in the third person.
 
     Args:
@@ -64,12 +60,12 @@ def request_third_person(
     return _request(language, "third", prompt, sampling)
 
 
-def request_second_person(character: Profile, portrait: str, sampling: Sampling = SAMPLING) -> Request:
+def request_second_person(character: Profile, portrait: str, sampling: Sampling) -> Request:
     """Request a third-person description to be turned into the second person."""
     return _request(character.language, "second", _fill(character.language, "second", portrait=portrait), sampling)
 
 
-def pick_phrases(character: Profile, phrases: Sequence[Phrase], most: int, sampling: Sampling = SAMPLING) -> Request:
+def pick_phrases(character: Profile, phrases: Sequence[Phrase], most: int, sampling: Sampling) -> Request:
     """Request a pick of catchphrases from numbered phrases, by their numbers."""
     language = character.language
     lines = []
@@ -200,7 +196,7 @@ class BuildProfile(Step[Profile]):
                 f"nothing to describe {start.role} from: no line of its own that fits, and no notes; "
                 "give a script in which it speaks, or a description (--description)"
             )
-        request = request_third_person(start, excerpts=excerpts, notes=notes, sampling=sampling)
+        request = request_third_person(start, excerpts, notes, sampling)
         material = f"{excerpts}\n{get_notes(start)}"
         longest = Portrait("a" * MOST_BYTES)
         accept = accept_portrait("third", start.language, names, material)

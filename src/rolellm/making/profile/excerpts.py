@@ -17,7 +17,7 @@ _OF_OTHERS: Final = 0.4
 
 
 def choose_excerpts(
-    character: Profile, names: re.Pattern[str], budget: int = 6000, counter: TokenCounter | None = None
+    character: Profile, names: re.Pattern[str], budget: int, counter: TokenCounter
 ) -> tuple[str, dict[str, int]]:
     """Choose the excerpts, spread over the script; the same for the same script.
 
@@ -25,14 +25,14 @@ def choose_excerpts(
         character: Whose script.
         names: The role's.
         budget: Tokens that they may have in all.
-        counter: Counts tokens; by default an estimate.
+        counter: Counts tokens.
 
     Returns:
         The turns as text, in the order of the script, with an empty line where some were left out. And how many of them
         are the role's (``own``), how many others are right before those or of the role (``others``), and the
         ``tokens`` of the text.
     """
-    turns, count = character.turns, (counter or TokenCounter()).count
+    turns, count = character.turns, counter.count
     lines = [format_turn(turn, character.language) for turn in turns]
     costs = [count(f"{line}\n\n") + 1 for line in lines]
     own = {index for index, turn in enumerate(turns) if character.owns(turn)}

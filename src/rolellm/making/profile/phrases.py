@@ -152,7 +152,7 @@ class _Use(NamedTuple):
     form: str
 
 
-def find_repeated_phrases(character: Profile, most: int = OFFERED) -> list[Phrase]:
+def find_repeated_phrases(character: Profile) -> list[Phrase]:
     """Find the phrases that two or more of the role's lines have, the best first; none twice within a longer one.
 
     Nor are speakers' names phrases.
@@ -186,7 +186,7 @@ def find_repeated_phrases(character: Profile, most: int = OFFERED) -> list[Phras
             score *= 1 + clauses / own_count
             phrases.append((Phrase(form, own_count, other_count, score), words))
     phrases.sort(key=lambda item: (-item[0].score, -item[0].lines, item[1]))
-    return [phrase for phrase, _ in phrases[:most]]
+    return [phrase for phrase, _ in phrases[:OFFERED]]
 
 
 def _count_lines(lines: _Lines) -> Counter[Words]:
