@@ -66,21 +66,25 @@ def find_model(model: str, adapter: str | None = None) -> ModelSource:
     Raises:
         ModelError: When a directory is missing or holds no model, or an adapter's base cannot be found.
     """
-    described = read_adapter_config(model)
-    if adapter is None and described is None:
-        return ModelSource(base=model, adapter=None, tokenizer=model, is_cached=not _is_reachable(model))
+    config = read_adapter_config(model)
     revision = None
     if adapter is None:
-        adapter, model = model, _find_base(model, described or {})
-        named = (described or {}).get("revision")
-        revision = named if isinstance(named, str) and not Path(model).is_dir() else None
-    elif described is not None:
+        if config is None:
+            return ModelSource(model, None, model, is_cached=not _is_reachable(model))
+        adapter = model
+        model = _find_base(adapter, config)
+        named = config.get("revision")
+        if isinstance(named, str) and not Path(model).is_dir():
+            revision = named
+    elif config is not None:
         raise ModelError(f"{model} is itself an adapter; give its base model, or leave the adapter {adapter} out")
     elif read_adapter_config(adapter) is None:
         raise ModelError(f"{adapter} is not an adapter: it has no adapter_config.json")
-    own = Path(adapter).is_dir() and any(Path(adapter).glob("tokenizer*"))
+    # On the Hub, the base's own counts.
+    has_tokenizer = any(Path(adapter).glob("tokenizer*"))
+    tokenizer = adapter if has_tokenizer else model
     is_cached = not (_is_reachable(model) and _is_reachable(adapter))
-    return ModelSource(model, adapter, adapter if own else model, revision, is_cached)
+    return ModelSource(model, adapter, tokenizer, revision, is_cached)
 
 
 def read_adapter_config(name: str) -> dict[str, object] | None:
@@ -183,7 +187,8 @@ def find_manifests(name: str) -> list[Path]:
         return _fetch_manifest(name)
     folder = Path(name).resolve()
     run = [folder.parent] if _WITHIN_A_RUN.fullmatch(folder.name) else []
-    return [path for path in (parent / MANIFEST for parent in (folder, *run)) if path.is_file()]
+    paths = [parent / MANIFEST for parent in (folder, *run)]
+    return [path for path in paths if path.is_file()]
 
 
 def read_trained_on(name: str) -> TrainedOn:
@@ -195,8 +200,11 @@ def read_trained_on(name: str) -> TrainedOn:
     Raises:
         DataError: When a record of ours cannot be read.
     """
-    records = (read_manifest(file) for file in find_manifests(name))
-    return next(filter(None, records), TrainedOn())
+    for file in find_manifests(name):
+        record = read_manifest(file)
+        if record is not None:
+            return record
+    return TrainedOn()
 
 
 def _fetch_manifest(name: str) -> list[Path]:
@@ -235,10 +243,10 @@ def hash_model(name: str, revision: str | None = None) -> str:
         raise ModelError(f"{name} holds no weights; expected one of: {', '.join(_WEIGHTS)}")
     parts: list[list[object]] = []
     for path in files:
+        part = [path.name, path.stat().st_size, _hash_samples(path)]
         if path.name == "adapter_config.json":
-            parts.append([path.name, sort_names(read_json(path))])
-        else:
-            parts.append([path.name, path.stat().st_size, _hash_samples(path)])
+            part = [path.name, sort_names(read_json(path))]
+        parts.append(part)
     return hash_json(parts)
 
 
@@ -261,16 +269,19 @@ def count_parameters(name: str, revision: str | None = None) -> int | None:
     Returns:
         Their number; ``None`` where the files are not here, are of another form, or pack several weights into a number.
     """
-    folder = Path(name) if Path(name).is_dir() else find_cached_folder(name, "config.json", revision=revision)
-    files = sorted(folder.glob("*.safetensors")) if folder else []
-    if folder is None or not files or "quantization_config" in read_json(folder / "config.json"):
-        return None
     from safetensors import safe_open
 
+    folder: Path | None = Path(name)
+    if not Path(name).is_dir():
+        folder = find_cached_folder(name, "config.json", revision=revision)
+    files = list(folder.glob("*.safetensors")) if folder else []
+    if folder is None or not files or "quantization_config" in read_json(folder / "config.json"):
+        return None
     count = 0
     for file in files:
         with safe_open(file, "numpy") as tensors:
-            count += sum(math.prod(tensors.get_slice(key).get_shape()) for key in tensors.keys())  # noqa: SIM118
+            shapes = [tensors.get_slice(key).get_shape() for key in tensors.keys()]  # noqa: SIM118
+            count += sum(map(math.prod, shapes))
     return count
 
 
@@ -278,8 +289,11 @@ def find_cached_folder(name: str, *files: str, revision: str | None = None) -> P
     """Find where the cache of the Hub has one of these files of a repository; ``None`` for nowhere."""
     from huggingface_hub import try_to_load_from_cache
 
-    paths = (try_to_load_from_cache(name, file, revision=revision) for file in files)
-    return next((Path(path).parent for path in paths if isinstance(path, str)), None)
+    for file in files:
+        path = try_to_load_from_cache(name, file, revision=revision)
+        if isinstance(path, str):
+            return Path(path).parent
+    return None
 
 
 def _hash_samples(path: Path) -> str:
@@ -290,6 +304,8 @@ def _hash_samples(path: Path) -> str:
     blocks = []
     with path.open("rb") as stream:
         for number in range(_BLOCKS):
-            stream.seek(last * number // (_BLOCKS - 1))
-            blocks.append(hash_bytes(stream.read(_BLOCK)))
+            start = last * number // (_BLOCKS - 1)
+            stream.seek(start)
+            block = stream.read(_BLOCK)
+            blocks.append(hash_bytes(block))
     return hash_json(blocks)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
-_WEIGHTS = ("*.safetensors",)
+_WEIGHTS = "*.safetensors"
 # Some older repositories have these alone; transformers loads them as tensors and nothing else.
-_PICKLED = ("pytorch_model*.bin",)
+_PICKLED = "pytorch_model*.bin"
 # Settings of an adapter that PEFT matches with names of modules, and what is no more than a name.
 _PATTERNS = ("target_modules", "exclude_modules", "modules_to_save", "layers_pattern", "rank_pattern", "alpha_pattern")
 _PLAIN = re.compile(r"[\w.-]*")
@@ -42,12 +42,13 @@ def fetch(model: str, revision: str | None, *, weights: bool) -> Path:
 
     def get(*patterns: str) -> Path:
         # Folders below the top hold other formats of the same weights.
-        return Path(snapshot_download(model, revision=revision, allow_patterns=list(patterns), ignore_patterns=["*/*"]))
+        wanted = [*_SMALL, *patterns]
+        return Path(snapshot_download(model, revision=revision, allow_patterns=wanted, ignore_patterns=["*/*"]))
 
     try:
-        folder = get(*_SMALL, *(_WEIGHTS if weights else ()))
-        if weights and not any(folder.glob("*.safetensors")):
-            folder = get(*_SMALL, *_PICKLED)
+        folder = get(_WEIGHTS) if weights else get()
+        if weights and not any(folder.glob(_WEIGHTS)):
+            folder = get(_PICKLED)
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = hide_hub_token(error)
         raise ModelError(
@@ -111,25 +112,30 @@ def load_whole(path: str | Path, **options: Any) -> PreTrainedModel:
     _check_sizes(model, path)
     # Last states lie apart in a batch, and at::matmul (PyTorch 2.13) then copies a frozen output layer for each row: in
     # half precision on a CPU, 150 times slower. Contiguous states are multiplied at once.
-    model.get_output_embeddings().register_forward_pre_hook(lambda _, args: (args[0].contiguous(), *args[1:]))
+    head = model.get_output_embeddings()
+    head.register_forward_pre_hook(lambda _, inputs: inputs[0].contiguous())
     return model
 
 
 def _check_sizes(model: Any, path: str | Path) -> None:
     """Check that weights in 4 bits have the sizes of their layers; transformers before 5.23 takes any."""
     for name, module in model.named_modules():
-        state = getattr(getattr(module, "weight", None), "quant_state", None)
-        if state is not None and tuple(state.shape) != (sizes := (module.out_features, module.in_features)):
-            raise ModelError(
-                f"{path}: its model cannot be loaded: {name} has the shape {tuple(state.shape)}; config.json asks for "
-                f"{sizes}"
-            )
+        weight = getattr(module, "weight", None)
+        state = getattr(weight, "quant_state", None)
+        if state is None:
+            continue
+        shape = tuple(state.shape)
+        sizes = (module.out_features, module.in_features)
+        if shape != sizes:
+            raise ModelError(f"{path}: its model cannot be loaded: {name} is {shape}; config.json asks for {sizes}")
 
 
 def list_stop_tokens(config: Any) -> list[int]:
     """List the tokens that end generation by a ``transformers.GenerationConfig``: none, one or several."""
     current = config.eos_token_id
-    return [current] if isinstance(current, int) else list(current or [])
+    if isinstance(current, int):
+        return [current]
+    return list(current or [])
 
 
 def add_stop_token(config: Any, end: int) -> None:
@@ -139,8 +145,8 @@ def add_stop_token(config: Any, end: int) -> None:
         config: A ``transformers.GenerationConfig``.
         end: The token that ends a reply; it comes first.
     """
-    merged = [end, *(token for token in list_stop_tokens(config) if token != end)]
-    config.eos_token_id = merged if len(merged) > 1 else end
+    others = [token for token in list_stop_tokens(config) if token != end]
+    config.eos_token_id = [end, *others] if others else end
     try:
         config.validate(strict=True)
     except ValueError:
@@ -160,7 +166,8 @@ def explain_load_failure(name: str | Path, error: Exception) -> str:
     kind = None
     # Where there is no configuration, the error is about something else.
     with suppress(Exception):
-        kind = PreTrainedConfig.get_config_dict(str(name))[0].get("model_type")
+        config, _ = PreTrainedConfig.get_config_dict(str(name))
+        kind = config.get("model_type")
     code = "the Python code that comes with it, which is never run here"
     if kind == "chatglm":
         return f"a ChatGLM checkpoint needs {code}; convert it: `rolellm data convert-chatglm {name} NEW_FOLDER`"
@@ -183,7 +190,8 @@ def load_adapter(model: Any, adapter: str, **options: Any) -> Any:
     from peft import PeftModel
 
     try:
-        check_patterns(read_adapter_config(adapter) or {}, [name for name, _ in model.named_modules()])
+        names = [name for name, _ in model.named_modules()]
+        check_patterns(read_adapter_config(adapter) or {}, names)
         with hide_peft_warning():
             warnings.filterwarnings("error", message=".*missing adapter keys")
             return PeftModel.from_pretrained(model, adapter, **options)
@@ -200,7 +208,9 @@ def check_patterns(settings: Mapping[str, Any], names: Sequence[str]) -> None:
     patterns: list[str] = []
     for key in _PATTERNS:
         value = settings.get(key) or []
-        patterns += [value] if isinstance(value, str) else value
+        if isinstance(value, str):
+            value = [value]
+        patterns += value
     for pattern in patterns:
         if _PLAIN.fullmatch(pattern):
             continue

@@ -52,19 +52,25 @@ def group_prompts(prompts: Sequence[Sequence[int]]) -> list[tuple[int, list[int]
         their first prompts.
     """
     groups: list[tuple[int, list[int]]] = []
-    content: Any = prompts.__getitem__
-    for number in sorted(range(len(prompts)), key=content):
+    numbered: Any = [(prompt, number) for number, prompt in enumerate(prompts)]
+    for prompt, number in sorted(numbered):
         if groups:
             shared, members = groups[-1]
-            common = _count_common(prompts[members[0]], prompts[number], shared)
+            common = _count_common(prompts[members[0]], prompt, shared)
             if common > 0 and 2 * common >= shared:
-                groups[-1] = (common, [*members, number])
+                groups[-1] = (common, members)
+                members.append(number)
                 continue
-        groups.append((len(prompts[number]) - 1, [number]))
-    singles = sorted(members[0] for _, members in groups if len(members) == 1)
-    together = [(shared, sorted(members)) for shared, members in groups if len(members) > 1]
+        groups.append((len(prompt) - 1, [number]))
+    singles: list[int] = []
+    together = []
+    for shared, members in groups:
+        if len(members) > 1:
+            together.append((shared, sorted(members)))
+        else:
+            singles += members
     if singles:
-        together.append((0, singles))
+        together.append((0, sorted(singles)))
     return sorted(together, key=lambda group: group[1][0])
 
 
@@ -79,29 +85,29 @@ class _Batch:
     """The places of a batch's own tokens, aligned at their ends, and who attends to which beginning.
 
     Args:
-        begun: The beginning of each prompt; those of one beginning are neighbors.
+        beginnings: The beginning of each prompt; those of one beginning are neighbors.
         padding: Unused places before each prompt's own tokens.
         capacity: Places for each prompt.
         device: Where the model is.
     """
 
     def __init__(self, beginnings: Sequence[Beginning], padding: Sequence[int], capacity: int, device: Any) -> None:
-        self._begun, self._capacity = list(beginnings), capacity
+        self._beginnings = list(beginnings)
+        self._capacity = capacity
         self._padding = torch.tensor(padding, device=device)
-        self._keys: dict[int, torch.Tensor] = {}
-        self._values: dict[int, torch.Tensor] = {}
+        self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._used = self._stop = 0
         self._settle()
 
     def _settle(self) -> None:
         """Find the runs of prompts with one beginning, and the longest beginning."""
         self.runs: list[tuple[slice, Beginning]] = []
-        for row, beginning in enumerate(self._begun):
+        for row, beginning in enumerate(self._beginnings):
             start = row
             if self.runs and self.runs[-1][1] is beginning:
                 start = self.runs.pop()[0].start
             self.runs.append((slice(start, row + 1), beginning))
-        lengths = [len(beginning.ids) for beginning in self._begun]
+        lengths = [len(beginning.ids) for beginning in self._beginnings]
         self._lengths = torch.tensor(lengths, device=self._padding.device)
         self.longest = max(lengths)
         self._offset = self._lengths - self._padding
@@ -121,27 +127,27 @@ class _Batch:
     def keep(self, rows: Sequence[int]) -> None:
         """Let only these prompts go on, each as often as it is named."""
         chosen = torch.tensor(rows, device=self._padding.device)
-        for cache in (self._keys, self._values):
-            for layer, states in cache.items():
-                cache[layer] = states[chosen]
+        for layer, (keys, values) in self._layers.items():
+            self._layers[layer] = (keys[chosen], values[chosen])
         self._padding = self._padding[chosen]
-        self._begun = [self._begun[row] for row in rows]
+        self._beginnings = [self._beginnings[row] for row in rows]
         self._settle()
 
     def layers(self) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
         """Keys and values of the first prompt."""
-        return {layer: (keys[0], self._values[layer][0]) for layer, keys in self._keys.items()}
+        return {layer: (keys[0], values[0]) for layer, (keys, values) in self._layers.items()}
 
     def store(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keep a layer's new keys and values, ``(batch, key heads, count, width)``; gives all so far."""
-        stored = []
-        for cache, new in ((self._keys, key), (self._values, value)):
-            if layer not in cache:
-                # Zeros: what is unused is multiplied, too, if only by zero.
-                cache[layer] = new.new_zeros(*new.shape[:2], self._capacity, new.shape[3])
-            cache[layer][:, :, self._used : self._stop] = new
-            stored.append(cache[layer][:, :, : self._stop])
-        return stored[0], stored[1]
+        if layer not in self._layers:
+            rows, heads, _, width = key.shape
+            shape = (rows, heads, self._capacity, width)
+            # Zeros: what is unused is multiplied, too, if only by zero.
+            self._layers[layer] = (key.new_zeros(shape), value.new_zeros(shape))
+        keys, values = self._layers[layer]
+        keys[:, :, self._used : self._stop] = key
+        values[:, :, self._used : self._stop] = value
+        return keys[:, :, : self._stop], values[:, :, : self._stop]
 
     def hidden(self, window: int | None) -> torch.Tensor:
         """The places that the new tokens do not see, of the longest beginning and then their own.
@@ -149,17 +155,21 @@ class _Batch:
         Returns:
             ``(batch, 1, 1, count, places)``.
         """
-        if window not in self._hidden:
-            before = torch.arange(self.longest, device=self._padding.device)
-            own = torch.arange(self._stop, device=self._padding.device)
-            own_positions = self._offset[:, None] + own
-            positions = torch.cat([before.expand(len(own_positions), -1), own_positions], dim=1)
-            unused = torch.cat([before >= self._lengths[:, None], own < self._padding[:, None]], dim=1)
-            new = own_positions[:, self._used :, None]
-            hidden = unused[:, None] | (positions[:, None] > new)
-            if window is not None:
-                hidden |= new - positions[:, None] >= window
-            self._hidden[window] = hidden[:, None, None]
+        if window in self._hidden:
+            return self._hidden[window]
+        before = torch.arange(self.longest, device=self._padding.device)
+        own = torch.arange(self._stop, device=self._padding.device)
+        own_positions = self._offset[:, None] + own
+        is_past = before >= self._lengths[:, None]
+        is_padding = own < self._padding[:, None]
+        before = before.expand_as(is_past)
+        positions = torch.cat([before, own_positions], dim=1)[:, None]
+        unused = torch.cat([is_past, is_padding], dim=1)[:, None]
+        new = own_positions[:, self._used :, None]
+        hidden = unused | (positions > new)
+        if window is not None:
+            hidden |= new - positions >= window
+        self._hidden[window] = hidden[:, None, None]
         return self._hidden[window]
 
 
@@ -196,24 +206,27 @@ def _attend(
     batch = shared_beginnings
     keys, values = batch.store(module.layer_idx, key, value)
     rows, heads, count, width = query.shape
-    kinds, each = keys.shape[1], heads // keys.shape[1]
+    kinds = keys.shape[1]
+    queries = heads // kinds * count
     # Heads that share keys are more queries of the same.
-    query = (query * scaling).reshape(rows, kinds, each * count, width)
+    query = query.reshape(rows, kinds, queries, width) * scaling
     beginnings = [(run, *beginning.layers[module.layer_idx]) for run, beginning in batch.runs if beginning.ids]
     scores = _score_keys(query, keys, beginnings, batch.longest)
     if softcap is not None:
         scores = (scores / softcap).tanh_() * softcap
     # Not minus infinity: of what sees nothing, such as padding, the weights would be no numbers.
     lowest = torch.finfo(torch.float32).min
-    scores.view(rows, kinds, each, count, -1).masked_fill_(batch.hidden(sliding_window), lowest)
+    by_head = scores.view(rows, kinds, -1, count, scores.shape[-1])
+    by_head.masked_fill_(batch.hidden(sliding_window), lowest)
     weights = scores.softmax(dim=-1).to(values.dtype)
     attended = weights[..., batch.longest :] @ values
     for run, _, states in beginnings:
         length = states.shape[1]
         # All prompts of one beginning together, as more queries of the same.
-        of_run = weights[run, :, :, :length].transpose(0, 1).reshape(kinds, -1, length)
-        together = of_run @ states
-        attended[run] += together.view(kinds, -1, each * count, width).transpose(0, 1)
+        of_run = weights[run, ..., :length].transpose(0, 1)
+        together = of_run.flatten(1, 2) @ states
+        together = together.view(kinds, -1, queries, width)
+        attended[run] += together.transpose(0, 1)
     return attended.view(rows, heads, count, width).transpose(1, 2), None
 
 
@@ -234,14 +247,15 @@ def _score_keys(
     Returns:
         ``(batch, key heads, queries, longest + places)`` in float32.
     """
-    rows, kinds, queries, width = query.shape
+    rows, kinds, queries, _ = query.shape
     scores = query.new_zeros(rows, kinds, queries, longest + keys.shape[2])
-    scores[..., longest:] = query @ keys.transpose(-1, -2)
+    scores[..., longest:] = query @ keys.mT
     for run, states, _ in beginnings:
         length = states.shape[1]
-        of_run = query[run].transpose(0, 1).reshape(kinds, -1, width)
-        together = of_run @ states.transpose(-1, -2)
-        scores[run, :, :, :length] = together.view(kinds, -1, queries, length).transpose(0, 1)
+        of_run = query[run].transpose(0, 1)
+        together = of_run.flatten(1, 2) @ states.mT
+        together = together.view(kinds, -1, queries, length)
+        scores[run, ..., :length] = together.transpose(0, 1)
     return scores.float()
 
 
@@ -254,7 +268,9 @@ class SharedGeneration:
     """
 
     def __init__(self, model: Any, device: str) -> None:
-        self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        if hasattr(model, "get_base_model"):
+            model = model.get_base_model()
+        self._model = model
         self._device = device
         self._last = Beginning()
 
@@ -298,18 +314,19 @@ class SharedGeneration:
         heads = [tuple(prompt[:length]) for prompt, length in zip(prompts, shared, strict=True)]
         beginnings = {head: self._read_beginning(head) for head in dict.fromkeys(heads)}
         # Those of one beginning next to each other. A prompt that is to have several replies is read once.
-        rows = sorted(range(len(prompts)), key=heads.__getitem__)
+        rows = sorted(range(len(prompts)), key=lambda row: heads[row])
         requests = [tuple(prompts[row]) for row in rows]
-        read = {tuple(prompts[row]): heads[row] for row in rows}
+        read = dict(zip(requests, sorted(heads), strict=True))
         own = [prompt[len(head) :] for prompt, head in read.items()]
         longest = max(map(len, own))
         padding = [longest - len(ids) for ids in own]
-        batch = _Batch([beginnings[head] for head in read.values()], padding, longest + limit - 1, self._device)
-        padded = [[0] * count + list(ids) for count, ids in zip(padding, own, strict=True)]
+        begun = [beginnings[head] for head in read.values()]
+        batch = _Batch(begun, padding, longest + limit - 1, self._device)
+        padded = [(0,) * (longest - len(ids)) + ids for ids in own]
         logits = self._read(batch, torch.tensor(padded, device=self._device))
         if len(read) < len(rows):
             numbers = {prompt: number for number, prompt in enumerate(read)}
-            indices = list(map(numbers.__getitem__, requests))
+            indices = [numbers[prompt] for prompt in requests]
             batch.keep(indices)
             logits = logits[indices]
         replies: list[list[int]] = [[] for _ in prompts]
@@ -333,15 +350,18 @@ class SharedGeneration:
         return replies
 
     def _read_beginning(self, ids: tuple[int, ...]) -> Beginning:
-        if ids and ids != self._last.ids:
+        if not ids:
+            return Beginning()
+        if ids != self._last.ids:
             batch = _Batch([Beginning()], [0], len(ids), self._device)
             self._read(batch, torch.tensor([ids], device=self._device))
             self._last = Beginning(ids, batch.layers())
-        return self._last if ids else Beginning()
+        return self._last
 
     def _read(self, batch: _Batch, ids: torch.Tensor) -> torch.Tensor:
         """Take prompts piece by piece; gives the logits after the last."""
         logits = ids
-        for piece in torch.split(ids, max(1, _CHUNK // len(ids)), dim=1):
+        columns = max(1, _CHUNK // len(ids))
+        for piece in torch.split(ids, columns, dim=1):
             logits = batch.forward(self._model, piece)
         return logits

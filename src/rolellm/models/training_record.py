@@ -64,12 +64,14 @@ class TrainedOn:
     @classmethod
     def of(cls, rows: Iterable[Asked]) -> TrainedOn:
         """Record what training on these rows shows a model."""
-        pairs = [(row.role, hash_instruction(row.question)) for row in rows]
-        return cls(frozenset(role for role, _ in pairs if role is not None), frozenset(name for _, name in pairs))
+        rows = list(rows)
+        roles = frozenset(row.role for row in rows if row.role is not None)
+        return cls(roles, frozenset(hash_instruction(row.question) for row in rows))
 
     def __or__(self, more: TrainedOn) -> TrainedOn:
         """All that either of two trainings showed, as those of an adapter and of its tuned base; it has no name."""
-        return TrainedOn(self.roles | more.roles, self.instructions | more.instructions)
+        roles = self.roles | more.roles
+        return TrainedOn(roles, self.instructions | more.instructions)
 
     def find_parts(self, rows: Iterable[Row]) -> list[frozenset[Part]]:
         """Find what was trained on; names of roles and instructions compare with white space and case folded."""
@@ -94,8 +96,9 @@ class TrainedOn:
         Raises:
             DataError: When it has another shape.
         """
-        record = value if isinstance(value, dict) else {}
-        values = {name: record.get(name) for name in ("roles", "instructions")}
+        if not isinstance(value, dict):
+            value = {}
+        values = {name: value.get(name) for name in ("roles", "instructions")}
         return read_as(cls, values, "the record of training")
 
 
@@ -120,6 +123,8 @@ def read_manifest(path: Path) -> TrainedOn | None:
         raise DataError(
             f'"trained_on" does not say what the model was trained on: {error.problem}', path=path
         ) from error
-    data = content["data"] if isinstance(content.get("data"), dict) else {}
+    data = content.get("data")
+    if not isinstance(data, dict):
+        return trained_on
     names = {key: data[key] for key in ("config", "split", "fingerprint") if isinstance(data.get(key), str)}
     return replace(trained_on, **names)
