@@ -368,7 +368,7 @@ class Respond(Step[RespondResult]):
 
 
 def _make_receipt(prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> dict[str, Any]:
-    demonstrations = []
+    demonstrations: list[dict[str, Any]] = []
     for item in prompt.demonstrations:
         score = round(item.score, 4)
         demonstrations.append({"place": item.place, "start": item.start, "end": item.end, "score": score})

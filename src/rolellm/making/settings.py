@@ -31,8 +31,8 @@ def make_settings(cls: type[_Settings], values: Mapping[str, Any]) -> _Settings:
     remaining, sections = dict(values), {}
     for name, hint in get_type_hints(cls).items():
         if dataclasses.is_dataclass(hint) and name not in values:
-            names = [item.name for item in dataclasses.fields(hint)]
-            sections[name] = {key: remaining.pop(key) for key in names if key in remaining}
+            keys = {item.name for item in dataclasses.fields(hint)} & remaining.keys()
+            sections[name] = {key: remaining.pop(key) for key in keys}
     return read(cls, {**sections, **remaining})
 
 

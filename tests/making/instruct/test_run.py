@@ -1,7 +1,6 @@
 """Whole runs with a client: rounds, replays, failures and files."""
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from rolellm.characters.folder import write_character
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Lore, Profile, Turn
-from rolellm.data.rolebench.release import load_profiles
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Model, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
@@ -156,13 +153,6 @@ def test_the_plan_is_what_a_generous_model_is_asked(tmp_path: Path) -> None:
         assert item.messages[:-1] == real[item.tag].messages[:-1]
 
 
-def test_the_docs_example_runs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (profile,) = load_profiles("sample", roles=["Queen of Hearts"])
-    ahab = Profile("Queen of Hearts", "en", profile.turns, profile.description)
-    write_character(ahab, tmp_path / "characters/ahab")
-    monkeypatch.chdir(tmp_path)
-    text = (root / "docs/characters.md").read_text(encoding="utf-8")
-    (example,) = [code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "read_questions" in code]
-    shown: dict[str, Any] = {}
-    exec(example, shown)
-    assert shown["questions"]
+def test_braces_in_a_name_can_be_planned() -> None:
+    step = Instruct(replace(ADA, role="Ada {lamp}"), InstructSettings(per_role=10))
+    assert len(plan_requests(step, model_of(ScriptedModel(full, rules_hash="tests")))) == 1
