@@ -421,7 +421,8 @@ class BuiltCharacter(Result):
         """Return what was built, and what it took."""
         remarks = self.character.remarks()
         if self.asked:
-            remarks.append(f"{self.spent['calls']:,} calls, {self.spent['from_journal']:,} requests from the journal.")
+            calls, from_journal = self.spent["calls"], self.spent["from_journal"]
+            remarks.append(f"{calls:,} calls, {from_journal:,} requests from the journal.")
         if self.remark:
             remarks.append(self.remark)
         return remarks

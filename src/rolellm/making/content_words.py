@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from rolellm.core.records import Language
@@ -66,7 +66,8 @@ def _reduce_to_stem(word: str) -> str:
 def extract_content_words(text: str, language: Language) -> list[str]:
     """Extract the words that carry a text's meaning, each once."""
     if language == "zh":
-        words: Iterable[str] = (word for word in load_chinese_tokenizer()(text) if len(HAN.findall(word)) >= 2)
+        tokens = load_chinese_tokenizer()(text)
+        words = [word for word in tokens if len(HAN.findall(word)) >= 2]
     else:
-        words = (word for word in _split_words(text) if len(word) >= 3)
+        words = [word for word in _split_words(text) if len(word) >= 3]
     return [word for word in dict.fromkeys(words) if word not in STOP_WORDS[language]]

@@ -31,8 +31,8 @@ def make_settings(cls: type[_Settings], values: Mapping[str, Any]) -> _Settings:
     remaining, sections = dict(values), {}
     for name, hint in get_type_hints(cls).items():
         if dataclasses.is_dataclass(hint) and name not in values:
-            names = [item.name for item in dataclasses.fields(hint)]
-            sections[name] = {key: remaining.pop(key) for key in names if key in remaining}
+            keys = {item.name for item in dataclasses.fields(hint)} & remaining.keys()
+            sections[name] = {key: remaining.pop(key) for key in keys}
     return read(cls, {**sections, **remaining})
 
 
@@ -88,9 +88,7 @@ class InstructSettings(SamplingSettings):
     """
 
     per_role: int = Field(default=400, ge=1)
-    script_agnostic_share: Advanced[float] = Field(
-        default=AGNOSTIC_SHARE, ge=0, le=1, json_schema_extra={"flag": "agnostic-share"}
-    )
+    script_agnostic_share: Advanced[float] = Field(default=AGNOSTIC_SHARE, ge=0, le=1)
     # Ours: 10 pairs with their ratings stay under 2,000 tokens.
     per_request: Advanced[int] = Field(default=10, ge=1)
     rounds: Advanced[int] = Field(default=12, ge=1)

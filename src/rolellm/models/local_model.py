@@ -94,10 +94,11 @@ def draw_tokens(draws: Sequence[float], scores: torch.Tensor) -> torch.Tensor:
     # In the order of the vocabulary, not of the scores: near ties would swap places between batch sizes.
     cumulative = scores.softmax(dim=-1).cumsum(dim=-1)
     total = cumulative[:, -1:].contiguous()
-    numbers = torch.tensor(draws, dtype=scores.dtype, device=scores.device)
-    chosen = torch.searchsorted(cumulative, numbers[:, None] * total, right=True)
+    shares = scores.new_tensor(draws)[:, None]
+    chosen = torch.searchsorted(cumulative, shares * total, right=True)
     # Rounding may put a draw just below 1 on the total itself; the last token with any probability takes it.
-    return torch.minimum(chosen, torch.searchsorted(cumulative, total))[:, 0]
+    last = torch.searchsorted(cumulative, total)
+    return torch.minimum(chosen, last)[:, 0]
 
 
 def keep_nucleus(top_p: float, scores: torch.Tensor) -> torch.Tensor:
@@ -116,9 +117,9 @@ def keep_nucleus(top_p: float, scores: torch.Tensor) -> torch.Tensor:
     import numpy as np
     import torch
 
-    on_cpu = scores.device.type == "cpu"
-    rising = torch.from_numpy(np.sort(scores.numpy())) if on_cpu else scores.sort(dim=-1).values
-    out = rising.softmax(dim=-1).cumsum(dim=-1) <= 1 - top_p
+    rising = torch.from_numpy(np.sort(scores.numpy())) if scores.is_cpu else scores.sort().values
+    cumulative = rising.softmax(dim=-1).cumsum(dim=-1)
+    out = cumulative <= 1 - top_p
     out[:, -1] = False
     least = rising.gather(1, out.sum(dim=-1, keepdim=True))
     return scores.masked_fill(scores < least, -torch.inf)
@@ -177,7 +178,11 @@ class LocalModel:
         from transformers import AutoConfig, AutoTokenizer
 
         # Folders by their whole path, for a worker that runs elsewhere.
-        folders = (str(Path(name).absolute()) if name and Path(name).is_dir() else name for name in (model, adapter))
+        folders = []
+        for name in (model, adapter):
+            if name and Path(name).is_dir():
+                name = str(Path(name).absolute())
+            folders.append(name)
         self._given = (*folders, device, dtype)
         self.source = find_model(model, adapter)
         if self.source.adapter is not None:
@@ -206,11 +211,10 @@ class LocalModel:
     @property
     def hashes(self) -> dict[str, str | None]:
         """Content hashes of the base and of the adapter: ``model_hash`` and ``adapter_hash``."""
-        adapter = self.source.adapter
-        return {
-            "model_hash": hash_model(self.source.base, self.source.revision),
-            "adapter_hash": None if adapter is None else hash_model(adapter),
-        }
+        source = self.source
+        model_hash = hash_model(source.base, source.revision)
+        adapter_hash = hash_model(source.adapter) if source.adapter else None
+        return {"model_hash": model_hash, "adapter_hash": adapter_hash}
 
     @property
     def parameters(self) -> int | None:
@@ -297,15 +301,15 @@ class LocalModel:
             shared = find_shared_lengths(prompts)
         replies: list[list[int]] = []
         while len(replies) < len(prompts):
-            count = self._most or len(prompts)
-            part = slice(len(replies), len(replies) + count)
-            replies += self._try_replies(prompts[part], decoding, keys[part], shared[part]) or []
-        return [self._make_completion(prompt, reply) for prompt, reply in zip(prompts, replies, strict=True)]
+            start = len(replies)
+            part = slice(start, start + (self._most or len(prompts)))
+            replies += self._try_replies(prompts[part], decoding, keys[part], shared[part])
+        return list(map(self._make_completion, prompts, replies))
 
     def _try_replies(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], shared: Sequence[int]
-    ) -> list[list[int]] | None:
-        """Replies; ``None`` when the memory is too small, after which batches are smaller."""
+    ) -> list[list[int]]:
+        """Replies; none when the memory is too small, after which batches are smaller."""
         from accelerate.utils.memory import should_reduce_batch_size
 
         try:
@@ -321,7 +325,7 @@ class LocalModel:
         self._most = len(prompts) // 2
         text = f"out of memory in a batch of {len(prompts)} prompts; going on with {self._most} at a time"
         warnings.warn(text, RoleLLMWarning, stacklevel=4)
-        return None
+        return []
 
     def _replies(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], shared: Sequence[int]
@@ -351,14 +355,12 @@ class LocalModel:
         Raises:
             ModelError: When the weights cannot be loaded.
         """
-        import torch
-
         greedy = Decoding(max_new_tokens=1)
         output = self._generate_raw([prompt], greedy, ["0"], output_logits=True, return_dict_in_generate=True)
-        logits = output.logits[0][0]
-        likeliest = torch.log_softmax(logits.float(), -1).topk(min(most, len(logits)))
-        pairs = zip(likeliest.indices.tolist(), likeliest.values.tolist(), strict=True)
-        return [(self.tokenizer.decode([token]), value) for token, value in pairs]
+        logs = output.logits[0][0].float().log_softmax(-1)
+        values, tokens = logs.topk(min(most, len(logs)))
+        pieces = [self.tokenizer.decode([token]) for token in tokens.tolist()]
+        return list(zip(pieces, values.tolist(), strict=True))
 
     def stream(
         self, prompt: Sequence[int], decoding: Decoding, key: str = "0", ended: Callable[[Finish], object] | None = None
@@ -408,7 +410,8 @@ class LocalModel:
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], **more: Any
     ) -> list[list[int]]:
         output = self._generate_raw(prompts, decoding, keys, **more)
-        replies: list[list[int]] = output[:, max(map(len, prompts)) :].tolist()
+        longest = max(map(len, prompts))
+        replies: list[list[int]] = output[:, longest:].tolist()
         return replies
 
     def _generate_raw(
@@ -434,7 +437,8 @@ class LocalModel:
             eos_token_id=self._stops,
             pad_token_id=padding,
         )
-        choose, rows = _make_chooser(decoding, keys), range(len(prompts))
+        rows = range(len(prompts))
+        choose = _make_chooser(decoding, keys)
         processors = LogitsProcessorList()
 
         def leave_chosen(so_far: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -457,7 +461,9 @@ class LocalModel:
     def _padding(self) -> int:
         padding = self.tokenizer.pad_token_id
         # Masked out, so any id does that the embedding has.
-        return self._end if padding is None or padding >= self.vocabulary else int(padding)
+        if padding is None or padding >= self.vocabulary:
+            return self._end
+        return int(padding)
 
     def _make_completion(self, prompt: Sequence[int], reply: list[int]) -> Completion:
         end = self._find_end(reply)
@@ -467,7 +473,10 @@ class LocalModel:
 
     def _find_end(self, reply: list[int]) -> int:
         """Find the index of the end token; the number of tokens where there is none."""
-        return next((index for index, token in enumerate(reply) if token in self._stops), len(reply))
+        for index, token in enumerate(reply):
+            if token in self._stops:
+                return index
+        return len(reply)
 
     def _text(self, reply: list[int]) -> str:
         """The text of a reply's tokens, up to the end token where there is one."""
@@ -490,19 +499,21 @@ class _Pieces:
     Args:
         text: Makes a text of tokens.
         pieces: Where its pieces go.
-        left: Whether nobody reads them any more.
+        is_abandoned: Set when nobody reads them any more.
     """
 
     def __init__(
         self, text: Callable[[list[int]], str], pieces: queue.SimpleQueue[Any], is_abandoned: threading.Event
     ) -> None:
-        self._text, self._pieces, self._left = text, pieces, is_abandoned
+        self._text = text
+        self._pieces = pieces
+        self._is_abandoned = is_abandoned
         self._reply: list[int] | None = None
         self._given = ""
 
     def put(self, value: torch.Tensor) -> None:
         """Take the prompt, then one token at a time."""
-        if self._left.is_set():
+        if self._is_abandoned.is_set():
             raise CancelledError("nobody reads the stream any more")
         if self._reply is None:
             self._reply = []
@@ -532,7 +543,8 @@ def _make_chooser(
         scores = logits / decoding.temperature
         if decoding.top_p < 1:
             scores = keep_nucleus(decoding.top_p, scores)
-        return draw_tokens([numbers[row][step] for row in rows], scores)
+        draws = [numbers[row][step] for row in rows]
+        return draw_tokens(draws, scores)
 
     return choose
 
@@ -541,14 +553,19 @@ def find_shared_lengths(prompts: Sequence[Sequence[int]]) -> list[int]:
     """Find how many tokens of each prompt belong to a beginning that others have too."""
     from rolellm.models.prefix_generation import group_prompts
 
-    lengths = {row: shared for shared, rows in group_prompts(prompts) for row in rows}
-    return [lengths[row] for row in range(len(prompts))]
+    lengths = [0] * len(prompts)
+    for shared, rows in group_prompts(prompts):
+        for row in rows:
+            lengths[row] = shared
+    return lengths
 
 
 def _find_prompt_learning(model: Any) -> str | None:
     """Tell whether an adapter puts tokens of its own before the prompt."""
-    configs = getattr(model, "peft_config", {}).values()
-    return "under an adapter that is no LoRA" if any(config.is_prompt_learning for config in configs) else None
+    for config in getattr(model, "peft_config", {}).values():
+        if config.is_prompt_learning:
+            return "under an adapter that is no LoRA"
+    return None
 
 
 def _choose_device(requested: Device) -> Literal["cpu", "cuda"]:
@@ -565,4 +582,6 @@ def _choose_dtype(requested: DType, device: str, config: Any) -> str:
     if requested != "auto":
         return requested
     declared = getattr(config, "dtype", None)
-    return "float32" if device == "cpu" or declared is None else str(declared).removeprefix("torch.")
+    if device == "cpu" or declared is None:
+        return "float32"
+    return str(declared).removeprefix("torch.")

@@ -151,3 +151,8 @@ def test_the_plan_is_what_a_generous_model_is_asked(tmp_path: Path) -> None:
         if "asked before" not in item.messages[-1].content:
             assert item == real[item.tag]
         assert item.messages[:-1] == real[item.tag].messages[:-1]
+
+
+def test_braces_in_a_name_can_be_planned() -> None:
+    step = Instruct(replace(ADA, role="Ada {lamp}"), InstructSettings(per_role=10))
+    assert len(plan_requests(step, model_of(ScriptedModel(full, rules_hash="tests")))) == 1

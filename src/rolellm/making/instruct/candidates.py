@@ -101,7 +101,8 @@ class Candidate:
 
 def build_pairs_schema(language: Language) -> Schema:
     """Return the schema of a reply, strict enough for servers that ask for every key and no other."""
-    text, level = {"type": "string"}, {"type": "string", "enum": list(WORDS[language].values())}
+    text = {"type": "string"}
+    level = {"type": "string", "enum": list(WORDS[language].values())}
     rating = {"type": "object", "properties": {"level": level, "reason": text}}
     parts = {"question": text, "answer": text, "completeness": rating, "factualness": rating}
     pair = {"type": "object", "properties": parts}

@@ -166,7 +166,11 @@ class Lane:
     @property
     def dry(self) -> bool:
         """True if no more is expected: a lap's worth of requests in a row brought nothing new."""
-        return not self.segments or self.stale >= min(self._visits_a_lap * len(self.segments), _PATIENCE)
+        return not self.segments or self.stale >= min(self._lap, _PATIENCE)
+
+    @property
+    def _lap(self) -> int:
+        return self._visits_a_lap * len(self.segments)
 
     @property
     def _visits_a_lap(self) -> int:
@@ -183,7 +187,7 @@ class Lane:
             tasks.append(self._plan_task(self.position))
             needed -= tasks[-1].count
             self.position += 1
-            if self.position % (self._visits_a_lap * len(self.segments)) == 0:
+            if self.position % self._lap == 0:
                 break
         return tasks
 
@@ -211,8 +215,10 @@ class Lane:
     def note(self, task: Task, questions: Sequence[str]) -> None:
         """Record the questions that a task brought."""
         self.stale += 1
+        history = self._history[task.segment.id]
         for question in questions:
-            if fold(question) not in self.distinct:
-                self._history[task.segment.id].append((task.visit, task.focus, question))
-                self.distinct.add(fold(question))
+            folded = fold(question)
+            if folded not in self.distinct:
+                history.append((task.visit, task.focus, question))
+                self.distinct.add(folded)
                 self.stale = 0

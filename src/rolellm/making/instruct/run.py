@@ -136,8 +136,12 @@ class Instruct(Step[InstructResult]):
             if not tasks:
                 break
             rounds += 1
-            requests = [build_request(self.character, task, settings.sampling) for _, task in tasks]
-            tasks_by_tag = {request.tag: task for request, (_, task) in zip(requests, tasks, strict=True)}
+            requests: list[Request] = []
+            tasks_by_tag: dict[str, Task] = {}
+            for _, task in tasks:
+                request = build_request(self.character, task, settings.sampling)
+                requests.append(request)
+                tasks_by_tag[request.tag] = task
             outcomes = yield Round(
                 requests,
                 parse_pairs,
@@ -281,9 +285,11 @@ def _make_stand_ins(character: Profile, tasks: Mapping[str, Task], request: Requ
     A question is as long as those of the release: 16 words in English, 28 characters in Chinese (our count).
     """
     task = tasks[request.tag]
-    words = {"zh": "说说你在那件事里看见了什么又做了什么？", "en": "what did you see and what did you do about it?"}
-    asked = f"{character.role}, {task.segment.id}/{task.visit}/{{}} {words[character.language]}"
-    return [{"question": asked.format(number), "answer": "."} for number in range(task.count)]
+    words = "what did you see and what did you do about it?"
+    if character.language == "zh":
+        words = "说说你在那件事里看见了什么又做了什么？"
+    name = f"{character.role}, {task.segment.id}/{task.visit}"
+    return [{"question": f"{name}/{number} {words}", "answer": "."} for number in range(task.count)]
 
 
 KEPT = "kept.jsonl"

@@ -72,10 +72,10 @@ def start_sheet(
         path, turns = None, tuple(turn for turn in dialogue if turn.content)
     speakers = {turn.speaker for turn in turns if turn.kind == "speech"}
     if role not in speakers:
-        spelled = {speaker for speaker in speakers if is_role(speaker, role)}
-        turns = tuple(_rename_speaker(turn, spelled, role) for turn in turns)
-    if not any(turn.kind == "speech" and turn.speaker == role for turn in turns):
-        raise ScriptError(_explain_silence(turns, role), path=path)
+        spellings = {speaker for speaker in speakers if is_role(speaker, role)}
+        if not spellings:
+            raise ScriptError(_explain_silence(turns, role), path=path)
+        turns = tuple(_rename_speaker(turn, spellings, role) for turn in turns)
     other_names = dict.fromkeys(name.strip() for name in aliases)
     kept_names = tuple(name for name in other_names if name and fold(name) != fold(role))
     if language is None:

@@ -100,11 +100,9 @@ class Conversion(Result):
 
     def remarks(self) -> tuple[str, str]:
         """Say what was written, and how the tokenizer compares."""
-        texts, differing = self.tokenizer["texts"], self.tokenizer["differing"]
-        return (
-            f"{self.parameters:,} parameters of {self.family} in {self.dtype}, {self.files} files: {self.out}",
-            f"The tokenizer was compared with SentencePiece on {texts:,} texts: {differing} differ.",
-        )
+        weights = f"{self.parameters:,} parameters of {self.family} in {self.dtype}, {self.files} files: {self.out}"
+        comparison = "The tokenizer was compared with SentencePiece on {texts:,} texts: {differing} differ."
+        return weights, comparison.format(**self.tokenizer)
 
 
 def convert_chatglm(
@@ -133,10 +131,12 @@ def convert_chatglm(
     require("torch", "transformers", "safetensors", "sentencepiece", extra="train")
     from safetensors import SafetensorError
 
-    source, target = Path(src), Path(dst)
-    for name, value, choices in (("dtype", dtype, get_args(DType)), ("family", family, get_args(Family))):
+    source = Path(src)
+    target = Path(dst)
+    for value, kind in ((dtype, DType), (family, Family)):
+        choices = get_args(kind)
         if value is not None and value not in choices:
-            raise RecipeError(f"unknown {name} {value!r}; known: {', '.join(choices)}")
+            raise RecipeError(f"unknown {value!r}; known: {', '.join(choices)}")
     if not source.is_dir():
         raise ModelError(f"no folder at {source}; give the folder of a downloaded ChatGLM2 or ChatGLM3 checkpoint")
     if target.is_dir() and any(target.iterdir()):
@@ -193,7 +193,8 @@ def read_config(src: Path, family: Family | None = None) -> Published:
     config = _read_json(path)
     _check_config(config, path)
     sizes = {native: _get_positive(config, key, path) for key, native in _SIZES.items()}
-    heads = groups = sizes["num_attention_heads"]
+    heads = sizes["num_attention_heads"]
+    groups = heads
     is_shared = bool(config.get("multi_query_attention", False))
     if is_shared:
         groups = _get_positive(config, "multi_query_group_num", path)
@@ -206,16 +207,15 @@ def read_config(src: Path, family: Family | None = None) -> Published:
         rope["rope_theta"] = 10_000.0 * ratio
     elif ratio != 1:
         rope |= {"rope_type": "linear", "factor": ratio}
-    native = {
-        "architectures": ["GlmForCausalLM"],
-        "num_key_value_heads": groups,
-        "rms_norm_eps": float(config.get("layernorm_epsilon", 1e-5)),
-        "rope_parameters": rope,
-        "attention_bias": bool(config.get("add_qkv_bias", False)),
-        "tie_word_embeddings": False,
-        **dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id")),
-    }
-    return Published(kind, not is_shared, sizes | native)
+    native: dict[str, Any] = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    native |= sizes
+    native["architectures"] = ["GlmForCausalLM"]
+    native["num_key_value_heads"] = groups
+    native["rms_norm_eps"] = float(config.get("layernorm_epsilon", 1e-5))
+    native["rope_parameters"] = rope
+    native["attention_bias"] = bool(config.get("add_qkv_bias"))
+    native["tie_word_embeddings"] = False
+    return Published(kind, not is_shared, native)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -252,7 +252,11 @@ def _check_config(config: Mapping[str, Any], path: Path) -> None:
         raise ModelError(
             f"{path}: pre_seq_len is set: a P-tuning prefix cannot be kept; convert the model it belongs to"
         )
-    differing = [f"{key} is {config[key]}" for key, only in _ONLY.items() if config.get(key, only) != only]
+    differing = []
+    for key, only in _ONLY.items():
+        value = config.get(key, only)
+        if value != only:
+            differing.append(f"{key} is {value}")
     if differing:
         raise ModelError(f"{path}: GlmForCausalLM has no such architecture: {', '.join(differing)}")
 
@@ -267,12 +271,15 @@ def _get_positive(config: Mapping[str, Any], key: str, path: Path) -> int:
 def _find_family(src: Path, config: Mapping[str, Any]) -> Family:
     code = src / "tokenization_chatglm.py"
     if code.is_file():
-        return "chatglm3" if "<|assistant|>" in code.read_text(encoding="utf-8", errors="replace") else "chatglm2"
+        text = code.read_text(encoding="utf-8", errors="replace")
+        return "chatglm3" if "<|assistant|>" in text else "chatglm2"
+    names = str(config.get("_name_or_path"))
     described = src / "tokenizer_config.json"
-    names = [config.get("_name_or_path"), _read_json(described).get("name_or_path") if described.is_file() else None]
+    if described.is_file():
+        names += str(_read_json(described).get("name_or_path"))
     families: tuple[Family, ...] = get_args(Family)
     for family in families:
-        if any(isinstance(name, str) and family in name.lower() for name in names):
+        if family in names.lower():
             return family
     raise ModelError(f"{src}: the folder does not say whether it is ChatGLM2 or ChatGLM3; add --family {families[0]}")
 
@@ -290,13 +297,14 @@ def find_shards(src: Path) -> Shards:
 def _read_index(index: Path) -> Shards:
     try:
         weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        files = {str(name): str(file) for name, file in weight_map.items()}
+        files = sorted((str(file), str(name)) for name, file in weight_map.items())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(f"{index} should be an index of shards, a JSON object with weight_map: {error!r}") from error
     shards: dict[Path, list[str]] = {}
-    for name, file in sorted(files.items(), key=lambda item: item[1]):
+    for file, name in files:
         # A name that leads out of the folder is no shard of this checkpoint.
-        shards.setdefault(index.parent / Path(file).name, []).append(name)
+        path = index.parent / Path(file).name
+        shards.setdefault(path, []).append(name)
     missing = [path.name for path in shards if not path.is_file()]
     if missing:
         raise ModelError(f"{index.parent} lacks {len(missing)} of {len(shards)} shards: {', '.join(missing)}")
@@ -318,7 +326,8 @@ def load_shard(file: Path, names: Sequence[str] = ()) -> dict[str, Tensor]:
         raise ModelError(f"{file} holds more than tensors, or none; it is not unpickled: {error}") from error
     except Exception as error:  # Torn files end in many kinds, and torch has no class of its own for them.
         raise ModelError(f"{file} cannot be read: {error}") from error
-    if not isinstance(tensors, dict) or not all(isinstance(value, torch.Tensor) for value in tensors.values()):
+    values = tensors.values() if isinstance(tensors, dict) else [None]
+    if not all(isinstance(value, torch.Tensor) for value in values):
         raise ModelError(f"{file} should hold a mapping of names to tensors")
     missing = sorted(set(names) - tensors.keys())
     if missing:
@@ -339,19 +348,24 @@ def _map_tensors(model: Published) -> dict[str, dict[str, tuple[int, ...]]]:
         for old, new in _NAMES_IN_A_LAYER.items():
             if model.native["attention_bias"] or not old.endswith("bias"):
                 names[f"transformer.encoder.layers.{number}.{old}"] = f"model.layers.{number}.{new}"
-    native = {old: dict.fromkeys(new.format(part=part) for part in "qkv") for old, new in names.items()}
-    differing = sorted({name for group in native.values() for name in group} ^ shapes.keys())
+    targets: dict[str, dict[str, tuple[int, ...]]] = {}
+    differing = set(shapes)
+    for old, new in names.items():
+        group = dict.fromkeys(new.format(part=part) for part in "qkv")
+        differing ^= group.keys()
+        targets[old] = {name: shapes.get(name, ()) for name in group}
     if differing:
         raise ModelError(
-            f"this version of transformers lays GlmForCausalLM out in another way: {join_names(differing)}"
+            f"this version of transformers lays GlmForCausalLM out in another way: {join_names(sorted(differing))}"
         )
-    return {old: {name: shapes[name] for name in group} for old, group in native.items()}
+    return targets
 
 
 def _check_names(shards: Shards, targets: Mapping[str, object]) -> None:
     """Check that shards hold the tensors that a model needs and no others."""
-    names = {name for group in shards.values() for name in group} - {_COMPUTED}
-    missing, strange = sorted(targets.keys() - names), sorted(names - targets.keys())
+    names = set().union(*shards.values()) - {_COMPUTED}
+    missing = sorted(targets.keys() - names)
+    strange = sorted(names - targets.keys())
     if any(name.endswith("weight_scale") for name in strange):
         raise ModelError("the weights are quantized (there are weight_scale tensors); convert the full checkpoint")
     if missing:
@@ -386,19 +400,22 @@ def _convert_weights(
                 raise ModelError(
                     f"the checkpoint holds both {first} and {kind} ({types[kind]}); choose one: --dtype {kind}"
                 )
-            single = len(shards) == 1
-            file = "model.safetensors" if single else f"model-{number:05}-of-{len(shards):05}.safetensors"
+            file = "model.safetensors"
+            if len(shards) > 1:
+                file = f"model-{number:05}-of-{len(shards):05}.safetensors"
             save_file(tensors, out / file, metadata={"format": "pt"})
             files |= dict.fromkeys(tensors, file)
             # Before the next shard's tensors are there, too.
             tensors.clear()
             bar.update(len(names))
     type_name = next(iter(types))
-    parameters = sum(math.prod(shape) for native in targets.values() for shape in native.values())
+    shapes = [shape for native in targets.values() for shape in native.values()]
+    parameters = sum(map(math.prod, shapes))
     size = parameters * getattr(torch, type_name).itemsize
     if len(shards) > 1:
         facts = {"total_parameters": parameters, "total_size": size}
-        write_json(out / _INDEXES[0], {"metadata": facts, "weight_map": dict(sorted(files.items()))})
+        index = {"metadata": facts, "weight_map": dict(sorted(files.items()))}
+        write_json(out / _INDEXES[0], index)
     return {"dtype": type_name, "parameters": parameters, "bytes": size, "files": len(shards)}
 
 
@@ -416,9 +433,11 @@ def _convert_shard(
     for name in names:
         if name == _COMPUTED:
             continue
-        tensor, native = tensors[name], targets[name]
-        rows = [shape[0] for shape in native.values()]
-        shape = (sum(rows), *next(iter(native.values()))[1:])
+        tensor = tensors[name]
+        native = targets[name]
+        shapes = list(native.values())
+        rows = [shape[0] for shape in shapes]
+        shape = (sum(rows), *shapes[0][1:])
         if tuple(tensor.shape) != shape:
             raise ModelError(f"{name} has the shape {tuple(tensor.shape)}; config.json asks for {shape}")
         if tensor.dtype not in (torch.float16, torch.bfloat16, torch.float32):
@@ -426,13 +445,14 @@ def _convert_shard(
                 f"{name} is of type {tensor.dtype}; expected float16, bfloat16 or float32 (quantized weights?)"
             )
         if model.by_head and len(native) > 1:
+            # From head by head to all queries, then all keys, then all values.
             heads = tensor.reshape(-1, 3, model.native["head_dim"], *shape[1:])
-            parts: Sequence[Tensor] = [heads[:, part].flatten(0, 1) for part in range(3)]
-        else:
-            parts = torch.split(tensor, rows)
+            tensor = heads.transpose(0, 1).reshape(shape)
+        kind = getattr(torch, dtype) if dtype else tensor.dtype
+        parts = torch.split(tensor, rows)
         for target, part in zip(native, parts, strict=True):
-            cast = part.to(getattr(torch, dtype) if dtype else part.dtype).contiguous()
-            if dtype == "float16" and part.dtype != cast.dtype and not bool(cast.isfinite().all()):
+            cast = part.to(kind).contiguous()
+            if kind == torch.float16 and part.dtype != kind and not cast.isfinite().all():
                 raise ModelError(f"{name} has numbers that float16 cannot hold; use bfloat16 or float32")
             yield target, cast
 

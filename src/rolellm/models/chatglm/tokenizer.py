@@ -50,14 +50,18 @@ def convert_tokenizer(src: Path, family: Family) -> PreTrainedTokenizerFast:
 
     proto = _read(src)
     fast = _build_tokenizer(proto)
-    charsmap, end = proto.normalizer_spec.precompiled_charsmap, proto.trainer_spec.eos_piece
+    end = proto.trainer_spec.eos_piece
+    charsmap = proto.normalizer_spec.precompiled_charsmap
     before = [normalizers.Precompiled(charsmap)] if charsmap else []
     # Not the Metaspace pre-tokenizer: it puts no space before a text that begins with one.
     spaces = [normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]
     fast.normalizer = normalizers.Sequence([*before, *spaces])
     strip = decoders.Strip(content=" ", left=1)
     fast.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), strip])
-    _add_special(fast, proto, (*_SPECIAL, *(_ROLES if family == "chatglm3" else ())))
+    special = [*_SPECIAL]
+    if family == "chatglm3":
+        special += _ROLES
+    _add_special(fast, proto, special)
     fast.post_processor = processors.TemplateProcessing(
         single="[gMASK] <sop> $A",
         pair=f"[gMASK] <sop> $A $B {end}",
@@ -111,10 +115,12 @@ def compare_tokenizers(src: Path, tokenizer: PreTrainedTokenizerFast) -> tuple[i
 def _make_probes(pieces: Sequence[str]) -> list[str]:
     choose = random.Random(0)
     singles = [piece.replace(_SPACE, " ") for piece in pieces]
-    joined = []
+    probes = [*singles, *_WHITE_SPACE]
     if singles:
-        joined = ["".join(choose.choices(singles, k=_PIECES_EACH)) for _ in range(_JOINED)]
-    return [*singles, *joined, *_WHITE_SPACE]
+        for _ in range(_JOINED):
+            joined = choose.choices(singles, k=_PIECES_EACH)
+            probes.append("".join(joined))
+    return probes
 
 
 def _read(src: Path) -> Any:
@@ -133,8 +139,9 @@ def _read(src: Path) -> Any:
         raise ModelError(f"{path} is not a SentencePiece model (GLM-4's, for one, is not): {error}") from error
     if proto.trainer_spec.model_type not in (_UNIGRAM, _BPE):
         raise ModelError(f"{path} is a SentencePiece model of words or characters; expected BPE or unigram pieces")
-    if not any(piece.type == _CONTROL and piece.piece == proto.trainer_spec.eos_piece for piece in proto.pieces):
-        raise ModelError(f"{path} has no end token; ChatGLM's has {proto.trainer_spec.eos_piece}")
+    end = proto.trainer_spec.eos_piece
+    if end not in [piece.piece for piece in proto.pieces if piece.type == _CONTROL]:
+        raise ModelError(f"{path} has no end token; ChatGLM's has {end}")
     return proto
 
 
@@ -143,16 +150,13 @@ def _build_tokenizer(proto: Any) -> Tokenizer:
     from transformers.convert_slow_tokenizer import generate_merges
 
     spec = proto.trainer_spec
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
     if spec.model_type == _UNIGRAM:
-        scores = [(piece.piece, piece.score) for piece in proto.pieces]
-        return Tokenizer(models.Unigram(scores, unk_id=spec.unk_id, byte_fallback=spec.byte_fallback))
-    vocabulary = {piece.piece: number for number, piece in enumerate(proto.pieces)}
+        return Tokenizer(models.Unigram(pieces, unk_id=spec.unk_id, byte_fallback=spec.byte_fallback))
+    vocabulary = {name: number for number, (name, _) in enumerate(pieces)}
+    special = [piece.piece for piece in proto.pieces if piece.type not in _TEXT]
     # By score and not by number: a vocabulary may be put together from several.
-    merges = generate_merges(
-        vocabulary,
-        {piece.piece: piece.score for piece in proto.pieces},
-        [piece.piece for piece in proto.pieces if piece.type not in _TEXT],
-    )
+    merges = generate_merges(vocabulary, dict(pieces), special)
     bpe = models.BPE(vocabulary, merges, unk_token=spec.unk_piece, fuse_unk=True, byte_fallback=spec.byte_fallback)
     return Tokenizer(bpe)
 
@@ -161,7 +165,8 @@ def _add_special(fast: Tokenizer, proto: Any, names: Sequence[str]) -> None:
     from tokenizers import AddedToken
 
     own = [piece.piece for piece in proto.pieces if piece.type in (_UNKNOWN, _CONTROL)]
-    fast.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in (*own, *names)])
+    tokens = [AddedToken(name, normalized=False, special=True) for name in (*own, *names)]
+    fast.add_special_tokens(tokens)
     ids = [fast.token_to_id(name) for name in names]
     first = len(proto.pieces)
     if ids != list(range(first, first + len(names))):
