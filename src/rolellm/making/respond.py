@@ -251,10 +251,7 @@ class RespondResult(Result):
         failed = Counter(reply["reason"] for reply in replies if "failed" in reply)
         turned_down = {rule: refused.pop(reason, 0) for rule, reason in RULES.items()}
         turned_down |= dict(sorted(refused.items()))
-        dropped = [row["receipt"]["dropped"] for row in self.rows]
-        demonstrations_dropped = sum(len(part["demonstrations"]) for part in dropped)
-        lore_dropped = sum(len(part["lore"]) for part in dropped)
-        complete = sum(not row["missing"] for row in self.rows)
+        dropped = sum(len(row["receipt"]["dropped"]["demonstrations"]) for row in self.rows)
         held_out = sum(row["rolegpt"] is not None for row in self.rows)
         return {
             "role": self.role,
@@ -263,11 +260,9 @@ class RespondResult(Result):
             "replies": len(replies) - failed.total(),
             "missing": failed.total(),
             "failed": dict(failed.most_common(10)),
-            "complete": complete,
             "held_out": held_out,
             "turned_down": turned_down,
-            "demonstrations_dropped": demonstrations_dropped,
-            "lore_dropped": lore_dropped,
+            "demonstrations_dropped": dropped,
         }
 
     @property

@@ -88,9 +88,7 @@ class InstructSettings(SamplingSettings):
     """
 
     per_role: int = Field(default=400, ge=1)
-    script_agnostic_share: Advanced[float] = Field(
-        default=AGNOSTIC_SHARE, ge=0, le=1, json_schema_extra={"flag": "agnostic-share"}
-    )
+    script_agnostic_share: Advanced[float] = Field(default=AGNOSTIC_SHARE, ge=0, le=1)
     # Ours: 10 pairs with their ratings stay under 2,000 tokens.
     per_request: Advanced[int] = Field(default=10, ge=1)
     rounds: Advanced[int] = Field(default=12, ge=1)
