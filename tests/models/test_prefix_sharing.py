@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 
 from rolellm.core.errors import ModelError
-from rolellm.models.prefix_sharing import PrefixSharing, share_prefixes
+from rolellm.models.prefix_sharing import PrefixSharing, _pad_blocks, share_prefixes
 from rolellm.training.recipe import MethodRecipe, Quantization, TrainingRecipe
 
 from ..training.models import BOUND, FAMILIES, distance, gradient, new_model, with_adapter
@@ -286,6 +287,15 @@ def test_any_rows_have_the_logits_that_each_has_alone(rows: list[list[int]], sid
         together = model(ids, attention_mask=mask.long(), use_cache=False).logits
     for row, tokens, expected in zip(together, mask, alone, strict=True):
         torch.testing.assert_close(row[tokens], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_padding_to_whole_blocks_sees_itself_alone() -> None:
+    padded = _pad_blocks(np.ones((3, 300), np.int64))
+    tokens, positions, ends = padded[:, 300:]
+    assert padded.shape == (3, 384)
+    assert not tokens.any()
+    assert not positions.any()
+    assert ends.tolist() == list(range(301, 385))
 
 
 @NEEDS_FUSED_HEAD

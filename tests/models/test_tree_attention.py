@@ -233,3 +233,14 @@ class TestComparisonBeforeUse:
 
         with pytest.warns(RoleLLMWarning, match=r"a relative error of \d\.\de[+-]\d\d"):
             assert not self.agrees(monkeypatch, ignore)
+
+    def test_a_kernel_with_gradients_that_are_no_numbers_is_not_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        right = tree_attention._import_flex()
+
+        def spoil(*inputs: Any, **options: Any) -> torch.Tensor:
+            attended: torch.Tensor = right(*inputs, **options)
+            attended.register_hook(lambda gradient: gradient * torch.nan)
+            return attended
+
+        with pytest.warns(RoleLLMWarning, match="a relative error of nan"):
+            assert not self.agrees(monkeypatch, spoil)
