@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.errors import ModelError, RoleLLMError, SettingsError
 from rolellm.models.chatglm.convert import convert_chatglm
 from rolellm.models.local_model import Decoding, LocalModel
 
@@ -69,17 +69,18 @@ def test_an_empty_folder_is_taken_and_a_full_one_is_not(published: Publish, tmp_
 
 
 def test_places_and_options_that_cannot_be(published: Publish, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"no folder at .*nowhere; give the folder of a downloaded"):
-        convert_chatglm(tmp_path / "nowhere", tmp_path / "native")
     (tmp_path / "file").touch()
-    with pytest.raises(SettingsError, match="is a file; give a folder to make"):
-        convert_chatglm(published(), tmp_path / "file")
-    with pytest.raises(ModelError, match="cannot be written"):
-        convert_chatglm(tmp_path / "published", tmp_path / "file" / "native")
-    unknown: list[Any] = [{"dtype": "int8"}, {"family": "chatglm"}]
-    for option in unknown:
-        with pytest.raises(SettingsError, match=r"unknown .*; known: "):
-            convert_chatglm(tmp_path / "published", tmp_path / "native", **option)
+    src = published()
+    refusals: list[tuple[Path, Path, Any, str]] = [
+        (tmp_path / "nowhere", tmp_path / "native", {}, "no folder at .*nowhere"),
+        (src, tmp_path / "file", {}, "is a file"),
+        (src, tmp_path / "file" / "native", {}, "cannot be written"),
+        (src, tmp_path / "native", {"dtype": "int8"}, "unknown .*; known: "),
+        (src, tmp_path / "native", {"family": "chatglm"}, "unknown .*; known: "),
+    ]
+    for source, target, options, message in refusals:
+        with pytest.raises(RoleLLMError, match=message):
+            convert_chatglm(source, target, **options)
 
 
 @pytest.mark.parametrize("broken", ["pytorch_model-00002-of-00002.bin", "model-00002-of-00002.safetensors"])

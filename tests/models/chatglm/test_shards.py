@@ -1,6 +1,5 @@
 """Files of tensors: what is read, and what is refused in words."""
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -35,12 +34,6 @@ def test_safetensors_are_preferred(tmp_path: Path) -> None:
     assert {file.suffix for file in find_shards(tmp_path)} == {".safetensors"}
 
 
-def test_files_of_an_older_torch_are_read_whole(tmp_path: Path) -> None:
-    torch.save(TENSORS, tmp_path / "pytorch_model.bin", _use_new_zipfile_serialization=False)
-    ((file, names),) = find_shards(tmp_path).items()
-    assert torch.equal(load_shard(file, names)["b"], TENSORS["b"])
-
-
 class Trap:
     """Unpickled, it would make a file."""
 
@@ -62,47 +55,38 @@ def test_a_pickle_of_code_is_not_run(tmp_path: Path) -> None:
     assert not trace.exists()
 
 
-def index(folder: Path, content: Any, name: str = "pytorch_model.bin.index.json") -> None:
-    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        pytest.param("{", "should be an index of shards", id="not JSON"),
-        pytest.param({"weights": {}}, "should be an index of shards", id="no weight_map"),
-        pytest.param({"weight_map": {"a": "x.bin", "b": "y.bin"}}, "lacks 2 of 2 shards: x.bin, y.bin", id="no shards"),
-        pytest.param({"weight_map": {"a": "../outside.bin"}}, "lacks 1 of 1 shards: outside.bin", id="outside"),
+        pytest.param("{", "should be an index", id="not JSON"),
+        pytest.param('{"weights": {}}', "should be an index", id="no weight_map"),
+        pytest.param('{"weight_map": {"a": "x.bin", "b": "y.bin"}}', "lacks 2 of 2 shards", id="no shards"),
+        pytest.param('{"weight_map": {"a": "../outside.bin"}}', "lacks 1 of 1 shards", id="outside"),
     ],
 )
-def test_an_index_that_cannot_be_followed_is_refused(tmp_path: Path, content: Any, message: str) -> None:
+def test_an_index_that_cannot_be_followed_is_refused(tmp_path: Path, content: str, message: str) -> None:
     torch.save(TENSORS, tmp_path / "outside.bin")
-    (tmp_path / "checkpoint").mkdir()
-    index(tmp_path / "checkpoint", content)
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "pytorch_model.bin.index.json").write_text(content, encoding="utf-8")
     with pytest.raises(ModelError, match=message):
-        find_shards(tmp_path / "checkpoint")
+        find_shards(folder)
 
 
 @pytest.mark.parametrize("kind", ["bin", "safetensors"])
-def test_a_tensor_that_is_not_where_the_index_says_is_named(tmp_path: Path, kind: str) -> None:
-    write_shards(tmp_path, TENSORS, kind, 1)
-    (file,) = find_shards(tmp_path)
-    with pytest.raises(ModelError, match="lacks 1 tensors that the index places in it: d"):
-        load_shard(file, ["a", "d"])
-
-
-@pytest.mark.parametrize("kind", ["bin", "safetensors"])
-@pytest.mark.parametrize("content", [b"", b"not tensors at all", b"PK\x03\x04 torn", None])
-def test_a_broken_or_torn_file_is_refused(tmp_path: Path, kind: str, content: bytes | None) -> None:
+@pytest.mark.parametrize("cut", [0, 20, 3000], ids=["empty", "a head", "torn"])
+def test_a_broken_file_is_refused(tmp_path: Path, kind: str, cut: int) -> None:
     write_shards(tmp_path, {"a": torch.zeros(5000)}, kind, 1)
-    (file,) = tmp_path.iterdir()
-    file.write_bytes(file.read_bytes()[:-3000] if content is None else content)
+    (file,) = find_shards(tmp_path)
+    with pytest.raises(ModelError, match="lacks 1 tensors"):
+        load_shard(file, ["a", "d"])
+    file.write_bytes(file.read_bytes()[:cut])
     with pytest.raises(ModelError, match=file.name):
         find_shards(tmp_path)
 
 
-@pytest.mark.parametrize("value", [torch.ones(1), {"a": 1}, {"a": {"b": torch.ones(1)}}])
+@pytest.mark.parametrize("value", [torch.ones(1), {"a": 1}])
 def test_anything_but_named_tensors_is_refused(tmp_path: Path, value: Any) -> None:
     torch.save(value, tmp_path / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="should hold a mapping of names to tensors"):
+    with pytest.raises(ModelError, match="should hold a mapping"):
         find_shards(tmp_path)

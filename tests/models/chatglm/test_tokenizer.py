@@ -114,30 +114,28 @@ def test_ties_are_refused_unless_allowed(published: Publish, pieces: bytes, tmp_
     assert made.tokenizer["differing"] > 0
 
 
-def test_a_piece_called_like_a_special_token_is_refused(tmp_path: Path, pieces: bytes) -> None:
-    src = place(tmp_path, edited(pieces, names={590: "[gMASK]"}))
-    with pytest.raises(ModelError, match="pieces called like special tokens"):
-        convert_tokenizer(src, "chatglm2")
-
-
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("make", "message"),
     [
-        pytest.param({"eos_id": -1}, "has no end token; ChatGLM's has </s>", id="no end"),
-        pytest.param({"kind": "char", "vocab_size": 450}, "model of words or characters", id="characters"),
+        pytest.param(
+            lambda folder, pieces: edited(pieces, names={590: "[gMASK]"}), "called like special", id="a piece"
+        ),
+        pytest.param(lambda folder, _: tokenizer_bytes(folder, eos_id=-1), "no end token; .* </s>", id="no end"),
+        pytest.param(
+            lambda folder, _: tokenizer_bytes(folder, kind="char", vocab_size=450),
+            "words or characters",
+            id="characters",
+        ),
+        pytest.param(lambda *_: b"IQ== 0\nIg== 1\nIw== 2\n", "is not a SentencePiece model", id="GLM-4"),
     ],
 )
-def test_another_kind_of_model_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    src = place(tmp_path / "src", tokenizer_bytes(tmp_path, **options))
-    with pytest.raises(ModelError, match=message):
+def test_another_kind_of_model_is_refused(tmp_path: Path, pieces: bytes, make: Any, message: str) -> None:
+    src = tmp_path / "src"
+    src.mkdir()
+    with pytest.raises(ModelError, match="has no tokenizer"):
         convert_tokenizer(src, "chatglm2")
-
-
-def test_no_model_or_none_of_sentencepiece(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"has no tokenizer\.model"):
-        convert_tokenizer(tmp_path, "chatglm2")
-    with pytest.raises(ModelError, match="is not a SentencePiece model"):
-        convert_tokenizer(place(tmp_path, b"IQ== 0\nIg== 1\nIw== 2\n"), "chatglm2")
+    with pytest.raises(ModelError, match=message):
+        convert_tokenizer(place(src, make(tmp_path, pieces)), "chatglm2")
 
 
 def test_a_tokenizer_of_another_model_is_refused(published: Publish, tmp_path: Path) -> None:
