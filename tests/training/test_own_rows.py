@@ -55,11 +55,14 @@ def examples(rows: Any, template: str, trainer: str = "sft") -> tuple[list[Examp
 def test_calls_of_tools_are_trained_as_the_template_writes_them(name: str, tools: Any) -> None:
     rows = Dataset.from_list([{"messages": MESSAGES, "tools": tools}, {"messages": [USER, REPLY], "tools": None}])
     (call, answer, plain), tokenizer = examples(rows, published(name))
+    # Older releases of datasets sort the keys of a list's objects.
+    kept: Any = rows[0]["tools"]
+    kept = json.loads(kept) if isinstance(kept, str) else kept
     for example, count in ((call, 2), (answer, 4)):
-        text = tokenizer.apply_chat_template(MESSAGES[:count], tools=TOOLS, add_generation_prompt=True, tokenize=False)
+        text = tokenizer.apply_chat_template(MESSAGES[:count], tools=kept, add_generation_prompt=True, tokenize=False)
         assert tokenizer.decode(list(example.prompt_ids)) == text
         assert '"tide"' in text
-        whole = tokenizer.apply_chat_template(MESSAGES[: count + 1], tools=TOOLS, tokenize=False)
+        whole = tokenizer.apply_chat_template(MESSAGES[: count + 1], tools=kept, tokenize=False)
         trained = tokenizer.decode(list(example.reply_ids))
         assert text + trained == whole[: len(text + trained)]
         assert not whole.removeprefix(text + trained).strip(), "all of the turn is trained"
