@@ -455,8 +455,11 @@ class Table:
 
     def to_csv(self) -> str:
         """Return `to_pandas` as CSV, with the note last, in which no text is a formula."""
+        from pandas.api.types import is_numeric_dtype
+
         frame = self.to_pandas()
-        frame = frame.set_axis(map(_escape_csv, frame.columns), axis="columns").map(_escape_csv)
+        frame = frame.apply(lambda column: column if is_numeric_dtype(column) else column.map(_escape_csv))
+        frame = frame.set_axis(map(_escape_csv, frame.columns), axis="columns")
         frame["note"] = _escape_csv(show_on_line(self.caption))
         text: str = frame.to_csv(index=False, lineterminator="\n")
         return text
