@@ -31,9 +31,9 @@ SMALLEST = {
     "rewards.py": f"--data-dir {SAMPLE} --rows 20",
     "rocit.py": "--tiny --replies 4 --roles 2 --steps 1 --passes 4",
     "rouge.py": "--pairs 20 --seconds 0.05",
-    "scale.py": "--calls 20 --set rounds=1 --kills 0",
+    "scale.py": "--calls 20 --rounds 1 --kills 0",
     "scripts.py": f"--texts {SAMPLE}/scripts",
-    "serve.py": "--clients 2 --set rounds=1 --seconds 0.2",
+    "serve.py": "--clients 2 --rounds 1 --seconds 0.2",
     "style.py": f"{SAMPLE}/rolebench-eng/instruction-generalization/general/train.jsonl --language en --part held-out",
 }
 #: Scripts of models and bases that no test has: options, and what the last line says.

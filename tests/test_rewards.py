@@ -222,6 +222,6 @@ def test_the_release_s_own_replies_are_ranked_first(
     for name, share in least.items():
         assert findings["rewards"][f"rolellm.rewards.{name}"]["other_role"]["lost"]["mean"] >= share
     # None of these reads what a general instruction is answered with.
-    assert set(findings["beaten"]) <= ({"off_topic"} if subset == "general" else set())
+    assert set(findings["beaten"]) <= ({"off_topic", "sandwich"} if subset == "general" else set())
     together = findings["rewards"]["together"]
     assert all(together[kind]["lost"]["mean"] >= 0.9 for kind in ("empty", "null_model", "echo", "long"))

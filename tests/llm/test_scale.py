@@ -271,7 +271,7 @@ BY_COMMAND = {
     "generate-backend-local": ("out.jsonl", (*LOCAL, "--llm", "local.yaml")),
     "converse": (
         "run/sessions.jsonl",
-        ("check", "converse", *ROLES, "--llm", "llm.yaml", "--out", "run", "--turns", "2"),
+        ("check", "converse", *ROLES, "--llm", "llm.yaml", "--out", "run", "--script", "talk.txt"),
     ),
     "judge": (
         "run/judgements.jsonl",
@@ -294,6 +294,7 @@ def test_a_command_says_the_same_with_workers(
         folder.mkdir()
         (folder / "tiny").symlink_to(tiny_model)
         (folder / "short.txt").write_text("Speak as {role} would.")
+        (folder / "talk.txt").write_text("Who are you?\nAnd what do you do?")
         (folder / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]")
         (folder / "local.yaml").write_text("endpoints: [{backend: local, model: tiny, device: cpu}]")
         for system in "ab":

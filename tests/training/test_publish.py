@@ -317,8 +317,8 @@ def test_the_card_says_what_tuning_did_to_refusals(runs: dict[str, Path], publis
     run = tmp_path / "run"
     shutil.copytree(runs["lora"], run)
     how: dict[str, Any] = {"limit": 10, "samples": 1, "max_tokens": 4, "temperature": 2.0}
-    checked = safety(str(run), roles=["Queen of Hearts"], out=run / "safety", **how)
-    assert set(checked["deciders"].values()) == {"rules"} and checked["unanswered"] < checked["asked"] == 80
+    checked = safety(str(run), roles=["Queen of Hearts"], out=run / "safety", **how).result
+    assert set(checked.deciders.values()) == {"rules"} and checked.unanswered < checked.asked == 80
     card = (published(run, base_model="me/base") / "README.md").read_text(encoding="utf-8")
     assert "with 10 harmful prompts and 10 harmless look-alikes" in card
     assert "| in a role | harmful prompts refused | 0.0 | 0.0 | +0.0 |" in card and "| 10 | `rules` |" in card
