@@ -362,7 +362,9 @@ class JudgingResult(Result):
     @property
     def certificates(self) -> tuple[str, ...]:
         """What is known of each judge, a line each; see `rolellm.certify`."""
-        unknown = "not examined; examine it with `rolellm judge --certify`, in this folder"
+        has_canaries = any(model.kind == "canary" for model in self.models)
+        limit = " beyond this run's canaries" if has_canaries else ""
+        unknown = f"not examined{limit}; examine it with `rolellm judge --certify`, in this folder"
         return tuple(f"judge {judge.name}: {judge.certificate or unknown}" for judge in self.judges)
 
     def judged(self, design: Design) -> list[SystemFigures]:
