@@ -166,7 +166,8 @@ def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
     options: dict[str, Any] = {"llm": WORDS_LLM, "judges": ["role-pair"]}
     before = rolellm.judge({"a": answers}, data, out=tmp_path / "before", **options)
     assert before.certificates == (
-        "judge words: not examined beyond this run's canaries; examine it with `rolellm judge --certify`, in this folder",
+        "judge words: not examined beyond this run's canaries; examine it with `rolellm judge --certify`, in this "
+        "folder",
     )
     certificate = rolellm.certify(WORDS_LLM, sample=8, out=tmp_path / "certificate-words")
     after = rolellm.judge({"a": answers}, data, out=tmp_path / "after", **options)
