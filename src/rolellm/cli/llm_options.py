@@ -92,7 +92,7 @@ def explain_missing(context: typer.Context, calls: AskedForAll, missing: int, to
     """Make the error of a run in which more is missing than `AskedForAll.allow_missing` lets pass.
 
     Args:
-        context: Of the command.
+        context: The command's context.
         calls: How models were called.
         missing: How many requests have no answer.
         total: How many there are.

@@ -274,7 +274,7 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
             try:
                 empty = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
             except ValueError as error:
-                raise ModelError(f"the base is no causal language model: {error}") from error
+                raise ModelError(f"the base is not a causal language model: {error}") from error
     modules = dict(empty.named_modules())
     try:
         check_patterns(dump(recipe.method.lora), list(modules))
