@@ -246,7 +246,7 @@ LAYERS = "down_proj, embed_tokens, gate_proj, k_proj, lm_head, o_proj, q_proj, u
             id="a-router",
         ),
         pytest.param({}, {"target_modules": "(q"}, r"method.lora: .*'\(q' cannot be used: missing \)", id="no-pattern"),
-        pytest.param({"model_type": "t5"}, {"target_modules": ["q"]}, "no causal language model", id="an-encoder"),
+        pytest.param({"model_type": "t5"}, {"target_modules": ["q"]}, "not a causal language model", id="an-encoder"),
     ],
 )
 def test_what_the_configuration_tells_is_refused_before_weights_are_read(
