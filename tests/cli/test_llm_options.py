@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from rolellm.cli.llm_options import make_llm
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import present_result
+from rolellm.cli.output import print_result
 from rolellm.core.errors import SettingsError
 from rolellm.llm.llm import LLM, CallOptions, ModelOptions
 from rolellm.llm.model import Request, RunOptions, Sampling, system, user
@@ -69,7 +69,7 @@ def ask(
     seen.append(llm)
     requests = (Request((system("Be brief."), user(str(number))), Sampling(max_tokens=50)) for number in range(count))
     if llm.dry_run:
-        present_result(llm.estimate(requests), as_json)
+        print_result(llm.estimate(requests), as_json)
 
 
 def call(*words: str) -> LLM:

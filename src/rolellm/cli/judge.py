@@ -10,7 +10,7 @@ import typer
 
 from rolellm.cli.llm_options import estimate_if_dry, make_llm
 from rolellm.cli.options import AnsweredSplit, AsJson, Config, with_options
-from rolellm.cli.output import present_result, resumable
+from rolellm.cli.output import print_result, resumable
 from rolellm.core.result import Result
 from rolellm.core.settings import dump
 from rolellm.judging.settings import JudgingSettings
@@ -69,7 +69,7 @@ def run_judge(
         with resumable(context):
             return judge(answers, data, llm=llm, out=folder, **dump(settings))
     except JudgingError:
-        present_result(JudgingResult.from_dict(read_json(folder / RESULT), folder / RESULT), as_json)
+        print_result(JudgingResult.from_dict(read_json(folder / RESULT), folder / RESULT), as_json)
         raise
 
 

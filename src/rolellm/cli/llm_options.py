@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from rolellm.cli.output import build_resume_line, present_result, resumable
+from rolellm.cli.output import build_resume_line, print_result, resumable
 from rolellm.core.errors import StoppedShortError
 from rolellm.core.settings import Advanced, Field, settings
 from rolellm.llm.llm import LLM, CallOptions, ModelOptions
@@ -73,7 +73,7 @@ def estimate_if_dry(context: typer.Context, step: Step[R], llm: LLM) -> None:
     from rolellm.runs import estimate_step
 
     if llm.dry_run:
-        present_result(estimate_step(step, llm), as_json=context.params["as_json"])
+        print_result(estimate_step(step, llm), as_json=context.params["as_json"])
         raise typer.Exit
 
 

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo, OptionInfo
 
 from rolellm.cli.llm_options import AskedForAll, explain_missing
-from rolellm.cli.output import present_result
+from rolellm.cli.output import print_result
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
 from rolellm.core.settings import (
@@ -100,7 +100,7 @@ def with_options(command: _Command) -> _Command:
             if isinstance(calls, AskedForAll):
                 shortage = explain_missing(values["context"], calls, result.failed, result.asked)
         has_passed = result.has_passed
-        present_result(result, as_json, is_done=has_passed and shortage is None)
+        print_result(result, as_json, is_done=has_passed and shortage is None)
         if not has_passed:
             raise typer.Exit(1)
         if shortage is not None:

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,6 @@ import typer
 from rolellm.core.errors import StoppedShortError
 from rolellm.core.files import NO_ROOM
 from rolellm.core.sanitize import make_visible
-from rolellm.core.table import ABSENT, Table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,15 +32,7 @@ def print_json(value: Any) -> None:
     typer.echo(_NOT_PLAIN.sub(_escape, json.dumps(value, ensure_ascii=False, indent=2)))
 
 
-def print_result(result: Any, show: Callable[[Any], object], as_json: bool) -> None:
-    """Print a result: as one JSON object (a dict, or what its ``to_dict`` gives), or as `show` does for people."""
-    if as_json:
-        print_json(result.to_dict() if hasattr(result, "to_dict") else result)
-    else:
-        show(result)
-
-
-def present_result(result: Result, as_json: bool, *, is_done: bool = True) -> None:
+def print_result(result: Result, as_json: bool, *, is_done: bool = True) -> None:
     """Print a result: as one JSON object, or its notes, sentences, tables, page and the command lines to go on with."""
     for note in result.notes():
         say(note, err=True)
@@ -50,8 +41,9 @@ def present_result(result: Result, as_json: bool, *, is_done: bool = True) -> No
         return
     for remark in result.remarks():
         say(remark)
+    console = make_console()
     for table in result.tables():
-        show_table(table)
+        table.print_to(console)
     page = getattr(result, "page", None)
     if page is not None:
         say(f"Report: {page}")
@@ -91,31 +83,6 @@ def make_console() -> Console:
 
 def _is_screen(console: Console) -> bool:
     return console.is_terminal or os.environ.get("COLUMNS", "").isdigit()
-
-
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str | float | None]]) -> None:
-    """Print a table of plain rows to standard output; the first column is a name, the others are flush right."""
-    show_table(Table.from_rows(title, columns, rows))
-
-
-def show_table(table: Table) -> None:
-    """Print a table to standard output."""
-    table.print_to(make_console())
-
-
-def format_estimate(
-    value: Mapping[str, Any] | None, *, digits: int = 2, scale: float = 1, unit: str = "", counted: bool = False
-) -> str:
-    """Format a mean with its 95 % interval, from the JSON object ``{"mean", "ci95", "n"}``; a dash where there is none.
-
-    >>> format_estimate({"mean": 0.5, "ci95": [0.25, 0.75], "n": 8}, digits=0, scale=100, unit=" %", counted=True)
-    '50 % [25, 75] n=8'
-    """
-    if value is None:
-        return ABSENT
-    ends = value["ci95"]
-    interval = "" if ends is None else f" [{', '.join(f'{scale * end:.{digits}f}' for end in ends)}]"
-    return f"{scale * value['mean']:.{digits}f}{unit}{interval}" + (f" n={value['n']}" if counted else "")
 
 
 def build_resume_line(context: typer.Context, *more: str) -> str:
