@@ -82,7 +82,10 @@ def test_words_are_those_of_jieba_in_python() -> None:
     texts = [text for row in rows for text in (row["question"], *row["references"])]
     assert len(texts) > 100
     assert count_other_words(texts) == 0
-    assert count_other_words(["成绩是25-64，差3.5%，见my_list.text的C++、T恤和GPT-4。", "ａ－ｂ，x_y@z.cn，１，０００元"]) == 0
+    assert (
+        count_other_words(["成绩是25-64，差3.5%，见my_list.text的C++、T恤和GPT-4。", "ａ－ｂ，x_y@z.cn，１，０００元"])
+        == 0
+    )
 
 
 @pytest.mark.slow
