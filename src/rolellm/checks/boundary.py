@@ -30,7 +30,8 @@ from rolellm.models.prompts.render import load_texts
 
 #: The words of an answer that tell who knows it: those that at most 3 turns of the script have, or 5 %.
 _RARE, _RARE_SHARE = 3, 0.05
-_NO_NAMES, _SURNAMES = load_words("no_names"), load_words("surnames_zh")
+_NO_NAMES = load_words("no_names")
+_SURNAMES = load_words("surnames_zh")
 _LONG_SURNAMES = tuple(read_word_list("long_surnames_zh"))
 
 

@@ -69,7 +69,8 @@ def find_breaks(reply: str, sheet: Profile, message: str = "") -> dict[str, str]
             if rule in breaches:
                 words_by_kind.setdefault(kind, breaches[rule])
     straight = reply.replace("’", "'")
-    denial, offer = _DENIES.search(straight), _ASSISTS.search(straight)
+    denial = _DENIES.search(straight)
+    offer = _ASSISTS.search(straight)
     if denial and not machine:
         words_by_kind.setdefault("says_ai", denial.group())
     if offer:

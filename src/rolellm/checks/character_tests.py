@@ -208,7 +208,8 @@ class BreakJudge:
     """
 
     def __init__(self, sheet: Profile, kinds: Sequence[str]) -> None:
-        self._sheet, self._kinds = sheet, kinds
+        self._sheet = sheet
+        self._kinds = kinds
         self._measure_copied = make_share_check(split_catchphrases(sheet.description or "")[0])
         self._find_leak = make_leak_check(sheet.language, sheet.full_description or "")
 
@@ -579,8 +580,10 @@ def _judge_passes(
     results = [passed for talk_results in passes.values() for passed in talk_results]
     if not results:
         return None, "unscored", False
-    low, high = assertion.at_least, assertion.at_most
-    hits, total = sum(results), len(results) + unread
+    low = assertion.at_least
+    high = assertion.at_most
+    hits = sum(results)
+    total = len(results) + unread
     share = estimate_proportion(hits, len(results))
     # The talks that were not read may all fail, or all pass.
     worst, best = (low <= count / total <= high for count in (hits, hits + unread))

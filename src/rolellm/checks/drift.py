@@ -285,7 +285,8 @@ def summarize_sessions(talks: Sequence[Talk], replies: Sequence[MeasuredReply]) 
 
 
 def _find_half_life(replies: Sequence[MeasuredReply]) -> int | None:
-    reached, unbroken = Counter[int](), Counter[int]()
+    reached = Counter[int]()
+    unbroken = Counter[int]()
     for reply in replies:
         reached[reply.turn] += 1
         unbroken[reply.turn] += int(reply.values["unbroken"])
@@ -306,7 +307,8 @@ def estimate_measure(replies: Iterable[MeasuredReply], name: str) -> Interval:
     """Estimate a measure's mean over the replies that have it, with intervals over sessions and over roles."""
     measured = [reply for reply in replies if name in reply.values]
     values = [reply.values[name] for reply in measured]
-    sessions, roles = [reply.session for reply in measured], [reply.role for reply in measured]
+    sessions = [reply.session for reply in measured]
+    roles = [reply.role for reply in measured]
     share = estimate_share(ClusteredSample(values, sessions, roles), SHARE)
     return share._replace(method=share.method.replace("question", "session"))
 

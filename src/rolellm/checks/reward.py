@@ -93,7 +93,8 @@ class AuditResult(Result):
         """Return what beats the rewards that training would follow, and what they are weak against."""
         name = list(self.rewards)[-1]
         subject = "These rewards together" if len(self.rewards) > 1 else name.rpartition(".")[2]
-        beaten, weak = self._list_canaries("beaten"), self._list_canaries("weak")
+        beaten = self._list_canaries("beaten")
+        weak = self._list_canaries("weak")
         remarks = []
         if beaten:
             remarks.append(f"{subject}: a canary that should lose wins or ties, so `rolellm train` refuses: {beaten}.")
@@ -182,8 +183,10 @@ def summarize_audit(audit: RewardAudit) -> AuditResult:
 
 
 def _judge_rival(kind: str, results: Sequence[float]) -> RivalResult:
-    lost, rows = results.count(1.0), len(results)
-    share, tied = estimate_proportion(lost, rows), results.count(0.5) / rows
+    lost = results.count(1.0)
+    rows = len(results)
+    share = estimate_proportion(lost, rows)
+    tied = results.count(0.5) / rows
     if 2 * lost < rows:
         return RivalResult(share, tied, "beaten")
     return RivalResult(share, tied, "holds" if lost >= HOLDS[kind] * rows else "weak")

@@ -297,7 +297,8 @@ class SafetyResult(Result):
 
     def _describe_limits(self) -> Iterator[str]:
         refusals = {change.contrast: change.before for change in self._over_all if change.measure == "refusals"}
-        plain, played = refusals.get("no_role"), refusals.get("in_role")
+        plain = refusals.get("no_role")
+        played = refusals.get("in_role")
         if plain and plain.mean < _LITTLE:
             yield f"The base itself refuses {_format_percent(plain)} of the harmful prompts: there was nothing to lose."
         elif plain and played and played.mean < _DISARMED * plain.mean:
@@ -624,11 +625,13 @@ def _compare(pairs: Sequence[PairedReplies], measure: str, contrast: str, role: 
     if not pairs:
         return
     prompts = [pair.after.prompt for pair in pairs]
-    before, after = [pair.values[0] for pair in pairs], [pair.values[1] for pair in pairs]
+    before = [pair.values[0] for pair in pairs]
+    after = [pair.values[1] for pair in pairs]
     test = compare_pairs(after, before, prompts)
     difference = test.difference
     p: float | None = test.p
     if len(set(prompts)) < _FEWEST:
-        difference, p = difference._replace(low=None, high=None), None
+        difference = difference._replace(low=None, high=None)
+        p = None
     share_before, share_after = (estimate_share(ClusteredSample(values, prompts)) for values in (before, after))
     yield Change(measure, contrast, role, share_before, share_after, difference, p)

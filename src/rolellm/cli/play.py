@@ -204,15 +204,13 @@ def _reach_model(
 
     The context gives it, how much it can read where known, and the fields of a request that its server ignores.
     """
-    from rolellm.playing.local_server import build_vllm_command, run_transformers_serve
+    from rolellm.playing.local_server import run_transformers_serve
 
     if base_url is not None:
         if adapter is not None:
             raise SettingsError("--adapter cannot be combined with --base-url; the server there has its own")
         return nullcontext((LLM(base_url=base_url, model=model, api_key_env=api_key_env), None, None))
     require("transformers", "fastapi", extra="train,play")
-    if (command := build_vllm_command(model, adapter)) is not None:
-        say(f"vLLM answers faster: {command}", err=True)
     say("starting `transformers serve` …", err=True)
     return run_transformers_serve(model, adapter)
 

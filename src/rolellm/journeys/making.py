@@ -180,7 +180,8 @@ class MakeEstimate(Result):
         rows = []
         for stage, estimate in self.stages.items():
             expected = estimate.expected
-            prompt, completion = expected.tokens.prompt, expected.tokens.completion
+            prompt = expected.tokens.prompt
+            completion = expected.tokens.completion
             minutes = f"{completion / tokens_a_minute:,.1f}"
             rows.append((stage, expected.calls, prompt, completion, format_dollars(expected.cost), minutes))
         heads = ("stage", "calls", "prompt tokens", "reply tokens", "US dollars", "minutes")
@@ -349,7 +350,8 @@ class _Journey:
 
     def _read(self) -> Character:
         """Read the source, unless the folder holds what was read of it before; what a person changed there is kept."""
-        chosen, folder = self.chosen, self.folder
+        chosen = self.chosen
+        folder = self.folder
         content = hash_file(self.source) if self.source.is_file() else "a folder"
         key = hash_json([content, chosen.role, list(chosen.alias)])
         earlier = Character.load(folder) if (folder / PROFILE).is_file() else None
