@@ -120,4 +120,5 @@ def shows_ignorance(reply: str, language: Language) -> bool:
 @functools.cache
 def _compile_ignorance(language: Language) -> list[re.Pattern[str]]:
     texts = load_texts("boundary", language)
-    return [re.compile(f"(?i){sign}") for sign in (*texts["ignorance"], rf"(?:{texts['asks_back']})\W*\Z")]
+    at_end = rf"(?:{texts['asks_back']})\W*\Z"
+    return [re.compile(f"(?i){sign}") for sign in (*texts["ignorance"], at_end)]

@@ -80,11 +80,9 @@ class AuditResult(Result):
             rival = decisive[1].get(kind)
             if rival is None:
                 continue
-            alone = []
-            for _, rivals in parts:
-                share = rivals[kind].lost if kind in rivals else None
-                alone.append(None if share is None else f"{100 * share.mean:.1f}")
-            rows.append(TableRow((name,), (*alone, rival.lost, f"{100 * rival.tied:.1f}", rival.verdict)))
+            alone = [_format_lost(rivals.get(kind)) for _, rivals in parts]
+            ties = f"{100 * rival.tied:.1f}"
+            rows.append(TableRow((name,), (*alone, rival.lost, ties, rival.verdict)))
         heads = [f"{name.rpartition('.')[2]} %" for name in self.rewards]
         title = "How often it loses to the role's own reply"
         return (Table(title, ("Rival",), (*heads, "Ties %", "Verdict"), tuple(rows), left=("Verdict",)),)
@@ -109,8 +107,8 @@ class AuditResult(Result):
         decisive = list(self.rewards.values())[-1]
         canaries = []
         for kind, rival in decisive.items():
-            if kind in CANARIES and rival.verdict == verdict and rival.lost is not None:
-                canaries.append(f"{CANARIES[kind]} ({100 * rival.lost.mean:.0f} %)")
+            if kind in CANARIES and rival.verdict == verdict:
+                canaries.append(f"{CANARIES[kind]} ({_format_lost(rival)} %)")
         return ", ".join(canaries)
 
 
@@ -180,6 +178,12 @@ def summarize_audit(audit: RewardAudit) -> AuditResult:
             }
             replies.append(reply)
     return AuditResult(len(audit.groups), audit.held_out, rewards, find_beaten(audit), replies)
+
+
+def _format_lost(rival: RivalResult | None) -> str | None:
+    if rival is None or rival.lost is None:
+        return None
+    return f"{100 * rival.lost.mean:.1f}"
 
 
 def _judge_rival(kind: str, results: Sequence[float]) -> RivalResult:
