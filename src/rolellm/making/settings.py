@@ -138,10 +138,10 @@ class SplitRule:
         seed: Random seed for the held-out questions and roles.
     """
 
-    test_share: float = Field(default=0.2, gt=0, lt=1)
+    test_share: Advanced[float] = Field(default=0.2, gt=0, lt=1)
     held_out: tuple[str, ...] = ()
     role_share: Advanced[float] = Field(default=0.1, gt=0, lt=1)
-    seed: Advanced[int] = 0
+    seed: int = Field(default=0, json_schema_extra={"cli": False})
 
 
 @settings
@@ -157,7 +157,7 @@ class PreferSettings:
     """
 
     config: str | None = None
-    data_dir: Path | None = None
-    balance: bool = True
+    data_dir: Advanced[Path | None] = None
+    balance: Advanced[bool] = True
     limit: int | None = Field(default=None, ge=1)
-    role: str | None = None
+    role: Advanced[str | None] = None
