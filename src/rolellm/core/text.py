@@ -146,34 +146,6 @@ def _load_cutter() -> Any:
 
 
 @functools.cache
-def load_chinese_tagger() -> Callable[[str], list[tuple[str, str]]]:
-    """Words with jieba's parts of speech: ``nr`` begins the tags of persons' names."""
-    cutter = _load_cutter()
-    from jieba import posseg
-
-    # Its constructor would read the dictionary again, for another second.
-    tagger = object.__new__(posseg.POSTokenizer)
-    tagger.tokenizer, tagger.word_tag_tab = cutter, posseg.dt.word_tag_tab
-    word_tags: dict[str, str] = tagger.word_tag_tab
-
-    @functools.lru_cache(1 << 16)
-    def tag_words(text: str) -> list[tuple[str, str]]:
-        tagged = []
-        for word, tag in tagger.cut(text):
-            tagged.append((word, tag))
-            if tag != "nr" or word in word_tags:
-                continue
-            # To a name that it knows it may add a verb: 孔明唤.
-            for end in range(len(word) - 1, 1, -1):
-                if word_tags.get(word[:end]) == "nr":
-                    tagged[-1:] = [(word[:end], tag), (word[end:], "x")]
-                    break
-        return tagged
-
-    return tag_words
-
-
-@functools.cache
 def load_chinese_tokenizer() -> Callable[[str], list[str]]:
     """Words by jieba's precise mode with its hidden Markov model for unlisted words: the defaults of ``jieba.cut``.
 
