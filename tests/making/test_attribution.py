@@ -37,7 +37,14 @@ CHAPTER II
 
 Tobin, whom his mother called Toby, laughed. “Not yet.”
 """
-RIGHT = {"“You are": "Mara", "“The road": "Tobin", "“Always": "Mara", "“No visitors": None, "“Sit down": "Mara", "“Not yet": "Tobin"}
+RIGHT = {
+    "“You are": "Mara",
+    "“The road": "Tobin",
+    "“Always": "Mara",
+    "“No visitors": None,
+    "“Sit down": "Mara",
+    "“Not yet": "Tobin",
+}
 
 
 def right(asked: str) -> dict[str, str | None]:

@@ -36,7 +36,12 @@ def test_a_novel_without_a_model_names_nobody() -> None:
         pytest.param("en", "“One.\n\nTom left. “Two,” he said.", ["One.", "Two,"], id="never closed"),
         pytest.param("en", '“One," said Tom.', ["One,"], id="mixed"),
         pytest.param("zh", "甲道：“我先去。乙道：“我后去。”", ["我先去。", "我后去。"], id="the next opens"),
-        pytest.param("zh", '宝玉道：“我去。"\n黛玉道：“你去罢！"宝玉道：“真的？”', ["我去。", "你去罢！", "真的？"], id="mixed, zh"),
+        pytest.param(
+            "zh",
+            '宝玉道：“我去。"\n黛玉道：“你去罢！"宝玉道：“真的？”',
+            ["我去。", "你去罢！", "真的？"],
+            id="mixed, zh",
+        ),
         pytest.param("zh", "甲道：”我先去。”", ["我先去。"], id="turned, the same at both ends"),
     ],
 )
