@@ -43,7 +43,7 @@ _TELLING: tuple[FilterName, ...] = ("overlap", "confidence", "duplicate", "form"
 _LINES = 4
 
 
-_INSTRUCT = InstructSettings(per_role=50, chunk_tokens=300, overlap_tokens=40)
+_INSTRUCT = InstructSettings(per_role=50, chunk_tokens=300)
 _INSTRUCTIONS = 10
 
 

@@ -317,7 +317,7 @@ class Respond(Step[RespondResult]):
             for repeat in range(count):
                 tag = f"respond/{role}/{number}"
                 requests.append(Request(prompt.messages, self.settings.sampling, repeat, tag=tag))
-        accept = make_reply_acceptor(self.character, self.settings.rules)
+        accept = make_reply_acceptor(self.character)
         # A reply that is cut off breaks a rule like others do, and is counted among them.
         outcomes = yield Round(requests, accept, label=f"RoleGPT {role}", also=["length"])
         rows = []

@@ -24,7 +24,7 @@ def test_words_quoted_in_a_sentence_stay_narration(language, text):
 
 
 def test_a_novel_without_a_model_names_nobody() -> None:
-    with pytest.raises(ScriptError, match="a novel names nobody.*--llm"):
+    with pytest.raises(ScriptError, match=r"a novel names nobody.*--llm"):
         parse_script(make_source('"Never," said Ann.\n\n"Twice!" said I.\n'), "Ann", format="novel")
 
 

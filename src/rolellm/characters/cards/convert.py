@@ -602,7 +602,7 @@ def _group_scenes(turns: Iterable[Turn], names: Mapping[str, str] | None = None)
 
 
 def _change_book(character: Profile, card: Card, reading: CardReading) -> dict[str, Any]:
-    """Give the card's lorebook with the character's lore; lore that is as it was keeps its entry, as do disabled ones."""
+    """Give the card's lorebook with the character's lore: entries that are as they were stay, as do disabled ones."""
     book = card.data.get("character_book") or {"extensions": {}}
     old_entries = book.get("entries") or []
     originals = dict(zip(reading.character.lore, reading.lore, strict=True))
