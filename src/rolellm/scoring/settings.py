@@ -68,7 +68,7 @@ class GenerateSettings(Decoding, DataSettings):
     profile: ProfileKind | None = None
     retrieved: Advanced[int | None] = Field(default=None, ge=1)
     strict: bool = False
-    ray: str | None = Field(default=None, json_schema_extra=_OWN)
+    ray: Advanced[str | None] = None
     workers: int | None = Field(default=None, ge=1, json_schema_extra=_OWN)
 
 
