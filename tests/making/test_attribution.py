@@ -152,7 +152,7 @@ def test_the_command_with_a_model(novel: Path, llm_server: Callable[..., Any]) -
         return json.dumps(right(body["messages"][-1]["content"]))
 
     server = llm_server(answer)
-    model = ["--base-url", server.url, "--model", "local"]
+    model = ["--llm", server.url, "--model", "local"]
     result = command(novel, *model, "--dry-run", "--json")
     assert result.exit_code == 0 and json.loads(result.stdout)["requests"] == 2
     assert not novel.with_name("mara.jsonl").exists()

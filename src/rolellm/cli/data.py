@@ -11,6 +11,7 @@ import typer
 from rolellm.cli.options import DataDir, with_options
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
+from rolellm.core.settings import Advanced
 from rolellm.data.hub.push import PushOptions
 from rolellm.models.chatglm.convert import DType
 from rolellm.models.chatglm.tokenizer import Family
@@ -26,8 +27,8 @@ def run_data_build(
     out: Path = Path("dataset_scripts/rolebench"),
     config: OnlyConfig = None,
     data_dir: DataDir = None,
-    revision: str | None = None,
-    skip_bad: bool = False,
+    revision: Advanced[str | None] = None,
+    skip_bad: Advanced[bool] = False,
 ) -> Result:
     """Write the release as a script-free Hub data set: Parquet and a card with configs and checksums.
 
@@ -55,7 +56,7 @@ def run_data_push(
     options: PushOptions,
     config: OnlyConfig = None,
     data_dir: DataDir = None,
-    skip_bad: bool = False,
+    skip_bad: Advanced[bool] = False,
     licence: Annotated[str | None, typer.Option("--license")] = None,
 ) -> Result:
     """Build a release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG).
@@ -114,9 +115,9 @@ def run_data_harness() -> Result:
 def run_data_convert_chatglm(
     src: Annotated[Path, typer.Argument(metavar="SRC")],
     dst: Annotated[Path, typer.Argument(metavar="DST")],
-    dtype: DType | None = None,
-    family: Family | None = None,
-    allow_differences: bool = False,
+    dtype: Advanced[DType | None] = None,
+    family: Advanced[Family | None] = None,
+    allow_differences: Advanced[bool] = False,
 ) -> Result:
     """Turn a published ChatGLM2-6B or ChatGLM3-6B into a native GlmForCausalLM with a fast tokenizer.
 

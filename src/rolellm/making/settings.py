@@ -118,9 +118,9 @@ class SplitRule:
         seed: Random seed for the held-out questions and roles.
     """
 
-    test_share: float = Field(default=0.2, gt=0, lt=1)
+    test_share: Advanced[float] = Field(default=0.2, gt=0, lt=1)
     held_out: tuple[str, ...] = ()
-    seed: Advanced[int] = 0
+    seed: int = Field(default=0, json_schema_extra={"cli": False})
 
 
 @settings
@@ -136,7 +136,7 @@ class PreferSettings:
     """
 
     config: str | None = None
-    data_dir: Path | None = None
-    balance: bool = True
+    data_dir: Advanced[Path | None] = None
+    balance: Advanced[bool] = True
     limit: int | None = Field(default=None, ge=1)
-    role: str | None = None
+    role: Advanced[str | None] = None

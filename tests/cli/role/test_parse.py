@@ -70,7 +70,7 @@ def test_named_rather_than_found_out(tmp_path: Path) -> None:
     file = tmp_path / "script.txt"
     file.write_bytes("Jo: 你好。\nAl: Hi.\nJo: 好。\n".encode("big5"))
     out = tmp_path / "turns.jsonl"
-    options = ["--format", "transcript", "--language", "en", "--set", "encoding=big5", "--json"]
+    options = ["--format", "transcript", "--set", "language=en", "--set", "encoding=big5", "--json"]
     summary = json.loads(run(file, "--role", "Jo", "--out", out, *options))
     assert (summary["format"], summary["format_scores"], summary["language"]) == ("transcript", {}, "en")
     assert (summary["encoding"], summary["own"]) == ("big5", {"Jo": 2})

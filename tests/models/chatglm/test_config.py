@@ -68,6 +68,6 @@ def test_the_family_is_told_from_the_folder(tmp_path: Path, name: str, files: di
 
 def test_a_family_that_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
     src = write(tmp_path, _name_or_path="/models/mine")
-    with pytest.raises(ModelError, match="ChatGLM2 or ChatGLM3; add --family chatglm2"):
+    with pytest.raises(ModelError, match="ChatGLM2 or ChatGLM3; add --set family=chatglm2"):
         read_config(src)
     assert read_config(src, "chatglm3").family == "chatglm3"

@@ -127,7 +127,7 @@ NORM = "transformer.encoder.final_layernorm.weight"
         ),
         pytest.param({NORM: torch.ones(32, dtype=torch.int8)}, "is of type torch.int8.*quantized", id="integers"),
         pytest.param({NORM + "_scale": torch.ones(1)}, "quantized.*convert the full checkpoint", id="scales"),
-        pytest.param({NORM: torch.ones(32).half()}, "both float32 and float16.*--dtype", id="two types"),
+        pytest.param({NORM: torch.ones(32).half()}, "both float32 and float16.*--set dtype=", id="two types"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused(

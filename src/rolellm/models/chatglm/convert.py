@@ -281,7 +281,9 @@ def _find_family(src: Path, config: Mapping[str, Any]) -> Family:
     for family in families:
         if family in names.lower():
             return family
-    raise ModelError(f"{src}: the folder does not say whether it is ChatGLM2 or ChatGLM3; add --family {families[0]}")
+    raise ModelError(
+        f"{src}: the folder does not say whether it is ChatGLM2 or ChatGLM3; add --set family={families[0]}"
+    )
 
 
 def find_shards(src: Path) -> Shards:
@@ -398,7 +400,7 @@ def _convert_weights(
             if len(types) > 1:
                 first, kind, *_ = types
                 raise ModelError(
-                    f"the checkpoint holds both {first} and {kind} ({types[kind]}); choose one: --dtype {kind}"
+                    f"the checkpoint holds both {first} and {kind} ({types[kind]}); choose one: --set dtype={kind}"
                 )
             file = "model.safetensors"
             if len(shards) > 1:
@@ -469,7 +471,7 @@ def _check_tokenizer(source: Path, tokenizer: PreTrainedTokenizerFast, model: Pu
         sample = ", ".join(map(repr, differing[:3]))
         raise ModelError(
             f"the fast tokenizer splits {len(differing)} of {texts} texts differently from tokenizer.model, such as "
-            f"{sample}; to accept that, convert with --allow-differences"
+            f"{sample}; to accept that, convert with --set allow_differences=true"
         )
     return {"texts": texts, "differing": len(differing)}
 
