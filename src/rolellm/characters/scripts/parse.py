@@ -373,8 +373,9 @@ class ScriptSummary(Result):
             "read as": f"{self.format} ({score})",
             "encoding, language": f"{self.encoding}, {self.language}",
             "scenes": self.scenes,
-            **self.turns,
         }
+        for kind, count in self.turns.items():
+            rows[kind] = count
         rows[f"{self.role}'s"] = sum(self.own.values())
         for name, count in self.own.items():
             rows[f"  as {name}"] = count
