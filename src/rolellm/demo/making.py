@@ -17,7 +17,7 @@ from typing import Any, Final
 from rolellm.characters.reply_rules import RULES
 from rolellm.characters.scripts.parse import parse_script
 from rolellm.core.errors import require
-from rolellm.core.records import Language
+from rolellm.core.records import Language, Profile
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.data.rolebench.source import sample_folder
@@ -42,7 +42,7 @@ BY: Final = (
 _TELLING: Final[tuple[FilterName, ...]] = ("overlap", "confidence", "duplicate", "form")
 #: Lines of the script that are shown with a pair.
 _LINES: Final = 4
-_INSTRUCT: Final = InstructSettings(per_role=50, chunk_tokens=300, overlap_tokens=40)
+_INSTRUCT: Final = InstructSettings(per_role=50, chunk_tokens=300)
 #: General instructions that a role replies to.
 _INSTRUCTIONS: Final = 10
 
@@ -144,7 +144,7 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
     spent = _sum_spent([built, instructed, responded, baseline])
     text = script.read_bytes().decode(parsed.encoding)
     verdicts = _pick_verdicts(instructed.result)
-    pairs = [_describe_pair(verdict, character.language, text, script.name) for verdict in verdicts]
+    pairs = [_describe_pair(verdict, character, text, script.name) for verdict in verdicts]
     return {**source, **profile, **questions, **replies, **spent, "pairs": pairs}
 
 
@@ -183,30 +183,32 @@ def _pick_verdicts(result: InstructResult) -> list[Verdict]:
     first = [kept[kind] for kind in ("script_agnostic", "script_based") if kind in kept]
 
     def rank(verdict: Verdict) -> tuple[bool, int]:
-        has_no_place = verdict.candidate.segment.start < 0
-        return has_no_place, _TELLING.index(verdict.by or "form")
+        return verdict.candidate.segment.kind != "script", _TELLING.index(verdict.by or "form")
 
     dropped = sorted(result.dropped, key=rank)
     return first + dropped[:1]
 
 
-def _describe_pair(verdict: Verdict, language: Language, script: str, file: str) -> dict[str, Any]:
+def _describe_pair(verdict: Verdict, character: Profile, script: str, file: str) -> dict[str, Any]:
     """Describe a pair with its receipt; ``lines`` are those of its source that have most of its words, numbered."""
     pair = verdict.candidate
     segment = pair.segment
     source = f"the {segment.kind}"
+    start = end = -1
     lines = [(0, segment.text)]
-    if segment.start >= 0:
+    if segment.kind == "script":
         source = file
-        first = script.count("\n", 0, segment.start) + 1
-        passage = script[segment.start : segment.end].split("\n")
+        start = character.turns[segment.first].start
+        end = character.turns[segment.last].end
+        first = script.count("\n", 0, start) + 1
+        passage = script[start:end].split("\n")
         numbered = [(number, line.strip()) for number, line in enumerate(passage, first) if line.strip()]
-        words = extract_content_words(f"{pair.question} {pair.answer}", language)
-        lines = _find_fullest(numbered, frozenset(words), language)
+        words = extract_content_words(f"{pair.question} {pair.answer}", character.language)
+        lines = _find_fullest(numbered, frozenset(words), character.language)
     text = {"question": pair.question, "answer": pair.answer, "type": pair.type}
     receipt = {"prompt": pair.receipt["prompt"], "model": pair.receipt["model"]}
-    origin = {"source": source, "start": segment.start, "end": segment.end, "lines": lines}
-    filtered = {"by": verdict.by, "reason": verdict.reason, "confidence": pair.confidence(language)}
+    origin = {"source": source, "start": start, "end": end, "lines": lines}
+    filtered = {"by": verdict.by, "reason": verdict.reason, "confidence": pair.confidence(character.language)}
     return {**text, **receipt, **origin, **filtered}
 
 
