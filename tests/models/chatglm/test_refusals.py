@@ -106,7 +106,9 @@ def edit_pieces(score: float | None = None, names: dict[int, str] | None = None)
         pytest.param(edit_pieces(names={590: "[gMASK]"}), "called like special", id="piece-like-special"),
         pytest.param(set_tokenizer(eos_id=-1), "no end token; .* </s>", id="no-end"),
         pytest.param(set_tokenizer(kind="char", vocab_size=450), "words or characters", id="characters"),
-        pytest.param(write("tokenizer.model", "IQ== 0\nIg== 1\nIw== 2\n"), "is not a SentencePiece model", id="tiktoken"),
+        pytest.param(
+            write("tokenizer.model", "IQ== 0\nIg== 1\nIw== 2\n"), "is not a SentencePiece model", id="tiktoken"
+        ),
         pytest.param(remove("tokenizer.model"), "has no tokenizer", id="no-tokenizer"),
     ],
 )
