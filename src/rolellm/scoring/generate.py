@@ -567,8 +567,6 @@ def _summarize(
 
 def plan_row_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[list[Request], dict[str, Any]]:
     """The requests that rows take of a model behind an API, and what decides their prompts."""
-    if settings.num_beams > 1:
-        raise SettingsError("num_beams (--set num_beams=…) needs a model on this machine; an API has no beam search")
     ask, prompted = prepare_prompts(settings, rows)
     sampling = Sampling(
         temperature=settings.temperature,

@@ -40,7 +40,7 @@ _SPECIAL = {
 # What warming takes from the recipe's training section.
 _SHARED = (
     *("lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "shared_prefix", "attention"),
-    *("kernel_options", "roles_per_step", "max_length", "group_by_length", "bf16", "use_cpu", "seed"),
+    *("roles_per_step", "max_length", "group_by_length", "bf16", "use_cpu", "seed"),
 )
 
 
