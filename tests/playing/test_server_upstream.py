@@ -93,7 +93,7 @@ def url(serving: Callable[..., Any]) -> Iterator[str]:
         patch.setenv("UPSTREAM_KEY", KEY)
         threading.Thread(target=odd.serve_forever, daemon=True).start()
         base = f"http://127.0.0.1:{odd.server_address[1]}/v1"
-        words = ("--base-url", base, "--model", "/srv/parrot", "--set", "api_key_env=UPSTREAM_KEY")
+        words = ("--llm", base, "--model", "/srv/parrot", "--set", "api_key_env=UPSTREAM_KEY")
         yield str(serving("queen of hearts", *words)[0])
         odd.shutdown()
 

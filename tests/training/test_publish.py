@@ -434,7 +434,7 @@ def test_scores_that_are_none_are_refused(
         pytest.param("full", {}, r"never guessed: give --license", id="no-license"),
         pytest.param("full", {"license": ""}, "not a license as the Hub spells it", id="empty-license"),
         pytest.param("full", {"license": "mit", "merge": True}, "nothing to merge", id="merge-a-whole-model"),
-        pytest.param("lora", {"license": "mit"}, r"--merge\), or .*--base-model OWNER/NAME", id="local-base"),
+        pytest.param("lora", {"license": "mit"}, r"--merge\), or .*--set base_model=OWNER/NAME", id="local-base"),
         pytest.param("lora", {"license": "mit", "base_model": "./base"}, "not a repository", id="base-is-a-path"),
     ],
 )

@@ -21,7 +21,7 @@ from rolellm.core.errors import DataError, JudgingError, ModelError, SettingsErr
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
 from rolellm.core.result import Result
-from rolellm.core.settings import Field, dump, settings
+from rolellm.core.settings import Advanced, Field, dump, settings
 from rolellm.core.table import PERCENT, Interval, Table, TableRow
 from rolellm.core.typed_json import read_as
 from rolellm.llm.guards import Guard
@@ -92,8 +92,8 @@ class SafetySettings:
         limit: Use only N harmful prompts and N look-alikes.
     """
 
-    prompts: tuple[str, ...] = ()
-    samples: int = Field(default=3, ge=1, le=1000)
+    prompts: Advanced[tuple[str, ...]] = ()
+    samples: Advanced[int] = Field(default=3, ge=1, le=1000)
     limit: int | None = Field(default=None, ge=1)
 
 
@@ -313,7 +313,7 @@ class SafetyResult(Result):
         if self.trained_on:
             yield (
                 f"{self.trained_on:,} of the prompts were trained on (data.mix.safety of its recipe): on these it "
-                "shows what it learned by heart. Measure with prompts that are new to it (--prompts)."
+                "shows what it learned by heart. Measure with prompts that are new to it (--set prompts=FILE)."
             )
         if not self.prompts.lookalikes:
             yield (

@@ -11,6 +11,7 @@ import typer
 from rolellm.cli.options import DataDir, with_options
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
+from rolellm.core.settings import Advanced
 from rolellm.data.hub.push import PushOptions
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
@@ -24,8 +25,8 @@ def run_data_build(
     out: Path = Path("dataset_scripts/rolebench"),
     config: OnlyConfig = None,
     data_dir: DataDir = None,
-    revision: str | None = None,
-    skip_bad: bool = False,
+    revision: Advanced[str | None] = None,
+    skip_bad: Advanced[bool] = False,
 ) -> Result:
     """Write the release as a script-free Hub data set: Parquet and a card with configs and checksums.
 
@@ -53,7 +54,7 @@ def run_data_push(
     options: PushOptions,
     config: OnlyConfig = None,
     data_dir: DataDir = None,
-    skip_bad: bool = False,
+    skip_bad: Advanced[bool] = False,
     licence: Annotated[str | None, typer.Option("--license")] = None,
 ) -> Result:
     """Build a release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG).

@@ -17,7 +17,7 @@ from typing import Any
 from rolellm.characters.reply_rules import RULES
 from rolellm.characters.scripts.parse import parse_script
 from rolellm.core.errors import require
-from rolellm.core.records import Language
+from rolellm.core.records import Language, Profile
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.data.rolebench.source import sample_folder
@@ -43,7 +43,7 @@ _TELLING: tuple[FilterName, ...] = ("overlap", "confidence", "duplicate", "form"
 _LINES = 4
 
 
-_INSTRUCT = InstructSettings(per_role=50, chunk_tokens=300, overlap_tokens=40)
+_INSTRUCT = InstructSettings(per_role=50, chunk_tokens=300)
 _INSTRUCTIONS = 10
 
 
@@ -143,7 +143,7 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
         "asked_again": {rule: replies["turned_down"][rule] for rule in RULES},
         "calls": sum(item["calls"] for item in spent),
         "tokens": tuple(sum(item["usage"][kind] for item in spent) for kind in ("prompt", "completion")),
-        "pairs": [_describe_pair(verdict, character.language, text, script.name) for verdict in verdicts],
+        "pairs": [_describe_pair(verdict, character, text, script.name) for verdict in verdicts],
     }
 
 
@@ -172,20 +172,22 @@ def _pick_verdicts(result: InstructResult) -> list[Verdict]:
         picked += [verdict for verdict in result.kept if verdict.candidate.type == kind][:1]
 
     def rank(verdict: Verdict) -> tuple[bool, int]:
-        return verdict.candidate.segment.start < 0, _TELLING.index(verdict.by or "form")
+        return verdict.candidate.segment.kind != "script", _TELLING.index(verdict.by or "form")
 
     return picked + sorted(result.dropped, key=rank)[:1]
 
 
-def _describe_pair(verdict: Verdict, language: Language, script: str, source: str) -> dict[str, Any]:
+def _describe_pair(verdict: Verdict, character: Profile, script: str, source: str) -> dict[str, Any]:
     """Describe a pair with its receipt; ``lines`` are those of its source that have most of its words, numbered."""
     pair = verdict.candidate
-    segment = pair.segment
-    is_of_script = segment.start >= 0
+    segment, language = pair.segment, character.language
+    is_of_script = segment.kind == "script"
+    start = end = -1
     lines = [(0, segment.text)]
     if is_of_script:
-        first = script.count("\n", 0, segment.start) + 1
-        script_lines = enumerate(script[segment.start : segment.end].split("\n"), first)
+        start, end = character.turns[segment.first].start, character.turns[segment.last].end
+        first = script.count("\n", 0, start) + 1
+        script_lines = enumerate(script[start:end].split("\n"), first)
         numbered = [(number, line.strip()) for number, line in script_lines if line.strip()]
         words = extract_content_words(f"{pair.question} {pair.answer}", language)
         lines = _find_fullest(numbered, frozenset(words), language)
@@ -195,8 +197,8 @@ def _describe_pair(verdict: Verdict, language: Language, script: str, source: st
         "type": pair.type,
         "prompt": pair.receipt["prompt"],
         "model": pair.receipt["model"],
-        "start": segment.start,
-        "end": segment.end,
+        "start": start,
+        "end": end,
         "by": verdict.by,
         "reason": verdict.reason,
         "confidence": pair.confidence(language),

@@ -36,7 +36,7 @@ from rolellm.core.jsonl import read_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile
 from rolellm.core.result import Result
-from rolellm.core.settings import Field, dump, read, read_file, settings
+from rolellm.core.settings import Advanced, Field, dump, read, read_file, settings
 from rolellm.core.table import Table
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench import load_rolebench
@@ -99,10 +99,10 @@ class MakeSettings:
     """
 
     role: str | None = None
-    alias: tuple[str, ...] = ()
+    alias: Advanced[tuple[str, ...]] = ()
     questions: int | None = Field(default=None, ge=1)
-    instructions: int = Field(default=100, ge=2, le=100)
-    replies: int = Field(default=6, ge=2)
+    instructions: Advanced[int] = Field(default=100, ge=2, le=100)
+    replies: Advanced[int] = Field(default=6, ge=2)
     base: str | None = None
     recipe: str = _RECIPE
     guard: Path | None = None

@@ -143,4 +143,4 @@ def build_vllm_command(model: str, adapter: str | None = None) -> str | None:
     if template.is_file():
         words += ["--chat-template", str(template)]
     words += ["--generation-config", "vllm"]
-    return f"{shlex.join(words)}  # then: --base-url http://localhost:8000/v1 --model tuned"
+    return f"{shlex.join(words)}  # then: --llm http://localhost:8000/v1 --model tuned"

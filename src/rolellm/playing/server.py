@@ -75,7 +75,7 @@ def build_application(
     """
     endpoint = next(iter(players.values())).model
     if not isinstance(endpoint, Endpoint):
-        raise SettingsError("the server passes requests on to an OpenAI-compatible one; name it (--base-url)")
+        raise SettingsError("the server passes requests on to an OpenAI-compatible one; name it (--llm URL)")
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
             raise SettingsError(f"{origin!r} is not an origin; give scheme and host, such as http://localhost:3000")
@@ -182,7 +182,7 @@ def _check_access(request: Request) -> None:
     host = re.sub(r":\d*$", "", request.headers.get("Host", "").lower())
     if "*" not in hosts and host not in hosts:
         raise _InvalidRequestError(
-            400, "this host name is not served; use the address that `rolellm serve` printed, or --host"
+            400, "this host name is not served; use the address that `rolellm serve` printed, or set host"
         )
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     has_key = scheme.lower() == "bearer" and secrets.compare_digest(token.strip().encode(), key.encode())
@@ -229,7 +229,7 @@ def _check_fields(body: dict[str, Any], ignored: Mapping[str, Any]) -> list[str]
     """Refuse what `transformers serve` would ignore; return the stop strings, which it leaves in the reply."""
     names = [name for name, default in ignored.items() if body.get(name) not in (None, default)]
     if names:
-        instead = "leave that out, or put `rolellm serve` in front of a server that supports it (--base-url)"
+        instead = "leave that out, or put `rolellm serve` in front of a server that supports it (--llm URL)"
         raise SettingsError(f"`transformers serve` ignores {', '.join(names)}; {instead}")
     stop = body.get("stop") or []
     if stop and body.get("stream"):

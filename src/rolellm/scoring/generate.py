@@ -162,7 +162,7 @@ def complete_settings(settings: GenerateSettings, source: ModelSource) -> Genera
     tuned = _read_tuned_prompt(source)
     profile: ProfileKind = settings.profile or ("retrieval" if tuned else "description")
     if profile == "description" and settings.retrieved is not None:
-        raise SettingsError("retrieved (--set retrieved=…) needs profile retrieval (--profile retrieval)")
+        raise SettingsError("retrieved (--set retrieved=…) needs profile retrieval (--set profile=retrieval)")
     retrieved = settings.retrieved or int(tuned.get("retrieved", RETRIEVED))
     return replace(settings, profile=profile, retrieved=retrieved if profile == "retrieval" else None)
 
@@ -236,9 +236,7 @@ def check_model(settings: GenerateSettings) -> tuple[ModelSource, GenerateSettin
         MissingExtraError: Without torch or transformers.
     """
     if not settings.model:
-        raise SettingsError(
-            "no model is named; give a folder, a Hub id or a training run, or a server (llm=…, --llm, --base-url)"
-        )
+        raise SettingsError("no model is named; give a folder, a Hub id or a training run, or a server (llm=…, --llm)")
     if settings.system_template is not None:
         load_system_template("en", settings.system_template)
     require("torch", "transformers", extra="train")

@@ -187,7 +187,7 @@ def _choose_form(subject: object, is_adapter: bool, merge: bool, base: str | Non
     if is_adapter and not merge and base is None:
         raise RecipeError(
             f"{subject}: the adapter's base is a folder that nobody else has: merge the adapter into it (--merge), or "
-            "set output.merge; or name the same base on the Hub (--base-model OWNER/NAME), or tune a base.model"
+            "set output.merge; or name the same base on the Hub (--set base_model=OWNER/NAME), or tune a base.model"
         )
     if not is_adapter:
         return "full"
