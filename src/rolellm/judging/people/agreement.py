@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
-from statistics import fmean
+from statistics import fmean, multimode
 from typing import Final, Literal
 
 from rolellm.core.errors import SettingsError
@@ -109,19 +109,23 @@ def build_judge_rater(name: str, verdicts: Verdicts, names: Sequence[str]) -> Ra
     return Rater(name, {"baseline": against, "all_pairs": _compare_ranks(lists)}, means)
 
 
-def combine_raters(name: str, raters: Sequence[Rater], least: int = 1) -> Rater:
-    """Combine raters to the majority of their verdicts; as many for as against are a tie.
-
-    Args:
-        name: The name of the majority.
-        raters: Judges, or people.
-        least: The number of them that must have a verdict on an item.
-    """
+def combine_judges(raters: Sequence[Rater]) -> Rater:
+    """Combine judges to the majority of their verdicts, as win rates do; as many for as against are a tie."""
     verdicts: dict[Which, Signs] = {}
     for which in _DIRECTIONS:
-        votes = _collect_votes(raters, which, least)
+        votes = _collect_votes(raters, which, 1)
         verdicts[which] = {key: compute_sign(sum(item_votes)) for key, item_votes in votes.items()}
-    return Rater(name, verdicts)
+    return Rater(JURY, verdicts)
+
+
+def combine_people(raters: Sequence[Rater]) -> Rater:
+    """Combine people to their most frequent verdicts on what at least two of them ranked; else a tie."""
+    verdicts: dict[Which, Signs] = {}
+    for which in _DIRECTIONS:
+        votes = _collect_votes(raters, which, 2)
+        modes = {key: multimode(item_votes) for key, item_votes in votes.items()}
+        verdicts[which] = {key: most[0] if len(most) == 1 else 0 for key, most in modes.items()}
+    return Rater(PEOPLE, verdicts)
 
 
 def _collect_votes(raters: Sequence[Rater], which: Which, least: int) -> dict[tuple[str, ...], list[int]]:
@@ -332,10 +336,10 @@ def measure_agreement(run: JudgeRun) -> AgreementResult:
     measures = AgreementMeasures(run.comparison.rows)
     judges = _build_judges(run) if people else []
     if len(judges) > 1:
-        judges.append(combine_raters(JURY, judges))
+        judges.append(combine_judges(judges))
     everybody = [*people]
     if len(people) > 1:
-        everybody.append(combine_raters(PEOPLE, people, least=2))
+        everybody.append(combine_people(people))
     ranked_rows = set().union(*(person.ranks for person in people))
     return AgreementResult(
         run=str(run.folder),
