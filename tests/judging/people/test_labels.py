@@ -192,7 +192,12 @@ def test_a_line_that_is_no_label_of_this_run_is_refused_by_its_number(run: Judge
 
 @pytest.mark.parametrize(
     "changed",
-    [{"instruction": 1}, {"style": "yes"}, {"instruction": None}, {"instruction": None, "style": None, "correct": True}],
+    [
+        {"instruction": 1},
+        {"style": "yes"},
+        {"instruction": None},
+        {"instruction": None, "style": None, "correct": True},
+    ],
     ids=["a number", "a word", "one of three", "the last alone"],
 )
 def test_an_audit_that_is_none_is_refused(run: JudgeRun, changed: dict[str, Any]) -> None:
