@@ -79,7 +79,7 @@ def test_a_p_value_is_not_printed_as_0(result: dict[str, Any], p: float | None, 
 
 def test_what_was_not_judged_is_a_dash_and_not_0(result: dict[str, Any]) -> None:
     nothing = {**result["diagnostics"], "biases": {}}
-    nothing["canaries"] = {name: dict.fromkeys(found) for name, found in nothing["canaries"].items()}
+    nothing["copied"] = dict.fromkeys(nothing["copied"])
     judged = JudgingResult.from_dict({**result, "diagnostics": nothing})
     assert [row.cells[0] for row in judged.build_bias_table().rows] == [None] * 8
     without = [{**one, "pairwise": None} for one in result["models"]]
