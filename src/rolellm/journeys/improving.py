@@ -201,7 +201,7 @@ def _load_recipe(run: Path, folder: Path, chosen: ImproveSettings) -> Recipe:
         pairs = folder / "pairs"
         if not (pairs / MANIFEST).is_file():
             prefer(out=pairs, config=chosen.config, data_dir=chosen.data_dir)
-        recipe = replace(recipe, data=replace(recipe.data, path=pairs / PAIRS))
+        recipe = replace(recipe, data=replace(recipe.data, path=str(pairs / PAIRS)))
     state = folder / "improve.json"
     if state.is_file() and read_json(state)["recipe"] != recipe.hash:
         raise SettingsError(f"{folder} holds an improvement of another run or by another recipe; name another --out")
