@@ -30,6 +30,7 @@ def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path =
         SettingsError: For a file that cannot be read, and where no model is named.
     """
     from rolellm.checks.character_tests import CheckCharacter, read_tests
+    from rolellm.reporting.blocks import lay_out_tests
     from rolellm.reporting.page import PageContent, write_page
     from rolellm.runs import run_step
 
@@ -40,7 +41,8 @@ def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path =
     run = run_step(CheckCharacter(suite), LLM.resolve(model), out)
     result = run.result
     recipe = {"file": str(file), "models": run.manifest["models"], "settings": run.manifest["settings"]}
-    content = PageContent(f"Tests of {result.role}", (), summary=result.remarks()[0], recipe=recipe, tests=result)
+    blocks = [lay_out_tests(result)]
+    content = PageContent(f"Tests of {result.role}", summary=result.remarks()[0], recipe=recipe, blocks=blocks)
     page = write_page(run.folder / "tests.html", content)
     return replace(run, result=replace(result, page=page))
 

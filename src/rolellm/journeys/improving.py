@@ -219,23 +219,23 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
     changes = [*answers.test_rewards(recipe), *answers.test_behavior()]
     evidence = Evidence(leading, judged, list(filter(None, changes)))
     findings = (
-        *describe_hacking(evidence.tests, list_trained_rewards(recipe)),
-        evidence.describe_gain(),
         *_describe_behavior(evidence.tests),
-        *evidence.describe_scores(),
+        *evidence.describe_judges(),
+        *evidence.describe_pairs(),
         *describe_styles(measured.style),
-        *evidence.describe_verdicts(),
     )
+    answers = [replace(evidence.answer(), failure=measured.content.answers[0].failure)]
     content = replace(
         measured.content,
         title=f"{run.resolve().name}, trained further by {recipe.training.trainer.upper()}",
         summary="The adapter after and before, on rows held out from both.",
+        warnings=list(describe_hacking(evidence.tests, list_trained_rewards(recipe))),
+        answers=answers,
         findings=findings,
         recipe=recipe.to_dict(),
     )
-    return replace(
-        measured, out=folder, page=write_page(folder / "report.html", content), findings=findings, content=content
-    )
+    page = write_page(folder / "report.html", content)
+    return replace(measured, out=folder, page=page, findings=tuple(content.sentences), content=content)
 
 
 def _read_answers(measured: EvalResult, chosen: ImproveSettings) -> _Answers:
