@@ -224,13 +224,13 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
         *evidence.describe_pairs(),
         *describe_styles(measured.style),
     )
-    answers = [replace(evidence.answer(), failure=measured.content.answers[0].failure)]
+    answer = replace(evidence.answer(), failure=measured.content.answers[0].failure)
     content = replace(
         measured.content,
         title=f"{run.resolve().name}, trained further by {recipe.training.trainer.upper()}",
         summary="The adapter after and before, on rows held out from both.",
         warnings=list(describe_hacking(evidence.tests, list_trained_rewards(recipe))),
-        answers=answers,
+        answers=[answer],
         findings=findings,
         recipe=recipe.to_dict(),
     )

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -200,7 +200,7 @@ def _format_count(value: Any) -> str:
     return ", ".join(clauses) or "none"
 
 
-def _describe_pairs(role: Mapping[str, Any]) -> Iterable[Card]:
+def _describe_pairs(role: Mapping[str, Any]) -> list[Card]:
     cards = []
     for pair in role["pairs"]:
         status = "Kept" if pair["by"] is None else f"Dropped: {pair['by']}"

@@ -124,7 +124,7 @@ class Answer:
 
     Attributes:
         verdict: Which of one's own systems is better, and in what; at most fifteen words where names are one word.
-        evidence: By how much, how sure, and for whom.
+        evidence: By how much, how sure, for whom, and on how many rows where they are few.
         undecided: What is not decided, in sentences.
         failure: Where the leading system fails its role, with a reply.
         lead: The system of the failure: ahead in most, or the first.
@@ -221,8 +221,6 @@ class Evidence:
         A system is ahead in a measure where its tests against all of its rivals are decided for it.
         """
         rivals, tests = self._select_rivals()
-        if not tests:
-            return Answer("Nothing here decides which system is better.", undecided=tuple(self._describe_limits()))
         winners: dict[str, str] = {}
         ranges: list[str] = []
         open_ranges: list[str] = []
@@ -231,19 +229,18 @@ class Evidence:
             winner = _find_winner(rivals, tests_of_measure)
             if winner:
                 winners[measure] = winner
-                closest = min((test for test in tests_of_measure if winner in test.pair), key=_measure_gap)
-                lead = 1 if closest.pair[0] == winner else -1
-                ranges.append(f"{topic}, {label(winner, _NAME)} {closest.describe(lead)}")
+                ranges.append(f"{topic}, {_describe_lead(winner, tests_of_measure)}")
             elif len(rivals) == 2:
-                open_ranges += [f"{topic}, {' and '.join(test.pair)} {test.describe()}" for test in tests_of_measure]
+                open_ranges += [f"{topic}, {_join(test.pair)} {test.describe()}" for test in tests_of_measure]
             elif tests_of_measure:
                 open_ranges.append(topic)
+        evidence = [f"{tests[0].scope.capitalize()}: {'; '.join(ranges[:_MOST_RANGES])}."] if ranges else []
         undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
-        evidence = f"{tests[0].scope.capitalize()}: {'; '.join(ranges[:_MOST_RANGES])}." if ranges else ""
         ahead = [*winners.values(), *self.own, *rivals]
-        leader = max(self.own or rivals, key=ahead.count)
-        verdict = _describe_winners(winners, rivals)
-        return Answer(verdict, evidence, (*undecided, *self._describe_limits()), lead=leader)
+        leader = max(self.own or rivals or [""], key=ahead.count)
+        verdict = _describe_winners(winners, rivals) if tests else "Nothing here decides which system is better."
+        silence = self._describe_silence()
+        return Answer(verdict, " ".join([*evidence, *self._describe_size()]), (*undecided, *silence), lead=leader)
 
     def _select_rivals(self) -> tuple[list[str], list[PairTest]]:
         """Select the systems to compare, and the tests of every two of them."""
@@ -254,9 +251,6 @@ class Evidence:
         rivals = own if len(own) > 1 else [*own, *self.baselines]
         tests = [test for test in self.tests if test.measure in TOPICS and rivals and {*test.pair} <= {*rivals}]
         return rivals, tests
-
-    def _describe_limits(self) -> list[str]:
-        return [*self._describe_size(), *self._describe_silence()]
 
     def describe_pairs(self) -> list[str]:
         """Say what was found about every two systems, one's own first: what is decided, and what is not."""
@@ -323,12 +317,21 @@ def _find_winner(rivals: Sequence[str], tests: Sequence[PairTest]) -> str:
     return ""
 
 
-def _measure_gap(test: PairTest) -> float:
-    return abs(test.difference.mean)
+def _describe_lead(winner: str, tests: Sequence[PairTest]) -> str:
+    """Say by how much a system is ahead of its closest rival."""
+    won = [test for test in tests if winner in test.pair]
+    closest = min(won, key=lambda test: abs(test.difference.mean))
+    return f"{_quote(winner)} {closest.describe(1 if closest.pair[0] == winner else -1)}"
+
+
+def _quote(name: str) -> str:
+    """Return a name as sentences have it: one of several words in quotes."""
+    line = label(name, _NAME)
+    return f"“{line}”" if " " in line and name != _FLOOR else line
 
 
 def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str]) -> str:
-    names = {name: label(name, _NAME) for name in rivals}
+    names = {name: _quote(name) for name in rivals}
     if not winners and len(rivals) == 2:
         return f"No difference between {_join(list(names.values()))} is shown."
     if not winners:

@@ -121,7 +121,7 @@ def _lay_out_questions(questions: Sequence[QuestionSet], file: str) -> Block:
         f"reason, are in {file} next to this page, one JSON object per line."
     )
     blocks = sections if len(sections) > 1 else sections[0].blocks
-    return Block("Questions", "questions", notes=[note], blocks=blocks, is_folded=False)
+    return Block("Questions", "questions", notes=[note], blocks=blocks)
 
 
 def _lay_out_origins(content: PageContent) -> Block:

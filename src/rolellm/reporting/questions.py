@@ -114,7 +114,7 @@ class QuestionSet:
         return cards
 
     def describe_failure(self, system: str) -> str:
-        """Say where a system fails its role, with a reply: a break of character, else its worst by judge and Rouge-L."""
+        """Say where a system fails its role, with a reply: a break of character, else the one that scores lowest."""
         replies = self.answers.get(system, {})
         answered = [row for row in self.rows if row.id in replies]
         scored = [row for row in answered if row.id in self.rouge.get(system, {})]

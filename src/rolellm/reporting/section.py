@@ -18,7 +18,6 @@ from rolellm.reporting.tables import (
     describe_recipe,
     find_disagreements,
     judged_tables,
-    list_absent,
     role_table,
     roles_of,
     system_table,
@@ -165,8 +164,7 @@ class Section:
         recipe = describe_recipe(self.reports)
         facts = ", ".join([recipe, *self._list_judging()] if recipe else self._list_judging())
         more = table.note.removeprefix(recipe).removeprefix(". ")
-        absent = [note for note in list_absent(self.reports) if note not in more]
-        return replace(table, note=". ".join(filter(None, [facts, *absent, more])))
+        return replace(table, note=". ".join(filter(None, [facts, more])))
 
     def _list_judging(self) -> Iterator[str]:
         """List what judges' figures depend on."""

@@ -50,10 +50,12 @@ def system_table(
     table = Table(title, ("System",), heads, tuple(rows), formats=_FORMATS, folded=True)
     if judged:
         table = table.without_empty_columns()
+    notes = [describe_recipe(reports)]
     if published:
         table = replace(table, rows=(*_list_published_rows(published, table.columns), *table.rows))
-    note = ". ".join([describe_recipe(reports), *list_absent(reports)])
-    return replace(_add_markers(table, reports), note=note)
+        notes.append(f"Published rows: {published.source}")
+    notes += list_absent(reports)
+    return replace(_add_markers(table, reports), note=". ".join(filter(None, notes)))
 
 
 def _list_published_rows(table: PublishedTable, heads: Sequence[str]) -> Iterator[TableRow]:
