@@ -162,9 +162,7 @@ GROUPS: dict[str, dict[str, Case]] = {
             "push run me/merged --license mit --merge --public --json", after=("train",), hub=("model:me/merged",)
         ),
         "push dry run": Case("push run me/never --license mit --merge --dry-run --json", after=("train",)),
-        "convert-chatglm": Case(
-            "data convert-chatglm chatglm/published native --set dtype=float32 --json", left=("native",)
-        ),
+        "convert-chatglm": Case("data convert-chatglm chatglm/published native --json", left=("native",)),
     },
     "score": {
         "rouge-score": Case(

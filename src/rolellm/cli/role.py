@@ -40,10 +40,10 @@ def run_role_parse(
 ) -> Result:
     """Read a script for one role: who says what, in which scene, and where in the source.
 
-    A novel's text names few of its speakers outright; a model (--llm) finds the rest.
+    Who speaks the quotations of a novel, a model finds (--llm).
 
     Args:
-        script: A play, screenplay, transcript, chat log, novel, .srt, .ass, .csv or .jsonl.
+        script: A play, screenplay, transcript, novel, .srt, .vtt, .csv or .jsonl.
         role: The role's name.
         out: JSON Lines file for the turns.
         alias: Another name of the role in the script; may be repeated.

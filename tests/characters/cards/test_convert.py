@@ -266,40 +266,6 @@ def test_lore_stands_in_the_order_of_a_prompt() -> None:
     ]
 
 
-ALI_CHAT = """[{{char}}: keeper, dry]
-{{user}}: Brief life story?
-{{char}}: *She trims the wick.* "I came with the lamp."
-"I stay with it."
-
-{{user}}: And the fog?
-Ada Fenn: "It counts as company."
-
-She keeps bees.
-<START>
-{{user}}: Tea?
-{{char}}: "Black."
-[{{char}}'s coat: oilskin]
-<START>
-Nobody speaks here."""
-
-
-def test_example_talk_in_the_description_is_read_as_scenes() -> None:
-    reading = read(make_card(description=ALI_CHAT, personality="{{char}}: exact", mes_example=""), language="en")
-    assert reading.character.description == (
-        "[Ada Fenn: keeper, dry]\n\nShe keeps bees.\n\n[Ada Fenn's coat: oilskin]\n<START>\nNobody speaks here."
-        "\n\nAda Fenn: exact"
-    )
-    assert said(reading)[-6:] == [
-        (3, "User", "Brief life story?"),
-        (3, "Ada Fenn", '*She trims the wick.* "I came with the lamp."\n"I stay with it."'),
-        (3, "User", "And the fog?"),
-        (3, "Ada Fenn", '"It counts as company."'),
-        (4, "User", "Tea?"),
-        (4, "Ada Fenn", '"Black."'),
-    ]
-    assert "example talk in the description was made into scenes (2)" in reading.notes
-
-
 def test_assets_are_counted_and_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("a socket was opened")
