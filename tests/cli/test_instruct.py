@@ -38,7 +38,7 @@ def profile(tmp_path: Path) -> Path:
 def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(
     run: Command, profile: Path, tmp_path: Path
 ) -> None:
-    shown = run(profile, "--out", tmp_path / "elsewhere", "--set", "rounds=40")
+    shown = run(profile, "--out", tmp_path / "elsewhere")
     assert shown.code == 0
     assert "dropped: duplicate" in shown.out
     assert "from the journal" in shown.out
@@ -50,8 +50,6 @@ def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(
 
 
 def test_bad_usage(run: Command, profile: Path, tmp_path: Path) -> None:
-    shown = run(profile, "--set", "overlap_tokens=900")
-    assert shown.code == 2 and "overlap_tokens is 900" in shown.err
     shown = run(write_character(Profile("Ada", "en"), tmp_path / "ada"))
     assert shown.code == 1 and "nothing to ask Ada about" in shown.err
 
@@ -65,9 +63,9 @@ def test_what_a_script_says_reaches_no_terminal_alive(run: Command, tmp_path: Pa
     assert "[bold]" in shown.out
 
 
-def test_a_run_without_any_reply_fails_and_says_why(run: Command, profile: Path) -> None:
-    server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--set", "max_attempts=1")
-    shown = run(profile, "--per-role", 10, *server, "--json", model=False)
+def test_a_run_without_any_reply_fails_and_says_why(run: Command, profile: Path, tmp_path: Path) -> None:
+    (tmp_path / "down.yaml").write_text("{endpoints: [{base_url: 'http://127.0.0.1:9/v1', model: m}], max_attempts: 1}")
+    shown = run(profile, "--per-role", 10, "--llm", tmp_path / "down.yaml", "--json", model=False)
     assert shown.code == 1
     assert shown.json["counts"]["candidates"] == 0 and shown.json["requests"]["failed"] == 2
     assert "retry_failed=true" in shown.err

@@ -19,7 +19,7 @@ from rolellm.llm.llm import LLM, CallOptions, ModelOptions
 from rolellm.llm.model import Request, RunOptions, Sampling, system, user
 from rolellm.llm.settings import ModelSettings
 
-HERE = ("--base-url", "http://localhost:8000/v1", "--model", "small")
+HERE = ("--llm", "http://localhost:8000/v1", "--model", "small")
 PRICED = """
 endpoints:
   - base_url: https://api.example.com/v1
@@ -58,7 +58,6 @@ seen: list[LLM] = []
 @app.command()
 @with_options
 def ask(
-    context: typer.Context,
     count: Annotated[int, typer.Argument()],
     model: ModelOptions,
     calls: CallOptions,
@@ -87,11 +86,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_server_on_the_command_line() -> None:
-    llm = call(*HERE, "--set", "concurrency=3", "--set", "api_key_env=SOME_KEY")
+    llm = call(*HERE, "--set", "api_key_env=SOME_KEY")
     (entry,) = llm.settings.endpoints
-    assert entry == ModelSettings(
-        base_url="http://localhost:8000/v1", model="small", api_key_env="SOME_KEY", concurrency=3
-    )
+    assert entry == ModelSettings(base_url="http://localhost:8000/v1", model="small", api_key_env="SOME_KEY")
     assert llm.options == RunOptions()
     assert not llm.dry_run
     (model,) = call(*HERE).models
@@ -101,33 +98,17 @@ def test_a_server_on_the_command_line() -> None:
 def test_a_file_and_what_goes_before_it(file: Path) -> None:
     llm = call("--llm", str(file))
     assert llm.options == RunOptions(max_attempts=3, budget=2.5)
-    assert llm.settings.endpoints[0].concurrency == 8
-    llm = call(
-        "--llm",
-        str(file),
-        "--budget",
-        "0",
-        "--set",
-        "max_attempts=7",
-        "--set",
-        "concurrency=2",
-        "--set",
-        "retry_failed=true",
-    )
-    assert llm.options == RunOptions(max_attempts=7, budget=0.0, retry_failed=True)
-    assert llm.settings.endpoints[0].concurrency == 2
-    # A local model takes as many calls as its batch has room for.
-    file.write_text("endpoints: [{backend: local, model: m}]", encoding="utf-8")
-    assert call("--llm", str(file), "--set", "concurrency=2").settings.endpoints[0].concurrency == 8
+    llm = call("--llm", str(file), "--budget", "0", "--set", "retry_failed=true")
+    assert llm.options == RunOptions(max_attempts=3, budget=0.0, retry_failed=True)
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         pytest.param((), "no model is named", id="nothing"),
-        pytest.param(HERE[:2], "--base-url needs --model", id="address-alone"),
-        pytest.param(HERE[2:], "--model needs --base-url", id="model-alone"),
-        pytest.param(("--llm", "FILE", *HERE[2:]), "--model cannot be combined with --llm; put it in", id="both"),
+        pytest.param(HERE[:2], "A server needs --model", id="address-alone"),
+        pytest.param(HERE[2:], "--model needs --llm URL", id="model-alone"),
+        pytest.param(("--llm", "FILE", *HERE[2:]), "--model is for a server; put it in", id="both"),
     ],
 )
 def test_bad_usage_is_refused_in_words(file: Path, words: tuple[str, ...], said: str) -> None:
@@ -136,9 +117,9 @@ def test_bad_usage_is_refused_in_words(file: Path, words: tuple[str, ...], said:
     assert isinstance(done.exception, SettingsError)
     assert said in str(done.exception)
     assert "sk-1234567890" not in str(done.exception)
-    if said.startswith(("no model", "--")) and "cannot" not in said:
+    if "put it in" not in said:
         # Both ways, and one that costs nothing.
-        for way in ("--base-url", "--llm", "localhost", "backend: local"):
+        for way in ("--llm http", "--llm FILE", "localhost", "backend: local"):
             assert way in str(done.exception)
 
 

@@ -75,7 +75,7 @@ def test_the_papers_number_is_the_default(source: Any) -> None:
 
 
 def test_a_number_without_retrieval_is_refused(source: Any) -> None:
-    with pytest.raises(SettingsError, match="--profile retrieval"):
+    with pytest.raises(SettingsError, match="--set profile=retrieval"):
         form(source(), retrieved=4)
 
 

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rolellm.cli.llm_options import AskedForAll, estimate_if_dry, make_llm, run_or_estimate
+from rolellm.cli.llm_options import make_llm, run_or_estimate, stop_if_dry
 from rolellm.cli.options import with_options
-from rolellm.cli.output import build_next_line, resumable
+from rolellm.cli.output import build_next_line
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.foreign import read_text
 from rolellm.core.records import Language
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced
-from rolellm.llm.llm import ModelOptions
+from rolellm.llm.llm import CallOptions, ModelOptions
 from rolellm.making.settings import BuildSettings, SplitRule
 
 _DIGITS = 10
@@ -27,24 +27,23 @@ app = typer.Typer(name="role", help=__doc__, no_args_is_help=True)
 @app.command("parse")
 @with_options
 def run_role_parse(
-    context: typer.Context,
     script: Annotated[Path, typer.Argument(metavar="SCRIPT")],
     role: str,
     out: Path,
     model_options: ModelOptions,
-    call_options: AskedForAll,
+    call_options: CallOptions,
     alias: list[str] | None = None,
     format: Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"] | None = None,
-    language: Language | None = None,
+    language: Advanced[Language | None] = None,
     encoding: Advanced[str | None] = None,
     columns: Advanced[str | None] = None,
 ) -> Result:
     """Read a script for one role: who says what, in which scene, and where in the source.
 
-    A novel's text names few of its speakers outright; a model (--llm) finds the rest.
+    Who speaks the quotations of a novel, a model finds (--llm).
 
     Args:
-        script: A play, screenplay, transcript, chat log, novel, .srt, .ass, .csv or .jsonl.
+        script: A play, screenplay, transcript, novel, .srt, .vtt, .csv or .jsonl.
         role: The role's name.
         out: JSON Lines file for the turns.
         alias: Another name of the role in the script; may be repeated.
@@ -68,7 +67,7 @@ def run_role_parse(
         parsed = select_role(names, reading)
     else:
         check_novel(reading)
-        run = run_or_estimate(context, Attribute(reading, names), llm, out.with_suffix(".attribution"))
+        run = run_or_estimate(Attribute(reading, names), llm, out.with_suffix(".attribution"))
         parsed, _ = run.result
         attribution = dict(run.summary)
         attribution |= {"requests": run.asked, "failed": run.failed, "spent": run.manifest["spent"]}
@@ -107,15 +106,14 @@ def _parse_number(text: str) -> int:
 @app.command("build")
 @with_options
 def run_role_build(
-    context: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="D.jsonl|CARD|PROFILE")],
     model_options: ModelOptions,
-    call_options: AskedForAll,
+    call_options: CallOptions,
     settings: BuildSettings,
     role: str | None = None,
     out: Path | None = None,
-    language: Language | None = None,
-    script: str | None = None,
+    language: Advanced[Language | None] = None,
+    script: Advanced[str | None] = None,
     alias: list[str] | None = None,
     catchphrases: Annotated[int, typer.Option(metavar="N|none", parser=_parse_number)] = 3,
     description: Path | None = None,
@@ -144,7 +142,7 @@ def run_role_build(
     names, home = tuple(alias or ()), None
     if source.is_dir() or is_card(source):
         if role is not None or language is not None:
-            raise SettingsError(f"--role and --language come from {source}; leave them out")
+            raise SettingsError(f"role and language come from {source}; leave them out")
         start, home = open_character(source, out, make=not call_options.dry_run, overwrite=overwrite)
         more = tuple(name for name in names if name not in start.names)
         start = replace(start, aliases=(*start.aliases, *more))
@@ -161,10 +159,9 @@ def run_role_build(
     settings = replace(settings, catchphrases=catchphrases, description=_read(description))
     step = BuildProfile(start, settings, out or home)
     llm = make_llm(model_options, call_options, required=step.needs_model)
-    estimate_if_dry(context, step, llm)
-    with resumable(context):
-        run = build_folder(step, llm, card=home, overwrite=overwrite)
-    next_line = build_next_line(context, "rolellm", "instruct", str(run.folder.parent))
+    stop_if_dry(step, llm)
+    run = build_folder(step, llm, card=home, overwrite=overwrite)
+    next_line = build_next_line(model_options, "rolellm", "instruct", str(run.folder.parent))
     return BuiltCharacter.from_run(run, start, next_line)
 
 
@@ -182,9 +179,9 @@ def _read(path: Path | None) -> str | None:
 def run_role_card(
     source: Annotated[Path, typer.Argument(metavar="PROFILE|CARD")],
     out: Path | None = None,
-    language: Language | None = None,
-    name: str | None = None,
-    image: Path | None = None,
+    language: Advanced[Language | None] = None,
+    name: Advanced[str | None] = None,
+    image: Advanced[Path | None] = None,
     overwrite: bool = False,
 ) -> Result:
     """Show a character, import a character card (V1, V2, V3) into a folder, or write a card.

@@ -11,7 +11,7 @@ import typer
 from rolellm.cli.options import AnsweredSplit, Config, DataDir, with_options
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
-from rolellm.core.settings import dump
+from rolellm.core.settings import Advanced, dump
 from rolellm.scoring.settings import ScoreOptions
 
 
@@ -22,7 +22,7 @@ def run_score(
     config: Config = None,
     split: AnsweredSplit = None,
     data_dir: DataDir = None,
-    rows_out: Path | None = None,
+    rows_out: Advanced[Path | None] = None,
     style: bool = False,
 ) -> Result:
     """Score predictions by Rouge-L: CUS, RAW, SPE and avg.

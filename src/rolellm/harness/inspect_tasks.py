@@ -84,9 +84,9 @@ def grade_reply() -> Scorer:
             comparison, _ = make_comparison([row], predictions, settings)
         except PredictionError as error:
             return Score(value=math.nan, reason="scoring_failed", explanation=str(error))
-        asks = plan_verdicts(comparison, judges, settings)
+        asks = plan_verdicts(comparison, judges)
         points = []
-        for ask, request in zip(asks, build_requests(comparison, asks, settings.shown), strict=True):
+        for ask, request in zip(asks, build_requests(comparison, asks), strict=True):
             messages = [_MESSAGES[message.role](content=message.content) for message in request.messages]
             config = GenerateConfig(temperature=request.sampling.temperature, max_tokens=request.sampling.max_tokens)
             text = (await grader.generate(messages, config=config)).completion

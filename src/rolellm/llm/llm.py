@@ -5,23 +5,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import SettingsError
+from rolellm.core.errors import SettingsError, require
 from rolellm.core.settings import Advanced, Field, settings
-from rolellm.llm.model import Model, Request, RunOptions
-from rolellm.llm.settings import LLMSettings, MakeScripted, ModelSettings, describe_model, load_models, load_settings
+from rolellm.llm.model import Limits, Model, Request, RunOptions
+from rolellm.llm.settings import LLMSettings, MakeScripted, ModelSettings, describe_model, find_key, load_settings
 
 if TYPE_CHECKING:
     from rolellm.llm.estimate import Estimate
     from rolellm.llm.tokens import TokenCounter
 
 _WAYS = (
-    "Give a server (--base-url https://api.openai.com/v1 --model NAME --set api_key_env=OPENAI_API_KEY), one on this "
-    "machine (--base-url http://localhost:8000/v1 --model NAME), or a settings file (--llm FILE.yaml), which can also "
+    "Give a server (--llm https://api.openai.com/v1 --model NAME --set api_key_env=OPENAI_API_KEY), one on this "
+    "machine (--llm http://localhost:8000/v1 --model NAME), or a settings file (--llm FILE.yaml), which can also "
     "name a model to load here (backend: local); see docs/models.md"
 )
 
@@ -31,23 +31,19 @@ class ModelOptions:
     """Model.
 
     Attributes:
-        llm_file: YAML settings of models (docs/models.md).
-        base_url: OpenAI-compatible server, such as http://HOST:8000/v1.
-        model: With --base-url: the model to ask there.
+        llm: YAML settings of models (docs/models.md), or an OpenAI-compatible server, such as http://HOST:8000/v1.
+        model: The model to ask at the server.
         api_key_env: Environment variable that holds the API key.
-        tokenizer: The model's tokenizer (a folder), to count tokens instead of estimating them.
     """
 
-    llm_file: Path | None = Field(default=None, json_schema_extra={"flag": "llm"})
-    base_url: str | None = None
+    llm: str | None = Field(default=None, json_schema_extra={"metavar": "FILE|URL"})
     model: str | None = None
     api_key_env: Advanced[str | None] = None
-    tokenizer: Advanced[str | None] = None
 
     @property
     def is_named(self) -> bool:
         """Whether a model is named."""
-        return bool(self.llm_file or self.base_url or self.model)
+        return bool(self.llm or self.model)
 
 
 @settings
@@ -55,22 +51,12 @@ class CallOptions:
     """Model.
 
     Attributes:
-        concurrency: Maximum calls at once to each endpoint.
-        max_attempts: Maximum attempts per request.
         budget: Maximum US dollars in all; needs prices.
-        batch: Use the OpenAI Batch API: half the price, hours later.
-        ray: Ray cluster whose workers send the requests: its address, or local (docs/models.md).
-        workers: With --set ray=…: number of workers; defaults to one per CPU, for local models one per GPU.
         retry_failed: Retry requests that an earlier run gave up on.
         dry_run: Estimate calls, tokens and cost; ask no model.
     """
 
-    concurrency: Advanced[int | None] = Field(default=None, ge=1, le=4096)
-    max_attempts: Advanced[int | None] = Field(default=None, ge=1, le=100)
     budget: float | None = Field(default=None, ge=0)
-    batch: Advanced[bool] = False
-    ray: Advanced[str | None] = None
-    workers: Advanced[int | None] = Field(default=None, ge=1)
     retry_failed: Advanced[bool] = False
     dry_run: bool = False
 
@@ -80,8 +66,8 @@ class PlayedOptions(ModelOptions):
     """Model.
 
     Attributes:
-        model: A folder with a model, adapter or run of `rolellm train`, or a Hub id; with --base-url, the model to ask
-            there.
+        model: A folder with a model, adapter or run of `rolellm train`, or a Hub id; or the model to ask at the
+            server.
         adapter: A PEFT adapter to put on a full model.
     """
 
@@ -100,12 +86,9 @@ class LLM:
         base_url: An OpenAI-compatible endpoint.
         model: The model's name there; with ``backend="local"``, a folder or Hub id.
         api_key_env: The environment variable that holds the key.
-        batch: Use the OpenAI Batch API.
-        ray: Ray cluster whose workers send the requests: its address, or ``local`` (docs/models.md).
-        workers: With `ray`: how many; by default one per CPU, for local models one per GPU.
         retry_failed: Retry requests that an earlier run in the same folder gave up on.
         scripted: What the names under ``rules:`` refer to.
-        more: Other keys of the settings file, such as ``budget``, ``tokenizer``, ``price`` or ``extra_body``.
+        more: Other keys of the settings file, such as ``budget``, ``batch``, ``ray``, ``price`` or ``extra_body``.
 
     Attributes:
         settings: The endpoints and limits; without endpoints where it was made of a model object.
@@ -124,20 +107,23 @@ class LLM:
         base_url: str | None = None,
         model: str | None = None,
         api_key_env: str | None = None,
-        batch: bool = False,
-        ray: str | None = None,
-        workers: int | None = None,
         retry_failed: bool = False,
         scripted: Mapping[str, MakeScripted] | None = None,
         **more: Any,
     ) -> None:
         endpoint = {"base_url": base_url, "model": model, "api_key_env": api_key_env}
         llm_settings = load_settings(_drop_none(endpoint) | more)
-        self._set(llm_settings, scripted, retry_failed=retry_failed, batch=batch, ray=ray, workers=workers)
+        self._set(llm_settings, scripted, retry_failed)
 
-    def _set(self, llm_settings: LLMSettings, scripted: Mapping[str, MakeScripted] | None = None, **run: Any) -> LLM:
+    def _set(
+        self,
+        llm_settings: LLMSettings,
+        scripted: Mapping[str, MakeScripted] | None = None,
+        retry_failed: bool = False,
+    ) -> LLM:
         self.settings, self.dry_run, self._scripted = llm_settings, False, scripted
-        self.options = RunOptions(max_attempts=llm_settings.max_attempts, budget=llm_settings.budget, **run)
+        limits = {item.name: getattr(llm_settings, item.name) for item in fields(Limits)}
+        self.options = RunOptions(retry_failed=retry_failed, **limits)
         return self
 
     @classmethod
@@ -208,21 +194,14 @@ class LLM:
             SettingsError: When they name no model, or two ways to one.
         """
         llm_settings = _read_options(chosen) if required or chosen.is_named else LLMSettings()
-        if chosen.tokenizer is not None:
-            llm_settings = replace(llm_settings, tokenizer=chosen.tokenizer)
         return cls.__new__(cls)._set(llm_settings, scripted).limit(calls or CallOptions())
 
     def limit(self, chosen: CallOptions) -> LLM:
         """Set how it is called, by options of the command line; returns itself."""
-        limits = _drop_none({"max_attempts": chosen.max_attempts, "budget": chosen.budget})
-        entries = []
-        for entry in self.settings.endpoints:
-            if chosen.concurrency is not None and entry.backend != "local":
-                entry = replace(entry, concurrency=chosen.concurrency)
-            entries.append(entry)
-        llm_settings = replace(self.settings, endpoints=tuple(entries), **limits)
-        run_values = {name: getattr(chosen, name) for name in ("batch", "ray", "workers", "retry_failed")}
-        self._set(llm_settings, self._scripted, **run_values)
+        llm_settings = self.settings
+        if chosen.budget is not None:
+            llm_settings = replace(llm_settings, budget=chosen.budget)
+        self._set(llm_settings, self._scripted, chosen.retry_failed)
         self.dry_run = chosen.dry_run
         return self
 
@@ -261,7 +240,7 @@ class LLM:
             ModelError: For a local model that cannot be loaded.
             MissingExtraError: Without the packages that a backend needs.
         """
-        return load_models(self.settings, self._scripted)
+        return [make_model(entry, self._scripted) for entry in self.settings.endpoints]
 
     @functools.cached_property
     def counter(self) -> TokenCounter:
@@ -298,23 +277,56 @@ class LLM:
         )
 
 
+def make_model(entry: ModelSettings, scripted: Mapping[str, MakeScripted] | None = None) -> Model:
+    """Make a model of its settings, ready to be asked. No socket is opened.
+
+    Args:
+        entry: The settings.
+        scripted: What the names under ``rules:`` refer to.
+
+    Raises:
+        SettingsError: For a key that is not in its environment variable, and for unknown rules.
+        ModelError: For a local model that is missing.
+        MissingExtraError: Without the packages that a backend needs.
+    """
+    if entry.backend == "openai":
+        require("openai", extra="llm")
+        from rolellm.llm.endpoint import Endpoint
+
+        # A missing key is found before the first call.
+        find_key(entry.base_url or "", entry.api_key_env, plain_http=entry.allow_plain_http)
+        return Endpoint(entry)
+    if entry.backend == "scripted":
+        make = (scripted or {}).get(entry.rules or "")
+        if make is None:
+            names = ", ".join(sorted(scripted or ())) or "none; in Python, pass them by name (scripted=…)"
+            raise SettingsError(f"unknown rules {entry.rules!r}; known: {names}")
+        return make(concurrency=entry.concurrency, price=entry.price)
+    from rolellm.llm.local import LocalChat
+    from rolellm.models.local_model import LocalModel
+
+    local = LocalModel(entry.model or "", adapter=entry.adapter, device=entry.device, dtype=entry.dtype)
+    return LocalChat(local, batch_size=entry.batch_size)
+
+
 def _read_options(chosen: ModelOptions) -> LLMSettings:
-    values = _drop_none({"base_url": chosen.base_url, "model": chosen.model, "api_key_env": chosen.api_key_env})
-    if chosen.llm_file is not None:
-        for name in values:
-            option = "--" + name.replace("_", "-")
-            raise SettingsError(f"{option} cannot be combined with --llm; put it in {chosen.llm_file}")
-        return load_settings(chosen.llm_file)
-    if isinstance(chosen, PlayedOptions) and chosen.model and not chosen.base_url:
-        return LLM.resolve(chosen.model, chosen.adapter).settings
-    if chosen.base_url and chosen.model:
-        return LLMSettings(endpoints=(ModelSettings(**values),))
-    problem = "no model is named."
-    if chosen.base_url:
-        problem += " --base-url needs --model."
-    elif chosen.model:
-        problem += " --model needs --base-url."
-    raise SettingsError(f"{problem} {_WAYS}")
+    adapter = chosen.adapter if isinstance(chosen, PlayedOptions) else None
+    if chosen.llm is None:
+        if isinstance(chosen, PlayedOptions) and chosen.model:
+            return LLM.resolve(chosen.model, adapter).settings
+        raise SettingsError(f"no model is named.{' --model needs --llm URL.' if chosen.model else ''} {_WAYS}")
+    if adapter is not None:
+        raise SettingsError("an adapter needs a model folder or a Hub id; name it in the model's settings file")
+    if chosen.llm.startswith(("http://", "https://")):
+        if chosen.model is None:
+            raise SettingsError(f"no model is named. A server needs --model. {_WAYS}")
+        return LLMSettings(
+            endpoints=(ModelSettings(base_url=chosen.llm, model=chosen.model, api_key_env=chosen.api_key_env),)
+        )
+    for option, value in (("--model", chosen.model), ("api_key_env", chosen.api_key_env)):
+        if value is not None:
+            raise SettingsError(f"{option} is for a server; put it in {chosen.llm}")
+    return load_settings(chosen.llm)
 
 
 def _drop_none(values: Mapping[str, Any]) -> dict[str, Any]:

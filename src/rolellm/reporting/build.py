@@ -228,7 +228,7 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
             (table,) = blocks[-1].tables
             tables[make_safe_name(table.title)] = table
     content = PageContent(
-        options.title or f"Role-playing, {_name_manner(parts, sources)}",
+        f"Role-playing, {_name_manner(parts, sources)}",
         parts,
         questions,
         answers,

@@ -12,7 +12,6 @@ class ReportOptions:
     """Options of a report.
 
     Attributes:
-        title: Heading of the page.
         protocol: Rouge-L protocol: paper (the default where the paper has a table of the config) or rouge-score.
         config: Config of the prediction files, where their record has none; judging runs name their own.
         split: Split of the prediction files, likewise.
@@ -20,9 +19,8 @@ class ReportOptions:
         processes: Processes that compute Rouge-L.
     """
 
-    title: str | None = None
     protocol: Advanced[str | None] = None
     config: str | None = None
     split: Advanced[str | None] = None
-    data_dir: Path | None = None
-    processes: Advanced[int] = Field(1, ge=1)
+    data_dir: Advanced[Path | None] = None
+    processes: int = Field(1, ge=1, json_schema_extra={"cli": False})

@@ -141,7 +141,7 @@ def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], Predict
             break
     bad.sort(key=lambda error: error.line or 0)
     if bad and not skip_bad:
-        problem = f"{bad[0].problem}. --skip-bad (skip_bad=True) skips such lines"
+        problem = f"{bad[0].problem}. --set skip_bad=true skips such lines"
         raise PredictionError(problem, path=path, line=bad[0].line) from bad[0]
     file = PredictionFile(path, hash_file(path), len(items), read_sidecar(path), tuple(bad), several)
     if bad:

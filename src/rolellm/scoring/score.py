@@ -82,7 +82,7 @@ def build_fingerprint(
         "interval": {"method": "Student's t, cluster jackknife over questions", "level": LEVEL},
         "dataset": dataset,
         "predictions": files or [{"sha256": hash_predictions(predictions.items), "generation": None}],
-        "versions": {"rolellm": __version__} | {name: version(name) for name in ("rapidfuzz", "jieba", "numpy")},
+        "versions": {"rolellm": __version__} | {name: version(name) for name in ("rapidfuzz", "rjieba", "numpy")},
     }
     digest = hash_json(recipe)
     # Only now, so that a file may be renamed and its scores keep their hash.

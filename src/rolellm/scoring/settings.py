@@ -62,13 +62,13 @@ class GenerateSettings(Decoding, DataSettings):
     batch_size: Advanced[int] = Field(default=64, ge=1)
     batch_tokens: Advanced[int] = Field(default=16_384, ge=1)
     system_template: Advanced[Path | None] = None
-    device: Advanced[Literal["auto", "cpu", "cuda"]] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", json_schema_extra=_OWN)
     dtype: Advanced[Literal["auto", "float32", "bfloat16", "float16"]] = "auto"
     overwrite: bool = False
-    profile: ProfileKind | None = None
+    profile: Advanced[ProfileKind | None] = None
     retrieved: Advanced[int | None] = Field(default=None, ge=1)
-    strict: bool = False
-    ray: str | None = Field(default=None, json_schema_extra=_OWN)
+    strict: Advanced[bool] = False
+    ray: Advanced[str | None] = None
     workers: int | None = Field(default=None, ge=1, json_schema_extra=_OWN)
 
 
@@ -87,10 +87,10 @@ class ScoreOptions(DataSettings):
 
     protocol: Protocol = "rouge-score"
     tokenizer: Advanced[str | None] = None
-    missing: Literal["skip", "zero"] = "skip"
-    strict: bool = False
-    skip_bad: bool = False
-    processes: Advanced[int] = Field(default=1, ge=1)
+    missing: Advanced[Literal["skip", "zero"]] = "skip"
+    strict: Advanced[bool] = False
+    skip_bad: Advanced[bool] = False
+    processes: int = Field(default=1, ge=1, json_schema_extra=_OWN)
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:
