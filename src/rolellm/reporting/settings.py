@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rolellm.core.settings import Advanced, Field, settings
+from rolellm.core.settings import Advanced, settings
 
 
 @settings
@@ -17,7 +17,6 @@ class ReportOptions:
         config: Config of the prediction files, where their record has none; judging runs name their own.
         split: Split of the prediction files, likewise.
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
-        processes: Processes that compute Rouge-L.
     """
 
     title: str | None = None
@@ -25,4 +24,3 @@ class ReportOptions:
     config: str | None = None
     split: Advanced[str | None] = None
     data_dir: Path | None = None
-    processes: Advanced[int] = Field(1, ge=1)

@@ -371,7 +371,7 @@ def _score_jobs(
                     numbers.append(number)
                     texts.append(job.text)
                     references.append(job.references)
-            rouge_scores = iter_rouge_l(texts, references, options.protocol, tokenizer, options.processes)
+            rouge_scores = iter_rouge_l(texts, references, options.protocol, tokenizer)
             for number, value in zip(numbers, rouge_scores, strict=True):
                 rouge[number] = value
                 bar.update()

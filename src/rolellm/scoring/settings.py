@@ -78,7 +78,6 @@ class ScoreOptions(DataSettings):
         missing: Rows without a prediction: skip them, or count them as 0.
         strict: Fail on unmatched rows or predictions, contradictions, and rows trained on.
         skip_bad: Move bad lines of P.jsonl to P.bad.jsonl and count them.
-        processes: Processes that compute Rouge-L.
     """
 
     protocol: Protocol = "rouge-score"
@@ -86,7 +85,6 @@ class ScoreOptions(DataSettings):
     missing: Literal["skip", "zero"] = "skip"
     strict: bool = False
     skip_bad: bool = False
-    processes: Advanced[int] = Field(default=1, ge=1)
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:
