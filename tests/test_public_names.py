@@ -33,7 +33,7 @@ def test_each_name_is_what_it_says(name):
 
 def test_import_and_help_stay_light():
     """The times are measured by benchmarks/load.py; here, what would make them long is kept out."""
-    heavy = ("torch", "transformers", "trl", "peft", "openai", "datasets", "pyarrow", "numpy", "jieba", "matplotlib")
+    heavy = ("torch", "transformers", "trl", "peft", "openai", "datasets", "pyarrow", "numpy", "rjieba", "matplotlib")
     code = f"""
 import sys, rolellm, rolellm.cli.app
 print([name for name in {heavy!r} if name in sys.modules])

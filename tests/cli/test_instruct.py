@@ -65,9 +65,9 @@ def test_what_a_script_says_reaches_no_terminal_alive(run: Command, tmp_path: Pa
     assert "[bold]" in shown.out
 
 
-def test_a_run_without_any_reply_fails_and_says_why(run: Command, profile: Path) -> None:
-    server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--set", "max_attempts=1")
-    shown = run(profile, "--per-role", 10, *server, "--json", model=False)
+def test_a_run_without_any_reply_fails_and_says_why(run: Command, profile: Path, tmp_path: Path) -> None:
+    (tmp_path / "down.yaml").write_text("{endpoints: [{base_url: 'http://127.0.0.1:9/v1', model: m}], max_attempts: 1}")
+    shown = run(profile, "--per-role", 10, "--llm", tmp_path / "down.yaml", "--json", model=False)
     assert shown.code == 1
     assert shown.json["counts"]["candidates"] == 0 and shown.json["requests"]["failed"] == 2
     assert "retry_failed=true" in shown.err

@@ -118,7 +118,7 @@ def test_a_judge_without_verdicts_fails_and_leaves_its_transcripts(
     place: Path, run: Command, llm_server: Callable[..., Any]
 ) -> None:
     write_endpoints(place, llm_server(lambda body: "They are both lovely.").url, "local")
-    said = run(*ASK, "--limit", "2", "--set", "max_attempts=2")
+    said = run(*ASK, "--limit", "2")
     assert said.code == 1
     assert "Win rate, %" not in said.out and "No verdict: 12 of 12" in said.out
     assert "error: 12 of 12 verdicts are missing (100.0%" in said.err and "unscored.jsonl" in said.err
@@ -127,8 +127,10 @@ def test_a_judge_without_verdicts_fails_and_leaves_its_transcripts(
 
 
 def test_a_model_on_this_machine_can_be_asked_without_a_key(place: Path, tiny_model: Path, run: Command) -> None:
-    (place / "llm.yaml").write_text(f"endpoints: [{{backend: local, model: '{tiny_model}', device: cpu}}]\n")
-    judge = ("--judge", "role-pair", "--limit", "1", "--set", "canaries=false", "--set", "max_attempts=1")
+    (place / "llm.yaml").write_text(
+        f"endpoints: [{{backend: local, model: '{tiny_model}', device: cpu}}]\nmax_attempts: 1\n"
+    )
+    judge = ("--judge", "role-pair", "--limit", "1", "--set", "canaries=false")
     # Random weights give no verdicts; that they were asked, and that this counts as none, is the point.
     done = run(*ASK, *judge, "--set", "shown=40")
     assert done.code == 1 and "4 of 4 verdicts are missing" in done.err

@@ -58,7 +58,6 @@ seen: list[LLM] = []
 @app.command()
 @with_options
 def ask(
-    context: typer.Context,
     count: Annotated[int, typer.Argument()],
     model: ModelOptions,
     calls: CallOptions,
@@ -87,11 +86,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_server_on_the_command_line() -> None:
-    llm = call(*HERE, "--set", "concurrency=3", "--set", "api_key_env=SOME_KEY")
+    llm = call(*HERE, "--set", "api_key_env=SOME_KEY")
     (entry,) = llm.settings.endpoints
-    assert entry == ModelSettings(
-        base_url="http://localhost:8000/v1", model="small", api_key_env="SOME_KEY", concurrency=3
-    )
+    assert entry == ModelSettings(base_url="http://localhost:8000/v1", model="small", api_key_env="SOME_KEY")
     assert llm.options == RunOptions()
     assert not llm.dry_run
     (model,) = call(*HERE).models
@@ -101,24 +98,8 @@ def test_a_server_on_the_command_line() -> None:
 def test_a_file_and_what_goes_before_it(file: Path) -> None:
     llm = call("--llm", str(file))
     assert llm.options == RunOptions(max_attempts=3, budget=2.5)
-    assert llm.settings.endpoints[0].concurrency == 8
-    llm = call(
-        "--llm",
-        str(file),
-        "--budget",
-        "0",
-        "--set",
-        "max_attempts=7",
-        "--set",
-        "concurrency=2",
-        "--set",
-        "retry_failed=true",
-    )
-    assert llm.options == RunOptions(max_attempts=7, budget=0.0, retry_failed=True)
-    assert llm.settings.endpoints[0].concurrency == 2
-    # A local model takes as many calls as its batch has room for.
-    file.write_text("endpoints: [{backend: local, model: m}]", encoding="utf-8")
-    assert call("--llm", str(file), "--set", "concurrency=2").settings.endpoints[0].concurrency == 8
+    llm = call("--llm", str(file), "--budget", "0", "--set", "retry_failed=true")
+    assert llm.options == RunOptions(max_attempts=3, budget=0.0, retry_failed=True)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,15 @@ _LONGEST = 120
 _SLOW = (
     *("torch._inductor.compile_fx", "bitsandbytes", "scipy.stats", "scipy.io", "pandas"),
     *("pyarrow.dataset", "datasets", "peft", "trl.trainer.sft_trainer", "transformers.models.llama.modeling_llama"),
-    *("transformers.models.glm.modeling_glm", "openai", "aiohttp", "bm25s", "jieba", "matplotlib.figure", "jsonschema"),
+    *(
+        "transformers.models.glm.modeling_glm",
+        "openai",
+        "aiohttp",
+        "bm25s",
+        "rjieba",
+        "matplotlib.figure",
+        "jsonschema",
+    ),
 )
 _PREDICTIONS = """
 import json

@@ -288,22 +288,22 @@ def test_a_command_says_the_same_with_workers(
 ) -> None:
     written, words = BY_COMMAND[name]
     server, found = llm_server(), {}
-    for place, more in (("alone", ()), ("together", ("--set", f"ray={cluster}", "--set", "workers=2"))):
+    for place, more in (("alone", ""), ("together", f"\nray: '{cluster}'\nworkers: 2")):
         server.reset()
         folder = tmp_path / place
         folder.mkdir()
         (folder / "tiny").symlink_to(tiny_model)
         (folder / "short.txt").write_text("Speak as {role} would.")
         (folder / "talk.txt").write_text("Who are you?\nAnd what do you do?")
-        (folder / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]")
-        (folder / "local.yaml").write_text("endpoints: [{backend: local, model: tiny, device: cpu}]")
+        (folder / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]{more}")
+        (folder / "local.yaml").write_text(f"endpoints: [{{backend: local, model: tiny, device: cpu}}]{more}")
         for system in "ab":
             lines = (
                 {"id": row["id"], "prediction": f"{system}: {row['question']}"}
                 for row in load_rolebench("sample", "test")
             )
             write_jsonl(folder / f"{system}.jsonl", lines)
-        command = [sys.executable, "-m", "rolellm", *words, "--json", *more]
+        command = [sys.executable, "-m", "rolellm", *words, "--json"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import unicodedata
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rolellm.core.errors import SettingsError
+from rolellm.data.rolebench import load_rolebench
 from rolellm.scoring.rouge import TOKENIZERS, get_tokenizer, resolve_tokenizer
 
 CHINESE = TOKENIZERS["rouge-score"]["zh"]
@@ -61,23 +64,56 @@ def test_the_default_is_named() -> None:
         get_tokenizer("spaced-characters")
 
 
+def count_other_words(texts: Iterable[str]) -> int:
+    """Count the texts whose words are not those of jieba in Python."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import jieba
+    jieba.setLogLevel("ERROR")
+    count = 0
+    for text in texts:
+        words = [word.lower() for word in jieba.cut(unicodedata.normalize("NFKC", text))]
+        count += get_tokenizer("jieba")(text) != [word for word in words if any(map(str.isalnum, word))]
+    return count
+
+
+def test_words_are_those_of_jieba_in_python() -> None:
+    rows = [row for split in load_rolebench("sample").values() for row in split if row["language"] == "zh"]
+    texts = [text for row in rows for text in (row["question"], *row["references"])]
+    assert len(texts) > 100
+    assert count_other_words(texts) == 0
+    assert (
+        count_other_words(["成绩是25-64，差3.5%，见my_list.text的C++、T恤和GPT-4。", "ａ－ｂ，x_y@z.cn，１，０００元"])
+        == 0
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.realdata
+def test_words_of_the_release_are_those_of_jieba_in_python(real_release: Path) -> None:
+    files = sorted((real_release / "rolebench-zh").rglob("*.jsonl"))
+    lines = {line for file in files for line in file.read_text(encoding="utf-8").splitlines()}
+    # 常在, in a question about one role, is one word here and two there.
+    assert len(lines) > 10_000
+    assert count_other_words(lines) <= 2
+
+
 QUIET = """
-import logging, sys, warnings
-warnings.simplefilter("error")
+import sys
 from rolellm.scoring.rouge import rouge_l
-assert "jieba" not in sys.modules
-import jieba
-jieba.add_word("喝酒去")
+assert "rjieba" not in sys.modules
+import rjieba
+rjieba.add_word("喝酒去", 10 ** 6, None)
+assert rjieba.cut("我们喝酒去") == ["我们", "喝酒去"]
 print(rouge_l(["我们喝酒去"], ["喝酒"], language="zh")[0].recall)
 """
 
 
 @pytest.mark.slow
-def test_jieba_says_nothing_writes_nothing_and_ignores_words_added_elsewhere(tmp_path: Path) -> None:
-    # A fresh interpreter, so that jieba starts from nothing; add_word makes jieba's global tokenizer start as well.
-    quiet = QUIET.replace("import jieba\njieba.add_word", "0 and (lambda _: None)")
+def test_jieba_writes_nothing_and_ignores_words_added_elsewhere(tmp_path: Path) -> None:
+    # A fresh interpreter, so that jieba starts from nothing.
     done = subprocess.run(
-        [sys.executable, "-c", quiet],
+        [sys.executable, "-W", "error", "-c", QUIET],
         env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
@@ -85,11 +121,3 @@ def test_jieba_says_nothing_writes_nothing_and_ignores_words_added_elsewhere(tmp
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n", "")
     assert list(tmp_path.iterdir()) == []
-    added = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", QUIET.replace('"error"', '"ignore"')],
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert added.stdout == "1.0\n"

@@ -18,20 +18,16 @@ class SamplingSettings:
 
     Attributes:
         temperature: Sampling temperature; 0 is greedy.
-        top_p: Sample from the likeliest tokens up to this probability.
         max_tokens: Maximum tokens per reply.
-        seed: Random seed, sent to servers that take one.
     """
 
     temperature: Advanced[float] = Field(default=0.7, ge=0)
-    top_p: Advanced[float] = Field(default=0.95, ge=0, le=1)
     max_tokens: Advanced[int] = Field(default=2000, ge=1)
-    seed: Advanced[int | None] = None
 
     @property
     def sampling(self) -> Sampling:
         """For requests."""
-        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens, seed=self.seed)
+        return Sampling(temperature=self.temperature, max_tokens=self.max_tokens)
 
 
 @settings

@@ -21,7 +21,6 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
-from rolellm.core.files import NO_ROOM
 from rolellm.core.starting import restore_interrupt
 from rolellm.version import __version__
 
@@ -194,9 +193,6 @@ def _make_printable(text: str) -> str:
 
 def _explain_os_error(error: OSError) -> str:
     """Tell what the system refused, where, and the way out."""
-    if error.errno in NO_ROOM:
-        where = f" of {error.filename}" if error.filename else ""
-        return f"no room left on the disk{where}. Free some space and rerun the same command"
     where = f"{error.filename}: " if error.filename else ""
     reason = error.strerror or str(error) or type(error).__name__
     return f"{where}{reason}; check that the path is right, and that you may read and write there"

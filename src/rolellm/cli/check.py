@@ -14,9 +14,9 @@ from typer.core import TyperGroup
 
 from rolellm.checks.reward import RewardSettings
 from rolellm.checks.safety import SafetySettings
-from rolellm.cli.llm_options import estimate_if_dry, run_or_estimate
+from rolellm.cli.llm_options import run_or_estimate, stop_if_dry
 from rolellm.cli.options import DataDir, with_options
-from rolellm.cli.output import build_next_line, resumable, say
+from rolellm.cli.output import build_next_line, say
 from rolellm.cli.play import make_played_llm
 from rolellm.core.result import Result
 from rolellm.core.settings import dump
@@ -44,7 +44,6 @@ app = typer.Typer(cls=_ChecksFirst, help=__doc__, no_args_is_help=True, subcomma
 @app.command("tests")
 @with_options
 def run_check_tests(
-    context: typer.Context,
     file: Annotated[str, typer.Argument(metavar="CHARACTER.yaml")],
     model_options: PlayedOptions,
     call_options: CallOptions,
@@ -63,7 +62,11 @@ def run_check_tests(
 
     if init:
         words = ("rolellm", "check", str(write_first_file(file)))
-        line = build_next_line(context, *words) if model_options.is_named else shlex.join([*words, "--model", "FOLDER"])
+        line = (
+            build_next_line(model_options, *words)
+            if model_options.is_named
+            else shlex.join([*words, "--model", "FOLDER"])
+        )
         say(f"Edit {words[-1]}, then go on with: {line}")
         return None
 
@@ -71,9 +74,8 @@ def run_check_tests(
 
     tests = read_tests(file)
     llm = make_played_llm(model_options, call_options, tests.model)
-    estimate_if_dry(context, CheckCharacter(tests), llm)
-    with resumable(context):
-        return check(file, llm, out=out)
+    stop_if_dry(CheckCharacter(tests), llm)
+    return check(file, llm, out=out)
 
 
 @app.command("boundary")
@@ -100,7 +102,6 @@ def run_check_boundary(
 @app.command("safety")
 @with_options
 def run_check_safety(
-    invocation: typer.Context,
     model: Annotated[str, typer.Argument(metavar="MODEL")],
     call_options: CallOptions,
     safety: SafetySettings,
@@ -123,13 +124,12 @@ def run_check_safety(
 
     options = dump(safety) | dump(settings)
     llm, step = plan_safety(model, against, roles=role or (), guard=guard, options=call_options, **options)
-    return run_or_estimate(invocation, step, llm, out)
+    return run_or_estimate(step, llm, out)
 
 
 @app.command("reward")
 @with_options
 def run_check_reward(
-    context: typer.Context,
     rewards: Annotated[list[str], typer.Argument(metavar="REWARD...")],
     settings: RewardSettings,
     data: Annotated[str, typer.Option(metavar="CONFIG|FILE")] = "sample",
@@ -145,14 +145,12 @@ def run_check_reward(
     """
     from rolellm.measures import audit_reward
 
-    with resumable(context):
-        return audit_reward(rewards, data, data_dir=data_dir, out=out, **dump(settings))
+    return audit_reward(rewards, data, data_dir=data_dir, out=out, **dump(settings))
 
 
 @app.command("converse")
 @with_options
 def run_check_converse(
-    invocation: typer.Context,
     roles: Annotated[list[str], typer.Argument(metavar="ROLE...")],
     model_options: PlayedOptions,
     call_options: CallOptions,
@@ -170,7 +168,7 @@ def run_check_converse(
     from rolellm.playing.converse import Converse
 
     llm = make_played_llm(model_options, call_options)
-    run = run_or_estimate(invocation, Converse(roles, script, settings), llm, out)
+    run = run_or_estimate(Converse(roles, script, settings), llm, out)
     return run.continue_with(shlex.join(["rolellm", "check", "drift", str(out)]))
 
 

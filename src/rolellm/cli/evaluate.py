@@ -8,14 +8,12 @@ from typing import Annotated
 import typer
 
 from rolellm.cli.options import with_options
-from rolellm.cli.output import resumable
 from rolellm.core.settings import dump
 from rolellm.journeys.evaluation import EvalResult, EvalSettings
 
 
 @with_options
 def run_eval(
-    context: typer.Context,
     models: Annotated[list[str], typer.Argument(metavar="[NAME=]MODEL...")],
     options: EvalSettings,
     judge: Path | None = None,
@@ -33,7 +31,6 @@ def run_eval(
     from rolellm.core.threads import wait_briefly
 
     wait_briefly()
-    with resumable(context):
-        from rolellm.journeys.evaluation import evaluate
+    from rolellm.journeys.evaluation import evaluate
 
-        return evaluate(models, judge=judge, out=out, **dump(options))
+    return evaluate(models, judge=judge, out=out, **dump(options))

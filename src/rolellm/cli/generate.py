@@ -10,7 +10,6 @@ import typer
 
 from rolellm.cli.llm_options import get_scripted_models
 from rolellm.cli.options import Config, DataDir, Split, with_options
-from rolellm.cli.output import build_resume_line
 from rolellm.core.records import Subset
 from rolellm.core.result import Result
 from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
@@ -19,7 +18,6 @@ from rolellm.scoring.settings import GenerateSettings
 
 @with_options
 def run_generate(
-    context: typer.Context,
     model_options: PlayedOptions,
     call_options: CallOptions,
     out: Path,
@@ -45,7 +43,7 @@ def run_generate(
     from rolellm.scoring.predictions import explain_interrupt
 
     wait_briefly()
-    with explain_interrupt(out, build_resume_line(context)):
+    with explain_interrupt(out, "the same command"):
         # The imports take seconds, and Ctrl-C may come within them.
         from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
         from rolellm.data.rolebench.source import resolve_config
@@ -53,7 +51,7 @@ def run_generate(
         from rolellm.scoring.rows import read_dataset_rows
 
         config = resolve_config(config, data_dir)
-        is_local = not (model_options.llm_file or model_options.base_url or call_options.batch)
+        is_local = not (model_options.llm_file or model_options.base_url)
         llm = None
         if not is_local or call_options.dry_run:
             llm = LLM.from_options(model_options, call_options, get_scripted_models())
@@ -64,8 +62,6 @@ def run_generate(
             config=config,
             split=split,
             data_dir=data_dir,
-            ray=call_options.ray,
-            workers=call_options.workers,
         )
         if is_local:
             # Fetching the data may take minutes: refuse what can be refused without it.

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from rolellm.cli.options import with_options
-from rolellm.cli.output import resumable
 from rolellm.core.settings import dump
 from rolellm.journeys.evaluation import EvalResult
 from rolellm.journeys.improving import ImproveSettings
@@ -16,7 +15,6 @@ from rolellm.journeys.improving import ImproveSettings
 
 @with_options
 def run_improve(
-    context: typer.Context,
     run: Annotated[Path, typer.Argument(metavar="RUN")],
     options: ImproveSettings,
     judge: Path | None = None,
@@ -34,7 +32,6 @@ def run_improve(
     from rolellm.core.threads import wait_briefly
 
     wait_briefly()
-    with resumable(context):
-        from rolellm.journeys.improving import improve
+    from rolellm.journeys.improving import improve
 
-        return improve(run, judge=judge, out=out, **dump(options))
+    return improve(run, judge=judge, out=out, **dump(options))

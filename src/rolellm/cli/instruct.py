@@ -5,22 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from rolellm.cli.llm_options import AskedForAll, make_llm, run_or_estimate
+from rolellm.cli.llm_options import make_llm, run_or_estimate
 from rolellm.cli.options import Profile, with_options
 from rolellm.cli.output import build_next_line
-from rolellm.llm.llm import ModelOptions
+from rolellm.llm.llm import CallOptions, ModelOptions
 from rolellm.making.settings import InstructSettings
 from rolellm.runs import Run
 
 
 @with_options
 def run_instruct(
-    context: typer.Context,
     profile: Profile,
     model_options: ModelOptions,
-    call_options: AskedForAll,
+    call_options: CallOptions,
     settings: InstructSettings,
     out: Path | None = None,
 ) -> Run[Any]:
@@ -37,5 +34,7 @@ def run_instruct(
     llm = make_llm(model_options, call_options)
     character, home = open_character(profile, make=not llm.dry_run)
     profile = home or profile
-    run = run_or_estimate(context, Instruct(character, settings), llm, out or profile / "instruct")
-    return run.continue_with(build_next_line(context, "rolellm", "respond", str(profile), "--instructions", "sample"))
+    run = run_or_estimate(Instruct(character, settings), llm, out or profile / "instruct")
+    return run.continue_with(
+        build_next_line(model_options, "rolellm", "respond", str(profile), "--instructions", "sample")
+    )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rolellm.cli.llm_options import estimate_if_dry, make_llm
+from rolellm.cli.llm_options import make_llm, stop_if_dry
 from rolellm.cli.options import AnsweredSplit, AsJson, Config, with_options
-from rolellm.cli.output import print_result, resumable
+from rolellm.cli.output import print_result
 from rolellm.core.result import Result
 from rolellm.core.settings import dump
 from rolellm.judging.settings import JudgingSettings
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 @with_options
 def run_judge(
-    context: typer.Context,
     model_options: ModelOptions,
     call_options: CallOptions,
     settings: JudgingSettings,
@@ -54,7 +53,7 @@ def run_judge(
     if certify:
         if files:
             raise SettingsError("--certify judges replies of the dataset; name no files")
-        return _certify(context, llm, settings, f"{config or 'sample'}/{split or 'test'}")
+        return _certify(llm, settings, f"{config or 'sample'}/{split or 'test'}", out)
     if not files:
         raise SettingsError("no predictions to judge; name their files, or examine the judge itself with --certify")
     answers = parse_sources(files)
@@ -63,22 +62,20 @@ def run_judge(
     settings, data = replace(settings, data_dir=data_dir), f"{config}/{split}"
     if llm.dry_run:
         comparison, dataset, _ = join_predictions(answers, data, settings)
-        estimate_if_dry(context, Judging(comparison, settings, dataset), llm)
+        stop_if_dry(Judging(comparison, settings, dataset), llm)
     folder = out or Path(f"judge-{config}")
     try:
-        with resumable(context):
-            return judge(answers, data, llm=llm, out=folder, **dump(settings))
+        return judge(answers, data, llm=llm, out=folder, **dump(settings))
     except JudgingError:
         print_result(JudgingResult.from_dict(read_json(folder / RESULT), folder / RESULT), as_json)
         raise
 
 
-def _certify(context: typer.Context, llm: LLM, settings: JudgingSettings, data: str) -> Result:
+def _certify(llm: LLM, settings: JudgingSettings, data: str, out: Path | None) -> Result:
     from rolellm.core.text import make_safe_name
     from rolellm.judging.certifying import certify, prepare_certifying
 
-    estimate_if_dry(context, prepare_certifying(data, settings), llm)
+    stop_if_dry(prepare_certifying(data, settings), llm)
     model = (llm.settings.endpoints or llm.models)[0].name.rpartition("/")[2]
-    folder = context.params["out"] or Path(make_safe_name(f"certificate-{model}"))
-    with resumable(context):
-        return certify(llm, data, out=folder, **dump(settings))
+    folder = out or Path(make_safe_name(f"certificate-{model}"))
+    return certify(llm, data, out=folder, **dump(settings))

@@ -62,7 +62,7 @@ class LabelResult(Result):
 
 @with_options
 def run_label(
-    context: typer.Context,
+    invocation: typer.Context,
     run: RunFolder,
     settings: LabelSettings,
     sheet: Path | None = None,
@@ -106,7 +106,7 @@ def run_label(
             task.read_sheet(sheet)
     statuses = task.statuses()
     counts: Any = {status: statuses.count(status) for status in ("done", "skipped", "open")}
-    next_line = build_resume_line(context) if counts["open"] else agreement_line
+    next_line = build_resume_line(invocation) if counts["open"] else agreement_line
     new_sheet = sheet if is_new_sheet else None
     return LabelResult(annotator, task.kind, len(statuses), **counts, labels=path, next_line=next_line, sheet=new_sheet)
 

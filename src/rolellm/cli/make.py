@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from rolellm.cli.options import with_options
-from rolellm.cli.output import resumable
 from rolellm.core.result import Result
 from rolellm.core.settings import dump
 from rolellm.journeys.making import MakeSettings
@@ -16,7 +15,6 @@ from rolellm.journeys.making import MakeSettings
 
 @with_options
 def run_make(
-    context: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="SOURCE")],
     options: MakeSettings,
     llm: Path | None = None,
@@ -40,9 +38,8 @@ def run_make(
     wait_briefly()
     defaults = dump(MakeSettings())
     changed = {name: value for name, value in dump(options).items() if value != defaults[name]}
-    with resumable(context):
-        from rolellm.journeys.making import estimate_make, make
+    from rolellm.journeys.making import estimate_make, make
 
-        if dry_run:
-            return estimate_make(source, llm, out, **changed)
-        return make(source, llm, out, budget=budget, **changed)
+    if dry_run:
+        return estimate_make(source, llm, out, **changed)
+    return make(source, llm, out, budget=budget, **changed)

@@ -16,8 +16,8 @@ import typer
 from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo, OptionInfo
 
-from rolellm.cli.llm_options import AskedForAll, explain_missing
-from rolellm.cli.output import print_result
+from rolellm.cli.llm_options import EstimatedError, explain_missing
+from rolellm.cli.output import print_result, resumable
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
 from rolellm.core.settings import (
@@ -61,21 +61,22 @@ def with_options(command: _Command) -> _Command:
     called in the help (``"metavar"``). What is `rolellm.core.settings.Advanced` has no option, but can be ``--set``.
 
     A function that returns a `rolellm.core.result.Result` gets ``--json``; the result is printed, and one that has not
-    passed makes the exit code 1. With `AskedForAll`, a run that lacks more answers than it allows stops short.
+    passed makes the exit code 1. A run that lacks more than 1 % of its answers stops short, and so does one that finds
+    no room on the disk; the message then has the command line that continues.
     """
     signature = inspect.signature(command, eval_str=True)
     parameters = dict(signature.parameters)
     has_result = _returns_result(signature)
-    if has_result and "as_json" not in parameters:
-        parameters["as_json"] = _AS_JSON
+    if has_result:
+        parameters.setdefault("as_json", _AS_JSON)
     sections: dict[str, Any] = {}
     plain: dict[str, inspect.Parameter] = {}
     for name, item in parameters.items():
         cls = find_section(item.annotation)
-        if cls is None:
-            plain[name] = item
-        else:
+        if cls is not None:
             sections[name] = cls
+        elif name != _INVOCATION.name:
+            plain[name] = item
     fields = [field for cls in sections.values() for field in _flatten_fields(cls)]
     helps = read_descriptions(command, "Args")
     advanced = {name: helps.get(name, "") for name, item in plain.items() if is_advanced(item.annotation)}
@@ -84,38 +85,41 @@ def with_options(command: _Command) -> _Command:
 
     @functools.wraps(command)
     def call(**values: Any) -> None:
+        context = values[_INVOCATION.name]
+        as_json = bool(values.get("as_json"))
         for override in values.pop("overrides", None) or ():
             _set_value(values, override, settable)
-        settings_objects: dict[str, Any] = {}
         for name, cls in sections.items():
-            settings_objects[name] = read(cls, _collect_values(cls, values))
-        as_json = bool(values.get("as_json"))
-        if "as_json" not in signature.parameters:
-            values.pop("as_json", None)
-        result = command(**values, **settings_objects)
-        if not has_result or result is None:
-            return
-        shortage = None
-        for calls in settings_objects.values():
-            if isinstance(calls, AskedForAll):
-                shortage = explain_missing(values["context"], calls, result.failed, result.asked)
-        has_passed = result.has_passed
-        print_result(result, as_json, is_done=has_passed and shortage is None)
-        if not has_passed:
-            raise typer.Exit(1)
-        if shortage is not None:
-            raise shortage
+            values[name] = read(cls, _collect_values(cls, values))
+        with resumable(context):
+            try:
+                result = command(**{name: values[name] for name in signature.parameters if name in values})
+            except EstimatedError as stop:
+                result = stop.estimate
+            if has_result and result is not None:
+                _present(result, as_json)
 
     own = [_make_option(item, helps.get(name)) for name, item in plain.items() if name not in advanced]
     # Arguments, then required options.
     own.sort(key=lambda item: (not _is_argument(item), item.default is not inspect.Parameter.empty))
     own += [_make_field_option(field) for field in fields if not is_advanced(field.hint)]
-    if sections or advanced:
+    if advanced:
         own.append(_OVERRIDES)
-    call.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+    call.__signature__ = signature.replace(parameters=[_INVOCATION, *own])  # type: ignore[attr-defined]
     call.advanced = advanced  # type: ignore[attr-defined]
     call.__doc__ = (command.__doc__ or "").partition("Args:\n")[0].rstrip()
     return call
+
+
+def _present(result: Result, as_json: bool) -> None:
+    """Print a result, and end with an error or an exit code where it is not what was asked for."""
+    has_passed = result.has_passed
+    shortage = explain_missing(result)
+    print_result(result, as_json, is_done=has_passed and shortage is None)
+    if not has_passed:
+        raise typer.Exit(1)
+    if shortage is not None:
+        raise shortage
 
 
 def _returns_result(signature: inspect.Signature) -> bool:
@@ -125,6 +129,8 @@ def _returns_result(signature: inspect.Signature) -> bool:
     return isinstance(returned, type) and issubclass(returned, Result)
 
 
+#: The invocation is not a setting; a command that needs it has it under this name.
+_INVOCATION = inspect.Parameter("invocation", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 _AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
 _OVERRIDES = inspect.Parameter(
     "overrides",
@@ -132,7 +138,7 @@ _OVERRIDES = inspect.Parameter(
     default=None,
     annotation=Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set any option by name, such as top_p=0.9."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Set any option by name, such as seed=7."),
     ],
 )
 
@@ -189,7 +195,7 @@ def _map_settable(
     """Map each key of ``--set``, an option's or a field's name, to the field's name and type."""
     settable: dict[str, tuple[str, Any]] = {}
     for name, item in plain.items():
-        if item.annotation is not typer.Context and not _is_argument(item) and name != "as_json":
+        if not _is_argument(item) and name != "as_json":
             settable[name] = (name, item.annotation)
     for field in fields:
         flag = field.flag.partition("/")[0].replace("-", "_")
@@ -223,8 +229,6 @@ def _is_argument(item: inspect.Parameter) -> bool:
 
 def _make_option(item: inspect.Parameter, text: str | None) -> inspect.Parameter:
     """Turn a command's own parameter into an option or an argument."""
-    if item.annotation is typer.Context:
-        return item.replace(kind=inspect.Parameter.KEYWORD_ONLY)
     hint, info = item.annotation, None
     if get_origin(hint) is Annotated:
         hint, info = get_args(hint)

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,13 +16,17 @@ import typer
 from rolellm.core.errors import StoppedShortError
 from rolellm.core.files import NO_ROOM
 from rolellm.core.sanitize import make_visible
+from rolellm.core.settings import dump
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from rolellm.core.result import Result
+    from rolellm.llm.llm import ModelOptions
 
 
+#: What has requests sent again that an earlier run gave up on.
+RETRY: Final = "retry_failed=true"
 _WIDTH_OF_FILES: Final = 160
 _NOT_PLAIN = re.compile(r"[^\n -~]")
 
@@ -90,21 +94,21 @@ def build_resume_line(context: typer.Context, *more: str) -> str:
     return shlex.join([*context.command_path.split(" "), *_list_words(context), *more])
 
 
-def build_next_line(context: typer.Context, *words: str) -> str:
+def build_next_line(model: ModelOptions, *words: str) -> str:
     """Return the command line of the next stage, with the model that the user named for this one."""
-    named = _list_words(context, ("llm_file", "base_url", "model", "adapter"))
-    for override in context.params.get("overrides") or ():
-        if override.partition("=")[0] in ("api_key_env", "tokenizer"):
-            named += ["--set", override]
+    named: list[str] = []
+    for name, value in dump(model).items():
+        if value is None:
+            continue
+        flag = {"llm_file": "llm"}.get(name, name).replace("_", "-")
+        named += ["--set", f"{name}={value}"] if name == "api_key_env" else [f"--{flag}", str(value)]
     return shlex.join([*words, *(named or ["--llm", "FILE.yaml"])])
 
 
-def _list_words(context: typer.Context, names: Sequence[str] = ()) -> list[str]:
-    """Return the user's words for these parameters; for all but ``--overwrite`` where none are named."""
+def _list_words(context: typer.Context) -> list[str]:
+    """Return the user's words for all parameters but ``--overwrite``."""
     words: list[str] = []
     for parameter in context.command.params:
-        if names and parameter.name not in names:
-            continue
         value = context.params.get(str(parameter.name))
         if parameter.name == "overwrite" or value in (None, [], ()) or value == parameter.default:
             continue
@@ -119,22 +123,26 @@ def _list_words(context: typer.Context, names: Sequence[str] = ()) -> list[str]:
 
 @contextmanager
 def resumable(context: typer.Context) -> Iterator[None]:
-    """Have a run that stops short name the command line that continues, in place of "the same command".
+    """Have a command that stops short name the command line that continues, in place of "the same command".
 
     Raises:
-        StoppedShortError: The one that the block raised, with that line; one for a disk that has no room for the files
-            that a run ends with.
+        StoppedShortError: The one that the block raised, with that line where it has none; one for a full disk.
     """
     try:
         yield
     except StoppedShortError as error:
+        if error.resume.startswith(context.find_root().command_path):
+            raise
+        # The same command would stop as this one did.
         if "a larger --budget" in str(error):
-            # The same one would stop it again.
             context.params["budget"] = "MORE"
+        if RETRY in str(error):
+            overrides = context.params.get("overrides") or []
+            context.params["overrides"] = [*dict.fromkeys([*overrides, RETRY])]
         raise error.name_command(build_resume_line(context)) from error
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
         where = f" of {error.filename}" if error.filename else ""
-        message = f"no room left on the disk{where}; every reply is kept in the journal, and it needs room to go on"
+        message = f"no room left on the disk{where}; free some space. What was paid for is kept"
         raise StoppedShortError(message, resume=build_resume_line(context)) from error

@@ -8,21 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from rolellm.cli.llm_options import AskedForAll, make_llm, run_or_estimate
+from rolellm.cli.llm_options import make_llm, run_or_estimate
 from rolellm.cli.options import Profile, with_options
 from rolellm.cli.output import say
-from rolellm.llm.llm import ModelOptions
+from rolellm.llm.llm import CallOptions, ModelOptions
 from rolellm.making.settings import RespondSettings
 from rolellm.runs import Run
 
 
 @with_options
 def run_respond(
-    context: typer.Context,
     profile: Profile,
     instructions: Path,
     model_options: ModelOptions,
-    call_options: AskedForAll,
+    call_options: CallOptions,
     settings: RespondSettings,
     out: Path | None = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
@@ -46,7 +45,7 @@ def run_respond(
     note = describe_language_mismatch(character, chosen.asked)
     if note:
         say(f"note: {note}", err=True)
-    run = run_or_estimate(context, Respond(character, chosen, settings), llm, out or profile / "respond")
+    run = run_or_estimate(Respond(character, chosen, settings), llm, out or profile / "respond")
     words = _choose_release_words(f"{profile.resolve().name}-data")
     return run.continue_with(shlex.join(["rolellm", "role", "release", str(profile), *words]))
 

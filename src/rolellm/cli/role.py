@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from rolellm.cli.llm_options import AskedForAll, estimate_if_dry, make_llm, run_or_estimate
+from rolellm.cli.llm_options import make_llm, run_or_estimate, stop_if_dry
 from rolellm.cli.options import with_options
-from rolellm.cli.output import build_next_line, resumable
+from rolellm.cli.output import build_next_line
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.foreign import read_text
 from rolellm.core.records import Language
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced
-from rolellm.llm.llm import ModelOptions
+from rolellm.llm.llm import CallOptions, ModelOptions
 from rolellm.making.settings import BuildSettings, SplitRule
 
 _DIGITS = 10
@@ -27,12 +27,11 @@ app = typer.Typer(name="role", help=__doc__, no_args_is_help=True)
 @app.command("parse")
 @with_options
 def run_role_parse(
-    context: typer.Context,
     script: Annotated[Path, typer.Argument(metavar="SCRIPT")],
     role: str,
     out: Path,
     model_options: ModelOptions,
-    call_options: AskedForAll,
+    call_options: CallOptions,
     alias: list[str] | None = None,
     format: Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"] | None = None,
     language: Language | None = None,
@@ -68,7 +67,7 @@ def run_role_parse(
         parsed = select_role(names, reading)
     else:
         check_novel(reading)
-        run = run_or_estimate(context, Attribute(reading, names), llm, out.with_suffix(".attribution"))
+        run = run_or_estimate(Attribute(reading, names), llm, out.with_suffix(".attribution"))
         parsed, _ = run.result
         attribution = dict(run.summary)
         attribution |= {"requests": run.asked, "failed": run.failed, "spent": run.manifest["spent"]}
@@ -107,10 +106,9 @@ def _parse_number(text: str) -> int:
 @app.command("build")
 @with_options
 def run_role_build(
-    context: typer.Context,
     source: Annotated[Path, typer.Argument(metavar="D.jsonl|CARD|PROFILE")],
     model_options: ModelOptions,
-    call_options: AskedForAll,
+    call_options: CallOptions,
     settings: BuildSettings,
     role: str | None = None,
     out: Path | None = None,
@@ -161,10 +159,9 @@ def run_role_build(
     settings = replace(settings, catchphrases=catchphrases, description=_read(description))
     step = BuildProfile(start, settings, out or home)
     llm = make_llm(model_options, call_options, required=step.needs_model)
-    estimate_if_dry(context, step, llm)
-    with resumable(context):
-        run = build_folder(step, llm, card=home, overwrite=overwrite)
-    next_line = build_next_line(context, "rolellm", "instruct", str(run.folder.parent))
+    stop_if_dry(step, llm)
+    run = build_folder(step, llm, card=home, overwrite=overwrite)
+    next_line = build_next_line(model_options, "rolellm", "instruct", str(run.folder.parent))
     return BuiltCharacter.from_run(run, start, next_line)
 
 

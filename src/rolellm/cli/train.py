@@ -15,7 +15,7 @@ from rolellm.core.result import Result
 
 @with_options
 def run_train(
-    context: typer.Context,
+    invocation: typer.Context,
     recipe: Annotated[str, typer.Argument()],
     out: Path | None = None,
     base: Annotated[str | None, typer.Option(metavar="FOLDER|HUB_ID")] = None,
@@ -54,8 +54,8 @@ def run_train(
         from rolellm.training.preview import preview as preview_recipe
 
         return preview_recipe(chosen, folder, limit)
-    again = build_resume_line(context, *(["--overwrite"] if overwrite else []))
-    going_on = build_resume_line(context, *([] if resume else ["--resume"]))
+    again = build_resume_line(invocation, *(["--overwrite"] if overwrite else []))
+    going_on = build_resume_line(invocation, *([] if resume else ["--resume"]))
     with explain_stop(folder, again=again, resume=going_on):
         # The imports take seconds, and Ctrl-C may come within them.
         from rolellm.training.train import train

@@ -7,12 +7,14 @@ import hashlib
 import re
 import sys
 import unicodedata
-import warnings
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from rolellm.core.errors import require
+
+if TYPE_CHECKING:
+    import rjieba
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 #: A Chinese character.
@@ -27,6 +29,7 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 # Of the 255 that a file's name may have.
 _LONGEST: Final = 100
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
+_ASCII_WORD: Final = re.compile(r"[a-z0-9]+(?:\.[0-9]+)?%?")
 
 
 def fold(text: str) -> str:
@@ -129,44 +132,30 @@ def make_safe_name(name: str, *, fallback: str = "unnamed") -> str:
 
 
 @functools.cache
-def _load_cutter() -> Any:
-    """A tokenizer of jieba's: our own, so that dictionaries that a program adds to the global one change nothing.
+def _load_cutter() -> rjieba.Jieba:
+    """A tokenizer of our own, so that words that a program adds to the global one change nothing."""
+    import rjieba
 
-    It is filled from the packaged dictionary by hand, because jieba's own start logs to stderr and trusts (or writes) a
-    cache file in the shared temporary folder.
-    """
-    with warnings.catch_warnings():
-        # jieba 0.42 has invalid escapes in its source, and imports pkg_resources where there is one.
-        warnings.simplefilter("ignore")
-        import jieba
-    cutter = jieba.Tokenizer()
-    cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
-    cutter.initialized = True
-    return cutter
+    return rjieba.Jieba()
 
 
 @functools.cache
 def load_chinese_tagger() -> Callable[[str], list[tuple[str, str]]]:
     """Words with jieba's parts of speech: ``nr`` begins the tags of persons' names."""
     cutter = _load_cutter()
-    from jieba import posseg
-
-    # Its constructor would read the dictionary again, for another second.
-    tagger = object.__new__(posseg.POSTokenizer)
-    tagger.tokenizer, tagger.word_tag_tab = cutter, posseg.dt.word_tag_tab
-    word_tags: dict[str, str] = tagger.word_tag_tab
 
     @functools.lru_cache(1 << 16)
     def tag_words(text: str) -> list[tuple[str, str]]:
-        tagged = []
-        for word, tag in tagger.cut(text):
+        tagged: list[tuple[str, str]] = []
+        for word, tag in cutter.tag(text):
             tagged.append((word, tag))
-            if tag != "nr" or word in word_tags:
+            if tag != "nr" or cutter.has_word(word):
                 continue
             # To a name that it knows it may add a verb: 孔明唤.
             for end in range(len(word) - 1, 1, -1):
-                if word_tags.get(word[:end]) == "nr":
-                    tagged[-1:] = [(word[:end], tag), (word[end:], "x")]
+                name = word[:end]
+                if cutter.has_word(name) and cutter.tag(name) == [(name, "nr")]:
+                    tagged[-1:] = [(name, tag), (word[end:], "x")]
                     break
         return tagged
 
@@ -177,14 +166,20 @@ def load_chinese_tagger() -> Callable[[str], list[tuple[str, str]]]:
 def load_chinese_tokenizer() -> Callable[[str], list[str]]:
     """Words by jieba's precise mode with its hidden Markov model for unlisted words: the defaults of ``jieba.cut``.
 
-    Width and case are folded; words without a letter or digit are dropped. The first call takes about a second.
+    Width and case are folded; words without a letter or digit are dropped.
     """
     cutter = _load_cutter()
 
     def tokenize(text: str) -> list[str]:
+        words: list[str] = []
         # Case is folded last: jieba's dictionary knows words such as "T恤" in this case only.
-        folded = unicodedata.normalize("NFKC", text)
-        return [word.lower() for word in cutter.cut(folded) if _LETTER_OR_DIGIT.search(word)]
+        for word in cutter.cut(unicodedata.normalize("NFKC", text)):
+            if word.isascii() and not word.isalnum() and not cutter.has_word(word):
+                # Rust's jieba takes "25-64" and "my_list" for one word; Python's for two.
+                words += _ASCII_WORD.findall(word.lower())
+            elif _LETTER_OR_DIGIT.search(word):
+                words.append(word.lower())
+        return words
 
     return tokenize
 

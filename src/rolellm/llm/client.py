@@ -245,7 +245,7 @@ class Client(ExitStack):
         if underway:
             raise SettingsError(
                 f"{len(underway)} requests of {self.folder} are submitted in batches and paid for; continue with "
-                f"--set batch=true, or move {self.folder / STATE} away to submit them again"
+                f"batch: true in the settings file, or move {self.folder / STATE} away to submit them again"
             )
 
     def _record_outcome(self, outcome: Outcome[Any]) -> None:

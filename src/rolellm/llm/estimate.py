@@ -107,7 +107,7 @@ class Estimate(Result):
         """Return the assumptions behind the numbers, in sentences."""
         sentences = []
         if not self.exact:
-            sentences.append("Tokens are estimated; --set tokenizer=… counts them.")
+            sentences.append("Tokens are estimated; `tokenizer` in the settings file counts them.")
         if self.batch:
             sentences.append("A batch costs half.")
         if self.unpriced:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping
 from copy import copy
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.settings import Advanced, Field, settings
-from rolellm.llm.model import Model, Request, RunOptions
+from rolellm.llm.model import Limits, Model, Request, RunOptions
 from rolellm.llm.settings import LLMSettings, MakeScripted, ModelSettings, describe_model, load_models, load_settings
 
 if TYPE_CHECKING:
@@ -35,14 +35,12 @@ class ModelOptions:
         base_url: OpenAI-compatible server, such as http://HOST:8000/v1.
         model: With --base-url: the model to ask there.
         api_key_env: Environment variable that holds the API key.
-        tokenizer: The model's tokenizer (a folder), to count tokens instead of estimating them.
     """
 
     llm_file: Path | None = Field(default=None, json_schema_extra={"flag": "llm"})
     base_url: str | None = None
     model: str | None = None
     api_key_env: Advanced[str | None] = None
-    tokenizer: Advanced[str | None] = None
 
     @property
     def is_named(self) -> bool:
@@ -55,22 +53,12 @@ class CallOptions:
     """Model.
 
     Attributes:
-        concurrency: Maximum calls at once to each endpoint.
-        max_attempts: Maximum attempts per request.
         budget: Maximum US dollars in all; needs prices.
-        batch: Use the OpenAI Batch API: half the price, hours later.
-        ray: Ray cluster whose workers send the requests: its address, or local (docs/models.md).
-        workers: With --set ray=…: number of workers; defaults to one per CPU, for local models one per GPU.
         retry_failed: Retry requests that an earlier run gave up on.
         dry_run: Estimate calls, tokens and cost; ask no model.
     """
 
-    concurrency: Advanced[int | None] = Field(default=None, ge=1, le=4096)
-    max_attempts: Advanced[int | None] = Field(default=None, ge=1, le=100)
     budget: float | None = Field(default=None, ge=0)
-    batch: Advanced[bool] = False
-    ray: Advanced[str | None] = None
-    workers: Advanced[int | None] = Field(default=None, ge=1)
     retry_failed: Advanced[bool] = False
     dry_run: bool = False
 
@@ -100,12 +88,9 @@ class LLM:
         base_url: An OpenAI-compatible endpoint.
         model: The model's name there; with ``backend="local"``, a folder or Hub id.
         api_key_env: The environment variable that holds the key.
-        batch: Use the OpenAI Batch API.
-        ray: Ray cluster whose workers send the requests: its address, or ``local`` (docs/models.md).
-        workers: With `ray`: how many; by default one per CPU, for local models one per GPU.
         retry_failed: Retry requests that an earlier run in the same folder gave up on.
         scripted: What the names under ``rules:`` refer to.
-        more: Other keys of the settings file, such as ``budget``, ``tokenizer``, ``price`` or ``extra_body``.
+        more: Other keys of the settings file, such as ``budget``, ``batch``, ``ray``, ``price`` or ``extra_body``.
 
     Attributes:
         settings: The endpoints and limits; without endpoints where it was made of a model object.
@@ -124,20 +109,23 @@ class LLM:
         base_url: str | None = None,
         model: str | None = None,
         api_key_env: str | None = None,
-        batch: bool = False,
-        ray: str | None = None,
-        workers: int | None = None,
         retry_failed: bool = False,
         scripted: Mapping[str, MakeScripted] | None = None,
         **more: Any,
     ) -> None:
         endpoint = {"base_url": base_url, "model": model, "api_key_env": api_key_env}
         llm_settings = load_settings(_drop_none(endpoint) | more)
-        self._set(llm_settings, scripted, retry_failed=retry_failed, batch=batch, ray=ray, workers=workers)
+        self._set(llm_settings, scripted, retry_failed)
 
-    def _set(self, llm_settings: LLMSettings, scripted: Mapping[str, MakeScripted] | None = None, **run: Any) -> LLM:
+    def _set(
+        self,
+        llm_settings: LLMSettings,
+        scripted: Mapping[str, MakeScripted] | None = None,
+        retry_failed: bool = False,
+    ) -> LLM:
         self.settings, self.dry_run, self._scripted = llm_settings, False, scripted
-        self.options = RunOptions(max_attempts=llm_settings.max_attempts, budget=llm_settings.budget, **run)
+        limits = {item.name: getattr(llm_settings, item.name) for item in fields(Limits)}
+        self.options = RunOptions(retry_failed=retry_failed, **limits)
         return self
 
     @classmethod
@@ -208,21 +196,14 @@ class LLM:
             SettingsError: When they name no model, or two ways to one.
         """
         llm_settings = _read_options(chosen) if required or chosen.is_named else LLMSettings()
-        if chosen.tokenizer is not None:
-            llm_settings = replace(llm_settings, tokenizer=chosen.tokenizer)
         return cls.__new__(cls)._set(llm_settings, scripted).limit(calls or CallOptions())
 
     def limit(self, chosen: CallOptions) -> LLM:
         """Set how it is called, by options of the command line; returns itself."""
-        limits = _drop_none({"max_attempts": chosen.max_attempts, "budget": chosen.budget})
-        entries = []
-        for entry in self.settings.endpoints:
-            if chosen.concurrency is not None and entry.backend != "local":
-                entry = replace(entry, concurrency=chosen.concurrency)
-            entries.append(entry)
-        llm_settings = replace(self.settings, endpoints=tuple(entries), **limits)
-        run_values = {name: getattr(chosen, name) for name in ("batch", "ray", "workers", "retry_failed")}
-        self._set(llm_settings, self._scripted, **run_values)
+        llm_settings = self.settings
+        if chosen.budget is not None:
+            llm_settings = replace(llm_settings, budget=chosen.budget)
+        self._set(llm_settings, self._scripted, chosen.retry_failed)
         self.dry_run = chosen.dry_run
         return self
 

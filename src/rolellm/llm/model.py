@@ -372,15 +372,31 @@ def accept_speech(_: Request, reply: Reply) -> str:
 
 @settings
 class Limits:
-    """Limits of a run: attempts and cost.
+    """How requests are sent, and what they may cost.
 
     Attributes:
-        max_attempts: Maximum attempts per request.
-        budget: Maximum US dollars for a run folder in all; needs prices.
+        max_attempts: Maximum attempts per request, after a fault or after a reply that was not taken.
+        budget: Maximum US dollars for a run folder in all, earlier runs of it included; needs prices.
+        batch: Use the OpenAI Batch API, at half the price, where the first model has one.
+        ray: Ray cluster whose workers send the requests: its address, or ``local`` for one on this machine.
+        workers: With `ray`: how many; by default one a CPU of the cluster, for local models one a GPU where there are
+            any.
+
+    Raises:
+        SettingsError: For a value out of range.
     """
 
     max_attempts: int = Field(default=5, ge=1, le=100)
     budget: float | None = Field(default=None, ge=0)
+    batch: bool = False
+    ray: str | None = None
+    workers: int | None = Field(default=None, ge=1)
+
+    def __post_init__(self) -> None:
+        if self.ray and self.batch:
+            raise SettingsError("ray and batch exclude each other: a batch is asked from one machine; leave one out")
+        if self.workers and not self.ray:
+            raise SettingsError("workers needs ray: a cluster's address, or local")
 
 
 @settings
@@ -388,32 +404,13 @@ class RunOptions(Limits):
     """The options of a run.
 
     Attributes:
-        max_attempts: The most calls for one request: after a fault, or after a reply that was not taken.
-        budget: US dollars that the run folder may cost in all, earlier runs of it included; ``None`` sets no limit.
         retry_failed: Ask again what an earlier run of this folder gave up on after replies that were not taken.
-        batch: Use the OpenAI Batch API, at half the price, where the first model has one.
-        ray: Ray cluster whose workers send the requests: its address, or ``local`` for one on this machine.
-        workers: How many workers; by default one a CPU of the cluster, for local models one a GPU where there are any.
         show_progress: Show a progress bar on work that takes over two seconds.
         max_wait: The longest pause that a server's Retry-After is granted, in seconds.
         batch_poll: Seconds between two looks at a batch.
-
-    Raises:
-        SettingsError: For a value out of range.
     """
 
     retry_failed: bool = False
-    batch: bool = False
-    ray: str | None = None
-    workers: int | None = None
     show_progress: bool = True
     max_wait: float = 60.0
     batch_poll: float = 30.0
-
-    def __post_init__(self) -> None:
-        if self.ray and self.batch:
-            raise SettingsError(
-                "--set ray=… and batch=true exclude each other: a batch is asked from one machine; leave one out"
-            )
-        if self.workers and not self.ray:
-            raise SettingsError("--set workers=… needs --set ray=…: a cluster's address, or local")

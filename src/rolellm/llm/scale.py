@@ -77,7 +77,7 @@ def _join_cluster(address: str, workers: int | None, *, local: bool) -> tuple[in
         except Exception as error:  # Of no class of its own, where a node starts too slowly.
             raise SettingsError(
                 f"no Ray cluster at {address!r} ({str(error).strip():.200}); start one there (ray start --head), or "
-                "use --set ray=local"
+                "set ray to local"
             ) from error
     resources = ray.cluster_resources()
     unit = "GPU" if local and resources.get("GPU") else "CPU"

@@ -268,6 +268,7 @@ class LLMSettings(Limits):
     tokenizer: str | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         paced = {name: _DEFAULTS[name] for name in ("price", "concurrency", "timeout")}
         bare = [replace(entry, **paced) for entry in self.endpoints]
         for number, entry in enumerate(bare):

@@ -10,7 +10,6 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 from rolellm.characters.settings import PromptSettings, Rule, SamplingSettings
 from rolellm.core.errors import SettingsError
 from rolellm.core.settings import Advanced, Field, read, settings
-from rolellm.llm.model import Sampling
 
 Level = Literal["high", "medium", "low"]
 
@@ -104,11 +103,6 @@ class InstructSettings(SamplingSettings):
                 f"overlap_tokens is {self.overlap_tokens}; it must be at most half of chunk_tokens, which is "
                 f"{self.chunk_tokens}"
             )
-
-    @property
-    def sampling(self) -> Sampling:
-        """For requests; the seed is for chunks alone."""
-        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
 
 
 @settings

@@ -24,11 +24,14 @@ def check_lists(predictions: Sequence[object], references: Sequence[object]) -> 
         raise DataError(
             f"{len(predictions)} predictions but {len(references)} references; each prediction needs its own"
         )
-    first = isinstance(references[0], str)
-    odd = next((number for number, reference in enumerate(references) if isinstance(reference, str) != first), None)
-    if odd is not None:
-        kinds = "a text, but that of row {} a list" if first else "a list, but that of row {} a text"
-        raise DataError(f"the reference of row 0 is {kinds.format(odd)}; give texts alone, or lists alone")
+    is_first_text = isinstance(references[0], str)
+    for number, reference in enumerate(references):
+        if isinstance(reference, str) != is_first_text:
+            kinds = ("a text", "a list") if is_first_text else ("a list", "a text")
+            raise DataError(
+                f"the reference of row 0 is {kinds[0]}, but that of row {number} {kinds[1]}; give texts alone, or "
+                "lists alone"
+            )
 
 
 def score_columns(

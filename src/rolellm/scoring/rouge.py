@@ -170,7 +170,7 @@ def get_tokenizer(name: str) -> Tokenize:
         name: ``rouge_score``, ``jieba`` or ``characters``.
 
     Returns:
-        A function; ``jieba``'s dictionary is loaded (about a second) on the first call for it.
+        A function; ``jieba``'s dictionary is loaded on the first call for it.
 
     Raises:
         SettingsError: On any other name.

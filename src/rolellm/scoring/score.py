@@ -73,7 +73,7 @@ def build_fingerprint(
         # What is known of the model's training, its size and the date change no score, and are told next to it.
         generation = file.meta and {key: item for key, item in file.meta.items() if key not in _UNSCORED}
         files.append({"sha256": file.sha256, "generation": generation})
-    versions = {name: version(name) for name in ("rapidfuzz", "jieba", "numpy")}
+    versions = {name: version(name) for name in ("rapidfuzz", "rjieba", "numpy")}
     recipe: dict[str, Any] = {
         "protocol": options.protocol,
         "value": value,

@@ -64,7 +64,7 @@ class GenerateSettings(Decoding, DataSettings):
     profile: ProfileKind | None = None
     retrieved: int | None = Field(default=None, ge=1, json_schema_extra=_OWN)
     strict: bool = False
-    ray: str | None = Field(default=None, json_schema_extra=_OWN)
+    ray: Advanced[str | None] = None
     workers: int | None = Field(default=None, ge=1, json_schema_extra=_OWN)
 
 
@@ -90,9 +90,8 @@ class ScoreOptions(DataSettings):
         if self.tokenizer is not None:
             from rolellm.scoring.rouge import TOKENIZERS, resolve_tokenizer
 
-            names = TOKENIZERS[self.protocol]
-            language = next((language for language in names if self.tokenizer in names[language]), "en")
-            resolve_tokenizer(self.protocol, language, self.tokenizer)
+            languages = [language for language, names in TOKENIZERS[self.protocol].items() if self.tokenizer in names]
+            resolve_tokenizer(self.protocol, (languages or ["en"])[0], self.tokenizer)
 
     @property
     def where(self) -> str:

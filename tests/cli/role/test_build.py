@@ -164,8 +164,8 @@ def test_what_cannot_be_done(here: Path, call: Command, words: tuple[str, ...], 
 
 def test_an_endpoint_that_does_not_answer_is_named(here: Path, call: Command) -> None:
     # Port 9 of this machine discards; nothing listens there.
-    server = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m", "--set", "max_attempts=1")
-    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", *server)
+    (here / "down.yaml").write_text("{endpoints: [{base_url: 'http://127.0.0.1:9/v1', model: m}], max_attempts: 1}")
+    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "down.yaml")
     assert done.code == 1
     assert "after 1 attempts of 127.0.0.1:9/m: no connection" in done.err
     assert not (here / "ada" / "profile.json").exists()

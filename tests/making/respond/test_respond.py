@@ -119,7 +119,7 @@ def test_the_row_as_written(respond: Respond) -> None:
     assert receipt["demonstrations"][0] == {"place": 1, "start": 130, "end": 160, "score": pytest.approx(1.2, abs=1)}
     assert [item["model"] for item in receipt["replies"]] == ["scripted"] * 6
     sampling = run.manifest["settings"]
-    assert sampling | {"temperature": 0.7, "top_p": 0.95, "max_tokens": 200} == sampling, "the paper's"
+    assert sampling | {"temperature": 0.7, "max_tokens": 200} == sampling, "the paper's"
     assert set(run.manifest["templates"]) == {"system", "rolegpt_prompt", "rolegpt_dialogue", "rolegpt_lore"}
     assert run.manifest["models"]["endpoints"][0]["rules"] == "1" and run.summary["role"] == "Fox"
 

@@ -59,11 +59,8 @@ class CorrectedAgreement:
         share = estimate_share(ClusteredSample(self.values, value_clusters, value_roles))
         interval = Interval(self.value, n=len(set(self.items)), clusters=share.clusters)
         ends = []
-        for pair in (share.ends, share.new_roles):
-            if pair is not None:
-                ends.append((self._correct(pair[0]), self._correct(pair[1])))
-        if not ends:
-            return interval
+        for low, high in filter(None, (share.ends, share.new_roles)):
+            ends.append((self._correct(low), self._correct(high)))
         return add_ends(interval, ends, f"{share.method}, corrected for chance")
 
     def _correct(self, agreement: float) -> float:
