@@ -40,7 +40,6 @@ class EvalSettings(Decoding):
         limit: Answer only N rows, drawn evenly from roles and subsets, for a first look; a larger N keeps them.
         protocol: Rouge-L protocol: rouge-score or paper.
         dtype: The weights' type of local models; bfloat16 is several times faster on a CPU with AMX.
-        judge_limit: Rows that a judge compares; by default all answered.
     """
 
     config: str | None = None
@@ -49,7 +48,6 @@ class EvalSettings(Decoding):
     limit: int | None = Field(default=None, ge=1)
     protocol: Advanced[str] = "rouge-score"
     dtype: Advanced[DType] = "auto"
-    judge_limit: Advanced[int | None] = Field(default=None, ge=1)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -263,8 +261,6 @@ def _judge(out: Path, files: Mapping[str, Path], rows: Any, judge: Any, chosen: 
 
     predictions: dict[str, Any] = dict(files)
     options: dict[str, Any] = {}
-    if chosen.judge_limit:
-        options["sample"] = chosen.judge_limit
     if _has_baseline(rows):
         predictions[BASELINE] = rows.rename_column("rolegpt", "prediction")
         options["baseline"] = BASELINE

@@ -52,7 +52,10 @@ def score_columns(
     count = len(predictions)
     if columns.get("raw_reference") is not None and columns.get("subset") is None:
         raise DataError("raw_references without subsets: RAW is measured on general rows, so say which those are")
-    lists = {name: [values] * count if isinstance(values, str) else values for name, values in columns.items()}
+    lists: dict[str, Any] = dict(columns)
+    for name, values in columns.items():
+        if isinstance(values, str):
+            lists[name] = [values] * count
     return score(list(predictions), zip_columns(count, lists), floors=False, **options)
 
 

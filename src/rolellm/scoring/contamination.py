@@ -49,7 +49,8 @@ class Contamination:
 
     def select_rows(self, part: Part | None) -> list[Row]:
         """The rows of which this part was trained on."""
-        return [row for row, parts in zip(self.rows, self.parts, strict=True) if part in parts]
+        pairs = zip(self.rows, self.parts, strict=True)
+        return [row for row, parts in pairs if part in parts]
 
     @property
     def contaminated(self) -> list[Row]:
@@ -58,10 +59,11 @@ class Contamination:
 
     def to_dict(self) -> dict[str, Any]:
         """Counts of rows, and what they were compared with; ``contaminated`` is null where nothing is promised."""
+        contaminated = None if self.held_out is None else len(self.contaminated)
         return {
             "held_out": self.held_out,
             "rows": len(self.rows),
-            "contaminated": None if self.held_out is None else len(self.contaminated),
+            "contaminated": contaminated,
             "by_role": len(self.select_rows("role")),
             "by_instruction": len(self.select_rows("instruction")),
             "trained_on": list(self.trained_on),

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
 from rolellm.core.errors import MissingExtraError
 from rolellm.core.records import Row
@@ -50,9 +50,24 @@ _ABSENT: Final = {
 _LEAST: Final = 0.5
 
 
+#: A language and a role; `None` for any role.
 _Voice = tuple[str, str | None]
-#: Name (see `KINDS`) to row scores, of which a row without such a reply has none; and why any are absent.
-Markers = tuple[Mapping[str, Sequence[RowScore]], Mapping[str, str]]
+#: The replies to each question.
+_Replies = defaultdict[str, list[str]]
+#: A row and a reply to score on it.
+RowReply = tuple[Row, str]
+
+
+class Markers(NamedTuple):
+    """What a score is read between.
+
+    Attributes:
+        scores: Name (see `KINDS`) to row scores, of which a row without such a reply has none.
+        reasons: Why any are absent.
+    """
+
+    scores: Mapping[str, Sequence[RowScore]]
+    reasons: Mapping[str, str]
 
 
 def score_markers(
@@ -67,37 +82,38 @@ def score_markers(
         training: Training rows; may be empty.
     """
     rows = [row for row in every if row.id in scored]
-    why = dict(_ABSENT)
-    pairs: dict[str, list[tuple[Row, str]]] = {name: [] for name in KINDS}
-    pairs[OTHER_ROLE] = list(_pick_other_roles(rows, (*every, *training)))
+    reasons = dict(_ABSENT)
+    nearest: Sequence[RowReply] = ()
     try:
-        if training:
-            pairs[NEAREST] = list(_pick_nearest(rows, training))
+        nearest = list(_pick_nearest(rows, training))
     except MissingExtraError as error:
-        why[NEAREST] = str(error)
-    pairs[QUESTION] = [(row, row.question) for row in rows if row.question.strip()]
-    pairs[ROLEGPT] = [(row, row.rolegpt) for row in rows if row.rolegpt is not None]
-    pairs[REFERENCE] = list(_draw_references(rows))
-    scores = {}
-    for name, replies in pairs.items():
-        scores[name] = score_replies(replies, options, f"scoring {name}")
-    return scores, why
+        reasons[NEAREST] = str(error)
+    replies = {
+        OTHER_ROLE: list(_pick_other_roles(rows, (*every, *training))),
+        NEAREST: nearest,
+        QUESTION: [(row, row.question) for row in rows if row.question.strip()],
+        ROLEGPT: [(row, row.rolegpt) for row in rows if row.rolegpt is not None],
+        REFERENCE: list(_draw_references(rows)),
+    }
+    scores = {name: score_replies(replies[name], options, f"scoring {name}") for name in KINDS}
+    return Markers(scores, reasons)
 
 
-def _pick_other_roles(rows: Sequence[Row], among: Sequence[Row]) -> Iterator[tuple[Row, str]]:
+def _pick_other_roles(rows: Sequence[Row], among: Sequence[Row]) -> Iterator[RowReply]:
     """A reply that another role gives to the same question, drawn by the row's id."""
-    replies: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    rows_by_question = defaultdict(list)
     for row in among:
-        question = (row.language, fold(row.question))
-        replies[question] += [(row.role, text) for text in row.references]
+        rows_by_question[row.language, fold(row.question)].append(row)
     for row in rows:
-        question = (row.language, fold(row.question))
-        texts = [text for role, text in replies[question] if role != row.role]
+        texts: list[str] = []
+        for answered in rows_by_question[row.language, fold(row.question)]:
+            if answered.role != row.role:
+                texts += answered.references
         if texts:
             yield row, random.Random(row.id).choice(texts)
 
 
-def _pick_nearest(rows: Sequence[Row], training: Sequence[Row]) -> Iterator[tuple[Row, str]]:
+def _pick_nearest(rows: Sequence[Row], training: Sequence[Row]) -> Iterator[RowReply]:
     """A reply to the training question that is nearest by BM25: the role's own where it is trained on, else any role's.
 
     Raises:
@@ -105,8 +121,9 @@ def _pick_nearest(rows: Sequence[Row], training: Sequence[Row]) -> Iterator[tupl
     """
     from rolellm.models.prompts.retrieval import TextIndex
 
-    # By language and role; `None` for any role.
-    replies: dict[_Voice, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    if not training:
+        return
+    replies: defaultdict[_Voice, _Replies] = defaultdict(lambda: defaultdict(list))
     for row in training:
         question = fold(row.question)
         for role in (row.role, None):
@@ -127,7 +144,7 @@ def _pick_nearest(rows: Sequence[Row], training: Sequence[Row]) -> Iterator[tupl
         yield row, random.Random(row.id).choice(texts)
 
 
-def _draw_references(rows: Sequence[Row]) -> Iterator[tuple[Row, str]]:
+def _draw_references(rows: Sequence[Row]) -> Iterator[RowReply]:
     """A reference drawn by the row's id, and the row with the other ones; a role-free answer is none of them."""
     for row in rows:
         texts = list(dict.fromkeys(row.references))
@@ -144,15 +161,17 @@ def add_scale(report: ScoreReport, scored: Markers) -> ScoreReport:
         report: With its row scores.
         scored: Of these rows or more.
     """
-    scores_by_marker, reasons = scored
     values = {(score.id, score.metric): score for score in report.scores}
     shared: dict[str, list[RowScore]] = {}
     markers: dict[str, ScaleMarker] = {}
-    for name, scores in scores_by_marker.items():
+    for name, scores in scored.scores.items():
         shared[name] = [score for score in scores if (score.id, score.metric) in values]
         if shared[name]:
             markers[name] = ScaleMarker(KINDS[name], summarize_scores(shared[name]))
-    notes = [f"No {KINDS[name]} “{name}”: {reason}" for name, reason in reasons.items() if name not in markers]
+    notes = []
+    for name, reason in scored.reasons.items():
+        if name not in markers:
+            notes.append(f"No {KINDS[name]} “{name}”: {reason}")
     positions: dict[str, ScalePosition | None] = {}
     for metric in METRICS:
         positions[metric] = _locate_model(metric, report.scores, shared)
@@ -165,13 +184,14 @@ def _locate_model(
 ) -> ScalePosition | None:
     """Locate the model between the highest floor and the reference, on the rows that have all three."""
     own = _index_scores(metric, scores)
-    by_marker = {name: _index_scores(metric, marker_scores) for name, marker_scores in scores_by_marker.items()}
+    by_marker = {name: _index_scores(metric, scores_by_marker[name]) for name in scores_by_marker}
     reference = by_marker[REFERENCE]
     floors: dict[str, list[str]] = {}
     means: dict[str, float] = {}
     for name, floor_scores in by_marker.items():
         shared = sorted(floor_scores.keys() & reference.keys())
-        if KINDS[name] == "floor" and shared and len(shared) >= _LEAST * len(own):
+        is_enough = shared and len(shared) >= _LEAST * len(own)
+        if KINDS[name] == "floor" and is_enough:
             floors[name] = shared
             means[name] = fmean(floor_scores[row].value for row in shared)
     if not floors:

@@ -138,7 +138,8 @@ def _count_tokens(batch: Sequence[int], lengths: Sequence[int], shared: Sequence
 
 
 def _name(noted: Sequence[tuple[Row, str]]) -> str:
-    return join_names([f"{row.id} ({row.role}, {note})" for row, note in noted], _NAMED)
+    names = [f"{row.id} ({row.role}, {note})" for row, note in noted]
+    return join_names(names, _NAMED)
 
 
 def _check_vocabulary(model: LocalModel, rows: Sequence[Row], prompts: Sequence[Sequence[int]]) -> None:
@@ -340,7 +341,9 @@ class GenerateResult(Result):
     @property
     def tokens_per_second(self) -> float | None:
         """The rate of this run; ``None`` where nothing was generated."""
-        return round(self.new_tokens / self.seconds, 1) if self.generated and self.seconds else None
+        if not self.generated or not self.seconds:
+            return None
+        return round(self.new_tokens / self.seconds, 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and the rate as one JSON object."""
@@ -356,10 +359,9 @@ class GenerateResult(Result):
     def remarks(self) -> Sequence[str]:
         """Say how many predictions there are, and how they ended."""
         speed = f" ({self.tokens_per_second:,.0f} tokens/s)" if self.tokens_per_second else ""
-        return (
-            f"{self.rows} predictions in {self.out}, {self.generated} of them new{speed}: {self.stop} complete, "
-            f"{self.length} truncated at the token limit, {self.empty} empty.",
-        )
+        counts = f"{self.rows} predictions in {self.out}, {self.generated} of them new{speed}"
+        ends = f"{self.stop} complete, {self.length} truncated at the token limit, {self.empty} empty"
+        return (f"{counts}: {ends}.",)
 
     @property
     def continues_with(self) -> Sequence[str]:
@@ -407,7 +409,9 @@ def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
         raise DataError(f"{len(repeated)} ids are on more than one row: {join_names(repeated, _NAMED)}")
-    return _generate_locally(rows, out, settings) if llm is None else _ask(rows, out, settings, llm)
+    if llm is None:
+        return _generate_locally(rows, out, settings)
+    return _ask(rows, out, settings, llm)
 
 
 def _lock_predictions(out: Path) -> Any:
@@ -470,7 +474,8 @@ def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings
         seconds = time.perf_counter() - started
         finished = read_finished_lines(out, rows)
         write_jsonl(out, [finished[row.id] for row in rows])
-    result = _summarize(out, finished.values(), len(rows) - len(done), tokens, seconds, settings)
+    generated = len(rows) - len(done)
+    result = _summarize(out, finished.values(), generated, tokens, seconds, settings)
     capped = sum(len(indices) for indices, limit in plan if limit < settings.max_new_tokens)
     contaminated = None if contamination is None else contamination.to_dict()["contaminated"]
     return replace(result, capped=capped, contaminated=contaminated)
@@ -622,10 +627,12 @@ def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -
         write_jsonl(out, lines)
     if failed:
         first = failed[0]
-        text = f"{len(failed)} of {len(rows)} rows have no prediction; the first ({first.request.tag}): {first.reason}"
+        count = f"{len(failed)} of {len(rows)} rows have no prediction"
+        text = f"{count}; the first ({first.request.tag}): {first.reason}"
         if not lines:
             raise DataError(text)
         warnings.warn(text, RoleLLMWarning, stacklevel=4)
     spent = client.spent
     seconds = time.perf_counter() - started
-    return _summarize(out, lines, len(lines) - spent.from_journal, spent.usage.completion, seconds, settings)
+    generated = len(lines) - spent.from_journal
+    return _summarize(out, lines, generated, spent.usage.completion, seconds, settings)

@@ -104,7 +104,9 @@ def match_predictions(rows: Sequence[Row], predictions: Predictions, *, where: s
         ("duplicates_same", same, "predictions that repeat an earlier one word for word (they count once)", False),
         ("empty", empty, "predictions that are empty and score 0", False),
     ):
-        examples = [f"{predictions.locate(number)}: {describe_item(items[number])}" for number in numbers[:_EXAMPLES]]
+        examples = []
+        for number in numbers[:_EXAMPLES]:
+            examples.append(f"{predictions.locate(number)}: {describe_item(items[number])}")
         count = len(numbers)
         findings.append(MatchFinding(kind, count, f"{text}: {count:,}", tuple(examples), is_refused))
     findings.append(MatchFinding("shared", shared, f"predictions that answer several rows each: {shared:,}", (), False))
@@ -162,8 +164,10 @@ def _list_keys(name: str | None, role: str | None, question: str | None) -> list
 
 
 def _is_contradicting(item: Prediction, row: Row) -> bool:
-    pairs = ((item.role, row.role), (item.question, row.question))
-    return any(text is not None and text.strip() != own.strip() for text, own in pairs)
+    for text, own in ((item.role, row.role), (item.question, row.question)):
+        if text is not None and text.strip() != own.strip():
+            return True
+    return False
 
 
 def _sort_unused(

@@ -253,12 +253,6 @@ def score_rows(
         clean_ids = {row.id for row in contamination.rows} - contaminated_ids
         if contaminated_ids:
             clean = summarize_scores(score for score in scores if score.id in clean_ids)
-    by_subset: dict[str, dict[str, int]] = {}
-    for subset in sorted({row.subset for row in rows}):
-        by_subset[subset] = {"rows": 0, "answered": 0}
-    for row, answer in zip(rows, matching.answers, strict=True):
-        by_subset[row.subset]["rows"] += 1
-        by_subset[row.subset]["answered"] += answer is not None
     by_kind = summarize_by(scores, attrgetter("kind"))
     by_language = summarize_by(scores, attrgetter("language"))
     return ScoreReport(
@@ -270,7 +264,6 @@ def score_rows(
         fingerprint=build_fingerprint(rows, predictions, options, tokenizers),
         by_role=summarize_by(scores, attrgetter("role")),
         by_language=by_language if len(tokenizers) > 1 else {},
-        by_subset=by_subset,
         by_reference_type={kind: summary["SPE"] for kind, summary in by_kind.items()},
         counts={"matched_by": matching.matched_by, **{finding.kind: finding.count for finding in findings}},
         warnings=tuple(map(str, findings)),

@@ -210,7 +210,6 @@ class ScoreReport(Result):
         fingerprint: What the score depends on, with a ``hash``.
         by_role: Metrics of each role, in order of appearance.
         by_language: Metrics of each language, where there are several.
-        by_subset: The number of ``rows`` and of ``answered`` rows in each subset.
         by_reference_type: SPE by the type of a row's references (``script_agnostic``, ``script_based``, ``mixed``).
         counts: Rows by how they were matched, and the count of each finding.
         warnings: What a reader must know about the score; to be shown with it.
@@ -230,7 +229,6 @@ class ScoreReport(Result):
     fingerprint: dict[str, Any] = field(default_factory=dict)
     by_role: dict[str, Summary] = field(default_factory=dict)
     by_language: dict[str, Summary] = field(default_factory=dict)
-    by_subset: dict[str, dict[str, int]] = field(default_factory=dict)
     by_reference_type: dict[str, Measured] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

@@ -397,24 +397,29 @@ class StyleMeter:
         """
         if not replies:
             return []
-        margins = _split_margins(self._vectors.transform(self._mask(replies)) @ self._weights + self._offsets)
+        features = self._vectors.transform(self._mask(replies))
+        margins = _split_margins(features @ self._weights + self._offsets)
         numbers = np.array([self.voices.index(reply.role) for reply in replies])
         indices = (np.arange(len(replies)), numbers)
         own = margins[indices].copy()
         margins[indices] = -np.inf
         leads = own - margins.max(axis=1)
-        shares: list[float] = (1 / (1 + np.exp(-_STEEPNESS * leads))).tolist()
+        odds = np.exp(-_STEEPNESS * leads)
+        shares: list[float] = (1 / (1 + odds)).tolist()
         return shares
 
 
 def _split_margins(margins: Any) -> Any:
     """Give each of two voices a margin; a linear machine has one for both."""
     margins = margins.reshape(len(margins), -1)
-    return margins if margins.shape[1] > 1 else np.concatenate([-margins, margins], axis=1)
+    if margins.shape[1] > 1:
+        return margins
+    return np.concatenate([-margins, margins], axis=1)
 
 
 def _get_fold(reply: StyleReply) -> int:
-    return int(hashlib.sha256(reply.question.encode("utf-8", "replace")).hexdigest(), 16) % FOLDS
+    digest = hashlib.sha256(reply.question.encode("utf-8", "replace"))
+    return int(digest.hexdigest(), 16) % FOLDS
 
 
 def _compute_margins(groups: Sequence[Sequence[StyleReply]], roles: Sequence[str], language: Language) -> list[Floats]:
@@ -471,7 +476,8 @@ def _weigh_counts(learned: Any, judged: Any) -> tuple[Any, Any]:
 
     is_frequent = np.bincount(learned.indices, minlength=learned.shape[1]) > 1
     weights = TfidfTransformer(sublinear_tf=True)
-    return weights.fit_transform(learned[:, is_frequent]), weights.transform(judged[:, is_frequent])
+    learned_view = weights.fit_transform(learned[:, is_frequent])
+    return learned_view, weights.transform(judged[:, is_frequent])
 
 
 def _compute_figures(
@@ -497,7 +503,8 @@ def _compute_figures(
     for role, number in numbers.items():
         indices = np.flatnonzero(own == number)
         if len(indices):
-            by_role[role] = _estimate_share(rank[indices] == 0, [replies[index] for index in indices])
+            role_replies = [replies[index] for index in indices]
+            by_role[role] = _estimate_share(rank[indices] == 0, role_replies)
             counts = Counter(roles[rival] for rival in likeliest[indices])
             confusion[role] = dict(counts.most_common())
     return StyleFigures(

@@ -118,8 +118,10 @@ def compute_fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> CorrectedAgre
         counts = Counter(labels)
         totals += counts
         agreeing_pairs = sum(count * (count - 1) for count in counts.values())
-        values.append(agreeing_pairs / (len(labels) * (len(labels) - 1)))
-    chance = sum(count**2 for count in totals.values()) / totals.total() ** 2
+        size = len(labels)
+        values.append(agreeing_pairs / (size * (size - 1)))
+    squares = sum(count**2 for count in totals.values())
+    chance = squares / totals.total() ** 2
     return CorrectedAgreement(values, range(len(values)), chance)
 
 
@@ -136,7 +138,8 @@ def compute_krippendorff_alpha(ratings: Sequence[Sequence[float]]) -> CorrectedA
     0.444
     """
     items = [item for item, item_ratings in enumerate(ratings) if len(item_ratings) > 1]
-    labels, counts = np.unique(np.concatenate([ratings[item] for item in items]), return_counts=True)
+    all_ratings = np.concatenate([ratings[item] for item in items])
+    labels, counts = np.unique(all_ratings, return_counts=True)
     # By how many ratings each label lies above the lowest, half of its own among them.
     heights = np.cumsum(counts) - counts / 2
     distances = (heights[:, None] - heights) ** 2
@@ -145,7 +148,8 @@ def compute_krippendorff_alpha(ratings: Sequence[Sequence[float]]) -> CorrectedA
     for item in items:
         indices = np.searchsorted(labels, ratings[item])
         size = len(indices)
-        mean_distance = float(distances[np.ix_(indices, indices)].sum()) / (size * (size - 1))
+        total = float(distances[np.ix_(indices, indices)].sum())
+        mean_distance = total / (size * (size - 1))
         # Each rating of an item counts, with the mean distance of the item's pairs.
         values += [1 - mean_distance] * size
         owners += [item] * size

@@ -155,7 +155,9 @@ def estimate_mean(
     ends = []
     for spread in compute_spreads(samples, weights):
         reach = spread.compute_reach()
-        ends.append((max(mean - reach, bounds[0]), min(mean + reach, bounds[1])))
+        low = max(mean - reach, bounds[0])
+        high = min(mean + reach, bounds[1])
+        ends.append((low, high))
         if not reach:
             # No value differs from another.
             has_bounds = math.isfinite(bounds[1])
@@ -215,8 +217,9 @@ def _compute_variance(samples: Sequence[ClusteredSample], codes: Sequence[Codes]
 
 def _number_names(columns: Sequence[Sequence[Any]]) -> list[Codes]:
     """The number of each name among all names of the columns, as they sort."""
-    names = {name: number for number, name in enumerate(sorted(set().union(*columns)))}
-    return [np.fromiter((names[name] for name in column), np.int64, len(column)) for column in columns]
+    names = sorted(set().union(*columns))
+    numbers = dict(zip(names, range(len(names)), strict=True))
+    return [np.fromiter(map(numbers.__getitem__, column), np.int64, len(column)) for column in columns]
 
 
 def add_ends(interval: Interval, ends: Sequence[Ends], method: str) -> Interval:
@@ -282,7 +285,8 @@ def encode_interval(interval: Interval | None) -> dict[str, Any] | None:
     """One metric as the contract's JSON object; ``ci95`` is null where one question alone cannot tell."""
     if interval is None:
         return None
-    value: dict[str, Any] = {"mean": interval.mean, "ci95": interval.ends and list(interval.ends)}
+    ends = interval.ends and list(interval.ends)
+    value: dict[str, Any] = {"mean": interval.mean, "ci95": ends}
     if interval.new_roles is not None:
         value["ci95_new_roles"] = list(interval.new_roles)
     if interval.n:
