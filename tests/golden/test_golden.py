@@ -164,9 +164,7 @@ GROUPS: dict[str, dict[str, Case]] = {
         ),
     },
     "score": {
-        "rouge-score": Case(
-            "score tuned.jsonl --config sample --rows-out rows.jsonl --json", left=("rows.jsonl",), exact=("*",)
-        ),
+        "rouge-score": Case("score tuned.jsonl --config sample --json"),
         "paper": Case("score base.jsonl --config sample --protocol paper --json"),
         "rows and predictions unmatched": Case("score half.jsonl --config sample --json"),
         "missing as zero": Case("score half.jsonl --config sample --missing zero --json"),

@@ -201,7 +201,8 @@ def find_contamination(
     for row, answer in zip(rows, matching.answers, strict=True):
         if answer is not None:
             file = predictions.find_file(answer)
-            answered[file and file.path].append(row)
+            path = None if file is None else file.path
+            answered[path].append(row)
     pairs: list[tuple[Row, frozenset[Part]]] = []
     trained_on: list[dict[str, Any]] = []
     for file in predictions.files:

@@ -34,7 +34,7 @@ from rolellm.core.result import Result
 from rolellm.core.settings import Field, dump, read
 from rolellm.core.text import join_names
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Request, Sampling, accept_text, convert_turns
+from rolellm.llm.model import Answer, Finish, Request, Sampling, accept_text, convert_turns
 from rolellm.llm.scale import map_parts
 from rolellm.llm.settings import describe_model
 from rolellm.models.find import ModelSource, find_manifests, find_model
@@ -117,9 +117,9 @@ def plan_batches(
             rank[index] = number
     batches = []
     order = sorted(range(len(rows)), key=lambda index: (limits[index], rank[index], -lengths[index], index))
-    for limit, indices in groupby(order, key=limits.__getitem__):
+    for limit, members in groupby(order, key=limits.__getitem__):
         batch: list[int] = []
-        for index in indices:
+        for index in members:
             wider = [*batch, index]
             tokens = _count_tokens(wider, lengths, shared, rank) + limit * len(wider)
             if batch and (len(batch) == batch_size or tokens > batch_tokens):
@@ -607,13 +607,14 @@ def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -
     meta["model"] = ", ".join(endpoint.name for endpoint in model.models)
     meta["adapter"] = None
     meta["endpoints"] = [describe_model(endpoint) for endpoint in model.models]
+    also: tuple[Finish, ...] = ("length",)
     started = time.perf_counter()
     with _lock_predictions(out):
         if not settings.overwrite:
             check_settings(out, meta)
         folder = out.with_name(out.name + _JOURNAL_SUFFIX)
         with Client(folder, model.models, model.options) as client:
-            outcomes = client.ask(requests, accept_text, label="answering", also=("length",))
+            outcomes = client.ask(requests, accept_text, label="answering", also=also)
         lines = []
         failed = []
         for row, outcome in zip(rows, outcomes, strict=True):

@@ -501,8 +501,8 @@ def _compute_figures(
     by_role = {}
     confusion = {}
     for role, number in numbers.items():
-        indices = np.flatnonzero(own == number)
-        if len(indices):
+        indices = np.flatnonzero(own == number).tolist()
+        if indices:
             role_replies = [replies[index] for index in indices]
             by_role[role] = _estimate_share(rank[indices] == 0, role_replies)
             counts = Counter(roles[rival] for rival in likeliest[indices])
