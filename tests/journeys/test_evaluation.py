@@ -93,7 +93,7 @@ def test_models_that_cannot_be_named(models: list[str], problem: str) -> None:
 
 def test_the_command_prints_sentences_then_one_table(base: Path, tmp_path: Path, command: Command) -> None:
     done = command(
-        "eval", f"tiny={base}", "--config", "sample", "--limit", "4", "--max-new-tokens", "4", "--out", tmp_path
+        "eval", f"tiny={base}", "--config", "sample", "--limit", "4", "--set", "max_new_tokens=4", "--out", tmp_path
     )
     assert done.code == 0, done.err
     assert done.out.startswith("Some figures rest on 2 rows only")
@@ -114,7 +114,16 @@ def test_later_commands_read_what_was_answered_from_the_record(
     release = tmp_path / "own"
     (tmp_path / "llm.yaml").write_text(json.dumps(WORDS), encoding="utf-8")
     shutil.copytree(sample_folder(), release)
-    words = ("--config", "instruction-generalization-zh", "--data-dir", release, "--limit", 4, "--max-new-tokens", 4)
+    words = (
+        "--config",
+        "instruction-generalization-zh",
+        "--data-dir",
+        release,
+        "--limit",
+        4,
+        "--set",
+        "max_new_tokens=4",
+    )
     assert command("generate", "--model", base, *words, "--out", tmp_path / "answers.jsonl").code == 0
     monkeypatch.chdir(tmp_path)
     scored = command("score", "answers.jsonl", "--json").json

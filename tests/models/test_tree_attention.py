@@ -182,19 +182,6 @@ def test_queries_and_keys_wider_than_values_become_as_these_are(attention: str) 
     assert torch.equal(mixed, attend_tree(query.bfloat16(), key.bfloat16(), value.bfloat16(), mask))
 
 
-def test_options_reach_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree, options = mask_of(role_tree()), []
-    mask = TreeMask(tree.ends, tree.positions, "flex", {"BLOCK_M": 64})
-
-    def kernel(query: torch.Tensor, *_: torch.Tensor, kernel_options: Any, **__: Any) -> torch.Tensor:
-        options.append(kernel_options)
-        return query
-
-    monkeypatch.setattr(tree_attention, "_import_flex", lambda: kernel)
-    attend_tree(*random_inputs(len(tree.ends), 2), mask)
-    assert options == [{"BLOCK_M": 64}]
-
-
 class TestComparisonBeforeUse:
     """On a GPU, `auto` takes FlexAttention only where a small tree has the same numbers and gradients as in blocks."""
 

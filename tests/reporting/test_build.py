@@ -260,7 +260,7 @@ def test_text_is_only_text(payload: str, tmp_path: Path) -> None:
     ]
     judged.append(replace(judged[0], ranks=None, reasons=(), unscored=f"why {payload}"))
     run = write_run(tmp_path / "odd", comparison, judged, judges=[judge(f"J{payload}")])
-    built = build_report(collect_sources([str(run)]), replace(FAST, title=f"T{payload}"))
+    built = build_report(collect_sources([str(run)]), FAST)
     html = write_page(tmp_path / "report.html", built.content).read_bytes().decode("utf-8")
     page = parse(html)
     assert_harmless(html, page)

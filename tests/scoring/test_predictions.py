@@ -97,7 +97,7 @@ class TestReading:
             read_predictions(path)
         assert (caught.value.path, caught.value.line) == (path, 2)
         assert str(caught.value).startswith(f"{path}:2: ")
-        assert "--skip-bad" in str(caught.value)
+        assert "skip_bad=true" in str(caught.value)
 
         read = read_predictions(path, skip_bad=True)
         assert [item.id for item in read.items] == ["a", "b"]

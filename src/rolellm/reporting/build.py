@@ -217,7 +217,7 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
     findings = [sentence for part in parts for sentence in part.describe()]
     findings += [sentence for check in safety for sentence in check.result.remarks()]
     content = PageContent(
-        options.title or f"Role-playing, {_name_manner(parts, sources)}",
+        f"Role-playing, {_name_manner(parts, sources)}",
         parts,
         [questions for _, questions in sections],
         summary=_describe_parts(parts),

@@ -12,15 +12,13 @@ class ReportOptions:
     """Options of a report.
 
     Attributes:
-        title: Heading of the page.
         protocol: Rouge-L protocol: paper (the default where the paper has a table of the config) or rouge-score.
         config: Config of the prediction files, where their record has none; judging runs name their own.
         split: Split of the prediction files, likewise.
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
     """
 
-    title: str | None = None
     protocol: Advanced[str | None] = None
     config: str | None = None
     split: Advanced[str | None] = None
-    data_dir: Path | None = None
+    data_dir: Advanced[Path | None] = None

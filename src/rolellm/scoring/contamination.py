@@ -148,7 +148,7 @@ def check_contamination(
     if strict:
         raise DataError(f"refused, as asked by strict: {finding}. {way_out}")
     examples = "".join(f"\n  {example}" for example in finding.examples)
-    warnings.warn(f"{finding.text}{examples}\n{way_out}; --strict refuses", RoleLLMWarning, stacklevel=4)
+    warnings.warn(f"{finding.text}{examples}\n{way_out}; --set strict=true refuses", RoleLLMWarning, stacklevel=4)
     return contamination
 
 

@@ -244,9 +244,7 @@ def check_model(settings: GenerateSettings) -> tuple[ModelSource, GenerateSettin
         MissingExtraError: Without torch or transformers.
     """
     if not settings.model:
-        raise SettingsError(
-            "no model is named; give a folder, a Hub id or a training run, or a server (llm=…, --llm, --base-url)"
-        )
+        raise SettingsError("no model is named; give a folder, a Hub id or a training run, or a server (llm=…, --llm)")
     if settings.system_template is not None:
         load_system_template("en", settings.system_template)
     require("torch", "transformers", extra="train")
@@ -585,8 +583,6 @@ def _summarize(
 
 def plan_row_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[list[Request], dict[str, Any]]:
     """The requests that rows take of a model behind an API, and what decides their prompts."""
-    if settings.num_beams > 1:
-        raise SettingsError("num_beams (--set num_beams=…) needs a model on this machine; an API has no beam search")
     ask, prompted = prepare_prompts(settings, rows)
     sampling = Sampling(
         temperature=settings.temperature,

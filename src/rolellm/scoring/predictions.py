@@ -147,7 +147,7 @@ def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], Predict
     if bad:
         first = bad[0]
         if not skip_bad:
-            problem = f"{first.problem}. --skip-bad (skip_bad=True) skips such lines"
+            problem = f"{first.problem}. --set skip_bad=true skips such lines"
             raise PredictionError(problem, path=path, line=first.line) from first
         _set_aside(file)
         reason = f"; all its {len(bad)} lines are bad, see {file.bad_path}"

@@ -61,9 +61,9 @@ class GenerateSettings(Decoding, DataSettings):
     system_template: Advanced[Path | None] = None
     dtype: Advanced[Literal["auto", "float32", "bfloat16", "float16"]] = "auto"
     overwrite: bool = False
-    profile: ProfileKind | None = None
+    profile: Advanced[ProfileKind | None] = None
     retrieved: int | None = Field(default=None, ge=1, json_schema_extra=_OWN)
-    strict: bool = False
+    strict: Advanced[bool] = False
     ray: Advanced[str | None] = None
     workers: int | None = Field(default=None, ge=1, json_schema_extra=_OWN)
 
@@ -82,9 +82,9 @@ class ScoreOptions(DataSettings):
 
     protocol: Protocol = "rouge-score"
     tokenizer: Advanced[str | None] = None
-    missing: Literal["skip", "zero"] = "skip"
-    strict: bool = False
-    skip_bad: bool = False
+    missing: Advanced[Literal["skip", "zero"]] = "skip"
+    strict: Advanced[bool] = False
+    skip_bad: Advanced[bool] = False
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:
