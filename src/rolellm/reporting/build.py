@@ -355,7 +355,6 @@ def _score_options(
         split=split,
         dataset_fingerprint=fingerprint,
         data_dir=data_dir,
-        processes=options.processes,
     )
 
 
