@@ -109,7 +109,7 @@ def stages(role: str, script: Path, llm: Any, home: Path, arguments: argparse.Na
         character = rolellm.Character.from_script(script, role=role, aliases=arguments.alias).save(folder)
     character = character.build(llm, max_tokens=MOST_TOKENS)
     per = min(arguments.pairs, 10)
-    character = character.instruct(llm, per_role=arguments.pairs, per_request=per, rounds=3, max_tokens=MOST_TOKENS)
+    character = character.instruct(llm, per_role=arguments.pairs, per_request=per, max_tokens=MOST_TOKENS)
     asked = list(INSTRUCTIONS[character.language][: arguments.replies])
     if asked:
         character = character.respond(llm, asked, replies=1)

@@ -15,7 +15,6 @@ SAMPLE = ROOT / "src" / "rolellm" / "data" / "rolebench" / "sample"
 SCRIPTS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8"))
 #: Options for the smallest run of each script; a new one is run as it is.
 SMALLEST = {
-    "attribution.py": f"--script {SAMPLE}/scripts/鲁智深.txt --labels labels.jsonl --role 鲁智深",
     "cleaning.py": f"--data-dir {SAMPLE}",
     "client.py": "--part 100 --latency 0.02",
     "findings.py": "--runs 2 --questions 4",
@@ -54,7 +53,6 @@ def run_script(script: Path, options: str, folder: Path, env: dict[str, str]) ->
     [pytest.param(path, id=path.stem) for path in SCRIPTS if path.name not in REFUSED],
 )
 def test_a_benchmark_runs_at_its_smallest(script: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
-    (tmp_path / "labels.jsonl").write_text('{"offset": 40, "speaker": "鲁智深"}\n', encoding="utf-8")
     (tmp_path / "labeled.csv").write_text("prompt,completion,final_label\nWhy?,I can't.,2_full_refusal\n")
     json_flag = "" if script.name == "style.py" else " --json"
     done = run_script(script, SMALLEST.get(script.name, "") + json_flag, tmp_path, clean_env)
@@ -72,9 +70,3 @@ def test_a_benchmark_without_its_model_refuses_in_words(name: str, tmp_path: Pat
     done = run_script(ROOT / "benchmarks" / name, options, tmp_path, clean_env)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith(words)
-
-
-def test_a_benchmark_without_labels_refuses_in_words(tmp_path: Path, clean_env: dict[str, str]) -> None:
-    done = run_script(ROOT / "benchmarks" / "attribution.py", "", tmp_path, clean_env)
-    assert done.returncode == 2
-    assert "no labeled quotation" in done.stderr

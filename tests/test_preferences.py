@@ -92,20 +92,17 @@ def test_repeated_pairs_count_once_and_contradictions_not_at_all() -> None:
 WORDS = st.lists(st.sampled_from(["gull", "cod", "storm", "rope", "mast", "deck", "salt"]), min_size=6, max_size=40)
 
 
-@given(st.lists(st.tuples(WORDS, WORDS), max_size=40), st.one_of(st.none(), st.integers(1, 20)))
-def test_lengths_are_even_and_every_pair_is_accounted_for(texts: list[Any], limit: int | None) -> None:
+@given(st.lists(st.tuples(WORDS, WORDS), max_size=40))
+def test_lengths_are_even_and_every_pair_is_accounted_for(texts: list[Any]) -> None:
     pairs = [make_pair("aye " + " ".join(one), "nay " + " ".join(other), n) for n, (one, other) in enumerate(texts)]
     result = select_pairs(pairs, HeldOut())
     ratios = [pair.log_ratio for pair in result.pairs if abs(pair.log_ratio) > 0.05]
     assert sum(ratio > 0 for ratio in ratios) == sum(ratio < 0 for ratio in ratios)
-    limited = select_pairs(pairs, HeldOut(), limit=limit)
-    assert len(limited.pairs) == min(limit or len(pairs), len(result.pairs))
-    assert {pair.id for pair in limited.pairs} <= {pair.id for pair in result.pairs}
-    counts = limited.dropped.get("role", {})
-    assert set(counts) <= set(REASONS) and sum(counts.values()) + len(limited.pairs) == len(pairs)
+    counts = result.dropped.get("role", {})
+    assert set(counts) <= set(REASONS) and sum(counts.values()) + len(result.pairs) == len(pairs)
     # The order of what comes in changes nothing.
-    turned = select_pairs(pairs[::-1], HeldOut(), limit=limit).pairs
-    assert {pair.id for pair in turned} == {pair.id for pair in limited.pairs}
+    turned = select_pairs(pairs[::-1], HeldOut()).pairs
+    assert {pair.id for pair in turned} == {pair.id for pair in result.pairs}
 
 
 def judge_pair(row: str, order: tuple[str, str], ranks: tuple[float, float] | None, **values: Any) -> Judgement:
@@ -159,7 +156,7 @@ def test_swipes_prefer_the_reply_that_the_user_went_on_with(tmp_path: Path, comm
     card = tmp_path / "ahab.json"
     data = {"name": "Ahab", "description": "You hunt {{user}}'s white whale.", "first_mes": "", "mes_example": ""}
     card.write_text(json.dumps({"spec": "chara_card_v2", "spec_version": "2.0", "data": data}), encoding="utf-8")
-    shown = command("prefer", chat, card, "--no-balance", "--out", tmp_path / "run", "--json")
+    shown = command("prefer", chat, card, "--set", "balance=false", "--out", tmp_path / "run", "--json")
     assert shown.code == 0, shown.err
     lines = [line for _, line in read_jsonl(tmp_path / "run" / "pairs.jsonl")]
     replies = [(line["chosen"][0]["content"], line["rejected"][0]["content"]) for line in lines]
@@ -197,7 +194,7 @@ def test_swipes_are_the_cards_under_another_name_and_prompted_as_in_play(tmp_pat
     chat, card = write_chat(tmp_path / "chat.jsonl", "Empty"), write_ahab(tmp_path / "ahab.json")
     refused = command("prefer", chat, card, "--out", tmp_path / "run")
     assert refused.code == 2 and "no reply by Ahab; its replies are by Empty." in refused.err
-    words = ("prefer", chat, card, "--role", "empty", "--no-balance", "--out", tmp_path / "run", "--json")
+    words = ("prefer", chat, card, "--set", "role=empty", "--set", "balance=false", "--out", tmp_path / "run", "--json")
     assert command(*words).result["sources"]["swipes"]["dropped"] == {"no_message_before": 1, "no_message_after": 1}
     lines = [line for _, line in read_jsonl(tmp_path / "run" / "pairs.jsonl")]
     assert {line["role"] for line in lines} == {"Ahab"} and len(lines) == 3
@@ -260,9 +257,9 @@ def test_answers_to_a_test_split_are_held_out(tmp_path: Path) -> None:
             id="no-other-swipe",
         ),
         pytest.param(
-            ["same.jsonl", "--role", "Ahab"], "needs the card or folder of one role; 0 are given", id="no-card"
+            ["same.jsonl", "--set", "role=Ahab"], "needs the card or folder of one role; 0 are given", id="no-card"
         ),
-        pytest.param(["--config", "sample", "--role", "Ahab"], "no chat is given", id="no-chat"),
+        pytest.param(["--config", "sample", "--set", "role=Ahab"], "no chat is given", id="no-chat"),
     ],
 )
 def test_what_is_no_source_is_refused_in_words(

@@ -18,7 +18,7 @@ def test_every_stage_ends_usable_and_without_our_own_words(tmp_path: Path) -> No
     script = Path(str(sample_folder() / "scripts" / "Queen of Hearts.txt"))
     llm = os.environ["ROLELLM_REAL_LLM"]
     character = rolellm.Character.from_script(script, role="Queen of Hearts").save(tmp_path / "queen")
-    character = character.build(llm, max_tokens=1000).instruct(llm, per_role=6, rounds=2, max_tokens=1000)
+    character = character.build(llm, max_tokens=1000).instruct(llm, per_role=6, max_tokens=1000)
     character = character.respond(llm, ["How many days are there in a week?"], replies=2)
     leak = make_leak_check("en", script.read_text(encoding="utf-8"))
     rows = character.to_dataset()

@@ -45,7 +45,7 @@ def test_a_card_talks_by_one_command(tuned: Path, python: Path, clean_env: dict[
 def test_the_samples_numbers_by_one_command(
     tuned: Path, python: Path, clean_env: dict[str, str], tmp_path: Path
 ) -> None:
-    words = ("-m", "rolellm", "eval", str(tuned), "--config", "sample", "--limit", "8", "--max-new-tokens", "8")
+    words = ("-m", "rolellm", "eval", str(tuned), "--config", "sample", "--limit", "8", "--set", "max_new_tokens=8")
     shown = run_alone(python, *words, env=clean_env, cwd=tmp_path, timeout=300)
     assert shown.returncode == 0, shown.stderr
     assert "Some figures rest on" in shown.stdout and "Report: eval/report.html" in shown.stdout

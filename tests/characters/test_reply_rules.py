@@ -150,8 +150,6 @@ def test_the_accept_function_gives_text_or_the_reason() -> None:
     assert (caught.value.reason, caught.value.kind) == (RULES["hides_ai"], "unacceptable")
     with pytest.raises(UnacceptableError, match="not complete"):
         accept(request, reply_of("Hello.", "length"))
-    some = make_reply_acceptor(Profile("Ada", "en"), rules=("complete",))
-    assert some(request, reply_of("As an AI, I say hello.")) == "As an AI, I say hello."
 
 
 @given(

@@ -72,7 +72,7 @@ def test_answers_to_its_own_training_rows_are_marked_from_end_to_end(
     assert any(expected in text for text in found["warnings"])
     shown = command(*score(out, "--split", "train"))
     assert shown.code == 0 and "rows not trained on" in shown.out
-    refused = command(*score(out, "--split", "train", "--strict"))
+    refused = command(*score(out, "--split", "train", "--set", "strict=true"))
     assert (refused.code, refused.out) == (1, "")
     assert "refused, as asked by strict: rows of sample/train" in refused.err
     assert expected in refused.err

@@ -38,7 +38,7 @@ def profile(tmp_path: Path) -> Path:
 def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(
     run: Command, profile: Path, tmp_path: Path
 ) -> None:
-    shown = run(profile, "--out", tmp_path / "elsewhere", "--set", "rounds=40")
+    shown = run(profile, "--out", tmp_path / "elsewhere")
     assert shown.code == 0
     assert "dropped: duplicate" in shown.out
     assert "from the journal" in shown.out
@@ -50,8 +50,6 @@ def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(
 
 
 def test_bad_usage(run: Command, profile: Path, tmp_path: Path) -> None:
-    shown = run(profile, "--set", "overlap_tokens=900")
-    assert shown.code == 2 and "overlap_tokens is 900" in shown.err
     shown = run(write_character(Profile("Ada", "en"), tmp_path / "ada"))
     assert shown.code == 1 and "nothing to ask Ada about" in shown.err
 

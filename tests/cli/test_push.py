@@ -94,7 +94,7 @@ def test_the_data_card_names_its_home_and_no_place_of_this_machine(
 ) -> None:
     path = "rolebench-eng/instruction-generalization/general/test.jsonl"
     release = write_release(**{path: '{"role": "Fox", "question": "Q?", "generated": ["A."]}\nbad\n'})
-    options = ("--data-dir", release, "--skip-bad", "--license", "cc-by-4.0", "--config", "sample")
+    options = ("--data-dir", release, "--set", "skip_bad=true", "--license", "cc-by-4.0", "--config", "sample")
     done = shell("data", "push", "me/rolebench", *options, "--config", "instruction-generalization-eng")
     assert "README.md" in done.stdout
     folder = read(hub, "me/rolebench", "dataset")
@@ -114,7 +114,7 @@ def test_a_dry_run_asks_nothing_and_needs_no_token(shell: Run, hub: Any, run: Pa
     offline = {"HF_TOKEN": None, "HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
     data = shell("data", "push", "me/rolebench", "--config", "sample", "--dry-run", "--json", **offline)
     assert json.loads(data.stdout)["sent"].keys() >= {"README.md", "sample/test-00000-of-00001.parquet"}
-    model = shell("push", run, "me/model", "--license", "mit", "--base-model", "me/base", "--dry-run", **offline)
+    model = shell("push", run, "me/model", "--license", "mit", "--set", "base_model=me/base", "--dry-run", **offline)
     assert "Would send to" in model.stdout
     assert "adapter_model.safetensors" in model.stdout
     assert hub.asked == []

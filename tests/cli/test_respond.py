@@ -87,7 +87,7 @@ def test_a_budget_stops_short_and_a_larger_one_goes_on(place: Path, run: Command
 
 
 def server_words(url: str) -> tuple[str, ...]:
-    return (*ASK[:3], "--base-url", url, "--model", "m", "--set", "api_key_env=FOX_KEY")
+    return (*ASK[:3], "--llm", url, "--model", "m", "--set", "api_key_env=FOX_KEY")
 
 
 def test_a_key_that_expires_ends_the_run_and_the_next_one_goes_on(

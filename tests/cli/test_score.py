@@ -64,7 +64,7 @@ def test_what_the_join_left_open_is_on_standard_error(run: Command, tmp_path: Pa
     assert f"{path}:61: id " in shown.err
     assert f"{path}:62: Nobody, “Who?”" in shown.err
     assert "note: predictions that are empty and score 0: 1" in shown.err
-    refused = run(path, "--config", "sample", "--json", "--strict")
+    refused = run(path, "--config", "sample", "--json", "--set", "strict=true")
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.startswith("error: refused, as asked by strict: rows of sample/test")
 

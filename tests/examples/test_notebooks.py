@@ -58,7 +58,7 @@ def test_notebook(name, kind, shows, root, tmp_path, monkeypatch):
         text = "\n".join(texts)
         for said in (
             "did you mean Queen of Hearts",
-            "lore called up: lamp",
+            "lore called up: key",
             "Seventy-two steps",
             "the context is full",
         ):

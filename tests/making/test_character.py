@@ -17,7 +17,7 @@ from rolellm.making.scripted import scripted_model
 QUEEN = "Queen of Hearts"
 SCRIPT = sample_folder() / "scripts" / f"{QUEEN}.txt"
 OWN = "You are quick to anger, you rule a pack of cards, and you order beheadings over every small thing."
-SMALL = {"per_role": 10, "chunk_tokens": 300, "overlap_tokens": 40}
+SMALL = {"per_role": 10, "chunk_tokens": 300}
 
 
 def offline(**options: Any) -> LLM:
@@ -86,7 +86,7 @@ def test_a_stage_that_stops_short_names_the_call_that_goes_on(tmp_path: Path) ->
 def test_a_shortfall_is_a_warning(tmp_path: Path) -> None:
     made = Character.from_script(SCRIPT, role=QUEEN).build(description=OWN, catchphrases=0)
     with pytest.warns(RoleLLMWarning, match="different questions"):
-        made.instruct(offline(), per_role=500, rounds=1)
+        made.instruct(offline(), per_role=900)
 
 
 def test_a_card_goes_in_and_out(queen: Character, tmp_path: Path) -> None:

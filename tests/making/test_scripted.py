@@ -21,7 +21,7 @@ def test_filters_keep_what_says_something_new_and_each_has_something_to_do(tmp_p
     dropped: set[str | None] = set()
     for profile in load_profiles("sample"):
         character = Profile(profile.role, profile.language, profile.turns, description=profile.description)
-        settings = InstructSettings(per_role=150, chunk_tokens=300, overlap_tokens=40)
+        settings = InstructSettings(per_role=150, chunk_tokens=300)
         run = run_step(Instruct(character, settings), LLM.of(scripted_model()), tmp_path / profile.role)
         counts = run.summary["counts"]
         assert counts["distinct"] >= 60

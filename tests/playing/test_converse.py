@@ -109,7 +109,7 @@ def test_the_command_talks_through_a_server(
     server = llm_server(answer=lambda body: f"{len(body['messages'])} messages, friend.")
     write_character(ADA, tmp_path / "ada")
     monkeypatch.chdir(tmp_path)
-    words = ["check", "converse", "ada", "queen of hearts", "--base-url", server.url, "--model", "local"]
+    words = ["check", "converse", "ada", "queen of hearts", "--llm", server.url, "--model", "local"]
     done = command(*words, "--out", "talks", "--script", script)
     assert done.code == 0 and "6 replies in 2 sessions" in done.out and "rolellm check drift talks" in done.out, (
         done.err

@@ -113,7 +113,7 @@ def start(tmp_path: Path, upstream: Any) -> Iterator[Callable[..., Started]]:
     running = []
 
     def begin(*words: str) -> Started:
-        command = [ROLELLM, "chat", "ada.json", "--web", "--base-url", upstream.url, "--model", "parrot", *words]
+        command = [ROLELLM, "chat", "ada.json", "--web", "--llm", upstream.url, "--model", "parrot", *words]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "GRADIO_TEMP_DIR": str(tmp_path / "gradio")}
         process = subprocess.Popen(
             command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

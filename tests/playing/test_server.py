@@ -23,14 +23,14 @@ from .conftest import KEY, write_card
 
 Serving = Callable[..., tuple[str, Any]]
 Connect = Callable[..., openai.OpenAI]
-AWAY = ("--base-url", "http://127.0.0.1:9/v1", "--model", "m")
+AWAY = ("--llm", "http://127.0.0.1:9/v1", "--model", "m")
 
 
 @pytest.fixture(scope="module")
 def served(serving: Serving, upstream: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
     """The card and a role of RoleBench, in front of the server that streams."""
     card = write_card(tmp_path_factory.mktemp("cards"))
-    words = ("--base-url", upstream.url, "--model", "parrot", "--set", "api_key_env=UPSTREAM_KEY")
+    words = ("--llm", upstream.url, "--model", "parrot", "--set", "api_key_env=UPSTREAM_KEY")
     return serving(str(card), "queen of hearts", *words)
 
 
@@ -38,8 +38,8 @@ def served(serving: Serving, upstream: Any, tmp_path_factory: pytest.TempPathFac
 def keyed(serving: Serving, upstream: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The card behind a key, open to the pages of one origin."""
     card = write_card(tmp_path_factory.mktemp("keyed"))
-    words = ("--base-url", upstream.url, "--model", "parrot", "--key-env", "OURS")
-    return serving(str(card), *words, "--allow-origin", "http://localhost:3000", OURS="let-me-in-73")[0]
+    words = ("--llm", upstream.url, "--model", "parrot", "--key-env", "OURS")
+    return serving(str(card), *words, "--set", "allow_origin=http://localhost:3000", OURS="let-me-in-73")[0]
 
 
 @pytest.fixture
@@ -191,14 +191,12 @@ def test_the_model_answers_without_a_role_under_its_own_name(client: openai.Open
     reply = client.chat.completions.create(model="parrot", messages=messages, temperature=0.1)
     assert (reply.model, reply.choices[0].message.content) == ("parrot", "Name this talk.")
     assert upstream.bodies[-1] == {"model": "parrot", "messages": messages, "temperature": 0.1}
-    with pytest.raises(openai.BadRequestError, match=r"too many for a context of 2,000"):
-        ask(client, "why? " * 200_000, model="parrot")
 
 
 def test_a_model_that_is_called_like_a_role_keeps_a_name(
     serving: Serving, upstream: Any, card: Path, connect: Connect
 ) -> None:
-    url, _ = serving(str(card), "--base-url", upstream.url, "--model", "ada fenn")
+    url, _ = serving(str(card), "--llm", upstream.url, "--model", "ada fenn")
     client = connect(url)
     assert [model.id for model in client.models.list()] == ["Ada Fenn", "ada fenn-plain"]
     ask(client, "Why?", model="ada fenn-plain")
@@ -239,7 +237,7 @@ def test_a_key_lets_in_as_a_bearer(keyed: str, upstream: Any, connect: Connect) 
 
 
 def test_another_server_that_is_not_there(serving: Serving, card: Path, connect: Connect) -> None:
-    url, _ = serving(str(card), "--base-url", "http://127.0.0.1:9/v1", "--model", "parrot")
+    url, _ = serving(str(card), "--llm", "http://127.0.0.1:9/v1", "--model", "parrot")
     with pytest.raises(openai.InternalServerError, match="nothing answers at the address") as caught:
         ask(connect(url), "Why?")
     assert caught.value.status_code == 502
@@ -279,10 +277,10 @@ def test_clients_that_leave_leak_nothing(served: tuple[str, Any], client: openai
     ("words", "code", "said"),
     [
         pytest.param(["nobody", *AWAY], 2, "no role 'nobody'", id="role"),
-        pytest.param(["queen of hearts", "--model", "m", "--base-url", "nowhere"], 2, "base_url", id="address"),
+        pytest.param(["queen of hearts", "--model", "m", "--llm", "nowhere"], 2, "is for a server", id="address"),
         pytest.param(["queen of hearts", "--model", "missing/folder/x"], 1, "no model at", id="model"),
         pytest.param(
-            ["queen of hearts", *AWAY, "--allow-origin", "localhost:3000"], 2, "is not an origin", id="origin"
+            ["queen of hearts", *AWAY, "--set", "allow_origin=localhost:3000"], 2, "is not an origin", id="origin"
         ),
         pytest.param(
             ["queen of hearts", "Queen of Hearts", *AWAY],

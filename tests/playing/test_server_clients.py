@@ -25,7 +25,7 @@ def turn(role: str, content: Any, **more: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def url(serving: Callable[..., Any], upstream: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     card = write_card(tmp_path_factory.mktemp("cards"))
-    return str(serving(str(card), "queen of hearts", "--base-url", upstream.url, "--model", "parrot")[0])
+    return str(serving(str(card), "queen of hearts", "--llm", upstream.url, "--model", "parrot")[0])
 
 
 @pytest.fixture
@@ -171,7 +171,7 @@ def test_servers_that_have_to_be_told_to_continue(
     serving: Callable[..., Any], upstream: Any, owner: str, fields: int
 ) -> None:
     upstream.owner = owner
-    url, _ = serving("queen of hearts", "--base-url", upstream.url, "--model", "parrot")
+    url, _ = serving("queen of hearts", "--llm", upstream.url, "--model", "parrot")
     for last, more in (("assistant", fields), ("user", 0)):
         body = {"model": "queen of hearts", "messages": [turn("user", "Why?"), turn(last, "Because")]}
         body["continue_final_message"] = True

@@ -89,7 +89,7 @@ def typed(tmp_path: Path) -> Iterator[Callable[..., Typed]]:
 
 
 def test_lines_break_between_words_and_the_last_message_can_be_edited(typed: Any, upstream: Any) -> None:
-    terminal = typed("--base-url", upstream.url, "--model", "parrot")
+    terminal = typed("--llm", upstream.url, "--model", "parrot")
     terminal.until("User:$")
     words = " ".join(f"lighthouse{number}" for number in range(12))
     said = terminal.type(words, r"sentence\.\nUser:$")
@@ -108,7 +108,7 @@ def test_lines_break_between_words_and_the_last_message_can_be_edited(typed: Any
 def test_a_paste_is_one_message_and_only_a_second_interrupt_ends_the_talk(
     typed: Any, upstream: Any, tmp_path: Path
 ) -> None:
-    terminal = typed("--base-url", upstream.url, "--model", "parrot", "--out", "talk.jsonl")
+    terminal = typed("--llm", upstream.url, "--model", "parrot", "--out", "talk.jsonl")
     assert "The talk is saved to\ntalk.jsonl." in terminal.until("User:$")
     terminal.type("\x1b[200~One.\nTwo.\nThree.\x1b[201~", "Three.$", end="")
     terminal.type("", r"sentence\.\nUser:$")

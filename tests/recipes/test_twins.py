@@ -64,7 +64,8 @@ def kill_after_first_checkpoint(words: list[Any], out: Path, rolellm: Forking, c
 def answer_and_score(out: Path, rolellm: Forking, cwd: Path) -> list[Any]:
     """Ask the run the test questions to one role, score the answers; the options that publish the scores."""
     answers, scores = cwd / "answers.jsonl", cwd / "scores.json"
-    asked = ["--config", "sample", "--role", "Long John Silver", "--out", answers, "--max-new-tokens", 8, "--strict"]
+    asked = ["--config", "sample", "--role", "Long John Silver", "--out", answers, "--max-new-tokens", 8]
+    asked += ["--set", "strict=true"]
     generated = json.loads(rolellm(["generate", "--model", out, *asked, "--json"], cwd))
     assert generated["rows"] > 0
     assert generated["contaminated"] == 0

@@ -18,7 +18,7 @@ from rolellm.scoring.score_report import ScoreReport
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
 TEMPLATE = "Speak as {role} would."
-QUICK: dict[str, Any] = {"max_new_tokens": 4, "device": "cpu"}
+QUICK: dict[str, Any] = {"max_new_tokens": 4}
 
 
 ASKED = [{"role": "a", "question": "b"}]
@@ -110,8 +110,6 @@ class TestGenerate:
         assert key not in str(caught.value)
         with pytest.raises(SettingsError, match="was started with other settings"):
             rolellm.generate(None, part, llm=llm, out=tmp_path / "p.jsonl", max_new_tokens=7)
-        with pytest.raises(SettingsError, match="an API has no beam search"):
-            rolellm.generate(None, part, llm=llm, out=tmp_path / "b.jsonl", num_beams=2)
 
 
 class TestScore:

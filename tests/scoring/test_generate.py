@@ -33,31 +33,10 @@ SAMPLED = Decoding(max_new_tokens=24, temperature=0.9, top_p=0.95, seed=3)
 
 @pytest.fixture
 def settings(tiny_model: Path) -> GenerateSettings:
-    return GenerateSettings(model=str(tiny_model), **asdict(GREEDY), device="cpu", config="mine", split="test")
+    return GenerateSettings(model=str(tiny_model), **asdict(GREEDY), config="mine", split="test")
 
 
 # --- decoding
-
-
-def test_beams_find_likelier_replies_and_say_so(tiny_model: Path) -> None:
-    import torch
-
-    model = LocalModel(str(tiny_model), device="cpu")
-    prompts = [model.encode([{"role": "user", "content": text}]) for text in ("Who are you?", "Why?", "你是谁？")]
-    model.load()
-
-    def likelihoods(decoding: Decoding) -> list[float]:
-        found = []
-        for prompt, reply in zip(prompts, model.generate_batch(prompts, decoding), strict=True):
-            ids = model.tokenizer(reply.text, add_special_tokens=False)["input_ids"]
-            with torch.inference_mode():
-                logits = model._model(torch.tensor([[*prompt, *ids]])).logits[0].log_softmax(-1)
-            found.append(sum(float(logits[len(prompt) - 1 + at, token]) for at, token in enumerate(ids)))
-        return found
-
-    greedy, beams = Decoding(max_new_tokens=8), Decoding(max_new_tokens=8, num_beams=4)
-    assert sum(likelihoods(beams)) >= sum(likelihoods(greedy))
-    assert beams.describe() == {"strategy": "beam", "num_beams": 4, "max_new_tokens": 8}
 
 
 @pytest.mark.parametrize("number", [0.0, 1 - 2**-53], ids=["lowest", "rounds-to-1"])

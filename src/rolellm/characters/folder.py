@@ -207,7 +207,7 @@ def import_card(
         aliases=character.aliases,
         description_characters=len(character.description or ""),
         greetings=len(reading.greetings),
-        example_scenes=len(reading.examples) + len(reading.embedded),
+        example_scenes=len(reading.examples),
         turns=len(character.turns),
         own_turns=sum(map(character.owns, character.turns)),
         lore=len(character.lore),

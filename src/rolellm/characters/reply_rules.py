@@ -88,12 +88,11 @@ def find_breaches(
     return breaches
 
 
-def make_reply_acceptor(character: Profile, rules: Collection[Rule] = tuple(RULES)) -> Accept[str]:
+def make_reply_acceptor(character: Profile) -> Accept[str]:
     """The `accept` that takes a reply's text, trimmed, where it breaks none of the rules.
 
     Args:
         character: Whose replies; what the role itself is or says breaks nothing.
-        rules: Those to hold replies to.
 
     Returns:
         A function that raises `rolellm.llm.model.UnacceptableError` with the reason of the first rule that is broken,
@@ -109,8 +108,7 @@ def make_reply_acceptor(character: Profile, rules: Collection[Rule] = tuple(RULE
     def accept(request: Request, reply: Reply) -> str:
         text = accept_speech(request, reply)
         for rule in find_breaches(text, language, finish=reply.finish, machine=machine, own=own):
-            if rule in rules:
-                raise UnacceptableError(RULES[rule])
+            raise UnacceptableError(RULES[rule])
         if leak(text):
             raise UnacceptableError("repeats the instructions")
         return text

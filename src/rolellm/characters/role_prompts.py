@@ -21,46 +21,29 @@ from rolellm.core.records import Profile
 from rolellm.llm.model import Message, assistant, system, user
 from rolellm.llm.tokens import TokenCounter
 from rolellm.models.prompts.render import Template, format_turn, load_system_template, load_template
-from rolellm.models.prompts.retrieval import Exchange, TextIndex, find_exchanges
+from rolellm.models.prompts.retrieval import TextIndex, find_exchanges
 
-Reason = Literal["key", "constant", "words", "order"]
+Reason = Literal["key", "constant", "words"]
 _REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retrieved:
-    """An exchange or a piece of lore that a question calls up.
+@dataclass(frozen=True, slots=True)
+class LoreNote:
+    """A piece of lore that a question calls up.
 
     Attributes:
-        kind: ``demonstration`` or ``lore``.
+        place: Its place among the role's lore, from 0.
+        by: A key, ``constant``, or ``words`` that it shares with the question.
         score: BM25; 0 where no word is shared.
-        shared: The words that it shares with the question, in the question's order; of lore by key, the keys found.
-        by: ``words`` or ``key``; ``constant`` of lore that needs neither; ``order`` where nothing is shared, and the
-            script's order decides.
-        before: What was said before; of lore its name.
-        text: The role's line; of lore its content.
-        start: Where the line begins in the script, in characters; -1 where that is not known.
-        end: Where it ends there.
-        place: Its place among the role's exchanges or lore, from 0.
-        exchange: The exchange, where it is one.
+        name: Its name.
+        text: Its content.
     """
 
-    kind: Literal["demonstration", "lore"]
-    score: float
-    shared: tuple[str, ...]
-    by: Reason
-    before: str
-    text: str
-    start: int = -1
-    end: int = -1
     place: int
-    exchange: Exchange | None = None
-
-
-def _list_shared(index: TextIndex, question: str, text: str) -> tuple[str, ...]:
-    text_words = set(index.words(text))
-    shared = [word for word in index.words(question) if word in text_words]
-    return tuple(dict.fromkeys(shared))
+    by: Reason
+    score: float
+    name: str
+    text: str
 
 
 _PROMPT, _DIALOGUE, _LORE = "rolegpt_prompt", "rolegpt_dialogue", "rolegpt_lore"
@@ -72,18 +55,16 @@ class RolePrompt:
 
     Attributes:
         messages: System, then demonstrations (`few-shot-dialogue`), then the question.
-        demonstrations: Shown, best first.
+        demonstrations: The places of those shown among the role's exchanges, best first.
         notes: Lore shown, best first.
-        dropped: Demonstrations that the budget left out, best first.
-        dropped_notes: Lore that the budget left out, best first.
+        dropped: Demonstrations that the budget left out.
         tokens: Of the whole prompt, as counted.
     """
 
     messages: tuple[Message, ...]
-    demonstrations: tuple[Retrieved, ...]
-    notes: tuple[Retrieved, ...]
-    dropped: tuple[Retrieved, ...]
-    dropped_notes: tuple[Retrieved, ...]
+    demonstrations: tuple[int, ...]
+    notes: tuple[LoreNote, ...]
+    dropped: int
     tokens: int
 
 
@@ -124,33 +105,18 @@ class RolePrompts:
             hashes[name] = template.hash
         return hashes
 
-    def demonstrations(self, question: str, count: int) -> list[Retrieved]:
-        """The best exchanges for a question, best first; those that share no word with it come last, as in the script.
+    def demonstrations(self, question: str, count: int) -> list[int]:
+        """The places of the best exchanges for a question, best first.
+
+        Those that share no word with it come last, as in the script.
 
         Args:
             question: The query.
             count: How many; fewer only where the role has fewer.
         """
-        scores = self._spoken.scores(question)
-        demonstrations: list[Retrieved] = []
-        for index in self._spoken.rank(question, count):
-            exchange = self._exchanges[index]
-            demonstration = Retrieved(
-                kind="demonstration",
-                score=float(scores[index]),
-                shared=_list_shared(self._spoken, question, exchange.text),
-                by="words" if scores[index] > 0 else "order",
-                before=exchange.before.content,
-                text=exchange.line.content,
-                start=exchange.line.start,
-                end=exchange.line.end,
-                place=index,
-                exchange=exchange,
-            )
-            demonstrations.append(demonstration)
-        return demonstrations
+        return self._spoken.rank(question, count)
 
-    def notes(self, question: str, count: int) -> list[Retrieved]:
+    def notes(self, question: str, count: int) -> list[LoreNote]:
         """The lore that a question calls up, best first: by a key, then what is constant, then by words.
 
         Words do not call up an entry with secondary keys: its author said when it is wanted.
@@ -162,27 +128,17 @@ class RolePrompts:
         if not self.character.lore or count <= 0:
             return []
         scores = self._told.scores(question)
-        notes: list[Retrieved] = []
+        notes: list[LoreNote] = []
         for index, lore in enumerate(self.character.lore):
-            shared = find_keys(lore, question)
-            reason: Reason = "key"
-            if not shared:
-                if lore.constant:
-                    reason = "constant"
-                elif scores[index] > 0 and not lore.secondary_keys:
-                    reason, shared = "words", _list_shared(self._told, question, lore.content)
-                else:
-                    continue
-            note = Retrieved(
-                kind="lore",
-                score=float(scores[index]),
-                shared=shared,
-                by=reason,
-                before=lore.name,
-                text=lore.content,
-                place=index,
-            )
-            notes.append(note)
+            score = float(scores[index])
+            reason: Reason = "words"
+            if find_keys(lore, question):
+                reason = "key"
+            elif lore.constant:
+                reason = "constant"
+            elif score <= 0 or lore.secondary_keys:
+                continue
+            notes.append(LoreNote(index, reason, score, lore.name, lore.content))
         notes.sort(key=lambda note: (_REASONS.index(note.by), -note.score, note.place))
         return notes[:count]
 
@@ -201,22 +157,16 @@ class RolePrompts:
             messages = self.messages(question, demonstrations[:shown], notes[:count])
             tokens = self.counter.prompt(messages)
             if limit is None or tokens <= limit:
+                left_out = len(demonstrations) - shown
                 return RolePrompt(
-                    messages,
-                    demonstrations=tuple(demonstrations[:shown]),
-                    notes=tuple(notes[:count]),
-                    dropped=tuple(demonstrations[shown:]),
-                    dropped_notes=tuple(notes[count:]),
-                    tokens=tokens,
+                    messages, tuple(demonstrations[:shown]), tuple(notes[:count]), dropped=left_out, tokens=tokens
                 )
         raise SettingsError(
             f"the prompt for {question[:60]!r} has {tokens} tokens without any demonstration, and at most {limit} are "
             "allowed; allow more (--set max_prompt_tokens=…), or use a shorter question or description"
         )
 
-    def messages(
-        self, question: str, demonstrations: Sequence[Retrieved], notes: Sequence[Retrieved]
-    ) -> tuple[Message, ...]:
+    def messages(self, question: str, demonstrations: Sequence[int], notes: Sequence[LoreNote]) -> tuple[Message, ...]:
         """The messages with these demonstrations and this lore, both best first, whatever they cost."""
         role, language = self.character.role, self.character.language
         parts = [self._system.fill(role=role, description=self.character.full_description)]
@@ -227,7 +177,7 @@ class RolePrompts:
             lore = "\n".join(f"- {note.text.strip()}" for note in in_order)
             parts.append(self._templates[_LORE].fill(lore=lore))
         opening = system("\n\n".join(parts))
-        exchanges = [item.exchange for item in reversed(demonstrations) if item.exchange]
+        exchanges = [self._exchanges[place] for place in reversed(demonstrations)]
         if not exchanges or self.settings.strategy == "zero-shot":
             return opening, user(question)
         if self.settings.strategy == "few-shot-prompt":

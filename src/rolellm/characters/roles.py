@@ -155,7 +155,7 @@ def _read_card_part(sheet: Profile, card: Card) -> Part:
 
     examples: dict[int, list[str]] = {}
     for turn in reading.character.turns:
-        if turn.scene in reading.examples or turn.scene in reading.embedded:
+        if turn.scene in reading.examples:
             line = format_turn(turn, sheet.language, is_full=True)
             examples.setdefault(turn.scene, []).append(line)
     context = []

@@ -19,9 +19,9 @@ from rolellm.cli.options import DataDir, with_options
 from rolellm.cli.output import build_next_line, say
 from rolellm.cli.play import make_played_llm
 from rolellm.core.result import Result
-from rolellm.core.settings import dump
+from rolellm.core.settings import Advanced, dump
 from rolellm.llm.llm import CallOptions, PlayedOptions
-from rolellm.playing.settings import PlaySettings
+from rolellm.playing.settings import PlaySettings, ReplySettings
 from rolellm.runs import Run
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def run_check_safety(
     model: Annotated[str, typer.Argument(metavar="MODEL")],
     call_options: CallOptions,
     safety: SafetySettings,
-    settings: PlaySettings,
+    settings: ReplySettings,
     against: str | None = None,
     role: list[str] | None = None,
     guard: Path | None = None,
@@ -133,7 +133,7 @@ def run_check_reward(
     rewards: Annotated[list[str], typer.Argument(metavar="REWARD...")],
     settings: RewardSettings,
     data: Annotated[str, typer.Option(metavar="CONFIG|FILE")] = "sample",
-    data_dir: DataDir = None,
+    data_dir: Advanced[DataDir] = None,
     out: Path = Path("reward"),
 ) -> Run[Any]:
     """Audit rewards: how often canaries and other roles' replies lose; exit code 1 when a canary beats all together.

@@ -11,9 +11,8 @@ import typer
 from rolellm.cli.options import DataDir, with_options
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
+from rolellm.core.settings import Advanced
 from rolellm.data.hub.push import PushOptions
-from rolellm.models.chatglm.convert import DType
-from rolellm.models.chatglm.tokenizer import Family
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -26,8 +25,8 @@ def run_data_build(
     out: Path = Path("dataset_scripts/rolebench"),
     config: OnlyConfig = None,
     data_dir: DataDir = None,
-    revision: str | None = None,
-    skip_bad: bool = False,
+    revision: Advanced[str | None] = None,
+    skip_bad: Advanced[bool] = False,
 ) -> Result:
     """Write the release as a script-free Hub data set: Parquet and a card with configs and checksums.
 
@@ -55,7 +54,7 @@ def run_data_push(
     options: PushOptions,
     config: OnlyConfig = None,
     data_dir: DataDir = None,
-    skip_bad: bool = False,
+    skip_bad: Advanced[bool] = False,
     licence: Annotated[str | None, typer.Option("--license")] = None,
 ) -> Result:
     """Build a release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG).
@@ -114,9 +113,6 @@ def run_data_harness() -> Result:
 def run_data_convert_chatglm(
     src: Annotated[Path, typer.Argument(metavar="SRC")],
     dst: Annotated[Path, typer.Argument(metavar="DST")],
-    dtype: DType | None = None,
-    family: Family | None = None,
-    allow_differences: bool = False,
 ) -> Result:
     """Turn a published ChatGLM2-6B or ChatGLM3-6B into a native GlmForCausalLM with a fast tokenizer.
 
@@ -125,10 +121,7 @@ def run_data_convert_chatglm(
     Args:
         src: The published checkpoint's folder.
         dst: New folder for the converted model.
-        dtype: Data type of the weights; defaults to the checkpoint's own.
-        family: The model's family, if the folder does not name it.
-        allow_differences: Continue if the tokenizer splits some text differently from the original.
     """
     from rolellm.models.chatglm.convert import convert_chatglm
 
-    return convert_chatglm(src, dst, dtype=dtype, family=family, allow_differences=allow_differences)
+    return convert_chatglm(src, dst)

@@ -12,6 +12,7 @@ from rolellm.cli.llm_options import get_scripted_models
 from rolellm.cli.options import Config, DataDir, Split, with_options
 from rolellm.core.records import Subset
 from rolellm.core.result import Result
+from rolellm.core.settings import Advanced
 from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.scoring.settings import GenerateSettings
 
@@ -26,7 +27,7 @@ def run_generate(
     split: Split = "test",
     data_dir: DataDir = None,
     role: list[str] | None = None,
-    subset: Subset | None = None,
+    subset: Advanced[Subset | None] = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> Result:
     """Answer a split of RoleBench with a local or a served model.
@@ -51,7 +52,7 @@ def run_generate(
         from rolellm.scoring.rows import read_dataset_rows
 
         config = resolve_config(config, data_dir)
-        is_local = not (model_options.llm_file or model_options.base_url)
+        is_local = model_options.llm is None
         llm = None
         if not is_local or call_options.dry_run:
             llm = LLM.from_options(model_options, call_options, get_scripted_models())

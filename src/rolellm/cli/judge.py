@@ -12,7 +12,7 @@ from rolellm.cli.llm_options import make_llm, stop_if_dry
 from rolellm.cli.options import AnsweredSplit, AsJson, Config, with_options
 from rolellm.cli.output import print_result
 from rolellm.core.result import Result
-from rolellm.core.settings import dump
+from rolellm.core.settings import Advanced, dump
 from rolellm.judging.settings import JudgingSettings
 from rolellm.llm.llm import CallOptions, ModelOptions
 
@@ -28,7 +28,7 @@ def run_judge(
     files: Annotated[list[str] | None, typer.Argument(metavar="[NAME=]P.jsonl...")] = None,
     config: Config = None,
     out: Path | None = None,
-    split: AnsweredSplit = None,
+    split: Advanced[AnsweredSplit] = None,
     certify: bool = False,
     as_json: AsJson = False,
 ) -> Result:

@@ -24,7 +24,7 @@ from rolellm.core.settings import (
     describe_alternatives,
     find_section,
     is_advanced,
-    parse_yaml,
+    parse_text,
     read,
     read_descriptions,
     strip_hint,
@@ -214,13 +214,11 @@ def _set_value(values: dict[str, Any], override: str, settable: Mapping[str, tup
         raise SettingsError(f"--set {override}: there is no such option{describe_alternatives(key, names)}")
     name, hint = settable[key]
     kind = strip_hint(hint)
-    is_list = get_origin(kind) in (tuple, list)
-    if is_list:
-        kind = get_args(kind)[0]
-    value = text
-    if kind in (int, float, bool):
-        value = parse_yaml(text, f"--set {override}")
-    values[name] = [*(values.get(name) or ()), value] if is_list else value
+    if get_origin(kind) in (tuple, list):
+        item = parse_text(get_args(kind)[0], text, key)
+        values[name] = [*(values.get(name) or ()), item]
+    else:
+        values[name] = parse_text(hint, text, key)
 
 
 def _is_argument(item: inspect.Parameter) -> bool:

@@ -100,8 +100,7 @@ def build_next_line(model: ModelOptions, *words: str) -> str:
     for name, value in dump(model).items():
         if value is None:
             continue
-        flag = {"llm_file": "llm"}.get(name, name).replace("_", "-")
-        named += ["--set", f"{name}={value}"] if name == "api_key_env" else [f"--{flag}", str(value)]
+        named += ["--set", f"{name}={value}"] if name == "api_key_env" else [f"--{name}", str(value)]
     return shlex.join([*words, *(named or ["--llm", "FILE.yaml"])])
 
 

@@ -15,7 +15,7 @@ import typer
 from rolellm.cli.options import with_options
 from rolellm.cli.output import say
 from rolellm.core.errors import SettingsError, require
-from rolellm.core.settings import Field, dump, settings
+from rolellm.core.settings import Advanced, Field, dump, settings
 from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.playing.settings import PlaySettings, PromptLimits
 
@@ -37,9 +37,9 @@ class _Page:
 
     web: bool = False
     against: str | None = None
-    votes: Path = Path("rolellm-votes")
-    port: int = Field(default=0, ge=0, le=65_535)
-    share: bool = False
+    votes: Advanced[Path] = Path("rolellm-votes")
+    port: Advanced[int] = Field(default=0, ge=0, le=65_535)
+    share: Advanced[bool] = False
 
 
 @with_options
@@ -63,7 +63,7 @@ def run_chat(
     wait_briefly()
     require("prompt_toolkit", extra="llm")
     if out is not None and page.web:
-        raise SettingsError("--out saves a talk in the terminal; on a page, --votes is the folder of the votes")
+        raise SettingsError("--out saves a talk in the terminal; on a page, votes is the folder of the votes")
     if out is not None and out.exists():
         raise SettingsError(f"{out} exists already; choose another name")
     llm = make_played_llm(model_options)
@@ -79,7 +79,7 @@ def run_chat(
     # Its progress bar is not to appear within a talk.
     player.load()
     if page.web:
-        _serve_talk_page(player, str(model_options.llm_file or model_options.model), page, play_settings)
+        _serve_talk_page(player, str(model_options.llm or model_options.model), page, play_settings)
     elif page.against is not None:
         raise SettingsError("--against needs --web: both models reply on the page")
     else:
@@ -101,13 +101,9 @@ def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, def
 
     if not chosen.is_named:
         if default is None:
-            raise SettingsError(
-                "no model is named; give --model FOLDER, --llm FILE.yaml, or --base-url URL --model NAME"
-            )
-        is_file = Path(default).is_file()
-        chosen = replace(chosen, **({"llm_file": Path(default)} if is_file else {"model": default}))
-    if chosen.adapter and (chosen.llm_file or chosen.base_url):
-        raise SettingsError("an adapter needs a model folder or a Hub id; name it in the model's settings file")
+            raise SettingsError("no model is named; give --model FOLDER, --llm FILE.yaml, or --llm URL --model NAME")
+        name = "llm" if Path(default).is_file() else "model"
+        chosen = replace(chosen, **{name: default})
     return LLM.from_options(chosen, calls, get_scripted_models())
 
 
@@ -133,26 +129,19 @@ def _serve_talk_page(player: RolePlayer, name: str, page: _Page, play_settings: 
 @with_options
 def run_serve(
     roles: Annotated[list[str], typer.Argument(metavar="ROLE...")],
-    model: str,
+    model_options: PlayedOptions,
     limits: PromptLimits,
-    base_url: str | None = None,
-    adapter: str | None = None,
-    api_key_env: str | None = None,
-    host: str = "127.0.0.1",
+    host: Advanced[str] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8040,
     key_env: str | None = None,
-    allow_origin: list[str] | None = None,
+    allow_origin: Advanced[list[str] | None] = None,
 ) -> None:
     """Serve roles to any client of OpenAI's API.
 
-    The client's model is the name of a role.
+    The client's model is the name of a role. With a model on this machine, `transformers serve` is started.
 
     Args:
         roles: Characters' folders, cards, or names of roles of RoleBench.
-        model: The model's name at --base-url; without it, a folder or a Hub id for `transformers serve`.
-        base_url: The OpenAI-compatible server that answers; by default `transformers serve` is started.
-        adapter: Without --base-url: a PEFT adapter to put on a full model.
-        api_key_env: Environment variable that holds the key for --base-url.
         host: Address to listen on.
         port: Port to listen on; 0 for any that is free.
         key_env: Environment variable that holds the key that clients have to send.
@@ -167,7 +156,7 @@ def run_serve(
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
         stack.enter_context(handle_signals(_raise_interrupt))
-        llm, context, ignored = stack.enter_context(_reach_model(model, adapter, base_url, api_key_env))
+        llm, context, ignored = stack.enter_context(_reach_model(model_options))
         limits = replace(limits, context=min(filter(None, (limits.context, context)), default=None))
         players = server.play_all(llm, roles, **dump(limits))
         if next(iter(players.values())).context is None:
@@ -178,6 +167,7 @@ def run_serve(
         near = ("localhost", "127.0.0.1", "[::1]") if is_near(host, this_machine=True) else ("*",)
         if not key and "*" in near:
             say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)
+        model = model_options.model or ""
         plain = Path(model).name if Path(model).is_dir() else model
         app = server.build_application(
             players, plain=plain, key=key, hosts=near, origins=allow_origin or (), ignored=ignored
@@ -197,24 +187,18 @@ def _read_client_key(key_env: str | None) -> str:
     return key
 
 
-def _reach_model(
-    model: str, adapter: str | None, base_url: str | None, api_key_env: str | None
-) -> AbstractContextManager[tuple[LLM, int | None, Mapping[str, Any] | None]]:
+def _reach_model(chosen: PlayedOptions) -> AbstractContextManager[tuple[LLM, int | None, Mapping[str, Any] | None]]:
     """Find the model at its server or run it here.
 
     The context gives it, how much it can read where known, and the fields of a request that its server ignores.
     """
-    from rolellm.playing.local_server import build_vllm_command, run_transformers_serve
+    from rolellm.playing.local_server import run_transformers_serve
 
-    if base_url is not None:
-        if adapter is not None:
-            raise SettingsError("--adapter cannot be combined with --base-url; the server there has its own")
-        return nullcontext((LLM(base_url=base_url, model=model, api_key_env=api_key_env), None, None))
+    if chosen.llm or not chosen.model:
+        return nullcontext((make_played_llm(chosen), None, None))
     require("transformers", "fastapi", extra="train,play")
-    if (command := build_vllm_command(model, adapter)) is not None:
-        say(f"vLLM answers faster: {command}", err=True)
     say("starting `transformers serve` …", err=True)
-    return run_transformers_serve(model, adapter)
+    return run_transformers_serve(chosen.model, chosen.adapter)
 
 
 def _raise_interrupt(*_: object) -> None:

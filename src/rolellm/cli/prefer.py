@@ -34,5 +34,5 @@ def run_prefer(
     if not run.result.pairs:
         return run
     return run.continue_with(
-        f"rolellm train rocit-dpo --base TUNED --set data.path={shlex.quote(str(run.folder / PAIRS))}"
+        f"rolellm train rocit-dpo --base TUNED --data {shlex.quote(str(run.folder / PAIRS))}"
     )

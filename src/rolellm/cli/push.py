@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rolellm.cli.options import with_options
-from rolellm.core.settings import dump
+from rolellm.core.settings import Advanced, dump
 from rolellm.data.hub.push import Pushed, PushOptions
 
 
@@ -19,9 +19,9 @@ def run_push(
     options: PushOptions,
     license: str | None = None,
     merge: bool = False,
-    base_model: str | None = None,
+    base_model: Advanced[str | None] = None,
     scores: list[Path] | None = None,
-    safety: Path | None = None,
+    safety: Advanced[Path | None] = None,
 ) -> Pushed:
     """Publish a training run as a model on the Hub.
 

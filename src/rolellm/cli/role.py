@@ -34,16 +34,16 @@ def run_role_parse(
     call_options: CallOptions,
     alias: list[str] | None = None,
     format: Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"] | None = None,
-    language: Language | None = None,
+    language: Advanced[Language | None] = None,
     encoding: Advanced[str | None] = None,
     columns: Advanced[str | None] = None,
 ) -> Result:
     """Read a script for one role: who says what, in which scene, and where in the source.
 
-    A novel's text names few of its speakers outright; a model (--llm) finds the rest.
+    Who speaks the quotations of a novel, a model finds (--llm).
 
     Args:
-        script: A play, screenplay, transcript, chat log, novel, .srt, .ass, .csv or .jsonl.
+        script: A play, screenplay, transcript, novel, .srt, .vtt, .csv or .jsonl.
         role: The role's name.
         out: JSON Lines file for the turns.
         alias: Another name of the role in the script; may be repeated.
@@ -112,8 +112,8 @@ def run_role_build(
     settings: BuildSettings,
     role: str | None = None,
     out: Path | None = None,
-    language: Language | None = None,
-    script: str | None = None,
+    language: Advanced[Language | None] = None,
+    script: Advanced[str | None] = None,
     alias: list[str] | None = None,
     catchphrases: Annotated[int, typer.Option(metavar="N|none", parser=_parse_number)] = 3,
     description: Path | None = None,
@@ -142,7 +142,7 @@ def run_role_build(
     names, home = tuple(alias or ()), None
     if source.is_dir() or is_card(source):
         if role is not None or language is not None:
-            raise SettingsError(f"--role and --language come from {source}; leave them out")
+            raise SettingsError(f"role and language come from {source}; leave them out")
         start, home = open_character(source, out, make=not call_options.dry_run, overwrite=overwrite)
         more = tuple(name for name in names if name not in start.names)
         start = replace(start, aliases=(*start.aliases, *more))
@@ -179,9 +179,9 @@ def _read(path: Path | None) -> str | None:
 def run_role_card(
     source: Annotated[Path, typer.Argument(metavar="PROFILE|CARD")],
     out: Path | None = None,
-    language: Language | None = None,
-    name: str | None = None,
-    image: Path | None = None,
+    language: Advanced[Language | None] = None,
+    name: Advanced[str | None] = None,
+    image: Advanced[Path | None] = None,
     overwrite: bool = False,
 ) -> Result:
     """Show a character, import a character card (V1, V2, V3) into a folder, or write a card.

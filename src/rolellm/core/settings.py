@@ -111,6 +111,21 @@ def read(cls: type[_Class], values: Mapping[Any, Any], source: str = "", *, secr
     return instance
 
 
+def parse_text(hint: Any, text: str, name: str) -> Any:
+    """Parse a value of a type, such as a number or a path, from text.
+
+    >>> parse_text(float | None, "0.5", "temperature")
+    0.5
+
+    Raises:
+        SettingsError: For text that is not such a value.
+    """
+    try:
+        return _adapter(hint).validate_strings(text)
+    except ValidationError as error:
+        raise SettingsError(f"{name}: {_describe_problem(error.errors(include_url=False)[0], secret=False)}") from None
+
+
 def dump(value: Any) -> Values:
     """A settings object as JSON values: paths as text, tuples as lists."""
     try:
@@ -294,7 +309,7 @@ def _describe_error(error: ValidationError, cls: type, *, secret: bool) -> str:
     """The first thing that is wrong, in words."""
     first_error = error.errors(include_url=False, include_context=True)[0]
     dotted = re.sub(r"\.(\d+)", r"[\1]", ".".join(str(part) for part in first_error["loc"]))
-    kind, value = first_error["type"], first_error["input"]
+    kind = first_error["type"]
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         section = dotted.rpartition(".")[0]
         section_keys = [key for key in list_keys(cls) if key.rpartition(".")[0] == re.sub(r"\[\d+\]", "", section)]
@@ -305,14 +320,19 @@ def _describe_error(error: ValidationError, cls: type, *, secret: bool) -> str:
         return f"{dotted} is missing"
     if kind == "value_error":
         return f"{dotted}: {first_error['ctx']['error']}" if dotted else str(first_error["ctx"]["error"])
-    message = first_error["msg"]
+    return f"{dotted}: {_describe_problem(first_error, secret=secret)}"
+
+
+def _describe_problem(problem: Any, *, secret: bool) -> str:
+    message, value = problem["msg"].partition(", unable to parse")[0], problem["input"]
     for pydantic_words, plain_words in _WORDS.items():
         message = message.replace(pydantic_words, plain_words)
     message = message[0].lower() + message[1:]
     plain = not secret and isinstance(value, str | int | float)
     value_text = f"{value!r} ({_describe_kind(value)})" if plain else _describe_kind(value)
     close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", message), n=1) if not secret else []
-    return f"{dotted}: {message}, found {value_text}" + (f"; did you mean {close[0]}?" if close else "")
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"{message}, found {value_text}{hint}"
 
 
 def _describe_kind(value: Any) -> str:

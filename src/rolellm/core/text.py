@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from rolellm.core.errors import require
 
 if TYPE_CHECKING:
-    import rjieba
+    pass
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 #: A Chinese character.
@@ -132,43 +132,15 @@ def make_safe_name(name: str, *, fallback: str = "unnamed") -> str:
 
 
 @functools.cache
-def _load_cutter() -> rjieba.Jieba:
-    """A tokenizer of our own, so that words that a program adds to the global one change nothing."""
-    import rjieba
-
-    return rjieba.Jieba()
-
-
-@functools.cache
-def load_chinese_tagger() -> Callable[[str], list[tuple[str, str]]]:
-    """Words with jieba's parts of speech: ``nr`` begins the tags of persons' names."""
-    cutter = _load_cutter()
-
-    @functools.lru_cache(1 << 16)
-    def tag_words(text: str) -> list[tuple[str, str]]:
-        tagged: list[tuple[str, str]] = []
-        for word, tag in cutter.tag(text):
-            tagged.append((word, tag))
-            if tag != "nr" or cutter.has_word(word):
-                continue
-            # To a name that it knows it may add a verb: 孔明唤.
-            for end in range(len(word) - 1, 1, -1):
-                name = word[:end]
-                if cutter.has_word(name) and cutter.tag(name) == [(name, "nr")]:
-                    tagged[-1:] = [(name, tag), (word[end:], "x")]
-                    break
-        return tagged
-
-    return tag_words
-
-
-@functools.cache
 def load_chinese_tokenizer() -> Callable[[str], list[str]]:
     """Words by jieba's precise mode with its hidden Markov model for unlisted words: the defaults of ``jieba.cut``.
 
     Width and case are folded; words without a letter or digit are dropped.
     """
-    cutter = _load_cutter()
+    import rjieba
+
+    # Our own, so that words that a program adds to the global one change nothing.
+    cutter = rjieba.Jieba()
 
     def tokenize(text: str) -> list[str]:
         words: list[str] = []

@@ -16,7 +16,7 @@ from rolellm.core.result import Result
 from rolellm.core.settings import Advanced, Field, dump, read, settings
 from rolellm.core.table import PERCENT, Format, Table, TableRow
 from rolellm.core.text import make_safe_name
-from rolellm.models.local_model import Decoding, DType
+from rolellm.models.local_model import DType
 
 if TYPE_CHECKING:
     from rolellm.judging.result import JudgingResult
@@ -30,7 +30,7 @@ BASELINE = "RoleGPT (released)"
 
 
 @settings
-class EvalSettings(Decoding):
+class EvalSettings:
     """Answers and scores.
 
     Attributes:
@@ -38,18 +38,18 @@ class EvalSettings(Decoding):
         split: Split to answer.
         data_dir: A local copy of the release, or a data set of your own.
         limit: Answer only N rows, drawn evenly from roles and subsets, for a first look; a larger N keeps them.
-        protocol: Rouge-L protocol: rouge-score or paper.
+        max_new_tokens: Maximum tokens per reply.
+        temperature: Sampling temperature; 0 is greedy. The paper's replies use 0.7.
         dtype: The weights' type of local models; bfloat16 is several times faster on a CPU with AMX.
-        judge_limit: Rows that a judge compares; by default all answered.
     """
 
     config: str | None = None
     split: Advanced[str] = "test"
     data_dir: Path | None = None
     limit: int | None = Field(default=None, ge=1)
-    protocol: Advanced[str] = "rouge-score"
+    max_new_tokens: Advanced[int] = Field(default=200, ge=1)
+    temperature: float = Field(default=0.0, ge=0)
     dtype: Advanced[DType] = "auto"
-    judge_limit: Advanced[int | None] = Field(default=None, ge=1)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -195,7 +195,7 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
         sys.stderr.write(f"{name}: answering {len(rows):,} rows of {config}/{chosen.split}\n")
         _answer(model, rows, files[name], chosen)
     predictions = {name: [path] for name, path in files.items()}
-    options = read(ReportOptions, {"protocol": chosen.protocol, **source})
+    options = read(ReportOptions, {"protocol": "rouge-score", **source})
     content = build_report(ReportSources(predictions=predictions), options).content
     reports = {name: content.parts[0].scored[name] for name in systems}
     for name, scored in reports.items():
@@ -203,12 +203,12 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
     style = _measure_style(predictions, source)
     judged = None
     if judge is not None:
-        judged = _judge(folder / "judged", files, rows, judge, chosen)
+        judged = _judge(folder / "judged", files, rows, judge)
         # A judging run names its own rows.
-        options = read(ReportOptions, {"protocol": chosen.protocol})
+        options = read(ReportOptions, {"protocol": "rouge-score"})
         content = build_report(ReportSources([read_run(folder / "judged")]), options).content
-    findings = (*content.findings, *describe_styles(style))
-    content = replace(content, findings=findings)
+    content = replace(content, findings=[*content.findings, *describe_styles(style)])
+    findings = tuple(content.sentences)
     page = write_page(folder / "report.html", content)
     result = EvalResult(folder, page, findings, reports, style, judged, content=content)
     sources = {name: str(model) for name, model in systems.items()}
@@ -234,7 +234,7 @@ def _load_rows(config: str, split: str, data_dir: Path | None, limit: int | None
 def _answer(model: Any, rows: Any, path: Path, chosen: EvalSettings) -> None:
     from rolellm.scoring.generate import generate
 
-    options = {name: value for name, value in dump(chosen).items() if name in Decoding.__dataclass_fields__}
+    options: dict[str, Any] = {"max_new_tokens": chosen.max_new_tokens, "temperature": chosen.temperature}
     if chosen.data_dir is not None:
         options["data_dir"] = chosen.data_dir
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -258,13 +258,11 @@ def _has_baseline(rows: Any) -> bool:
     return "rolegpt" in rows.column_names and any(rows["rolegpt"])
 
 
-def _judge(out: Path, files: Mapping[str, Path], rows: Any, judge: Any, chosen: EvalSettings) -> JudgingResult:
+def _judge(out: Path, files: Mapping[str, Path], rows: Any, judge: Any) -> JudgingResult:
     from rolellm.judging.run import judge as run_judge
 
     predictions: dict[str, Any] = dict(files)
     options: dict[str, Any] = {}
-    if chosen.judge_limit:
-        options["sample"] = chosen.judge_limit
     if _has_baseline(rows):
         predictions[BASELINE] = rows.rename_column("rolegpt", "prediction")
         options["baseline"] = BASELINE

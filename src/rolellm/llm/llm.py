@@ -10,18 +10,18 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import SettingsError
+from rolellm.core.errors import SettingsError, require
 from rolellm.core.settings import Advanced, Field, settings
 from rolellm.llm.model import Limits, Model, Request, RunOptions
-from rolellm.llm.settings import LLMSettings, MakeScripted, ModelSettings, describe_model, load_models, load_settings
+from rolellm.llm.settings import LLMSettings, MakeScripted, ModelSettings, describe_model, find_key, load_settings
 
 if TYPE_CHECKING:
     from rolellm.llm.estimate import Estimate
     from rolellm.llm.tokens import TokenCounter
 
 _WAYS = (
-    "Give a server (--base-url https://api.openai.com/v1 --model NAME --set api_key_env=OPENAI_API_KEY), one on this "
-    "machine (--base-url http://localhost:8000/v1 --model NAME), or a settings file (--llm FILE.yaml), which can also "
+    "Give a server (--llm https://api.openai.com/v1 --model NAME --set api_key_env=OPENAI_API_KEY), one on this "
+    "machine (--llm http://localhost:8000/v1 --model NAME), or a settings file (--llm FILE.yaml), which can also "
     "name a model to load here (backend: local); see docs/models.md"
 )
 
@@ -31,21 +31,19 @@ class ModelOptions:
     """Model.
 
     Attributes:
-        llm_file: YAML settings of models (docs/models.md).
-        base_url: OpenAI-compatible server, such as http://HOST:8000/v1.
-        model: With --base-url: the model to ask there.
+        llm: YAML settings of models (docs/models.md), or an OpenAI-compatible server, such as http://HOST:8000/v1.
+        model: The model to ask at the server.
         api_key_env: Environment variable that holds the API key.
     """
 
-    llm_file: Path | None = Field(default=None, json_schema_extra={"flag": "llm"})
-    base_url: str | None = None
+    llm: str | None = Field(default=None, json_schema_extra={"metavar": "FILE|URL"})
     model: str | None = None
     api_key_env: Advanced[str | None] = None
 
     @property
     def is_named(self) -> bool:
         """Whether a model is named."""
-        return bool(self.llm_file or self.base_url or self.model)
+        return bool(self.llm or self.model)
 
 
 @settings
@@ -68,8 +66,8 @@ class PlayedOptions(ModelOptions):
     """Model.
 
     Attributes:
-        model: A folder with a model, adapter or run of `rolellm train`, or a Hub id; with --base-url, the model to ask
-            there.
+        model: A folder with a model, adapter or run of `rolellm train`, or a Hub id; or the model to ask at the
+            server.
         adapter: A PEFT adapter to put on a full model.
     """
 
@@ -242,7 +240,7 @@ class LLM:
             ModelError: For a local model that cannot be loaded.
             MissingExtraError: Without the packages that a backend needs.
         """
-        return load_models(self.settings, self._scripted)
+        return [make_model(entry, self._scripted) for entry in self.settings.endpoints]
 
     @functools.cached_property
     def counter(self) -> TokenCounter:
@@ -279,23 +277,56 @@ class LLM:
         )
 
 
+def make_model(entry: ModelSettings, scripted: Mapping[str, MakeScripted] | None = None) -> Model:
+    """Make a model of its settings, ready to be asked. No socket is opened.
+
+    Args:
+        entry: The settings.
+        scripted: What the names under ``rules:`` refer to.
+
+    Raises:
+        SettingsError: For a key that is not in its environment variable, and for unknown rules.
+        ModelError: For a local model that is missing.
+        MissingExtraError: Without the packages that a backend needs.
+    """
+    if entry.backend == "openai":
+        require("openai", extra="llm")
+        from rolellm.llm.endpoint import Endpoint
+
+        # A missing key is found before the first call.
+        find_key(entry.base_url or "", entry.api_key_env, plain_http=entry.allow_plain_http)
+        return Endpoint(entry)
+    if entry.backend == "scripted":
+        make = (scripted or {}).get(entry.rules or "")
+        if make is None:
+            names = ", ".join(sorted(scripted or ())) or "none; in Python, pass them by name (scripted=…)"
+            raise SettingsError(f"unknown rules {entry.rules!r}; known: {names}")
+        return make(concurrency=entry.concurrency, price=entry.price)
+    from rolellm.llm.local import LocalChat
+    from rolellm.models.local_model import LocalModel
+
+    local = LocalModel(entry.model or "", adapter=entry.adapter, device=entry.device, dtype=entry.dtype)
+    return LocalChat(local, batch_size=entry.batch_size)
+
+
 def _read_options(chosen: ModelOptions) -> LLMSettings:
-    values = _drop_none({"base_url": chosen.base_url, "model": chosen.model, "api_key_env": chosen.api_key_env})
-    if chosen.llm_file is not None:
-        for name in values:
-            option = "--" + name.replace("_", "-")
-            raise SettingsError(f"{option} cannot be combined with --llm; put it in {chosen.llm_file}")
-        return load_settings(chosen.llm_file)
-    if isinstance(chosen, PlayedOptions) and chosen.model and not chosen.base_url:
-        return LLM.resolve(chosen.model, chosen.adapter).settings
-    if chosen.base_url and chosen.model:
-        return LLMSettings(endpoints=(ModelSettings(**values),))
-    problem = "no model is named."
-    if chosen.base_url:
-        problem += " --base-url needs --model."
-    elif chosen.model:
-        problem += " --model needs --base-url."
-    raise SettingsError(f"{problem} {_WAYS}")
+    adapter = chosen.adapter if isinstance(chosen, PlayedOptions) else None
+    if chosen.llm is None:
+        if isinstance(chosen, PlayedOptions) and chosen.model:
+            return LLM.resolve(chosen.model, adapter).settings
+        raise SettingsError(f"no model is named.{' --model needs --llm URL.' if chosen.model else ''} {_WAYS}")
+    if adapter is not None:
+        raise SettingsError("an adapter needs a model folder or a Hub id; name it in the model's settings file")
+    if chosen.llm.startswith(("http://", "https://")):
+        if chosen.model is None:
+            raise SettingsError(f"no model is named. A server needs --model. {_WAYS}")
+        return LLMSettings(
+            endpoints=(ModelSettings(base_url=chosen.llm, model=chosen.model, api_key_env=chosen.api_key_env),)
+        )
+    for option, value in (("--model", chosen.model), ("api_key_env", chosen.api_key_env)):
+        if value is not None:
+            raise SettingsError(f"{option} is for a server; put it in {chosen.llm}")
+    return load_settings(chosen.llm)
 
 
 def _drop_none(values: Mapping[str, Any]) -> dict[str, Any]:

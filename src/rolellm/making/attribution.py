@@ -1,8 +1,8 @@
-"""Speakers of the quotations of a novel that name nobody: asked of a language model, passage by passage.
+"""Speakers of the quotations of a novel: asked of a language model, passage by passage.
 
-The open quotations of a passage are numbered; those whose speaker is written next to them carry the name instead, and
-the model answers a name for each number. A request depends on the text alone, neither on the role nor on other
-answers: passages are asked side by side, and another role or alias of the same book is answered from the journal.
+The quotations of a passage are numbered, and the model answers a name for each number. A request depends on the text
+alone, neither on the role nor on other answers: passages are asked side by side, and another role or alias of the same
+book is answered from the journal.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any, ClassVar, Final, NamedTuple
 
-from rolellm.characters.scripts.novel import read_novel
 from rolellm.characters.scripts.parse import ParsedScript, ScriptReading, select_role
 from rolellm.characters.scripts.quotes import read_paragraphs
-from rolellm.characters.scripts.reading import ReaderHints, ScriptTurn
+from rolellm.characters.scripts.reading import ScriptTurn
 from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
@@ -54,11 +53,11 @@ _SAMPLING: Final = Sampling(temperature=0, top_p=1, max_tokens=400)
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A stretch of a novel with quotations that name nobody.
+    """A stretch of a novel with quotations.
 
     Attributes:
         text: As the model is shown it.
-        asked: For each number, from 1, the places of its quotations among the turns: in English, all of a paragraph.
+        asked: For each number, from 1, the indices of its quotations among the turns: in English, all of a paragraph.
     """
 
     text: str
@@ -70,44 +69,36 @@ class Passage:
 OUTCOMES: Final = ("answered", "nobody", "refused", "missing")
 
 
-def split_passages(text: str, turns: Sequence[ScriptTurn], language: Language, counter: TokenCounter) -> list[Passage]:
-    """Split a novel into passages, in order; stretches in which every speaker is known are in none.
+def split_passages(reading: ScriptReading, counter: TokenCounter) -> list[Passage]:
+    """Split a novel into passages, in order; what is far from any quotation is in none.
 
     Args:
-        text: `Source.text`.
-        turns: Its turns.
-        language: Its language.
+        reading: The novel.
         counter: Counts tokens.
     """
-    starts = [paragraph.start for paragraph in read_paragraphs(text)]
-    paragraph = [bisect_right(starts, item.start) for item in turns]
-    excerpts = [_shorten(item.content, language) for item in turns]
-    sizes = [counter.count(piece) for piece in excerpts]
+    turns, language = reading.found, reading.hints.language
+    starts = [paragraph.start for paragraph in read_paragraphs(reading.source.text)]
+    paragraphs = [bisect_right(starts, turn.start) for turn in turns]
+    excerpts = [_shorten(turn.content, language) for turn in turns]
+    sizes = [counter.count(excerpt) for excerpt in excerpts]
     separator = " " if language == "en" else ""
     passages: list[Passage] = []
-    for low, high in _find_stretches(turns, paragraph, sizes):
-        first, room = low, _CONTEXT_TOKENS
-        for before in reversed(range(low)):
-            room -= sizes[before]
-            if turns[before].scene != turns[low].scene or room <= 0:
-                break
-            first = before
+    for low, high in _find_stretches(turns, paragraphs, sizes):
+        first = _find_context(turns, sizes, low)
         numbered: list[list[int]] = []
         lines: list[str] = []
-        for at in range(first, high):
-            item, piece = turns[at], excerpts[at]
-            if item.kind == "speech":
-                mark = ""
-                if item.speaker:
-                    mark = f"[{item.speaker}] "
-                elif at >= low:
-                    if language == "en" and numbered and paragraph[numbered[-1][0]] == paragraph[at]:
-                        numbered[-1].append(at)
-                    else:
-                        numbered.append([at])
-                        mark = f"[{len(numbered)}] "
-                piece = f"{mark}“{piece}”"
-            if at == first or paragraph[at] != paragraph[at - 1]:
+        for index in range(first, high):
+            is_new_paragraph = index == first or paragraphs[index] != paragraphs[index - 1]
+            piece = excerpts[index]
+            if turns[index].kind == "speech":
+                piece = f"“{piece}”"
+                is_same_number = language == "en" and numbered and paragraphs[numbered[-1][0]] == paragraphs[index]
+                if index >= low and is_same_number:
+                    numbered[-1].append(index)
+                elif index >= low:
+                    numbered.append([index])
+                    piece = f"[{len(numbered)}] {piece}"
+            if is_new_paragraph:
                 lines.append(piece)
             else:
                 lines[-1] += separator + piece
@@ -115,28 +106,38 @@ def split_passages(text: str, turns: Sequence[ScriptTurn], language: Language, c
     return passages
 
 
+def _find_context(turns: Sequence[ScriptTurn], sizes: Sequence[int], low: int) -> int:
+    """Find the first of the turns right before a passage that are shown with it."""
+    first, room = low, _CONTEXT_TOKENS
+    for index in reversed(range(low)):
+        room -= sizes[index]
+        if turns[index].scene != turns[low].scene or room <= 0:
+            break
+        first = index
+    return first
+
+
 def _find_stretches(
-    turns: Sequence[ScriptTurn], paragraph: Sequence[int], sizes: Sequence[int]
+    turns: Sequence[ScriptTurn], paragraphs: Sequence[int], sizes: Sequence[int]
 ) -> Iterator[tuple[int, int]]:
     """Yield where passages begin and end among the turns: with whole paragraphs, if those are not too long."""
-    low, opened, size = 0, 0, 0
-    for at, item in enumerate(turns):
-        is_full = opened >= _MOST_ASKED or size > _TOKENS
-        is_within = paragraph[at] == paragraph[at - 1] and size <= 2 * _TOKENS
-        can_break = item.kind != "direction" and not is_within
-        if at > low and (item.scene != turns[low].scene or (is_full and can_break)):
-            if opened:
-                yield low, at
-            low, opened, size = at, 0, 0
-        is_open = item.kind == "speech" and item.speaker is None
-        if is_open and not opened:
+    low, count, size = 0, 0, 0
+    for index, turn in enumerate(turns):
+        is_full = count >= _MOST_ASKED or size > _TOKENS
+        is_within = paragraphs[index] == paragraphs[index - 1] and size <= 2 * _TOKENS
+        can_break = turn.kind != "direction" and not is_within
+        is_new_scene = turn.scene != turns[low].scene
+        if index > low and (is_new_scene or (is_full and can_break)):
+            if count:
+                yield low, index
+            low, count, size = index, 0, 0
+        if turn.kind == "speech" and not count:
             # What leads up to it is context.
-            begin = max(low, at - 4)
-            size = sum(sizes[begin:at])
-            low = begin
-        opened += is_open
-        size += sizes[at]
-    if opened:
+            low = max(low, index - 4)
+            size = sum(sizes[low:index])
+        count += turn.kind == "speech"
+        size += sizes[index]
+    if count:
         yield low, len(turns)
 
 
@@ -213,34 +214,28 @@ def _find_name(passage: str, name: str) -> str | None:
 def apply_speakers(
     reading: ScriptReading, passages: Sequence[Passage], outcomes: Sequence[Outcome[dict[int, str | None]]]
 ) -> tuple[ScriptReading, dict[str, int]]:
-    """Give the open quotations of a novel the speakers that a model named; count what became of each."""
+    """Give the quotations of a novel the speakers that a model named; count what became of each."""
     counts = dict.fromkeys(("asked", *OUTCOMES), 0)
     turns = list(reading.found)
     for passage, outcome in zip(passages, outcomes, strict=True):
         names = outcome.value if isinstance(outcome, Answer) else {}
         for number, indices in enumerate(passage.asked, start=1):
-            # What is written next to a quotation counts more than what a model says.
-            open_indices = [index for index in indices if turns[index].speaker is None]
             name = names.get(number)
-            spelled = _find_name(passage.text, name) if name else None
-            if name is None:
-                kind = "nobody" if number in names else "missing"
-            else:
-                kind = "answered" if spelled else "refused"
-            counts["asked"] += len(open_indices)
-            counts[kind] += len(open_indices)
-            for index in open_indices:
+            speaker = _find_name(passage.text, name) if name else None
+            kind = "answered"
+            if number not in names:
+                kind = "missing"
+            elif name is None:
+                kind = "nobody"
+            elif speaker is None:
+                kind = "refused"
+            counts["asked"] += len(indices)
+            counts[kind] += len(indices)
+            for index in indices:
+                turns[index] = replace(turns[index], speaker=speaker)
                 if kind == "nobody":
                     turns[index] = replace(turns[index], kind="narration", speaker="narrator")
-                elif spelled:
-                    turns[index] = replace(turns[index], speaker=spelled)
     return replace(reading, found=turns), counts
-
-
-def list_passages(reading: ScriptReading, counter: TokenCounter) -> list[Passage]:
-    """List the passages of a novel, the same whoever is asked for: a role's names would change the prompts."""
-    plain = read_novel(reading.source, ReaderHints(reading.hints.language))
-    return split_passages(reading.source.text, plain, reading.hints.language, counter)
 
 
 def check_novel(reading: ScriptReading) -> None:
@@ -286,7 +281,7 @@ class Attribute(Step[Attribution]):
         """
         check_novel(self.reading)
         language = self.reading.hints.language
-        passages = list_passages(self.reading, llm.counter)
+        passages = split_passages(self.reading, llm.counter)
         requests = [request_speakers(passage, language, number) for number, passage in enumerate(passages, start=1)]
         outcomes = yield Round(requests, accept_speakers, label="attributing quotations")
         attributed, counts = apply_speakers(self.reading, passages, outcomes)

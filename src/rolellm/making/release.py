@@ -32,6 +32,8 @@ from rolellm.making.settings import SplitRule
 from rolellm.models.prompts.render import load_system_template
 from rolellm.version import __version__
 
+#: The share of roles that is held out where none is named.
+_ROLE_SHARE = 0.1
 _SUBSETS = ("general", "role_specific")
 
 
@@ -155,7 +157,7 @@ def select_held_out_roles(rule: SplitRule, roles: Collection[str]) -> frozenset[
             f"cannot hold out {', '.join(sorted(named))}; hold out some, but not all, of the English roles, which "
             f"alone can be held out: {', '.join(sorted(roles)) or 'none'}"
         )
-    return frozenset(named or _draw_names(rule.seed, "role", sorted(roles), rule.role_share))
+    return frozenset(named or _draw_names(rule.seed, "role", sorted(roles), _ROLE_SHARE))
 
 
 def _draw_names(seed: int, kind: str, names: list[str], share: float) -> list[str]:

@@ -251,7 +251,7 @@ class RespondResult(Result):
         failed = Counter(reply["reason"] for reply in replies if "failed" in reply)
         turned_down = {rule: refused.pop(reason, 0) for rule, reason in RULES.items()}
         turned_down |= dict(sorted(refused.items()))
-        dropped = sum(len(row["receipt"]["dropped"]["demonstrations"]) for row in self.rows)
+        dropped = sum(row["receipt"]["dropped"] for row in self.rows)
         held_out = sum(row["rolegpt"] is not None for row in self.rows)
         return {
             "role": self.role,
@@ -317,7 +317,7 @@ class Respond(Step[RespondResult]):
             for repeat in range(count):
                 tag = f"respond/{role}/{number}"
                 requests.append(Request(prompt.messages, self.settings.sampling, repeat, tag=tag))
-        accept = make_reply_acceptor(self.character, self.settings.rules)
+        accept = make_reply_acceptor(self.character)
         # A reply that is cut off breaks a rule like others do, and is counted among them.
         outcomes = yield Round(requests, accept, label=f"RoleGPT {role}", also=["length"])
         rows = []
@@ -363,14 +363,6 @@ class Respond(Step[RespondResult]):
 
 
 def _make_receipt(prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> dict[str, Any]:
-    demonstrations: list[dict[str, Any]] = []
-    for item in prompt.demonstrations:
-        score = round(item.score, 4)
-        demonstrations.append({"place": item.place, "start": item.start, "end": item.end, "score": score})
-    dropped = {
-        "demonstrations": [item.place for item in prompt.dropped],
-        "lore": [note.place for note in prompt.dropped_notes],
-    }
     replies: list[dict[str, Any]] = []
     for outcome in outcomes:
         reply: dict[str, Any] = {"attempts": outcome.attempts, "refused": list(outcome.refused)}
@@ -382,8 +374,8 @@ def _make_receipt(prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> dict[
     return {
         "prompt_hash": outcomes[0].request.prompt_hash,
         "prompt_tokens": prompt.tokens,
-        "demonstrations": demonstrations,
+        "demonstrations": list(prompt.demonstrations),
+        "dropped": prompt.dropped,
         "lore": [note.place for note in prompt.notes],
-        "dropped": dropped,
         "replies": replies,
     }

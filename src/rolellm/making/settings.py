@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Final, Literal, TypeVar, get_type_hints
 
-from rolellm.characters.settings import PromptSettings, Rule, SamplingSettings
+from rolellm.characters.settings import PromptSettings, SamplingSettings
 from rolellm.core.errors import SettingsError
 from rolellm.core.settings import Advanced, Field, read, settings
 
@@ -64,12 +64,10 @@ class FilterSettings:
     Attributes:
         min_confidence: Minimum level of both ratings.
         min_overlap: Minimum share of a script-based pair's content words that its segment or the profile has.
-        similarity: BM25 similarity of questions that makes a near-duplicate.
     """
 
     min_confidence: Level = "medium"
     min_overlap: Advanced[float] = Field(default=LEAST_FOUND, ge=0, le=1)
-    similarity: Advanced[float] = Field(default=0.8, ge=0, le=1)
 
 
 @settings
@@ -78,31 +76,16 @@ class InstructSettings(SamplingSettings):
 
     Attributes:
         per_role: Distinct questions to make, before any filter.
-        script_agnostic_share: Share of questions made from the profile alone.
         per_request: Pairs per request.
-        rounds: Maximum rounds of requests.
         chunk_tokens: Script tokens per prompt.
-        overlap_tokens: Tokens that a chunk repeats of the one before.
-        seed: Random seed for the order of the script's chunks.
     """
 
     per_role: int = Field(default=400, ge=1)
-    script_agnostic_share: Advanced[float] = Field(default=AGNOSTIC_SHARE, ge=0, le=1)
     # Ours: 10 pairs with their ratings stay under 2,000 tokens.
     per_request: Advanced[int] = Field(default=10, ge=1)
-    rounds: Advanced[int] = Field(default=12, ge=1)
     # Ours: instructions, examples, description, chunk and reply come to about 5,000 tokens.
     chunk_tokens: Advanced[int] = Field(default=1000, ge=50)
-    overlap_tokens: Advanced[int] = Field(default=100, ge=0)
-    seed: Advanced[int] = 0
     filters: FilterSettings = Field(default_factory=FilterSettings)
-
-    def __post_init__(self) -> None:
-        if self.overlap_tokens > self.chunk_tokens // 2:
-            raise SettingsError(
-                f"overlap_tokens is {self.overlap_tokens}; it must be at most half of chunk_tokens, which is "
-                f"{self.chunk_tokens}"
-            )
 
 
 @settings
@@ -112,12 +95,10 @@ class RespondSettings(PromptSettings, SamplingSettings):
     Attributes:
         replies: Replies per instruction; the last is held out as the baseline.
         max_tokens: Maximum tokens per reply.
-        rules: Rules that replies must keep.
     """
 
     replies: int = Field(default=6, ge=1)
     max_tokens: Advanced[int] = Field(default=200, ge=1)
-    rules: tuple[Rule, ...] = Field(default=get_args(Rule), json_schema_extra={"cli": False})
 
     def __post_init__(self) -> None:
         if self.replies > 1 and self.temperature == 0:
@@ -134,14 +115,12 @@ class SplitRule:
     Attributes:
         test_share: Share of questions for test.
         held_out: Hold this role out for role generalization; may be repeated.
-        role_share: Share of roles to hold out where none are named.
         seed: Random seed for the held-out questions and roles.
     """
 
-    test_share: float = Field(default=0.2, gt=0, lt=1)
+    test_share: Advanced[float] = Field(default=0.2, gt=0, lt=1)
     held_out: tuple[str, ...] = ()
-    role_share: Advanced[float] = Field(default=0.1, gt=0, lt=1)
-    seed: Advanced[int] = 0
+    seed: int = Field(default=0, json_schema_extra={"cli": False})
 
 
 @settings
@@ -152,12 +131,10 @@ class PreferSettings:
         config: Config of the dataset, such as sample; without SOURCE, the default one.
         data_dir: Local copy of the release (or $ROLEBENCH_DIR).
         balance: Even out the lengths of chosen and rejected replies, so that length teaches nothing.
-        limit: Maximum number of pairs, evenly from all sources.
         role: Name that the card's role has in the SillyTavern chats, where it differs.
     """
 
     config: str | None = None
-    data_dir: Path | None = None
-    balance: bool = True
-    limit: int | None = Field(default=None, ge=1)
-    role: str | None = None
+    data_dir: Advanced[Path | None] = None
+    balance: Advanced[bool] = True
+    role: Advanced[str | None] = None

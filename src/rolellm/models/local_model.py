@@ -39,27 +39,19 @@ class Decoding:
         max_new_tokens: Maximum tokens per reply.
         temperature: Sampling temperature; 0 is greedy. The paper's replies use 0.7.
         top_p: Nucleus sampling threshold. The paper's replies use 0.95.
-        num_beams: Beams of a beam search; only with temperature 0.
         seed: Random seed for sampling; each row draws by seed and id.
     """
 
     max_new_tokens: int = Field(default=200, ge=1)
     temperature: float = Field(default=0.0, ge=0)
     top_p: Advanced[float] = Field(default=1.0, gt=0, le=1)
-    num_beams: Advanced[int] = Field(default=1, ge=1)
     seed: Advanced[int] = 0
-
-    def __post_init__(self) -> None:
-        if self.num_beams > 1 and self.temperature > 0:
-            raise SettingsError("a beam search does not sample; leave out temperature, or num_beams")
 
     def describe(self) -> dict[str, Any]:
         """The settings that matter, for a fingerprint: greedy decoding has no top_p and no seed."""
-        chosen = {name: getattr(self, name) for name in ("max_new_tokens", "temperature", "top_p", "seed")}
-        if self.num_beams > 1:
-            return {"strategy": "beam", "num_beams": self.num_beams, "max_new_tokens": self.max_new_tokens}
         if self.temperature == 0:
             return {"strategy": "greedy", "max_new_tokens": self.max_new_tokens}
+        chosen = {name: getattr(self, name) for name in ("max_new_tokens", "temperature", "top_p", "seed")}
         return {"strategy": "sample", **chosen}
 
 
@@ -330,8 +322,6 @@ class LocalModel:
     def _replies(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], shared: Sequence[int]
     ) -> list[list[int]]:
-        if decoding.num_beams > 1:
-            return self._generate(prompts, decoding, keys)
         longest = max(map(len, prompts)) + decoding.max_new_tokens
         reason = explain_not_shared(self._model.config, longest) or _find_prompt_learning(self._model)
         if reason:
@@ -369,7 +359,7 @@ class LocalModel:
 
         Args:
             prompt: Token ids.
-            decoding: How to choose tokens; no beams.
+            decoding: How to choose tokens.
             key: What seeds the sampling.
             ended: Called with how the reply ended.
 
@@ -432,7 +422,6 @@ class LocalModel:
         config = GenerationConfig(
             max_new_tokens=decoding.max_new_tokens,
             do_sample=False,
-            num_beams=decoding.num_beams,
             use_cache=True,
             eos_token_id=self._stops,
             pad_token_id=padding,

@@ -27,7 +27,7 @@ from typing import Any, Literal, overload
 
 from rolellm.characters.cards.convert import choose_user_name
 from rolellm.characters.lore import find_keys
-from rolellm.characters.role_prompts import Retrieved, RolePrompts
+from rolellm.characters.role_prompts import LoreNote, RolePrompts
 from rolellm.characters.roles import Part, find_part
 from rolellm.characters.scripts.turns import write_turns
 from rolellm.characters.settings import PromptSettings
@@ -79,7 +79,7 @@ class TalkPrompt:
     """
 
     messages: tuple[Message, ...]
-    lore: tuple[Retrieved, ...]
+    lore: tuple[LoreNote, ...]
     dropped: int
     dropped_lore: int
     tokens: int
@@ -121,7 +121,8 @@ class RolePlayer:
         self.settings = read(PlaySettings, options)
         self._play(find_part(character))
         llm = LLM.resolve(getattr(model, "model_dir", model), adapter)
-        self.model, self._counter = llm.models[0], llm.counter
+        self.model = llm.models[0]
+        self._counter = llm.counter
 
     def _play(self, part: Part) -> None:
         self.part = part
@@ -247,7 +248,7 @@ class RolePlayer:
         messages, tokens = build_prompt(way)
         return TalkPrompt(messages, tuple(notes[:count]), start, called_count - count, tokens)
 
-    def _find_lore(self, turns: Sequence[Message]) -> tuple[list[Retrieved], int]:
+    def _find_lore(self, turns: Sequence[Message]) -> tuple[list[LoreNote], int]:
         """Find the lore that the last turns call up, as much as its share of the context takes, and count all of it."""
         scanned = [turn.content[-_SCANNED:] for turn in turns[-self.part.scanned :]]
         newest = scanned[-1]
@@ -258,7 +259,7 @@ class RolePlayer:
             if note.by != "words" or not lore[note.place].keys:
                 notes.append(note)
 
-        def rank(note: Retrieved) -> int:
+        def rank(note: LoreNote) -> int:
             entry = lore[note.place]
             if note.by == "key" and find_keys(replace(entry, secondary_keys=()), newest):
                 return 0
@@ -269,7 +270,7 @@ class RolePlayer:
             return notes, len(notes)
         return self._fit_lore(notes, self.context // _SHARE), len(notes)
 
-    def _fit_lore(self, lore: list[Retrieved], room: int) -> list[Retrieved]:
+    def _fit_lore(self, lore: list[LoreNote], room: int) -> list[LoreNote]:
         fitting = []
         for note in lore:
             # Counting what cannot fit would take long.
@@ -282,7 +283,7 @@ class RolePlayer:
         return fitting
 
     def _build_messages(
-        self, turns: Sequence[Message], lore: list[Retrieved], more: str, after: str
+        self, turns: Sequence[Message], lore: list[LoreNote], more: str, after: str
     ) -> tuple[Message, ...]:
         part = self.part
         trained = self._prompts.messages(turns[-1].content, (), lore)[0].content
@@ -324,7 +325,8 @@ class RolePlayer:
         from anyio import CancelScope
         from anyio.from_thread import start_blocking_portal
 
-        model, request = self.model, self.request(prompt, repeat=repeat)
+        model = self.model
+        request = self.request(prompt, repeat=repeat)
         stream: Callable[..., AsyncGenerator[str]] = getattr(model, "stream", partial(_call_whole, model))
         arrived: SimpleQueue[str | Exception | None] = SimpleQueue()
 
@@ -392,7 +394,8 @@ def _drop_overlong(turns: Sequence[Message], starts: list[int], limit: int, cont
     Raises:
         ModelError: When there are none.
     """
-    fewest, first = 0, len(turns)
+    fewest = 0
+    first = len(turns)
     while first > 0:
         fewest += count_fewest_tokens(turns[first - 1].content)
         if fewest > limit:
@@ -536,8 +539,7 @@ class Chat:
             raise SettingsError("no message was sent yet; say something first")
         notes = []
         for note in self.prompt.lore:
-            keys = ", ".join(note.shared) or "always"
-            notes.append(f"{keys}: {note.before or note.text[:40]}")
+            notes.append(f"{note.by}: {note.name or note.text[:40]}")
         turns = format_count(self.prompt.dropped, "earlier turn")
         pieces = format_count(self.prompt.dropped_lore, "piece")
         lore = f"lore called up: {'; '.join(notes) or 'none'}"
@@ -550,13 +552,17 @@ class Chat:
         last_warning = "" if self.prompt is None else self.prompt.warning
         if prompt.warning not in ("", last_warning):
             warnings.warn(prompt.warning, RoleLLMWarning, stacklevel=3)
-        self.prompt, self.message, self._repeat = prompt, text, repeat
+        self.prompt = prompt
+        self.message = text
+        self._repeat = repeat
         self.is_answered = False
         pieces = self._stream_turn(prompt, text, repeat)
         return pieces if stream else strip_thoughts("".join(pieces))
 
     def _stream_turn(self, prompt: TalkPrompt, text: str, repeat: int) -> Iterator[str]:
-        reply, self.note, ends = "", "", list[Finish]()
+        reply = ""
+        self.note = ""
+        ends = list[Finish]()
         try:
             for piece in self.player.answer(prompt, repeat=repeat, ended=ends.append):
                 reply += piece

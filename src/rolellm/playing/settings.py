@@ -23,11 +23,16 @@ class PromptLimits:
 
 
 @settings
-class PlaySettings(PromptLimits, SamplingSettings):
-    """Settings of a role that is played.
+class ReplySettings(SamplingSettings):
+    """Settings of a role's replies.
 
     Attributes:
         max_tokens: Maximum tokens per reply.
     """
 
     max_tokens: Advanced[int] = Field(default=REPLY_TOKENS, ge=1)
+
+
+@settings
+class PlaySettings(PromptLimits, ReplySettings):
+    """Settings of a role that is played."""

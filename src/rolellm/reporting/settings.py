@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rolellm.core.settings import Advanced, Field, settings
+from rolellm.core.settings import Advanced, settings
 
 
 @settings
@@ -12,17 +12,13 @@ class ReportOptions:
     """Options of a report.
 
     Attributes:
-        title: Heading of the page.
         protocol: Rouge-L protocol: paper (the default where the paper has a table of the config) or rouge-score.
         config: Config of the prediction files, where their record has none; judging runs name their own.
         split: Split of the prediction files, likewise.
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
-        processes: Processes that compute Rouge-L.
     """
 
-    title: str | None = None
     protocol: Advanced[str | None] = None
     config: str | None = None
     split: Advanced[str | None] = None
-    data_dir: Path | None = None
-    processes: Advanced[int] = Field(1, ge=1)
+    data_dir: Advanced[Path | None] = None

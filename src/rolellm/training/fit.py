@@ -199,7 +199,7 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
         for each in (trainer.model, getattr(trainer, "ref_model", None)):
             if each is not None:
                 model = trainer.accelerator.unwrap_model(each)
-                share_prefixes(model, attention=training.attention, kernel_options=training.kernel_options)
+                share_prefixes(model, attention=training.attention)
     return trainer
 
 

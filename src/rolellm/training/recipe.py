@@ -297,7 +297,6 @@ class TrainingRecipe(_Section):
         audit_rewards: With ``trainer: grpo``, refuse rewards that a canary beats (`rolellm check reward`).
         shared_prefix: Compute the system instruction and question that replies share only once; same gradients.
         attention: With ``shared_prefix``, FlexAttention, SDPA in blocks, or the first of them that works here.
-        kernel_options: With ``shared_prefix``, options of FlexAttention's kernels.
         roles_per_step: With ``shared_prefix``, minimum groups of one role each in a step; more is closer to random.
         truncate_replies: Cut replies that are too long, instead of refusing their rows.
         group_by_length: Without ``shared_prefix``, batch replies of similar length.
@@ -322,7 +321,6 @@ class TrainingRecipe(_Section):
     gradient_accumulation_steps: Count = 1
     shared_prefix: bool = True
     attention: Literal["auto", "flex", "blocks"] = "auto"
-    kernel_options: dict[str, Any] = Field(default_factory=dict)
     roles_per_step: Count = 4
     max_length: int = Field(default=1024, gt=1)
     truncate_replies: bool = False

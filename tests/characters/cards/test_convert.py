@@ -133,10 +133,10 @@ def test_names_and_texts_have_nothing_that_cannot_be_seen() -> None:
 
 @pytest.mark.parametrize("name", ["", "\u202e\u200b", None, "x" * 10_000])
 def test_a_name_that_is_none_needs_another(name: str | None) -> None:
-    with pytest.raises(CardError, match="--name"):
+    with pytest.raises(CardError, match="--set name"):
         read(make_card(name=name))
     assert read(make_card(name=name), role="Ada").character.role == "Ada"
-    with pytest.raises(SettingsError, match="--name"):
+    with pytest.raises(SettingsError, match="--set name"):
         read(make_card(), role=name or "\u200b")
 
 
@@ -264,40 +264,6 @@ def test_lore_stands_in_the_order_of_a_prompt() -> None:
         "at depth 9",
         "at depth 0",
     ]
-
-
-ALI_CHAT = """[{{char}}: keeper, dry]
-{{user}}: Brief life story?
-{{char}}: *She trims the wick.* "I came with the lamp."
-"I stay with it."
-
-{{user}}: And the fog?
-Ada Fenn: "It counts as company."
-
-She keeps bees.
-<START>
-{{user}}: Tea?
-{{char}}: "Black."
-[{{char}}'s coat: oilskin]
-<START>
-Nobody speaks here."""
-
-
-def test_example_talk_in_the_description_is_read_as_scenes() -> None:
-    reading = read(make_card(description=ALI_CHAT, personality="{{char}}: exact", mes_example=""), language="en")
-    assert reading.character.description == (
-        "[Ada Fenn: keeper, dry]\n\nShe keeps bees.\n\n[Ada Fenn's coat: oilskin]\n<START>\nNobody speaks here."
-        "\n\nAda Fenn: exact"
-    )
-    assert said(reading)[-6:] == [
-        (3, "User", "Brief life story?"),
-        (3, "Ada Fenn", '*She trims the wick.* "I came with the lamp."\n"I stay with it."'),
-        (3, "User", "And the fog?"),
-        (3, "Ada Fenn", '"It counts as company."'),
-        (4, "User", "Tea?"),
-        (4, "Ada Fenn", '"Black."'),
-    ]
-    assert "example talk in the description was made into scenes (2)" in reading.notes
 
 
 def test_assets_are_counted_and_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,35 +186,7 @@ def test_every_setting_of_lore_comes_back() -> None:
         Lore("One.", ("a", "/b+/i"), "first", ("c",), "not_all", case_sensitive=True, whole_words=False),
         Lore("Two.", (), "second", constant=True),
     )
-    entry = {"name": "first", "keys": ["z"], "content": "Old.", "extensions": {"x": 1}}
-    for book in (None, {}, {"entries": None}, {"extensions": {}, "entries": [entry]}):
+    for book in (None, {}, {"entries": None}):
         card, character = read_card(make_card("v3", character_book=book), language="en")
         exported = export_character(replace(character, lore=lore), card)
         assert read_as_character(parse_card(format_card(exported.value).encode()), language="en").character.lore == lore
-        first = exported.value["data"]["character_book"]["entries"][0]
-        assert first["extensions"].get("x") == (1 if book and book.get("entries") else None)
-
-
-def test_talk_in_the_description_that_was_edited_goes_to_the_examples() -> None:
-    talk = "{{user}}: Why?\n{{char}}: Why not?"
-    card, character = read_card(make_card(description=f"[keeper]\n{talk}\n[{{{{char}}}}: dry]"), language="en")
-    turns = tuple(
-        replace(turn, content="Ask the fog.") if turn.content == "Why not?" else turn for turn in character.turns
-    )
-    data = export_character(replace(character, turns=turns), card).value["data"]
-    assert data["description"] == character.description
-    assert data["mes_example"].endswith("<START>\n{{user}}: Why?\n{{char}}: Ask the fog.")
-    again, changed = export_again(replace(character, turns=turns), card)
-    assert (changed, again.turns) == (("description", "personality", "mes_example"), turns)
-
-
-def test_an_edited_entry_keeps_what_else_it_has() -> None:
-    entry = {"name": "n", "keys": ["a"], "content": "@@depth 4\nA lamp.", "extensions": {"x": 1}, "insertion_order": 7}
-    card, character = read_card(make_card("v3", character_book={"entries": [entry, {"content": ""}]}), language="en")
-    (lore,) = character.lore
-    edited = replace(lore, content="A bell.", keys=("a", "bell"))
-    value = export_character(replace(character, lore=(edited,)), card).value
-    empty, changed = value["data"]["character_book"]["entries"]
-    assert empty["content"] == ""
-    assert (changed["keys"], changed["content"]) == (["a", "bell"], "@@depth 4\nA bell.")
-    assert (changed["extensions"]["x"], changed["insertion_order"]) == (1, 7)

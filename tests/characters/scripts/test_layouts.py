@@ -39,12 +39,6 @@ def test_every_turn_of_a_layout_is_read_and_knows_its_place(name: str) -> None:
         assert printed == content or (parsed.format == "table" and all(letter in letters for letter in content))
 
 
-def test_events_of_substation_alpha_that_name_nobody() -> None:
-    text = re.sub(r"(Default|Sign),\w*,", r"\1,,", LAYOUTS["SubStation Alpha"]["text"])
-    with pytest.raises(ScriptError, match="nobody is named"):
-        parse_script(make_source(text), "Ada")
-
-
 def test_several_books_in_one_file() -> None:
     mark = "*** {} OF THE PROJECT GUTENBERG EBOOK A ***\n"
     book = "x\n" + mark.format("START") + "{0}\n" + mark.format("END") + "free\n"
@@ -91,12 +85,10 @@ def test_data_at_the_heads_of_chapters_does_not_speak() -> None:
     assert (found, scores["transcript"]) == ("novel", 0)
 
 
-def test_what_is_half_a_format_is_refused_with_a_preview() -> None:
+def test_what_is_half_a_format_is_refused_with_its_scores() -> None:
     text = "JOHN: Hi.\nMARY: Ho.\nJOHN: Hum.\n\n" + "The rain fell on the roofs of the town.\n" * 200
-    with pytest.raises(ScriptError) as caught:
+    with pytest.raises(ScriptError, match=r"transcript 0\.17.*--format"):
         parse_script(make_source(text), "John")
-    assert "With --format transcript it would begin:\n  JOHN: Hi.\n  MARY: Ho.\n  JOHN: Hum." in str(caught.value)
-    assert "--format" in str(caught.value)
     assert parse_script(make_source(text), "John", format="transcript").own == {"JOHN": 2}
 
 
@@ -123,5 +115,5 @@ def test_other_languages_are_reported() -> None:
     ],
 )
 def test_novels_in_other_languages_are_refused_by_their_language(text: str, language: str) -> None:
-    with pytest.raises(ScriptError, match=f"only English and Chinese ones are read: this seems to be '{language}'"):
+    with pytest.raises(ScriptError, match=f"only English and Chinese novels are read: this seems to be '{language}'"):
         parse_script(make_source(text), "Anna")

@@ -115,8 +115,8 @@ def test_command_builds_and_says_what_it_set_aside(write_release, tmp_path, comm
     arguments = ("data", "build", "--data-dir", folder, "--out", tmp_path / "out")
     refused = command(*arguments)
     assert refused.code == 1
-    assert f"{path}:2: not valid JSON" in refused.err and "--skip-bad" in refused.err
-    shown = command(*arguments, "--skip-bad")
+    assert f"{path}:2: not valid JSON" in refused.err and "skip_bad=true" in refused.err
+    shown = command(*arguments, "--set", "skip_bad=true")
     assert shown.code == 0, shown.err
     (line, *_) = map(json.loads, (tmp_path / "out" / "skipped.jsonl").read_text().splitlines())
     assert (line["line"], line["file"]) == (2, str(folder / path))

@@ -119,10 +119,12 @@ def test_script_based_pairs_have_words_of_their_segment(
 
 def test_of_near_duplicates_the_surest_is_kept_and_verdicts_stay_in_order(make_candidate: Make) -> None:
     others = [make_candidate(f"Ada, tell me about the {thing}.") for thing in ("bell", "crane", "fog", "gull")]
-    unsure = make_candidate("Ada, who found the jam on the old stairs?", factualness="medium")
-    sure = make_candidate("Ada, who found the jam upon the old stairs?")
-    same = make_candidate("ada, who found the jam on the OLD stairs?")
-    found = only(unsure, *others, sure, same, similarity=0.7)
+    unsure = make_candidate(
+        "Ada, who found the jam on the old stairs behind the mill when the bell rang at noon?", factualness="medium"
+    )
+    sure = make_candidate("Ada, who found the jam upon the old stairs behind the mill when the bell rang at noon?")
+    same = make_candidate("ada, who found the jam on the OLD stairs behind the mill when the bell rang at noon?")
+    found = only(unsure, *others, sure, same)
     assert [item.by for item in found] == ["duplicate", *[None] * 5, "duplicate"]
     assert f"the same question as {sure.id}" in str(found[0].reason)
     assert [item.candidate for item in found] == [unsure, *others, sure, same]

@@ -87,7 +87,7 @@ def test_a_budget_leaves_out_the_worst_first(character: Profile) -> None:
         except SettingsError:
             break
         assert prompt.tokens == counter.prompt(prompt.messages) <= limit
-        assert (*prompt.demonstrations, *prompt.dropped) == whole.demonstrations
+        assert prompt.demonstrations == whole.demonstrations[: 5 - prompt.dropped]
         seen.add(len(prompt.demonstrations))
     assert seen == {0, 1, 2, 3, 4, 5}
 
@@ -97,8 +97,8 @@ def test_lore_goes_after_the_demonstrations(character: Profile) -> None:
     bare = RolePrompts(character, PromptSettings(strategy="zero-shot", lore=0))(question).tokens
     one = RolePrompts(character, PromptSettings(strategy="zero-shot", lore=1))(question).tokens
     prompt = RolePrompts(character, PromptSettings(max_prompt_tokens=one))(question)
-    assert not prompt.demonstrations and len(prompt.dropped) == 5
-    assert [note.place for note in prompt.notes] == [0] and [note.place for note in prompt.dropped_notes] == [1]
+    assert not prompt.demonstrations and prompt.dropped == 5
+    assert [note.place for note in prompt.notes] == [0]
     assert not RolePrompts(character, PromptSettings(max_prompt_tokens=bare))(question).notes
 
 
@@ -119,7 +119,7 @@ def test_any_question_keeps_to_the_budget(character: Profile, question: str, lim
         return
     assert prompt.tokens <= limit
     assert question in prompt.messages[-1].content
-    assert len(prompt.demonstrations) + len(prompt.dropped) == (0 if strategy == "zero-shot" else 5)
+    assert len(prompt.demonstrations) + prompt.dropped == (0 if strategy == "zero-shot" else 5)
 
 
 def test_a_system_template_of_the_users_own(character: Profile, tmp_path: Path) -> None:

@@ -2,9 +2,8 @@
 
 ``description`` and ``personality`` become the description, word for word: ``rolellm role build`` puts it in the second
 person. ``first_mes`` and each alternate greeting open a scene of their own, after the ``scenario`` as narration; each
-block of ``mes_example`` is a scene, and so is example talk in the description (as in Ali:Chat); each enabled entry of
-the lorebook is one of lore. All else stays in the card. A character that is written as a card changes only those fields
-of its card that it no longer agrees with.
+block of ``mes_example`` is a scene; each enabled entry of the lorebook is one of lore. All else stays in the card. A
+character that is written as a card changes only those fields of its card that it no longer agrees with.
 
 Lore is put where SillyTavern would put it into a prompt: before the character, after it, around example talk, at the
 author's note, then in the chat, the deepest first; within each place by ``insertion_order``. See its
@@ -41,7 +40,6 @@ _COMMENT = r"\{\{//(?:\{\{[^{}]*\}\}|(?!\{\{|\}\}).)*\}\}"
 _PLACEHOLDER = re.compile(r"(?is)\{\{(char|user)\}\}|<(bot|char|user)>|" + _COMMENT)
 _MACRO = re.compile(r"<%|\{\{(?!(?:char|user|original)\}\}|//)\s*[^\s:{}|]{1,30}", re.IGNORECASE)
 _START = re.compile(r"^[ \t]*<START>", re.IGNORECASE | re.MULTILINE)
-_USER_LINE = re.compile(r"[ \t]*(?:\{\{user\}\}|<user>)[ \t]*[:：]", re.IGNORECASE)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _DECORATORS = re.compile(r"\s*(?:@@[^\n]*(?:\n\s*|\Z))+")
@@ -107,42 +105,6 @@ def join_blocks(texts: Sequence[str]) -> str:
     return "".join(blocks).rstrip("\n")
 
 
-def separate_talk(text: str, names: CardNames) -> tuple[str, list[str]]:
-    r"""Separate a description from the blocks of example talk in it, as Ali:Chat has them.
-
-    Talk begins at ``<START>`` or where the user speaks. It ends at a line in brackets (a PList), or where after a blank
-    line nobody speaks. Without a line of the role it is none.
-
-    >>> separate_talk("A fox.\n{{user}}: Why?\n{{char}}: Why not?\n\nLives here.", CardNames("Fox", "Fox", "User"))
-    ('A fox.\n\nLives here.', ['{{user}}: Why?\n{{char}}: Why not?\n'])
-    """
-    label = _compile_label(names)
-    parts: list[tuple[bool, list[str]]] = [(False, [])]
-    for line in text.split("\n"):
-        is_talk, lines = parts[-1]
-        begins = _START.match(line) or (not is_talk and _USER_LINE.match(line))
-        if begins:
-            parts.append((True, []))
-        elif is_talk:
-            follows_blank = bool(line.strip()) and not lines[-1].strip()
-            if line.lstrip().startswith("[") or (follows_blank and not label.match(line)):
-                parts.append((False, []))
-        parts[-1][1].append(line)
-    description: list[str] = []
-    talk: list[str] = []
-    for is_talk, lines in parts:
-        block = _START.sub("", "\n".join(lines), count=1)
-        speakers = {turn.speaker for turn in parse_block(block, names, 0)}
-        if is_talk and names.role in speakers:
-            talk.append(block)
-            description.append("")
-        else:
-            description += lines
-    if not talk:
-        return text, talk
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(description)).strip(), talk
-
-
 def parse_block(block: str, names: CardNames, scene: int) -> list[Turn]:
     """Parse a block as turns; text before the first speaker is narration."""
     labels = list(_compile_label(names).finditer(block))
@@ -193,8 +155,7 @@ class CardReading:
         names: The names in the card.
         greetings: By scene, the index of the alternate greeting; `FIRST_GREETING` for ``first_mes``.
         examples: By scene, the block of ``mes_example``, its placeholders not filled.
-        embedded: The scenes of talk in the description or the personality.
-        lore: For each item of lore, the index of its entry in the book, and its decorators (V3).
+        lore: For each item of lore, the index of its entry in the book.
         notes: Notes for the user.
     """
 
@@ -202,8 +163,7 @@ class CardReading:
     names: CardNames
     greetings: Mapping[int, int] = field(default_factory=dict)
     examples: Mapping[int, str] = field(default_factory=dict)
-    embedded: tuple[int, ...] = ()
-    lore: tuple[tuple[int, str], ...] = ()
+    lore: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -227,17 +187,9 @@ def read_as_character(
     notes = list(card.notes)
     names, language = _choose_names(card, role, language, notes)
     turns, greetings, examples = _read_turns(card, names, notes)
-    lore, lore_sources = _read_lore(card, names, notes)
-    own_description, talk = separate_talk(clean_text(card.description), names)
-    personality, more_talk = separate_talk(clean_text(card.personality), names)
-    last_scene = max((turn.scene for turn in turns), default=-1)
-    embedded = dict(enumerate([*talk, *more_talk], start=last_scene + 1))
-    for scene, block in embedded.items():
-        turns += parse_block(block, names, scene)
-    texts = filter(None, (own_description, personality))
+    lore, entries = _read_lore(card, names, notes)
+    texts = filter(None, (clean_text(card.description), clean_text(card.personality)))
     description = fill("\n\n".join(texts), names)
-    if embedded:
-        notes.append(f"example talk in the description was made into scenes ({len(embedded):,})")
     if not description:
         notes.append("it has neither description nor personality; write one with `rolellm role build`")
     prompts = [description, card.system_prompt, card.post_history_instructions]
@@ -271,7 +223,7 @@ def read_as_character(
         script=clean_text(file or "") or None,
         made={"card": origin},
     )
-    return CardReading(character, names, greetings, examples, tuple(embedded), lore_sources, limited)
+    return CardReading(character, names, greetings, examples, entries, limited)
 
 
 def clean_text(text: str) -> str:
@@ -313,10 +265,10 @@ def _choose_names(
 
 
 def _check_name(card: Card, role: str | None, notes: list[str]) -> str:
-    raw, advice = card.name, "give one with --name"
+    raw, advice = card.name, "give one with --set name=NAME"
     error: type[RoleLLMError] = CardError
     if role is not None:
-        raw, error, advice = role, SettingsError, "give another with --name"
+        raw, error, advice = role, SettingsError, "give another with --set name=NAME"
     name = clean_name(raw[: 10 * MAX_NAME])
     if not name:
         raise error(f"the name is empty or has no visible character; {advice}")
@@ -361,9 +313,9 @@ def _read_turns(card: Card, names: CardNames, notes: list[str]) -> tuple[list[Tu
     return turns, greetings, examples
 
 
-def _read_lore(card: Card, names: CardNames, notes: list[str]) -> tuple[tuple[Lore, ...], tuple[tuple[int, str], ...]]:
+def _read_lore(card: Card, names: CardNames, notes: list[str]) -> tuple[tuple[Lore, ...], tuple[int, ...]]:
     items: list[Lore] = []
-    sources: list[tuple[int, str]] = []
+    indices: list[int] = []
     skipped: Counter[str] = Counter()
     for index, entry in sorted(enumerate(card.entries), key=lambda item: _rank_entry(item[1])):
         text = entry.get("content", "")
@@ -380,7 +332,7 @@ def _read_lore(card: Card, names: CardNames, notes: list[str]) -> tuple[tuple[Lo
         else:
             lore = _read_entry(entry, content, names)
             items.append(replace(lore, constant=lore.constant or is_activated))
-            sources.append((index, decorators))
+            indices.append(index)
     for reason, count in sorted(skipped.items()):
         notes.append(f"lorebook entries {reason}: {count:,} of {len(card.entries):,}; kept in the card")
     keys: list[str] = []
@@ -392,7 +344,7 @@ def _read_lore(card: Card, names: CardNames, notes: list[str]) -> tuple[tuple[Lo
             f"lore keys that are read as plain text: {join_names(refused)}. A pattern needs RE2's syntax, which has no "
             "look-arounds and no back-references"
         )
-    return tuple(items), tuple(sources)
+    return tuple(items), tuple(indices)
 
 
 def _read_entry(entry: Mapping[str, Any], content: str, names: CardNames) -> Lore:
@@ -519,19 +471,15 @@ def _find_changes(character: Profile, card: Card, notes: list[str]) -> dict[str,
     changes: dict[str, Any] = {}
     if character.role != original.role:
         changes["name"] = character.role
-    old = _group_scenes(original.turns)
-    # The role may have been given another name since.
-    new = _group_scenes(character.turns, {character.role: original.role})
     description = character.full_description or character.background or ""
-    is_talk_new = old != new
-    is_description_new = description != (original.full_description or "")
-    # Talk in the description goes to the other examples where either changes.
-    moves_talk = bool(reading.embedded) and (is_talk_new or is_description_new)
-    if moves_talk or is_description_new:
+    if description != (original.full_description or ""):
         changes["description"] = description
         if card.personality:
             changes["personality"] = ""
-    if is_talk_new or moves_talk:
+    old = _group_scenes(original.turns)
+    # The role may have been given another name since.
+    new = _group_scenes(character.turns, {character.role: original.role})
+    if old != new:
         changes |= _change_greetings(card, reading, old, new)
         renamed = replace(character, role=original.role)
         changes |= _change_examples(renamed, reading, old, new, notes)
@@ -610,7 +558,7 @@ def _change_examples(
     for scene, turns in new.items():
         if scene in reading.examples and turns == old[scene]:
             texts.append(reading.examples[scene])
-        elif scene in reading.examples or scene in reading.embedded:
+        elif scene in reading.examples:
             texts.append(format_block(turns, reading.names))
         elif turns != old.get(scene):
             added.append(turns)
@@ -654,39 +602,24 @@ def _group_scenes(turns: Iterable[Turn], names: Mapping[str, str] | None = None)
 
 
 def _change_book(character: Profile, card: Card, reading: CardReading) -> dict[str, Any]:
-    """Give the card's lorebook with the character's lore.
-
-    Lore that is as it was keeps its entry, and an edited one what else its entry has. Disabled and empty entries stay.
-    """
+    """Give the card's lorebook with the character's lore: entries that are as they were stay, as do disabled ones."""
     book = card.data.get("character_book") or {"extensions": {}}
     old_entries = book.get("entries") or []
     originals = dict(zip(reading.character.lore, reading.lore, strict=True))
-    by_label = {_get_label(item): source for item, source in originals.items()}
-    are_read = {index for index, _ in reading.lore}
-    entries = [entry for index, entry in enumerate(old_entries) if index not in are_read]
+    entries = [entry for index, entry in enumerate(old_entries) if index not in reading.lore]
     last = max((entry.get("insertion_order", 0) for entry in card.entries), default=-1)
     order = int(min(last, _MAX_ORDER)) + 1
     for item in character.lore:
         if item in originals:
-            index, _ = originals[item]
-            entries.append(old_entries[index])
-        elif _get_label(item) in by_label:
-            # Once: a second one of the same name is new.
-            index, decorators = by_label.pop(_get_label(item))
-            entries.append(_make_entry(item, order, old_entries[index], decorators))
+            entries.append(old_entries[originals[item]])
         else:
             entries.append(_make_entry(item, order))
             order += 1
     return {**book, "entries": entries}
 
 
-def _get_label(lore: Lore) -> Any:
-    return lore.name or lore.keys
-
-
-def _make_entry(lore: Lore, order: int, entry: Mapping[str, Any] | None = None, decorators: str = "") -> dict[str, Any]:
-    """Make an entry by V2 and V3, or change one."""
-    entry = entry or {}
+def _make_entry(lore: Lore, order: int) -> dict[str, Any]:
+    """Make an entry by V2 and V3."""
     keys = list(lore.keys)
     if not keys and lore.name and not lore.constant:
         # Without keys nothing would ever call it up, so its name has to.
@@ -699,10 +632,9 @@ def _make_entry(lore: Lore, order: int, entry: Mapping[str, Any] | None = None, 
     return {
         "enabled": True,
         "insertion_order": order,
-        **entry,
         "keys": keys,
-        "content": decorators + lore.content,
-        "extensions": {**(entry.get("extensions") or {}), **settings},
+        "content": lore.content,
+        "extensions": settings,
         "use_regex": any(map(compile_key, keys)),
         "name": lore.name,
         "secondary_keys": list(lore.secondary_keys),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
-from itertools import combinations
 from typing import Final
 
 from rolellm.core.settings import load_words
@@ -125,13 +124,6 @@ def _is_chinese_name(name: str, *, once: bool) -> bool:
     if once and _MAY_SAY.search(name):
         return False
     return not _SAYS.search(name) and not _CAMERA.search(name)
-
-
-def find_names(text: str, names: Collection[str]) -> set[str]:
-    """Find the names that are in a short text, in a time that does not depend on how many there are."""
-    spans = combinations(range(len(text) + 1), 2)
-    parts = (text[start:end] for start, end in spans)
-    return {part for part in parts if part in names}
 
 
 def select_names(names: Iterable[str], requested: Iterable[str]) -> set[str]:

@@ -31,7 +31,6 @@ from rolellm.characters.scripts.turns import NARRATORS
 from rolellm.core.errors import ScriptError, SettingsError
 from rolellm.core.records import UNKNOWN, Language, Turn, TurnKind
 from rolellm.core.result import Result
-from rolellm.core.sanitize import label
 from rolellm.core.table import Table
 from rolellm.core.text import HAN
 from rolellm.data.rolebench.release import get_turn_kind
@@ -50,8 +49,8 @@ _CHINESE_ACT: Final = re.compile(r"^[ \t\u3000]*第[一二三四五六七八九�
 _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
 # What may become of a quotation that a model was asked about.
 _OUTCOMES = ("answered", "nobody", "refused", "missing")
-# Speeches that are shown of many, and names that are listed.
-_PREVIEWED, _LISTED = 3, 15
+# Names that are listed.
+_LISTED = 15
 # In a dialogue, at least every fifth speech is another's than the one before.
 _MONOLOGUE: Final = 5
 # Letters that tell a language, and speeches and characters that are looked at.
@@ -107,7 +106,7 @@ def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tu
         path: The file, for messages.
 
     Raises:
-        ScriptError: When no score reaches 0.5; shows how the two nearest formats would read it.
+        ScriptError: When no score reaches 0.5; gives the scores.
     """
     sample = _sample_text(text)
     # JSON that is cut off is none.
@@ -135,19 +134,11 @@ def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tu
     if scores[best] >= _LEAST:
         return best, scores
     score_list = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
-    message = (
+    raise ScriptError(
         "the format is not clear: no way of naming speakers, and no quoted speech, goes through the text (scores: "
-        f"{score_list}; at least {_LEAST} expected). Name it: --format {', '.join(FORMATS)}"
+        f"{score_list}; at least {_LEAST} expected). Name it: --format {', '.join(FORMATS)}",
+        path=path,
     )
-    likeliest = sorted(filter(scores.get, scores), key=lambda name: -scores[name])
-    for name in likeliest[:2]:
-        turns = _get_reader(name)(make_source(text[:_SAMPLE]), hints)
-        spoken = [turn for turn in turns if turn.kind == "speech"]
-        if spoken:
-            message += f"\nWith --format {name} it would begin:"
-        for turn in spoken[:_PREVIEWED]:
-            message += f"\n  {turn.speaker or UNKNOWN:.40}: {turn.content:.60}"
-    raise ScriptError(message, path=path)
 
 
 def _collect_evidence(sample: str, hints: ReaderHints) -> Mapping[Format, Sequence[int]]:
@@ -217,7 +208,7 @@ def _has_acts(text: str, way: play.Way) -> bool:
 
 def _locate_labels(text: str, hints: ReaderHints) -> list[int]:
     requested = set(map(normalize_name, hints.names))
-    labels, _ = transcript.find_speakers(text, hints.names)
+    labels = transcript.find_speakers(text, hints.names)
     named: list[tuple[str, int]] = []
     for start, cue in labels.items():
         name = normalize_name(cue.name)
@@ -276,11 +267,6 @@ class ParsedScript(ScriptReading):
         return self.source.encoding
 
     @property
-    def scenes(self) -> int:
-        """The number of scenes that have a turn."""
-        return len({turn.scene for turn in self.turns})
-
-    @property
     def own(self) -> dict[str, int]:
         """The number of the role's speeches under each of its names, as the script writes them; 0 for unused names."""
         counts = self._tally(own=True)
@@ -321,11 +307,6 @@ class ParsedScript(ScriptReading):
         return tuple(turn for turn in self.turns if turn.kind == "speech" and turn.speaker == UNKNOWN)
 
     @property
-    def empty(self) -> tuple[Turn, ...]:
-        """Speeches of which the script has only the speaker's name."""
-        return tuple(turn for turn in self.turns if not turn.content)
-
-    @property
     def spoken_in(self) -> str | None:
         """The language of what is said, as a code of ISO 639, such as ``de``; ``None`` if unclear."""
         opening = " ".join(turn.content for turn in self.turns[:_SPEECHES])
@@ -339,43 +320,35 @@ class ScriptSummary(Result):
     Attributes:
         out: The file that the turns were written to.
         script: The script's file.
-        characters: Length of the script.
         encoding: How it was decoded.
         language: Its language.
         spoken_in: The language of what is said, as a code of ISO 639; ``None`` if unclear.
         format: What it was read as.
         format_scores: Each format's score, where the format was detected; empty where it was named.
         role: The name asked for.
-        aliases: The other names it was asked for under.
         scenes: The number of scenes that have a turn.
         turns: The number of turns of each kind.
         own: The number of the role's speeches under each of its names.
         others: The number of speeches of every other speaker, most first.
         unattributed: The number of speeches whose speaker was not found.
-        first_unattributed: The first of them.
         empty: The number of speeches of which the script has only the speaker's name.
-        first_empty: The first of them.
         attribution: What a model was asked about a novel's speakers, and what it answered.
     """
 
     out: Path
     script: Path | None
-    characters: int
     encoding: str
     language: Language
     spoken_in: str | None
     format: Format
     format_scores: Mapping[Format, float]
     role: str
-    aliases: tuple[str, ...]
     scenes: int
     turns: Mapping[TurnKind, int]
     own: Mapping[str, int]
     others: Mapping[str, int]
     unattributed: int
-    first_unattributed: tuple[Turn, ...]
     empty: int
-    first_empty: tuple[Turn, ...]
     attribution: Mapping[str, Any]
 
     @property
@@ -388,8 +361,8 @@ class ScriptSummary(Result):
         """The number of requests without an answer."""
         return int(self.attribution.get("failed", 0))
 
-    def tables(self) -> list[Table]:
-        """Build the table of what was found, and those of speeches that lack a speaker or words."""
+    def tables(self) -> tuple[Table]:
+        """Build the table of what was read."""
         score = "as named"
         if self.format_scores:
             score = f"score {self.format_scores[self.format]:.2f}"
@@ -409,29 +382,17 @@ class ScriptSummary(Result):
         rows["other speakers"] = ", ".join(speakers) or "none"
         rows["speaker not found"] = self.unattributed
         rows["names without words"] = self.empty
-        tables = [Table.from_rows(str(self.script or ""), ("", "turns"), list(rows.items()))]
-        for title, turns in (("Speaker not found", self.first_unattributed), ("Empty", self.first_empty)):
-            places: list[tuple[str, str]] = []
-            for turn in turns:
-                places.append((label(turn.content or turn.speaker, 70), f"{turn.start:,}–{turn.end:,}"))
-            if places:
-                title = f"{title}, first {len(places)}"
-                tables.append(Table.from_rows(title, ("text", "characters"), places))
-        return tables
+        return (Table.from_rows(str(self.script or ""), ("", "turns"), list(rows.items())),)
 
     def remarks(self) -> list[str]:
-        """Return what a model answered, what it may still answer, and where the turns are."""
+        """Return what a model answered, and where the turns are."""
         remarks: list[str] = []
         if self.attribution:
             counts = self.attribution
             outcomes = ", ".join(f"{counts[name]:,} {name}" for name in _OUTCOMES)
-            remarks.append(f"{counts['asked']:,} open quotations asked about: {outcomes}.")
+            remarks.append(f"{counts['asked']:,} quotations asked about: {outcomes}.")
             spent = counts["spent"]
             remarks.append(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
-        elif self.format == "novel" and self.unattributed:
-            remarks.append(
-                "A language model can be asked for the others: add --llm FILE.yaml (--dry-run shows the cost)."
-            )
         remarks.append(f"{sum(self.turns.values()):,} turns in {self.out}")
         return remarks
 
@@ -453,22 +414,18 @@ def summarize_script(parsed: ParsedScript, out: Path, attribution: Mapping[str, 
     return ScriptSummary(
         out=out,
         script=parsed.source.path,
-        characters=parsed.source.length,
         encoding=parsed.encoding,
         language=parsed.language,
         spoken_in=parsed.spoken_in,
         format=parsed.format,
         format_scores={name: round(score, 4) for name, score in parsed.format_scores.items()},
         role=parsed.role,
-        aliases=parsed.aliases,
-        scenes=parsed.scenes,
+        scenes=len({turn.scene for turn in parsed.turns}),
         turns=parsed.kinds,
         own=parsed.own,
         others=parsed.others,
         unattributed=len(parsed.unattributed),
-        first_unattributed=parsed.unattributed[:_PREVIEWED],
-        empty=len(parsed.empty),
-        first_empty=parsed.empty[:_PREVIEWED],
+        empty=sum(not turn.content for turn in parsed.turns),
         attribution=attribution or {},
     )
 
@@ -600,13 +557,14 @@ def _make_turn(item: ScriptTurn, reading: ScriptReading, role: str, keys: set[st
 def _explain_silence(parsed: ParsedScript) -> str:
     names, speakers = (parsed.role, *parsed.aliases), parsed.others
     requested = " or ".join(f"{name!r:.100}" for name in names)
+    if parsed.format == "novel" and not speakers:
+        if parsed.spoken_in not in ("en", "zh", None):
+            return f"only English and Chinese novels are read: this seems to be {parsed.spoken_in!r}"
+        return "a novel names nobody as the speaker of a quotation; have a model find who speaks (--llm, or llm=…)"
     if not speakers:
-        language = ""
-        if parsed.format == "novel" and parsed.spoken_in not in ("en", "zh", None):
-            language = f", of which only English and Chinese ones are read: this seems to be {parsed.spoken_in!r}"
         return (
-            f"nobody is named as a speaker, so {requested} never speaks; it was read with --format {parsed.format}"
-            f"{language}. If it is something else, name its format"
+            f"nobody is named as a speaker, so {requested} never speaks; it was read with --format {parsed.format}. If "
+            "it is something else, name its format"
         )
     frequent = [f"{name} ({count})" for name, count in speakers.items()]
     most = ", ".join(frequent[:_LISTED])
@@ -616,8 +574,6 @@ def _explain_silence(parsed: ParsedScript) -> str:
     near = ""
     if similar:
         near = f". Names like it: {', '.join(list(similar)[:_LISTED])}"
-    if "I" in speakers and parsed.format == "novel":
-        near += ". If the role is the narrator, add --alias I"
     return (
         f"{requested} never speaks; read with --format {parsed.format}, these speak most: {most}{near}. Give the name "
         "as the script has it (--role), or add what the script calls the role (--alias)"

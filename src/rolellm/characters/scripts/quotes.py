@@ -261,25 +261,3 @@ def _find_end(
         is_resumed = closing.paragraph == mark.paragraph + 1 and closing.is_first
         return paragraph.end, paragraph.end, is_resumed
     return paragraph.end, paragraph.end, False
-
-
-def get_narration(
-    text: str, paragraphs: Sequence[Paragraph], quotations: Sequence[Quotation], index: int
-) -> tuple[str, str, bool]:
-    """The narration of a quotation's own paragraph before and after it, and whether another precedes it there."""
-    quotation = quotations[index]
-    start = paragraphs[quotation.paragraph].start
-    follows = index > 0 and quotations[index - 1].closing_end > start
-    if follows:
-        start = quotations[index - 1].closing_end
-    elif start and not text[start : quotation.opening].strip():
-        previous = paragraphs[quotation.paragraph - 1]
-        if text[previous.end - 1] in ":：":
-            # ``George replied:`` is a paragraph of its own.
-            start = previous.start
-    before = text[start : quotation.opening]
-    last = bisect_left(paragraphs, quotation.closing_end, key=lambda paragraph: paragraph.end)
-    end = paragraphs[last].end
-    if index + 1 < len(quotations):
-        end = min(end, quotations[index + 1].opening)
-    return before, text[quotation.closing_end : end], follows

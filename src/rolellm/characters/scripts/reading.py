@@ -178,12 +178,10 @@ class Collector:
 
     Args:
         text: `Source.text`.
-        has_asides: Whether what is in brackets in a speech is a direction.
     """
 
-    def __init__(self, text: str, *, has_asides: bool = True) -> None:
+    def __init__(self, text: str) -> None:
         self.text = text
-        self._has_asides = has_asides
         self.found: list[ScriptTurn] = []
         self._scene = 0
         # A scene continues through headings that follow each other (ACT I, SCENE I), and includes what comes before
@@ -236,7 +234,7 @@ class Collector:
 
     def find_asides(self, start: int, end: int) -> list[Aside]:
         """The pieces of a speech that are directions."""
-        return find_brackets(self.text, start, end) if self._has_asides else []
+        return find_brackets(self.text, start, end)
 
     def add_heading(self, start: int, end: int) -> None:
         """Begin a scene with what its heading says; nothing is told of an empty span, which only parts scenes."""

@@ -1,7 +1,7 @@
 """Tables: CSV with any delimiter, TSV, JSON and JSON Lines, with a column for the speaker and one for what is said.
 
 In JSON, a row is an object of its own, or one in the list ``conversations`` or ``messages`` of an object (ShareGPT),
-which is a scene. The events of Advanced SubStation Alpha (.ass, .ssa) are a table, too.
+which is a scene.
 """
 
 from __future__ import annotations
@@ -27,10 +27,6 @@ _JSON: Final = re.compile(r"\s*(?:\[\s*)?\{")
 # Objects are parted by lines, and by commas in an array.
 _BEGIN: Final = re.compile(r"[^\s\[\],]")
 _TALKS: Final = ("conversations", "messages")
-_EVENTS: Final = re.compile(r"^\[Events\]\s*^Format:(?P<names>.*)$", re.MULTILINE)
-_EVENT: Final = re.compile(r"^Dialogue:(.*)$", re.MULTILINE)
-# Breaks of lines, and what is not shown.
-_HIDDEN: Final = re.compile(r"\\[Nnh]|\{[^{}]*\}")
 
 
 class _TableRow(NamedTuple):
@@ -112,21 +108,7 @@ def _name_columns(fields: Mapping[str, str], columns: Mapping[str, str], source:
 def _read_rows(text: str) -> Iterator[_TableRow]:
     if _JSON.match(text):
         return _read_objects(text)
-    events = _EVENTS.search(text)
-    if events:
-        return _read_events(text, events)
     return _read_delimited(text)
-
-
-def _read_events(text: str, head: re.Match[str]) -> Iterator[_TableRow]:
-    names = [name.strip() for name in head["names"].split(",")]
-    rows: list[_TableRow] = []
-    for event in _EVENT.finditer(text, head.end()):
-        values = _HIDDEN.sub(" ", event[1]).split(",", len(names) - 1)
-        rows.append(_TableRow(dict(zip(names, values, strict=False)), *event.span()))
-    # Where speakers are named, what has no name is a song or a sign.
-    named = [row for row in rows if row.fields.get("Name", "").strip()]
-    return iter(named or rows)
 
 
 def _read_delimited(text: str) -> Iterator[_TableRow]:

@@ -141,8 +141,8 @@ class PushOptions:
     """
 
     private: bool = Field(default=True, json_schema_extra={"flag": "private/--public"})
-    branch: str = Field(default=MAIN, json_schema_extra={"flag": "revision"})
-    message: Advanced[str | None] = None
+    branch: Advanced[str] = Field(default=MAIN, json_schema_extra={"flag": "revision"})
+    message: str | None = Field(default=None, json_schema_extra={"cli": False})
     overwrite: bool = False
     dry_run: bool = False
     kind: Literal["model", "dataset"] = Field(default="model", json_schema_extra={"cli": False})

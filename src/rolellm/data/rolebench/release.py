@@ -186,7 +186,7 @@ class Release:
         return find_reply
 
 
-_SKIP_HINT = "Fix it, or set such rows aside with skip_bad=True (--skip-bad)"
+_SKIP_HINT = "Fix it, or set such rows aside with skip_bad=True (--set skip_bad=true)"
 
 
 def split_catchphrases(description: str) -> tuple[str, list[str]]:

@@ -33,7 +33,9 @@ LONGEST: Final[dict[Language, tuple[int, int]]] = {"en": (60, 200), "zh": (120, 
 #: From this length on, nearly the same answer to another question is a duplicate: a small model gave one to seven. A
 #: short one, such as "Never!", may suit two questions.
 LONG_ANSWER: Final[dict[Language, int]] = {"en": 8, "zh": 15}
-#: Similarity from which on it is: no two of the release's 8,308 long first answers are so near within a role.
+#: BM25 similarity of questions that makes a near-duplicate; open in the paper.
+_SAME_QUESTION: Final = 0.8
+#: The same of long answers: no two of the release's 8,308 long first answers are so near within a role.
 _SAME_ANSWER: Final = 0.7
 #: A clause of this many words, or characters, comes twice where a small model goes round in circles, and in 14 of the
 #: release's 19,016 role-specific answers.
@@ -103,7 +105,7 @@ def filter_candidates(candidates: Sequence[Candidate], character: Profile, setti
     judge = _CandidateJudge(character, settings)
     verdicts = [judge.decide(candidate) for candidate in candidates]
     language = character.language
-    _drop_duplicates(verdicts, "question", language, settings.similarity, least=0)
+    _drop_duplicates(verdicts, "question", language, _SAME_QUESTION, least=0)
     _drop_duplicates(verdicts, "answer", language, _SAME_ANSWER, least=LONG_ANSWER[language])
     return verdicts
 

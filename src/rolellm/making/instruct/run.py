@@ -37,10 +37,12 @@ from rolellm.making.instruct.prompts import (
     list_focuses,
 )
 from rolellm.making.instruct.segments import Count, QuestionType, Segment, build_segments
-from rolellm.making.settings import InstructSettings
+from rolellm.making.settings import AGNOSTIC_SHARE, InstructSettings
 from rolellm.runs import Plan, Records, Round, Step
 
 QUESTION_TYPES: Final[tuple[QuestionType, ...]] = get_args(QuestionType)
+#: Rounds after which a run ends: a model that repeats itself gets no further.
+ROUNDS: Final = 40
 # Reasons for which a filter drops pairs that the table quotes, and their width.
 _REASONS, _REASON_WIDTH = 3, 80
 
@@ -124,14 +126,12 @@ class Instruct(Step[InstructResult]):
             DataError: For a character of whom there is nothing to make questions from.
         """
         settings, count = self.settings, llm.counter.count
-        segments = build_segments(
-            self.character, count, chunk_tokens=settings.chunk_tokens, overlap_tokens=settings.overlap_tokens
-        )
+        segments = build_segments(self.character, count, chunk_tokens=settings.chunk_tokens)
         lanes = self._make_lanes(segments, count)
         candidates: list[Candidate] = []
         failures: list[Failure] = []
         rounds = 0
-        while rounds < settings.rounds:
+        while rounds < ROUNDS:
             tasks = self._plan_round(lanes)
             if not tasks:
                 break
@@ -176,12 +176,12 @@ class Instruct(Step[InstructResult]):
         language = character.language
         based = [segment for segment in used if segment.type == "script_based"]
         # So that the first ones come from all over the script.
-        random.Random(f"{settings.seed}/{character.role}").shuffle(based)
+        random.Random(character.role).shuffle(based)
         target = settings.per_role
         if not agnostic:
             target = 0
         elif based:
-            target = round(target * settings.script_agnostic_share)
+            target = round(target * AGNOSTIC_SHARE)
         return [
             Lane("script_agnostic", agnostic, target, language, settings, count),
             Lane("script_based", based, settings.per_role - target, language, settings, count),
@@ -231,8 +231,8 @@ class Instruct(Step[InstructResult]):
             text += f"; {len(failures)} requests got no usable reply ({listed}; see failed.jsonl)"
         if all(lane.dry for lane in lanes):
             return f"{text}. The last requests only repeated earlier questions: the model finds no more in this profile"
-        if rounds >= self.settings.rounds:
-            return f"{text}. Allow more rounds (--set rounds=…), or request fewer (--per-role)"
+        if rounds >= ROUNDS:
+            return f"{text}. Request fewer (--per-role), or give the role more material"
         return f"{text}. No request of the last round was answered; run the same command with --set retry_failed=true"
 
     def records(self, result: InstructResult) -> Records:

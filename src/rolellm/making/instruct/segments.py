@@ -4,7 +4,7 @@ The paper has two kinds of segment (arXiv 2310.00746): description and catchphra
 questions, and chunks of structured dialogue, which give ``script_based`` ones. Lore is our addition. Its questions are
 ``script_based``, because what they ask is in a given text and not in the description that a tuned model is shown.
 
-Chunk size and overlap are open in the paper; ours are stated at `InstructSettings`.
+The size of chunks is open in the paper; ours is stated at `InstructSettings`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,6 @@ class Segment:
         tokens: Of the text, by the counter that it was made with.
         first: The first turn (or entry of the lorebook) in it, by its place; -1 for the profile.
         last: The last one, inclusive.
-        scenes: The first and the last scene.
-        start: Where its first turn begins in the decoded script, in characters; -1 when the source is not known.
-        end: Where its last turn ends there, exclusive.
         about_role: Whether the role speaks in it or is named.
     """
 
@@ -50,9 +47,6 @@ class Segment:
     tokens: int
     first: int = -1
     last: int = -1
-    scenes: tuple[int, int] = (-1, -1)
-    start: int = -1
-    end: int = -1
     about_role: bool = True
 
     @property
@@ -62,37 +56,25 @@ class Segment:
 
     def to_dict(self) -> dict[str, Any]:
         """For receipts: what it is and its place, without its text."""
-        value: dict[str, Any] = {"id": self.id, "kind": self.kind}
-        if self.kind == "script":
-            value["turns"] = [self.first, self.last]
-            value["scenes"] = list(self.scenes)
-            value["start"], value["end"] = self.start, self.end
-        elif self.kind == "lore":
-            value["entries"] = [self.first, self.last]
-        return value
+        return {"id": self.id, "kind": self.kind, "first": self.first, "last": self.last}
 
 
 class _Unit(NamedTuple):
-    """A line of a chunk, the turn or the part of one that it shows, and the turn's place."""
+    """A line of a chunk, and the turn that it shows or a part of which it shows."""
 
     place: int
     turn: Turn
     text: str
     tokens: int
 
-    @property
-    def scene(self) -> int:
-        return self.turn.scene
 
-
-def build_segments(character: Profile, count: Count, *, chunk_tokens: int, overlap_tokens: int) -> list[Segment]:
+def build_segments(character: Profile, count: Count, *, chunk_tokens: int) -> list[Segment]:
     """Return all segments of a character: its profile, its script, its lore.
 
     Args:
         character: What is known of the role; each of the three may be missing.
         count: Tokens of a text.
         chunk_tokens: Maximum tokens of a chunk; only a line that cannot be cut is longer.
-        overlap_tokens: Maximum tokens that a chunk repeats of the one before it, in whole lines of one scene.
     """
     segments: list[Segment] = []
     profile = character.full_description or character.background
@@ -112,31 +94,24 @@ def build_segments(character: Profile, count: Count, *, chunk_tokens: int, overl
     sources: dict[SegmentKind, Sequence[Turn]] = {"script": character.turns, "lore": lore}
     for kind, turns in sources.items():
         units = list(_split_units(turns, format_line, count, chunk_tokens))
-        for index, chunk in enumerate(_pack_chunks(units, chunk_tokens, overlap_tokens, count)):
-            text, first, last = _join_chunk(chunk), chunk[0], chunk[-1]
-            speaks = any(character.owns(unit.turn) for unit in chunk)
-            segment = Segment(
-                f"{kind}/{index:04}",
-                kind,
-                text,
-                count(text),
-                first=first.place,
-                last=last.place,
-                scenes=(first.scene, last.scene),
-                start=first.turn.start,
-                end=last.turn.end,
-                # A lorebook is about its character's world whether or not an entry names the character.
-                about_role=kind == "lore" or speaks or named(text) is not None,
-            )
-            segments.append(segment)
+        for index, chunk in enumerate(_pack_chunks(units, chunk_tokens, count)):
+            text = _join_chunk(chunk)
+            # A lorebook is about its character's world whether or not an entry names the character.
+            is_about_role = kind == "lore" or named(text) is not None
+            if any(character.owns(unit.turn) for unit in chunk):
+                is_about_role = True
+            places = chunk[0].place, chunk[-1].place
+            segments.append(Segment(f"{kind}/{index:04}", kind, text, count(text), *places, about_role=is_about_role))
     return segments
 
 
 def _join_chunk(chunk: Sequence[_Unit]) -> str:
     lines: list[str] = []
-    for before, unit in zip([None, *chunk], chunk, strict=False):
-        if before is not None and before.scene != unit.scene:
+    scene = chunk[0].turn.scene
+    for unit in chunk:
+        if unit.turn.scene != scene:
             lines.append(SCENE_BREAK)
+        scene = unit.turn.scene
         lines.append(unit.text)
     return "\n".join(lines)
 
@@ -152,23 +127,14 @@ def _split_units(
 
 
 def _split_turn(turn: Turn, fits: Callable[[Turn], bool]) -> Iterator[Turn]:
-    """Halve a turn until its parts fit, at the ends of sentences where there are any; offsets follow if they can."""
+    """Halve a turn until its parts fit, at the ends of sentences where there are any."""
     if len(turn.content) < 2 or fits(turn):
         yield turn
         return
     cut = _find_cut(turn.content)
-    # White space was folded where the source had more of it; then a part's own place is not known.
-    exact = turn.start >= 0 and turn.end - turn.start == len(turn.content)
-    for begin, end in ((0, cut), (cut, len(turn.content))):
-        content = turn.content[begin:end]
-        if not content.strip():
-            continue
-        part = replace(turn, content=content.strip())
-        if exact:
-            lead = len(content) - len(content.lstrip())
-            start = turn.start + begin + lead
-            part = replace(part, start=start, end=start + len(part.content))
-        yield from _split_turn(part, fits)
+    for content in (turn.content[:cut], turn.content[cut:]):
+        if content.strip():
+            yield from _split_turn(replace(turn, content=content.strip()), fits)
 
 
 def _find_cut(content: str) -> int:
@@ -180,24 +146,19 @@ def _find_cut(content: str) -> int:
     return middle
 
 
-def _pack_chunks(units: Sequence[_Unit], budget: int, overlap: int, count: Count) -> Iterator[list[_Unit]]:
+def _pack_chunks(units: Sequence[_Unit], budget: int, count: Count) -> Iterator[list[_Unit]]:
     """Pack lines up to the budget. A chunk that is half full ends before a scene that would not fit into it whole."""
     gap = count(SCENE_BREAK + "\n")
     chunk: list[_Unit] = []
     used = 0
     for unit, scene_tokens in zip(units, _sum_scene_tokens(units), strict=True):
-        is_new_scene = bool(chunk) and chunk[-1].scene != unit.scene
+        is_new_scene = bool(chunk) and chunk[-1].turn.scene != unit.turn.scene
         needed = used + gap * is_new_scene
-        if is_new_scene and used * 2 >= budget and needed + scene_tokens > budget:
+        is_better_parted = is_new_scene and used * 2 >= budget and needed + scene_tokens > budget
+        if is_better_parted or (chunk and needed + unit.tokens > budget):
             yield chunk
-            chunk, used = [], 0
-        elif chunk and needed + unit.tokens > budget:
-            yield chunk
-            chunk = _take_overlap(chunk, unit, min(overlap, budget - unit.tokens))
-            used = sum(item.tokens for item in chunk)
-        else:
-            used = needed
-        used += unit.tokens
+            chunk, needed = [], 0
+        used = needed + unit.tokens
         chunk.append(unit)
     if chunk:
         yield chunk
@@ -208,19 +169,8 @@ def _sum_scene_tokens(units: Sequence[_Unit]) -> Iterable[int]:
     sums: list[int] = []
     scene, tokens = None, 0
     for unit in reversed(units):
-        if unit.scene != scene:
-            scene, tokens = unit.scene, 0
+        if unit.turn.scene != scene:
+            scene, tokens = unit.turn.scene, 0
         tokens += unit.tokens
         sums.append(tokens)
     return reversed(sums)
-
-
-def _take_overlap(chunk: Sequence[_Unit], unit: _Unit, room: int) -> list[_Unit]:
-    """Take the last lines of a chunk for the next to repeat: of the same scene, and as many as there is room for."""
-    overlap: list[_Unit] = []
-    for item in reversed(chunk[1:]):
-        if item.scene != unit.scene or item.tokens > room:
-            break
-        room -= item.tokens
-        overlap.insert(0, item)
-    return overlap

@@ -167,11 +167,11 @@ def _read_votes(folder: Path) -> Comparison:
     """Read the votes in a folder so far."""
     if not (folder / RESULT).is_file():
         if folder.exists() and any(file.name != ".lock" for file in folder.iterdir()):
-            raise SettingsError(f"{folder} holds other files; name another folder with --votes")
+            raise SettingsError(f"{folder} holds other files; name another folder with --set votes=FOLDER")
         return Comparison([], [], {})
     run = read_run(folder)
     if not run.manifest.get("votes"):
-        raise SettingsError(f"{folder} is a run with judges, not a folder of votes; name another one with --votes")
+        raise SettingsError(f"{folder} is a run with judges, not a folder of votes; name another: --set votes=FOLDER")
     return run.comparison
 
 
