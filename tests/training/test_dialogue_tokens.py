@@ -120,7 +120,7 @@ def test_rows_that_the_template_refuses_are_named_or_skipped() -> None:
     tokenizer = make_tokenizer("bytes")
     tool = {"role": "tool", "content": "at six"}
     data = [{"messages": TURNS}, {"messages": [TURNS[1], tool, TURNS[2]]}]
-    with pytest.raises(RecipeError, match="row row/2: .*cannot take the turns user, tool"):
+    with pytest.raises(RecipeError, match=r"row row/2: .*cannot take the turns user, tool"):
         encode(load_own_rows(data, DIALOGUES), tokenizer)
     rows = load_own_rows(data, DIALOGUES, skip_bad=True)
     table = encode(rows, tokenizer)

@@ -81,13 +81,13 @@ def read_messages_row(row: Mapping[str, Any]) -> Dialogue:
         # A cell of a CSV file.
         messages = read_objects("messages", messages)
     # The first turn has none before it to answer.
-    return _make_dialogue(row, read_turns(messages, "user"), first=1)
+    return _make_dialogue(row, read_messages(messages, "user"), first=1)
 
 
 def read_prompt_row(row: Mapping[str, Any]) -> Dialogue:
     """Read ``prompt`` and ``completion``."""
-    prompt = read_turns(row["prompt"], "user")
-    return _make_dialogue(row, [*prompt, *read_turns(row["completion"], "assistant")], first=len(prompt))
+    prompt = read_messages(row["prompt"], "user")
+    return _make_dialogue(row, [*prompt, *read_messages(row["completion"], "assistant")], first=len(prompt))
 
 
 def read_alpaca_row(row: Mapping[str, Any]) -> Dialogue:
@@ -100,7 +100,7 @@ def read_alpaca_row(row: Mapping[str, Any]) -> Dialogue:
         prompt = f"{prompt}\n\n{row['input']}"
     turns.append({"role": "user", "content": prompt})
     turns.append({"role": "assistant", "content": row["output"]})
-    return _make_dialogue(row, read_turns(turns, "user"), first=1)
+    return _make_dialogue(row, read_messages(turns, "user"), first=1)
 
 
 def read_tavern_chat(chat: Mapping[str, Any]) -> Dialogue:
@@ -374,7 +374,7 @@ def read_options(row: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def read_turns(value: Any, role: str) -> list[Turn]:
+def read_messages(value: Any, role: str) -> list[Turn]:
     """Read turns, or a text as one turn of a role.
 
     Raises:

@@ -23,7 +23,7 @@ from rolellm.data.own_rows import (
     load_own_rows,
     read_objects,
     read_options,
-    read_turns,
+    read_messages,
 )
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.data.rolebench.source import find_own_manifest
@@ -243,13 +243,13 @@ def _read_row(columns: Mapping[str, Any]) -> Row:
 
 def _read_conversation(columns: Mapping[str, Any], trainer: str) -> Conversation:
     """Read a prompt with the replies that a trainer of TRL compares."""
-    prompt = read_turns(columns["prompt"], "user")
+    prompt = read_messages(columns["prompt"], "user")
     for turn in prompt:
         turn.pop("weight", None)
     texts: dict[str, str] = {}
     extras: dict[str, dict[str, Any]] = {}
     for name in _REPLIES[trainer]:
-        turns = read_turns(columns[name], "assistant")
+        turns = read_messages(columns[name], "assistant")
         if len(turns) != 1 or turns[0]["role"] != "assistant" or not turns[0].pop("weight", 1):
             raise DataError(f"{name} must be one reply, a text or one assistant message")
         texts[name], extras[name] = turns[0]["content"], turns[0]
