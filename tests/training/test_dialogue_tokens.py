@@ -1,4 +1,4 @@
-"""Dialogues as tokens: every reply is trained after what inference would send, in one example where that is possible."""
+"""Dialogues as tokens: each reply is trained after what inference would send, in one example where that works."""
 
 from typing import Any
 

@@ -21,9 +21,9 @@ from rolellm.data.own_rows import (
     OwnRows,
     RowForm,
     load_own_rows,
+    read_messages,
     read_objects,
     read_options,
-    read_messages,
 )
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.data.rolebench.source import find_own_manifest
