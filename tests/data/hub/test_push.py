@@ -47,6 +47,7 @@ class Publisher:
         header = {"key": "header", "value": {"summary": "theirs"}}
         return str(self.hub.store.commit("model", REPO, "main", [header, *changes]))
 
+
 @pytest.fixture
 def us(hub: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Publisher:
     # The client's own retries wait up to 23 seconds.
